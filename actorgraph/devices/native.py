@@ -9,9 +9,9 @@ fields of NumPy's struct, and a *block* that the caller owns.  Every array is ch
 first row: its type, dtype, number of elements, and that it is contiguous, aligned and writable if
 it has to be.  One that is not declines the call, and nothing has been written then.
 
-The flags of floating-point errors are cleared before and looked at after every row, because some
-of NumPy's loops clear them.  Between rows the machine code looks whether the run is dead: the word
-of `AbstractRun.dead` is not that of None any more.
+The flags of floating-point errors are cleared first, and looked at after a row where the next one
+clears them, as some of NumPy's loops do, or hears of others.  Between rows the machine code looks
+whether the run is dead: the word of `AbstractRun.dead` is not that of None any more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from actorgraph.options import NATIVE
 from actorgraph.runs import AbstractRun
 
 __all__ = [
-    "ALL_ERRORS", "DEAD", "ERRORS", "HEEDLESS", "IDLE", "ITEMS", "MOST_ARGUMENTS", "OFFSETS",
+    "ALL_ERRORS", "DEAD", "ERRORS", "HEEDLESS", "IDLE", "ITEMS", "LATER", "MOST_ARGUMENTS",
+    "OFFSETS",
     "ROW_WORDS", "RUNTIME", "Runtime", "Words", "block", "engine", "expected", "flags", "spec",
     "switched_off",
 ]  # fmt: skip
@@ -51,7 +52,8 @@ Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 ROW_WORDS = 6 + 3 * MOST_ARGUMENTS
 """Words of a row: loop, its data, how often it is called, addresses of its dims and strides; then
-base, offset, and stride from call to call of each argument; last the flags that are heard."""
+base, offset, and stride from call to call of each argument; last the flags that are heard, or
+`LATER`."""
 
 _SPEC_WORDS = 4
 _FIRST_BASE = 12
@@ -64,6 +66,9 @@ _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
 
 ERRORS = {"invalid": 1, "divide": 4, "over": 8, "under": 16}
 """The flags of x86, by the names of `np.errstate`."""
+
+LATER = -1
+"""What a row has in place of flags that does not look for them: a later one does."""
 
 ALL_ERRORS = sum(ERRORS.values())
 """All of them."""
@@ -221,18 +226,21 @@ again:
   %more = icmp slt i64 %o.next, %outer
   br i1 %more, label %again, label %done
 done:
+  %heard.at = getelementptr i64, ptr %at, i64 {heard}
+  %heard.long = load i64, ptr %heard.at
+  %later = icmp eq i64 %heard.long, {later}
+  br i1 %later, label %next, label %listen
+listen:
+  %heard = trunc i64 %heard.long to i32
   %new = call i32 %test(i32 %mask)
   %quiet = icmp eq i32 %new, 0
   br i1 %quiet, label %next, label %note
 note:
-  %heard.at = getelementptr i64, ptr %at, i64 {heard}
-  %heard.long = load i64, ptr %heard.at
-  %heard = trunc i64 %heard.long to i32
   %bad = and i32 %new, %heard
   %wiped = call i32 %clear(i32 %mask)
   br label %next
 next:
-  %more.raised = phi i32 [0, %done], [%bad, %note]
+  %more.raised = phi i32 [0, %done], [0, %listen], [%bad, %note]
   %raised.next = or i32 %raised, %more.raised
   %r.next = add i64 %r, 1
   br label %walking
@@ -267,7 +275,8 @@ def _text() -> str:
         fetch="".join([_FETCH.format(**one) for one in words]),
         place="".join([_PLACE.format(**one) for one in words]),
         first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS, row_words=ROW_WORDS,
-        heard=ROW_WORDS - 1, declined=_DECLINED, dead=DEAD, heedless=HEEDLESS, **OFFSETS,
+        heard=ROW_WORDS - 1, declined=_DECLINED, dead=DEAD, later=LATER, heedless=HEEDLESS,
+        **OFFSETS,
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from actorgraph.lower.keys import (
     StepKey,
     TaskKey,
 )  # fmt: skip
-from actorgraph.lower.parts import FEWEST, cut_steps
+from actorgraph.lower.parts import FEWEST, WALKED, WALKED_ALONE, cut_steps
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 
@@ -316,6 +316,7 @@ def _keyed(
     within: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]],
     kept: Collection[Node],
     tabling: Tabling | None,
+    times: int = WALKED,
 ) -> tuple[tuple[StepKey | CallKey, ...], Sequence[Node | Subprogram], tuple[Node, ...]]:
     """Return how steps are called, the steps and parts by position, and the constants.
 
@@ -327,7 +328,7 @@ def _keyed(
     constants: list[Node] = []
     done = 0
     tables = {place for begin, end in within[0] for place in range(begin, end)}
-    stretched = sorted([*within[0], *within[1]])
+    stretched = sorted([(*one, times) for one in within[0]] + [(*one, 1) for one in within[1]])
 
     def one_by_one(begin: int, end: int) -> None:
         nonlocal first
@@ -447,7 +448,7 @@ def lower_directly(
     within = _stretches(steps, how, tabling)
     kernels = range(len(steps))
     found, items, constants = _keyed(
-        steps, kernels, how, numbers, len(leaves), (within, ()), results, tabling
+        steps, kernels, how, numbers, len(leaves), (within, ()), results, tabling, WALKED_ALONE
     )
     wanted = tuple([numbers[node.id] for node in results])
     key = DirectKey(len(leaves), found, wanted, bound is not None)

@@ -23,6 +23,7 @@ from contextlib import suppress
 from functools import cache, lru_cache, partial
 from math import prod
 from operator import itemgetter
+from time import sleep
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +62,9 @@ _MOST_EXPANDED = 64
 
 _CALLS = 3
 """Calls of a part before its rows are written: who runs once does not pay for more runs."""
+
+_HANDED_OVER = 32
+"""Steps that are written before another thread may have the GIL: some 0.5 ms."""
 
 _TRIES = 8
 """Calls one after another that a table declines before it is asked no more."""
@@ -195,25 +199,29 @@ class _Written:
         self.symbols = symbols
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
-        self.notes: list[str] = []
-        self.words: dict[tuple[int, ...], np.ndarray[Any, Any]] = {}
+        self.notes: list[tuple[str, int, Sequence[int], list[int]]] = []
+        self.words: dict[tuple[int, ...], tuple[int, Any]] = {}
+        self._clears: list[bool] = []
+        self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
         self.places: dict[int, _Place] = {}
         self.sizes: list[int] = []  # bytes of what each base stands for
         self.objects = [*stretch.given, *stretch.results]
         for base, node in enumerate(self.objects):
-            self.sizes.append(self._bytes(node))
+            self.sizes.append(self._layout(node)[2])
             if node.id not in stretch.copied:
                 self._whole(node, base, 0)
         self._lay(stretch)
         for position, step in enumerate(stretch.steps):
             self.of = step.op.name
+            if position % _HANDED_OVER == 0:
+                sleep(0)
             try:
                 self._step(step)
             except Unfit as unfit:
                 unfit.position = position
                 raise
         self.of, self.computing = "copy", len(self.rows)
-        copy = Routine(native.RUNTIME.copy, 0)
+        copy = Routine(native.RUNTIME.copy, 0, keeps_flags=True)
         for base, node in enumerate(self.objects):
             if node.id in stretch.copied:
                 size, place = self.sizes[base], self.places[node.id]
@@ -245,13 +253,18 @@ class _Written:
     def _shape(self, node: Node) -> tuple[int, ...]:
         return bind_shape(node.dims, self.symbols, 0)
 
-    def _bytes(self, node: Node) -> int:
-        return prod(self._shape(node)) * node.dtype.itemsize
+    def _layout(self, node: Node) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """Return shape and strides of an array without gaps, and its bytes."""
+        found = self._layouts.get(id(node.type))
+        if found is None:
+            shape, size = self._shape(node), node.dtype.itemsize
+            found = shape, _strides(shape, size), prod(shape) * size
+            self._layouts[id(node.type)] = found
+        return found
 
     def _whole(self, node: Node, base: int, offset: int) -> None:
-        shape, size = self._shape(node), node.dtype.itemsize
-        strides = tuple([prod(shape[axis + 1 :]) * size for axis in range(len(shape))])
-        self.places[node.id] = _Place(base, offset, shape, strides, size)
+        shape, strides, _ = self._layout(node)
+        self.places[node.id] = _Place(base, offset, shape, strides, node.dtype.itemsize)
 
     def _lay(self, stretch: Stretch) -> None:
         """Find places for what stays inside, and for what is copied in the end."""
@@ -312,9 +325,13 @@ class _Written:
     ) -> None:
         """Write the rows of an elementwise step; an operand may be what the result lies over."""
         places = [*operands, result]
+        if loop is None:
+            raise Unfit
+        if self._flat_row(result, loop, places, heard):
+            return
         strides = [_broadcast(place, result.shape) for place in places]
         others = [place for place in places if place != result]
-        if loop is None or self._overlaps(result, others):
+        if self._overlaps(result, others):
             raise Unfit
         dims = _coalesced(result.shape, strides)
         for (outer, inner), shifts in _expanded(dims, len(places)):
@@ -322,6 +339,31 @@ class _Written:
                 (place, place.offset + shift, ((inner[0], inner[1][k]), (outer[0], outer[1][k])))
                 for k, (place, shift) in enumerate(zip(places, shifts, strict=True))
             ], heard)  # fmt: skip
+
+    def _flat_row(
+        self, result: _Place, loop: Routine, places: Sequence[_Place], heard: int
+    ) -> bool:
+        """Write the row of a step on arrays without gaps and single numbers, which most are."""
+        shape, count = result.shape, prod(result.shape)
+        row, strides = [], []
+        end = result.offset + count * result.itemsize
+        for place in places:
+            base, offset, own, steps, size = place
+            if own == shape and _is_flat(own, steps, size):
+                stride, reach = size, count * size
+            elif prod(own) == 1:
+                stride, reach = 0, size
+            else:
+                return False
+            if offset < 0 or offset + reach > self.sizes[base] or offset % size:
+                raise Unfit
+            meets = base == result.base and offset < end and result.offset < offset + reach
+            if meets and place != result:
+                raise Unfit
+            row += [base, offset, 0]
+            strides.append(stride)
+        self._add(loop, 1, [count], strides, row, heard)
+        return True
 
     def _sigmoid(self, result: _Place, x: _Place, char: str) -> None:
         """Write ``1 / (1 + exp(-x))`` as `logistic` computes it, which tells of no overflow."""
@@ -457,7 +499,7 @@ class _Written:
         heard : int
             Flags of floating-point errors that count.
         """
-        row = [loop.function, loop.data, outer[0], self._words(dims), self._words(strides)]
+        row: list[int] = []
         for (place, offset, spans), step in zip(arguments, outer[1], strict=True):
             reach = [(size - 1) * stride for size, stride in spans]
             first = offset + sum([min(one, 0) for one in reach])
@@ -466,27 +508,54 @@ class _Written:
             if first < 0 or last > self.sizes[place.base] or odd:
                 raise Unfit
             row += [place.base, offset, step]
-        self.rows.append([*row, *[0] * (native.ROW_WORDS - 1 - len(row)), heard])
-        places = ", ".join([f"m{place.base}[{offset}]" for place, offset, _ in arguments])
-        self.notes.append(f"#   {self.of}: {outer[0]} x {list(dims)}, {places}")
+        self._add(loop, outer[0], dims, strides, row, heard)
+
+    def _add(
+        self,
+        loop: Routine,
+        times: int,
+        dims: Sequence[int],
+        strides: Sequence[int],
+        row: list[int],
+        heard: int,
+    ) -> None:
+        """Add a row; the one before looks for flags if this one clears them or hears of others."""
+        if self.rows and loop.keeps_flags and self.rows[-1][-1] == heard:
+            self.rows[-1][-1] = native.LATER
+        words = [loop.function, loop.data, times, self._words(dims), self._words(strides)]
+        none = [0] * (native.ROW_WORDS - 6 - len(row))
+        self.rows.append([*words, *row, *none, heard])
+        self.notes.append((self.of, times, dims, row))
 
     def _words(self, numbers: Sequence[int]) -> int:
         """Return the address of numbers, which the rows keep."""
         key = tuple(numbers)
         found = self.words.get(key)
         if found is None:
-            found = self.words[key] = np.array(key, np.int64)
-        return int(found.ctypes.data)
+            array = np.array(key, np.int64)
+            found = self.words[key] = array.ctypes.data, array
+        return found[0]
 
 
 def _in_order(place: _Place, shape: tuple[int, ...]) -> _Place:
     """Return a value without gaps in another shape."""
     size = place.itemsize
-    strides = [prod(place.shape[axis + 1 :]) * size for axis in range(len(place.shape))]
-    if any(n > 1 and a != b for n, a, b in zip(place.shape, place.strides, strides, strict=True)):
+    if not _is_flat(place.shape, place.strides, size):
         raise Unfit
-    strides = [prod(shape[axis + 1 :]) * size for axis in range(len(shape))]
-    return place._replace(shape=shape, strides=tuple(strides))
+    return place._replace(shape=shape, strides=_strides(shape, size))
+
+
+@lru_cache(4096)
+def _strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Return the strides of an array without gaps."""
+    return tuple([prod(shape[axis + 1 :]) * size for axis in range(len(shape))])
+
+
+@lru_cache(4096)
+def _is_flat(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+    """Return whether an array has no gaps, and its axes are in order."""
+    wanted = zip(shape, strides, _strides(shape, size), strict=True)
+    return not any(n > 1 and a != b for n, a, b in wanted)
 
 
 _Shown = tuple[tuple[int, ...], tuple[int, ...]]
@@ -759,7 +828,12 @@ class Stretch:
         written = self._latest
         if written is None:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
-        return [f"# {len(written.rows)} rows of NumPy's loops stand for it:", *written.notes]
+        found = [f"# {len(written.rows)} rows of NumPy's loops stand for it:"]
+        for of, times, dims, row in written.notes:
+            places = zip(row[::3], row[1::3], strict=True)
+            shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
+            found.append(f"#   {of}: {times} x {list(dims)}, {shown}")
+        return found
 
 
 class _Table:
