@@ -86,6 +86,11 @@ class Program:
         """How `in_parts` has the arrays that are written into; nothing without parts."""
         return self.sizes if self.parts else ()
 
+    @property
+    def walked_bytes(self) -> int:
+        """The memory of tables."""
+        return sum([part.stretch.bytes for part in self.parts if part.stretch is not None])
+
     def step(self, line: int) -> Node:
         """Return the step whose kernel is called in a line of the text, or the first of a part."""
         found = self.items[self.code.lines[line]]

@@ -25,6 +25,7 @@ from math import prod
 from operator import itemgetter
 from time import sleep
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.loops import Routine, call, loop_of, product_loop, sum_loop
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import alike, kernel, with_errstate
-from actorgraph.lower.matmul import product
+from actorgraph.lower.matmul import is_small, product
 from actorgraph.lower.program import Tabling, lower_directly
 from actorgraph.lower.rates import path
 from actorgraph.lower.slices import SLICES
@@ -50,8 +51,8 @@ __all__ = ["Stretch", "Unfit", "stretches"]
 FEWEST = 3
 """Rows of a stretch that is worth its call."""
 
-LARGEST_BYTES = 128 * 1024
-"""Values above which a call from Python costs nothing beside the arithmetic."""
+LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
+"""Results above which a call from Python costs nothing beside the arithmetic, and operands."""
 
 _KEPT = 4
 """Of so many bindings the tables of a stretch are kept."""
@@ -68,6 +69,9 @@ _HANDED_OVER = 32
 
 _TRIES = 8
 """Calls one after another that a table declines before it is asked no more."""
+
+fresh = np.empty
+"""Makes arrays that leave a table."""
 
 _SUM, _SIGMOID = REGISTRY["sum"], REGISTRY["sigmoid"]
 _RELU, _WHERE_POSITIVE = REGISTRY["relu"], REGISTRY["where_positive"]
@@ -119,33 +123,34 @@ def _kind(step: Node, symbols: Mapping[str, int]) -> str:
     """Return whether a step may be a ``"row"`` or is a ``"view"``, else nothing."""
     if not is_pure(step.op) or step.op.kernel is not None:
         return ""
-    if not all(_is_small(one, symbols) for one in (step, *step.inputs)):
+    operands = [_is_small(one, symbols, READ_BYTES) for one in step.inputs]
+    if not all(operands) or not _is_small(step, symbols, LARGEST_BYTES):
         return ""
     if _is_view(step):
         shows = step.op.memory.is_view or step.op in _SHOWING
         return "view" if shows and [part.op is CONSTANT for part in step.inputs] == [False] else ""
-    return "row" if _has_loop(step) else ""
+    return "row" if _has_loop(step, symbols) else ""
 
 
 def _is_view(step: Node) -> bool:
     return step.op.memory.layout_with(step.attrs) in VIEWS
 
 
-def _is_small(node: Node, symbols: Mapping[str, int]) -> bool:
+def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
     """Return whether a value is of known, small size."""
     if UNKNOWN in node.dims:
         return False
-    return 0 < prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize <= LARGEST_BYTES
+    return 0 < prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize <= most
 
 
-def _has_loop(step: Node) -> bool:
+def _has_loop(step: Node, symbols: Mapping[str, int]) -> bool:
     if step.op is _SUM:
         axes, rank = step.attrs["axis"], len(step.inputs[0].dims)
         last = bool(axes) and axes == tuple(range(rank - len(axes), rank))
         columns = are_columns(rank, step.dtype, axes, step.attrs["keepdims"])
         return (last or columns) and sum_loop(step.dtype.char) is not None
     if step.op.ufunc == "matmul":
-        return product_loop(step.dtype.char) is not None
+        return is_small(step, symbols) and product_loop(step.dtype.char) is not None
     if step.op in (_SIGMOID, _RELU, _WHERE_POSITIVE, SLICES):
         return step.dtype.char in "fd"
     return _loop(step) is not None
@@ -578,8 +583,8 @@ def _is_product(
     `apart` says how far `y` begins behind `x` where they show one memory: that a product is of a
     matrix and itself decides who computes it.
     """
-    room = 2 * LARGEST_BYTES
-    raw = np.sin(np.arange(4 * room // np.dtype(char).itemsize)).astype(char)
+    room = 2 * READ_BYTES
+    raw = _numbers(char, 4 * room)
     at = (room, room + apart) if apart is not None else (room // 2, 3 * room)
     given = [
         np.ndarray(shape, char, raw, offset, strides)
@@ -589,6 +594,11 @@ def _is_product(
     result = np.empty(wanted.shape, char)
     call(loop, [*given, result], dims, steps)
     return wanted.tobytes() == result.tobytes()
+
+
+@cache
+def _numbers(char: str, size: int) -> np.ndarray[Any, Any]:
+    return np.sin(np.arange(size // np.dtype(char).itemsize)).astype(char)
 
 
 @lru_cache(1024)
@@ -615,7 +625,7 @@ def _copy_of(char: str) -> Routine:
 @cache
 def _template() -> np.ndarray[Any, Any]:
     """Return memory that values are shown of while rows are written; nobody reads it."""
-    return np.zeros(LARGEST_BYTES + 64, np.uint8)
+    return np.zeros(READ_BYTES + 64, np.uint8)
 
 
 def _broadcast(place: _Place, shape: tuple[int, ...]) -> list[int]:
@@ -702,6 +712,12 @@ class Stretch:
         self.copied = {node.id for node in self.results if node.id in self._place_of}
         self._tabling = tabling
         self._latest: _Written | None = None
+        self._blocks: WeakSet[_Blocks] = WeakSet()
+
+    @property
+    def bytes(self) -> int:
+        """The memory that rows write into."""
+        return sum([blocks.bytes for blocks in self._blocks])
 
     @property
     def _is_bound(self) -> bool:
@@ -748,10 +764,10 @@ class Stretch:
             written = self._latest = _Written(self, symbols)
         except Unfit as unfit:
             return self._around(self.steps[unfit.position], symbols)
-        arrays = _Blocks(written, len(self.given))
+        blocks = _Blocks(written, len(self.given))
+        self._blocks.add(blocks)
         empties = [
-            partial(np.empty, bind_shape(node.dims, symbols, 0), node.dtype)
-            for node in self.results
+            partial(fresh, bind_shape(node.dims, symbols, 0), node.dtype) for node in self.results
         ]
         places = [self._place_of.get(node.id) for node in self.results]
         sources = list(zip(places, empties, strict=True))
@@ -761,19 +777,23 @@ class Stretch:
         assert walk is not None, "rows are written where there is a runtime"
 
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
-            made = [
-                empty() if out is None or place is None or (to := out[place]) is None else to
-                for place, empty in sources
-            ]
+            try:
+                made = [
+                    empty() if out is None or place is None or (to := out[place]) is None else to
+                    for place, empty in sources
+                ]
+                block = blocks.take()
+            except MemoryError:  # the part asks by itself, and the step that gets none is named
+                return None
             if scalars:
                 given = tuple(
                     [np.asarray(one) if i in scalars else one for i, one in enumerate(given)]
                 )
-            block = arrays.take()
             flags = walk((*given, *made), block[0], idle if run is None else run)
             if flags > 0 and _are_ignored(flags, errors):
-                flags = walk((*given, *made), arrays.heedless(block), run or idle)
-            arrays.give(block)
+                block[1][0][native.HEEDLESS] = 1
+                flags = walk((*given, *made), block[0], idle if run is None else run)
+            blocks.give(block)
             if flags == native.DEAD:
                 raise Dead
             return None if flags else made if finish is None else finish(given, made)
@@ -892,13 +912,14 @@ class _Blocks:
             ],
             np.int64,
         )
-        self._written = written
+        self._written, self.bytes = written, 0
         self._idle = [self._made()]
 
     def _made(self) -> tuple[int, Any]:
         """Return the address of a block, and what owns it."""
         written = self._written
         memory = aligned(written.total)
+        self.bytes += written.total
         bases = [memory.ctypes.data, *[value.ctypes.data for value in written.kept]]
         block = native.block(self._specs, self._rows, bases, written.computing)
         return block.ctypes.data, (block, memory)
@@ -913,11 +934,6 @@ class _Blocks:
     def give(self, block: tuple[int, Any]) -> None:
         """Take one back."""
         self._idle.append(block)
-
-    def heedless(self, block: tuple[int, Any]) -> int:
-        """Return the address of the block once more, for a walk that hears of no error."""
-        block[1][0][native.HEEDLESS] = 1
-        return block[0]
 
 
 def _are_ignored(flags: int, errors: Mapping[str, Any] | None) -> bool:

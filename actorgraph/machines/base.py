@@ -194,7 +194,8 @@ class Machine(Lifetime, ABC):
         self.exact = flag("exact", exact)
         self.passes = allowed(passes, self.exact)
         self.jit = compiling(jit, self.exact)
-        self.native = tabled(native)
+        # What tables write into is there before a run, and no run could claim it.
+        self.native = tabled(native) if max_bytes is None else False
         given = [device] if devices is None else devices
         self.device, self._placing = placed(self.graph, given, positive("lanes", lanes), self.jit)
         self._given_costs = checked_costs(self.graph, costs)

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 import actorgraph as ag
 from actorgraph import ops
@@ -13,6 +13,7 @@ from actorgraph.errors import GraphError, NodeError
 from actorgraph.lower import table
 from actorgraph.lower.program import Subprogram, Tabling
 from actorgraph.testing._examples import check_in_turn, expected
+from tests._soak import drawn
 from tests.machines._graphs import graphs
 
 pytestmark = pytest.mark.skipif(
@@ -256,7 +257,7 @@ def test_zeros_and_nan_go_through_rectified_units_as_from_python(dtype, size):
         assert check([y], {"x": values}, backward={y: seed}).count("table") == 1
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(40, 10_000)
 @given(graphs())
 def test_drawn_graphs_have_the_bits_of_the_sequential_machine(example):
     nodes, wanted = expected(example)
