@@ -10,7 +10,7 @@ import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import loops, native
 from actorgraph.errors import GraphError, NodeError
-from actorgraph.lower import table
+from actorgraph.lower import table, table_rows
 from actorgraph.lower.program import Subprogram, Tabling
 from actorgraph.testing._examples import check_in_turn, expected
 from tests._soak import drawn
@@ -192,7 +192,7 @@ CALLED = [
     (name, index)
     for name, op in sorted(ag.op.REGISTRY.items())
     for index, sample in enumerate(op.samples)
-    if table._SUM is op or (op.ufunc and op.ufunc != "matmul" and not sample.complexes)
+    if table_rows._SUM is op or (op.ufunc and op.ufunc != "matmul" and not sample.complexes)
 ]
 
 
@@ -280,12 +280,12 @@ def test_a_row_that_leaves_its_memory_is_refused():
     h, _, _ = layers("float32")
     tanh = h.inputs[0]
     stretch = table.Stretch((tanh,), tanh.inputs, (tanh,), (), Tabling({}, wait=True))
-    rows = table._Written(stretch, {})
+    rows = table_rows.Written(stretch, {})
     place = rows.places[tanh.id]
     loop = loops.loop_of("tanh", "ff")
     for offset, count in ((0, 49), (4, 48), (-4, 1), (2, 1)):
         argument = (place, offset, ((count, 4),))
-        with pytest.raises(table.Unfit):
+        with pytest.raises(table_rows.Unfit):
             rows._write(loop, (1, [0, 0]), [count], [4, 4], [argument, argument])
 
 
