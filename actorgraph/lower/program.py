@@ -248,7 +248,7 @@ def lower(
             numbers[node.id] = number
         count += len(port.nodes) or 1
     how = [_how(step, bound, long_steps, buffered, leaving, over) for step in spec.steps]
-    within = _stretches(spec.steps, how, tabling, bulky)
+    within = _stretches(spec.steps, how, tabling)
     gaps: Sequence[tuple[int, int]] = ()
     if _may_be_in_parts(spec.steps, how, bulky):
         edges = [0, *[edge for one in within for edge in one], len(spec.steps)]
@@ -288,10 +288,7 @@ def _program(
 
 
 def _stretches(
-    steps: Sequence[Node],
-    how: Sequence[int],
-    tabling: Tabling | None,
-    bulky: Container[int] = (),
+    steps: Sequence[Node], how: Sequence[int], tabling: Tabling | None
 ) -> Sequence[tuple[int, int]]:
     """Return where the steps begin and end that tables may stand for."""
     if tabling is None:
@@ -300,8 +297,7 @@ def _stretches(
 
     apart = AWAITED | OVER | OWN | GIVES_RUN
     may = [
-        not one & apart and step.id not in bulky and step.id != tabling.apart
-        for step, one in zip(steps, how, strict=True)
+        not one & apart and step.id != tabling.apart for step, one in zip(steps, how, strict=True)
     ]
     return stretches(steps, may, tabling.symbols)
 

@@ -36,7 +36,7 @@ from actorgraph.memory.buffers import aligned, regular
 from actorgraph.op import attrs_key, is_symbolic
 from actorgraph.types import bind_shape
 
-__all__ = ["Stretch", "stretches"]
+__all__ = ["Stretch", "kinds", "stretches"]
 
 FEWEST = 3
 """Rows of a stretch that is worth its call."""
@@ -68,20 +68,10 @@ def stretches(
     symbols : mapping
         Sizes that tell which arrays are small enough.
     """
-    known: dict[Any, str] = {}
-    ordered = regular(steps)
     found: list[tuple[int, int]] = []
     begin = rows = 0
-    for place, (step, may) in enumerate(zip(steps, allowed, strict=True)):
-        kind: str | None = ""
-        if may:
-            key: Any = alike(step)
-            if step.attrs:
-                key = key, attrs_key(step.attrs)
-            kind = known.get(key)
-            if kind is None:
-                kind = known[key] = kind_of(step, symbols)
-        if kind == "view" or (kind and step.id in ordered):
+    for place, (kind, may) in enumerate(zip(kinds(steps, symbols), allowed, strict=True)):
+        if kind and may:
             rows += kind == "row"
             continue
         if rows >= FEWEST:
@@ -92,7 +82,20 @@ def stretches(
     return found
 
 
-# -- calls ----------------------------------------------------------------------------------------
+def kinds(steps: Sequence[Node], symbols: Mapping[str, int]) -> list[str]:
+    """Return of each step whether it is a ``"row"`` or a ``"view"``, else nothing."""
+    known: dict[Any, str] = {}
+    ordered = regular(steps)
+    found = []
+    for step in steps:
+        key: Any = alike(step)
+        if step.attrs:
+            key = key, attrs_key(step.attrs)
+        kind = known.get(key)
+        if kind is None:
+            kind = known[key] = kind_of(step, symbols)
+        found.append(kind if kind == "view" or step.id in ordered else "")
+    return found
 
 
 class Stretch:
@@ -130,6 +133,7 @@ class Stretch:
         self.copied = {node.id for node in self.results if node.id in self._place_of}
         self._tabling = tabling
         self._latest: Written | None = None
+        self._tables: dict[Any, _Table] = {}
         self._blocks: WeakSet[_Blocks] = WeakSet()
 
     @property
@@ -153,28 +157,33 @@ class Stretch:
         """
         if symbols is None and self._is_bound:
             symbols = {}
-        tables: dict[int, _Table] = {}
-        if symbols is not None:
-            table = _Table(self, symbols, self._tabling)
+        tables: dict[int, tuple[Any, _Table]] = {}
+        only = None if symbols is None else self._table(symbols)
 
-            def part(run: Any, out: Any, *given: Any) -> list[Any]:
-                found = table.call(run, out, given)
-                return plain(run, out, *given) if found is None else found
-
-            return part
-
-        def part_of_run(run: Any, out: Any, *given: Any) -> list[Any]:
-            binding = run.binding
-            table = tables.get(id(binding))
+        def part(run: Any, out: Any, *given: Any) -> list[Any]:
+            table = only
             if table is None:
-                if len(tables) >= _KEPT:
-                    tables.clear()
-                table = tables[id(binding)] = _Table(self, binding.symbols, self._tabling)
-                table.binding = binding
+                binding = run.binding
+                known = tables.get(id(binding))
+                if known is None:  # the binding is kept, as its id is the key
+                    if len(tables) >= _KEPT:
+                        tables.clear()
+                    known = tables[id(binding)] = binding, self._table(binding.symbols)
+                table = known[1]
             found = table.call(run, out, given)
             return plain(run, out, *given) if found is None else found
 
-        return part_of_run
+        return part
+
+    def _table(self, symbols: Mapping[str, int]) -> _Table:
+        """Return the table for these sizes, which all functions share."""
+        key = tuple(sorted(symbols.items()))
+        found = self._tables.get(key)
+        if found is None:
+            if len(self._tables) >= _KEPT:
+                self._tables.clear()
+            found = self._tables[key] = _Table(self, symbols, self._tabling)
+        return found
 
     def write(self, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None]:
         """Return what walks the rows for these sizes, or None where it declines."""
@@ -280,7 +289,6 @@ class _Table:
     def __init__(self, stretch: Stretch, symbols: Mapping[str, int], tabling: Tabling) -> None:
         self.stretch, self.symbols = stretch, symbols
         self.walk: Callable[..., list[Any] | None] | None = None
-        self.binding: Any = None  # is kept, as its id is a key
         self._calls = 0 if tabling.wait else _CALLS
         self._wait, self._tries = tabling.wait, _TRIES
 

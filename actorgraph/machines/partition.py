@@ -13,6 +13,7 @@ from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another, sharing
 from actorgraph.lower.kernels import depends_on_symbols
 from actorgraph.lower.matmul import tile_count
+from actorgraph.lower.rates import rates
 from actorgraph.lower.regions import TaskSpec, accumulating, connect
 from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.arenas import Arenas, Layout, in_parts
@@ -24,6 +25,9 @@ __all__ = ["Partition", "UNCUT", "partitioned", "spent_us"]
 
 _LEASING_US = 5.0
 """Turns predicted to take less allocate what they write: leasing memory costs a turn 0.5 us."""
+
+_ROW_US = 0.02
+"""What a row of a table takes beside its arithmetic."""
 
 _NONE: frozenset[int] = frozenset()
 
@@ -112,17 +116,24 @@ UNCUT = Partition((), (), set(), set(), (), (), _NONE)
 
 
 def partitioned(
-    compiled: Compiled, cut: Cut, costs: Costs, symbols: Mapping[str, int], workers: int
+    compiled: Compiled,
+    cut: Cut,
+    costs: Costs,
+    symbols: Mapping[str, int],
+    workers: int,
+    measured: bool = False,
 ) -> tuple[Partition, str | None]:
     """Return the tasks that a cut makes, and why they are one sequence if that is better.
 
     What `by_cost` makes is weighed: where several tasks gain too little, one sequence stands for
-    them.
+    them.  Costs may be `measured`, not predicted.
     """
     reason = None
     tasks: Sequence[TaskSpec] = ()
     if cut is by_cost:
-        reason = one_after_another(compiled.joint.order, costs, workers)
+        walked = _walked(compiled, costs, symbols, measured) if workers > 1 else {}
+        costs = {**costs, **walked}
+        reason = one_after_another(compiled.joint.order, costs, workers, walked)
     if reason is None:
         tasks, bound, lanes = _connected(compiled, cut, costs, symbols)
         weighed = cut is by_cost and not compiled.waits
@@ -137,6 +148,20 @@ def partitioned(
     if lanes:
         large = set(costs)  # the parts of a program are for what one thread computes
     return Partition(tasks, bound, long_steps, large, buffered, out, over, lanes), reason
+
+
+def _walked(
+    compiled: Compiled, costs: Costs, symbols: Mapping[str, int], measured: bool
+) -> dict[int, float]:
+    """Return what steps cost that machine code walks: no call from Python, if not measured so."""
+    tabling = compiled.tabling(symbols)
+    if tabling is None:
+        return {}
+    from actorgraph.lower.table import kinds
+
+    call_us = 0.0 if measured else rates().call_us
+    found = zip(compiled.joint.order, kinds(compiled.joint.order, symbols), strict=True)
+    return {node.id: max(costs[node.id] - call_us, _ROW_US) for node, kind in found if kind}
 
 
 def spent_us(spec: TaskSpec, costs: Costs) -> float:

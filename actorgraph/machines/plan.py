@@ -27,7 +27,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.cuts import Cut, by_cost, sequential
-from actorgraph.lower.fusion import is_heavy
+from actorgraph.lower.fusion import is_heavy, parallel_us
 from actorgraph.lower.kernels import alike
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.compiled import Compiled
@@ -187,7 +187,9 @@ class Plan:
         by_node = self._costs(symbols)
         if self.partition is UNCUT:
             # The first run's dims decide the cut; it stands for all later ones.
-            found, reason = partitioned(compiled, self.cut, by_node, symbols, self.workers)
+            found, reason = partitioned(
+                compiled, self.cut, by_node, symbols, self.workers, bool(self.factors)
+            )
             self.sequential = self.sequential or reason
             self.partition = found
         tasks: Sequence[Any] = self.partition.tasks
@@ -200,6 +202,8 @@ class Plan:
             ],
             heavy=tuple(
                 any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
+                # Many small steps of a table hold no GIL either.
+                or (bool(compiled.native) and spent_us(spec, by_node) >= parallel_us())
                 for spec in tasks
             ),
             # Leaves alone have no steps; ratios divide by it.
