@@ -38,10 +38,9 @@ from actorgraph.options import NATIVE
 from actorgraph.runs import AbstractRun
 
 __all__ = [
-    "ALL_ERRORS", "DEAD", "ERRORS", "HEEDLESS", "IDLE", "ITEMS", "LATER", "MOST_ARGUMENTS",
-    "OFFSETS",
-    "ROW_WORDS", "RUNTIME", "Runtime", "Words", "block", "engine", "expected", "flags", "spec",
-    "switched_off",
+    "ALL_ERRORS", "DEAD", "DECLINED", "ERRORS", "HEEDLESS", "IDLE", "ITEMS", "LATER",
+    "MOST_ARGUMENTS", "OFFSETS", "ROW_WORDS", "RUNTIME", "Runtime", "Words", "block",
+    "engine", "expected", "flags", "spec", "switched_off",
 ]  # fmt: skip
 
 MOST_ARGUMENTS = 4
@@ -57,7 +56,8 @@ base, offset, and stride from call to call of each argument; last the flags that
 
 _SPEC_WORDS = 4
 _FIRST_BASE = 12
-_DECLINED = -1
+DECLINED = -1
+"""What a walk returns that has done nothing, because an array is not as it was planned."""
 DEAD = -2
 """What a walk returns that has found its run dead."""
 HEEDLESS = 11
@@ -275,7 +275,7 @@ def _text() -> str:
         fetch="".join([_FETCH.format(**one) for one in words]),
         place="".join([_PLACE.format(**one) for one in words]),
         first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS, row_words=ROW_WORDS,
-        heard=ROW_WORDS - 1, declined=_DECLINED, dead=DEAD, later=LATER, heedless=HEEDLESS,
+        heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER, heedless=HEEDLESS,
         **OFFSETS,
     )  # fmt: skip
 
@@ -415,6 +415,8 @@ class Runtime:
     walk : callable or None
         ``walk(arrays, address of a block, run)`` returns flags, -1 where it declines, `DEAD`; None
         until it is compiled, and for ever where that is not possible.
+    brief : callable or None
+        The same, which keeps the GIL.
     reason : str or None
         Why it is not; None while nobody has asked, or it is being compiled.
     clear, test, copy : int
@@ -423,6 +425,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.walk: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
+        self.brief: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
         self.reason: str | None = None
         self.clear = self.test = self.copy = 0
         self.done = threading.Event()
@@ -446,10 +449,10 @@ class Runtime:
             self.clear, self.test = flags()
             self._engine = engine(_text(), directory)
             self.copy = self._engine.get_function_address("copy")
-            kind = ctypes.CFUNCTYPE(
-                ctypes.c_int64, ctypes.py_object, ctypes.c_size_t, ctypes.py_object
-            )
-            self.walk = kind(self._engine.get_function_address("walk"))
+            kinds = ctypes.c_int64, ctypes.py_object, ctypes.c_size_t, ctypes.py_object
+            place = self._engine.get_function_address("walk")
+            self.brief = ctypes.PYFUNCTYPE(*kinds)(place)
+            self.walk = ctypes.CFUNCTYPE(*kinds)(place)
         except Exception as error:  # noqa: BLE001 - programs have their Python form
             self.reason = f"{type(error).__name__}: {error}"
         self.done.set()

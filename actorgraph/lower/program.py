@@ -176,6 +176,8 @@ class Tabling(NamedTuple):
         Whether the first call waits for machine code.
     errors : mapping or None
         `np.errstate` of all runs, None for that of each caller.
+    ordered : collection of int or None
+        Ids of steps whose strides are in C order (`memory.buffers.regular`), None if unknown.
     apart : int or None
         Id of a step that turned out to have no row.
     """
@@ -183,6 +185,7 @@ class Tabling(NamedTuple):
     symbols: Mapping[str, int]
     wait: bool
     errors: Mapping[str, Any] | None = None
+    ordered: Collection[int] | None = None
     apart: int | None = None
 
 
@@ -299,7 +302,7 @@ def _stretches(
     may = [
         not one & apart and step.id != tabling.apart for step, one in zip(steps, how, strict=True)
     ]
-    return stretches(steps, may, tabling.symbols)
+    return stretches(steps, may, tabling.symbols, tabling.ordered)
 
 
 def _may_be_in_parts(steps: Sequence[Node], how: Iterable[int], bulky: Container[int]) -> bool:

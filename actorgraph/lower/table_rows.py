@@ -163,6 +163,7 @@ class Written:
             except Unfit as unfit:
                 unfit.position = position
                 raise
+        self.bytes = sum([self._layout(step)[2] for step in stretch.steps])
         self.of, self.computing = "copy", len(self.rows)
         copy = Routine(native.RUNTIME.copy, 0, keeps_flags=True)
         for base, node in enumerate(self.objects):

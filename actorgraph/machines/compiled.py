@@ -5,7 +5,7 @@ What only compiling needs is imported where it is used: importing the package do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -91,16 +91,25 @@ class Compiled:
         return not (self.assignments or self.interpreter or self.placing)
 
     def tabling(
-        self, symbols: Mapping[str, int], errors: Mapping[str, Any] | None = None
+        self,
+        symbols: Mapping[str, int],
+        ordered: Collection[int],
+        errors: Mapping[str, Any] | None = None,
     ) -> Tabling | None:
         """Return how steps are walked as tables, None where they are not.
 
-        `errors` are the `np.errstate` of all runs, None for that of each caller.
+        Parameters
+        ----------
+        symbols : mapping
+        ordered : collection of int
+            Ids of steps whose strides are in C order.
+        errors : mapping, optional
+            `np.errstate` of all runs, None for that of each caller.
         """
         on_host = self.on_host and self.device.is_host and self.interpreter is None
         if not self.native or self.watch or not on_host:
             return None
-        return Tabling(symbols, self.native == "wait", errors)
+        return Tabling(symbols, self.native == "wait", errors, ordered)
 
     @cached_property
     def shares(self) -> bool:

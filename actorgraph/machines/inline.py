@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from actorgraph.graph import Node
@@ -116,12 +116,13 @@ class Inline:
 
             steps = shared(steps, joint)
         self.steps = steps
-        self.buffered = self._writable(steps)
-        leaves, tabling = [leaf.node for leaf in joint.leaves], compiled.tabling(symbols)
+        ordered = regular(steps)
+        self.buffered = self._writable(steps, ordered)
+        leaves, tabling = [leaf.node for leaf in joint.leaves], compiled.tabling(symbols, ordered)
         return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)
 
-    def _writable(self, steps: Sequence[Node]) -> frozenset[int]:
+    def _writable(self, steps: Sequence[Node], ordered: Collection[int]) -> frozenset[int]:
         values = set(self._compiled.joint.values.values())
         results = self._compiled.result_of
         kept = [node for node in results if self._keeps_derivatives or node in values]
-        return writable(steps, kept, regular(steps))
+        return writable(steps, kept, ordered)

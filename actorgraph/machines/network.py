@@ -215,7 +215,8 @@ class Network:
         latest = self.plan.latest
         if latest is None:
             return None
-        return self.plan.compiled.tabling(latest.symbols, self.errors)
+        ordered = self.plan.partition.ordered
+        return self.plan.compiled.tabling(latest.symbols, ordered, self.errors)
 
     def _lane(self, spec: TaskSpec) -> Lane | None:
         lanes = self.plan.partition.lanes
