@@ -21,7 +21,7 @@ from actorgraph.memory.buffers import bulky, leaving, regular, size_in_bytes, wr
 from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
 from actorgraph.types import bind_shape
 
-__all__ = ["Partition", "UNCUT", "partitioned", "spent_us"]
+__all__ = ["Partition", "UNCUT", "partitioned", "spent_us", "walked_us"]
 
 _LEASING_US = 5.0
 """Turns predicted to take less allocate what they write: leasing memory costs a turn 0.5 us."""
@@ -169,10 +169,15 @@ def _walked(
     from actorgraph.lower.table import kinds
 
     call_us = 0.0 if measured else rates().call_us
-    order = compiled.joint.order
+    order = [node for node in compiled.joint.order if costs[node.id] - call_us >= _BRIEF_US]
     found = zip(order, kinds(order, symbols, ordered), strict=True)
-    taken = {node.id: costs[node.id] - call_us for node, kind in found if kind}
-    return {number: cost for number, cost in taken.items() if cost >= _BRIEF_US}
+    return {node.id: costs[node.id] - call_us for node, kind in found if kind}
+
+
+def walked_us(spec: TaskSpec, costs: Costs) -> float:
+    """Return what a task spends in steps of a table that take so long that a worker gains."""
+    least = rates().call_us + _BRIEF_US
+    return sum([cost for node in spec.steps if (cost := costs.get(node.id, 0.0)) >= least])
 
 
 def spent_us(spec: TaskSpec, costs: Costs) -> float:
