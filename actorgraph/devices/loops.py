@@ -49,7 +49,7 @@ _FLOATS, _OTHERS = "fd", "?il"
 _INTEGER_LOOPS = frozenset(
     "add subtract multiply negative absolute equal not_equal less less_equal greater "
     "greater_equal maximum minimum logical_and logical_or logical_not logical_xor bitwise_and "
-    "bitwise_or bitwise_xor invert".split()
+    "bitwise_or bitwise_xor invert positive".split()
 )
 """Of integers and booleans only what cannot fail: others raise Python's errors from inside."""
 

@@ -41,6 +41,9 @@ _HANDED_OVER = 32
 
 _SUM, _SIGMOID = REGISTRY["sum"], REGISTRY["sigmoid"]
 _RELU, _WHERE_POSITIVE = REGISTRY["relu"], REGISTRY["where_positive"]
+_STACK, _CONCATENATE = REGISTRY["stack"], REGISTRY["concatenate"]
+_JOINING = frozenset({_STACK, _CONCATENATE})
+_MEAN, _DIVIDE_BY_SIZE = REGISTRY["mean"], REGISTRY["divide_by_size"]
 _SHOWING = frozenset({REGISTRY["getitem"], REGISTRY["reshape"]})  # mostly, told by the result
 
 
@@ -73,16 +76,24 @@ def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
 
 
 def _has_loop(step: Node, symbols: Mapping[str, int]) -> bool:
-    if step.op is _SUM:
+    if step.op in (_SUM, _MEAN):
         axes, rank = step.attrs["axis"], len(step.inputs[0].dims)
         last = bool(axes) and axes == tuple(range(rank - len(axes), rank))
-        columns = are_columns(rank, step.dtype, axes, step.attrs["keepdims"])
+        columns = step.op is _SUM and _are_columns(step)
         return (last or columns) and sum_loop(step.dtype.char) is not None
     if step.op.ufunc == "matmul":
         return is_small(step, symbols) and product_loop(step.dtype.char) is not None
-    if step.op in (_SIGMOID, _RELU, _WHERE_POSITIVE, SLICES):
+    if step.op in _JOINING:
+        chars = {one.dtype.char for one in (step, *step.inputs)}
+        return len(chars) == 1 and chars <= set("?fdil")
+    if step.op in (_SIGMOID, _RELU, _DIVIDE_BY_SIZE, _WHERE_POSITIVE, SLICES):
         return step.dtype.char in "fd"
     return _loop(step) is not None
+
+
+def _are_columns(step: Node) -> bool:
+    of = step.inputs[0]
+    return are_columns(len(of.dims), step.dtype, step.attrs["axis"], step.attrs["keepdims"])
 
 
 def _loop(step: Node) -> Routine | None:
@@ -178,8 +189,13 @@ class Written:
     def _step(self, step: Node) -> None:
         if is_view(step):
             self.places[step.id] = self._view(step)
-        elif step.op is _SUM:
+        elif step.op is _SUM and _are_columns(step):
+            self._column_sum(step)
+        elif step.op in (_SUM, _MEAN):
             self._sum(step)
+        elif step.op is _DIVIDE_BY_SIZE:
+            size = bind_attrs(step.attrs, self.symbols)["size"]
+            self._divide(self.places[step.id], self._place(step.inputs[0]), size, step.dtype.char)
         elif step.op.ufunc == "matmul":
             x, y = map(self._place, step.inputs)
             self._product(x, y, self.places[step.id], product(step, self.symbols))
@@ -187,6 +203,8 @@ class Written:
             self._sigmoid(self.places[step.id], self._place(step.inputs[0]), step.dtype.char)
         elif step.op is SLICES:
             self._slices(step)
+        elif step.op in _JOINING:
+            self._joined(step)
         elif step.op is _RELU:
             self._relu(self.places[step.id], self._place(step.inputs[0]), step.dtype.char)
         elif step.op is _WHERE_POSITIVE:
@@ -341,6 +359,24 @@ class Written:
         self._row(result, loop_of("greater", f"{by}{by}?"), [y, zeros[1]])
         self._row(result, loop_of("multiply", 3 * {"f": "i", "d": "l"}[char]), [x, result])
 
+    def _joined(self, step: Node) -> None:
+        """Write operands beside each other."""
+        result, axis = self.places[step.id], step.attrs["axis"] % len(step.dims)
+        begin = 0
+        for part in step.inputs:
+            x, place = self._place(part), begin
+            begin += 1 if step.op is _STACK else x.shape[axis]
+            along: Any = place if step.op is _STACK else slice(place, begin)
+            index = (*[slice(None)] * axis, along, ...)
+            into = self._shown(result, step.dtype, itemgetter(index))
+            if into.shape != x.shape:
+                raise Unfit
+            char = step.dtype.char
+            if char == "?":
+                self._row(into, loop_of("logical_or", "???"), [x, x])
+            else:
+                self._row(into, _copy_of(char), [x])
+
     def _slices(self, step: Node) -> None:
         """Write slices of an array, and zeros elsewhere, as `lower.slices` does."""
         result, char = self.places[step.id], step.dtype.char
@@ -362,19 +398,25 @@ class Written:
             for place in places
         )
 
+    def _divide(self, result: _Place, x: _Place, size: int, char: str) -> None:
+        """Write the row of a division by a number of elements, as means have it."""
+        number = self._constant(np.full((), size or 1, char))
+        self._row(result, loop_of("divide", 3 * char), [x, number])
+
+    def _column_sum(self, step: Node) -> None:
+        """Write a sum over all axes but the last as `column_sums` has it: a product with ones."""
+        x, result, char = self._place(step.inputs[0]), self.places[step.id], step.dtype.char
+        columns = (prod(x.shape[:-1]), x.shape[-1])
+        ones = self._constant(np.ones((1, columns[0]), char))
+        sums = _in_order(result, (1, columns[1]))
+        self._product(ones, _in_order(x, columns), sums, _columns)
+
     def _sum(self, step: Node) -> None:
-        """Write the rows of a sum over the last axes of an array without gaps."""
+        """Write the rows of a sum or mean over the last axes of an array without gaps."""
         x, result = self._place(step.inputs[0]), self.places[step.id]
         axes, char = step.attrs["axis"], step.dtype.char
         first = len(x.shape) - len(axes)
         found = sum_loop(char)
-        if are_columns(len(x.shape), step.dtype, axes, step.attrs["keepdims"]):
-            # As `column_sums` has it: a product with ones.
-            columns = (prod(x.shape[:-1]), x.shape[-1])
-            ones = self._constant(np.ones((1, columns[0]), char))
-            sums = _in_order(result, (1, columns[1]))
-            self._product(ones, _in_order(x, columns), sums, _columns)
-            return
         if found is None or axes != tuple(range(first, len(x.shape))) or not axes:
             raise Unfit
         rows, length = prod(x.shape[:first]), prod(x.shape[first:])
@@ -390,6 +432,8 @@ class Written:
             loop, (rows, [size, length * size, size]), [length], [0, size, 0],
             [into, (x, x.offset, ((rows, length * size), (length, size))), into],
         )  # fmt: skip
+        if step.op is _MEAN:
+            self._divide(result, result, length, char)
 
     def _product(self, x: _Place, y: _Place, result: _Place, kernel_of: Callable[..., Any]) -> None:
         """Write the row of a product of matrices, or stacks of them, if it has a kernel's bits."""
