@@ -1,5 +1,6 @@
 """Tables: steps walked as rows of NumPy's loops, with the bits of every other form."""
 
+import threading
 import warnings
 
 import numpy as np
@@ -9,9 +10,11 @@ from hypothesis import given
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import loops, native
+from actorgraph.devices.background import BACKGROUND
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.lower import table, table_rows
 from actorgraph.lower.program import Subprogram, Tabling
+from actorgraph.lower.text import Dead
 from actorgraph.testing._examples import check_in_turn, expected
 from tests._soak import drawn
 from tests.machines._graphs import graphs
@@ -350,3 +353,68 @@ def test_the_environment_switches_tables_off_and_on(monkeypatch):
     assert ag.TapeMachine([h]).native is True
     monkeypatch.setattr("actorgraph.machines.options._has_llvmlite", lambda: False)
     assert ag.TapeMachine([h]).native is False
+
+
+def chain_after(first):
+    """Return what six steps make of an op without a row, whose result they may write over."""
+    x = ag.Graph().input("x", (3,), "float64")
+    h = first(x)
+    for _ in range(3):
+        h = ops.square(h) + 0.5
+    return [h]
+
+
+def test_operands_are_whole_where_a_table_declines_because_of_an_overflow():
+    outputs = chain_after(lambda x: ops.where(x > 0.0, x, -x))
+    feeds = {"x": np.array([1.0, 1e150, 3.0])}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert check(outputs, feeds).count("table") == 1
+
+
+@pytest.mark.parametrize("options", [{"fuse": "all"}, {"workers": 1}])
+def test_tasks_of_networks_are_walked_with_the_same_bits(options):
+    _, loss, feeds = layers("float64", "n")
+    with ag.LispMachine([loss]) as machine:
+        wanted = machine.run_sync(feeds, backward=True)
+    with ag.ActorMachine([loss], native="wait", **options) as machine:
+        for x in (feeds["x"], feeds["x"][:2], np.asfortranarray(feeds["x"]), feeds["x"]):
+            run = machine.start({"x": x}, backward=True).result()
+        programs = [task.program for network in machine._networks() for task in network.tasks]
+        stretches = [part.stretch for program in programs for part in program.parts]
+        assert stretches
+        assert all(one.is_written for one in stretches)
+        assert "rows of NumPy's loops stand for it" in machine.source
+        assert f"in {len(stretches)} stretches" in machine.explain()
+    assert run[loss].value.tobytes() == wanted[loss].value.tobytes()
+    assert run["w"].grad.tobytes() == wanted["w"].grad.tobytes()
+
+
+def test_a_run_that_has_died_is_left_between_rows():
+    outputs = chain_after(lambda x: x * 2.0)
+    with ag.TapeMachine(outputs, native="wait") as machine:
+        machine.run_sync({"x": np.ones(3)})
+        *_, plan = machine._plans.values()
+        [part] = plan.inline.program.parts
+    walk = part.stretch.walked(pytest.fail, {})
+    assert walk(native._idle(), None, np.ones(3))
+    with pytest.raises(Dead):
+        walk(native._idle(dead=Exception()), None, np.ones(3))
+
+
+def test_rows_are_written_in_the_background_after_some_runs():
+    outputs = chain_after(lambda x: x * 2.0)
+    with ag.TapeMachine(outputs, native=True) as machine:
+        for _ in range(table._CALLS + 1):
+            machine.run_sync({"x": np.ones(3)})
+        *_, plan = machine._plans.values()
+        written = threading.Event()
+        BACKGROUND.submit(written.set)
+        assert written.wait(60)
+        assert [part.stretch.is_written for part in plan.inline.program.parts] == [True]
+
+
+def test_within_max_bytes_there_is_no_table_that_nobody_counts():
+    with ag.TapeMachine(chain_after(lambda x: x * 2.0), native="wait", max_bytes=10**6) as machine:
+        machine.run_sync({"x": np.ones(3)})
+        assert "tables" not in machine.explain()
