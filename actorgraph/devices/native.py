@@ -310,6 +310,7 @@ def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Wo
     return np.array([*head, *[0] * len(specs), *bases], np.int64)
 
 
+@cache
 def expected() -> str | None:
     """Return what keeps tables from being used in this process, None for nothing.
 

@@ -109,6 +109,10 @@ class Compiled:
         on_host = self.on_host and self.device.is_host and self.interpreter is None
         if not self.native or self.watch or not on_host:
             return None
+        from actorgraph.devices import native  # with the first program
+
+        if native.expected() is not None:
+            return None
         return Tabling(symbols, self.native == "wait", errors, ordered)
 
     @cached_property
