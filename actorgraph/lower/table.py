@@ -30,7 +30,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.kernels import alike, kernel, with_errstate
 from actorgraph.lower.program import Tabling, lower_directly
 from actorgraph.lower.rates import path
-from actorgraph.lower.table_rows import Unfit, Written, is_view, kind_of
+from actorgraph.lower.table_rows import RESHAPE, Unfit, Written, is_view, kind_of
 from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import aligned, regular
 from actorgraph.op import attrs_key, is_symbolic
@@ -47,6 +47,9 @@ _KEPT = 4
 
 _CALLS = 3
 """Calls of a part before its rows are written: who runs once does not pay for more runs."""
+
+_MANY = 64
+"""Steps that are walked around one that has no row; that one takes 1 us more so."""
 
 _BRIEF_BYTES = 64 * 1024
 """What rows write below which the walk keeps the GIL: to take it again may cost more."""
@@ -108,6 +111,9 @@ def kinds(
         kind = known.get(key)
         if kind is None:
             kind = known[key] = kind_of(step, symbols)
+        if kind == "view" and step.op is RESHAPE:
+            of = step.inputs[0]  # of what is not in order it is a copy
+            kind = kind if of.is_leaf or of.id in ordered else ""
         found.append(kind if kind == "view" or step.id in ordered else "")
     return found
 
@@ -204,12 +210,13 @@ class Stretch:
             found = self._tables[key] = _Table(self, symbols, self._tabling)
         return found
 
-    def write(self, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None]:
-        """Return what walks the rows for these sizes, or None where it declines."""
+    def write(self, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None] | None:
+        """Return what walks the rows for these sizes, or None where it declines; None for none."""
         try:
             written = self._latest = Written(self, symbols)
         except Unfit as unfit:
-            return self._around(self.steps[unfit.position], symbols)
+            few = len(self.steps) < _MANY
+            return None if few else self._around(self.steps[unfit.position], symbols)
         blocks = _Blocks(written, len(self.given))
         self._blocks.add(blocks)
         empties = [

@@ -28,7 +28,7 @@ from actorgraph.ops._arrays import are_columns, at_least
 from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN, bind_shape
 
-__all__ = ["Unfit", "Written", "is_view", "kind_of"]
+__all__ = ["RESHAPE", "Unfit", "Written", "is_view", "kind_of"]
 
 LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
 """Results above which a call from Python costs nothing beside the arithmetic, and operands."""
@@ -44,7 +44,8 @@ _RELU, _WHERE_POSITIVE = REGISTRY["relu"], REGISTRY["where_positive"]
 _STACK, _CONCATENATE = REGISTRY["stack"], REGISTRY["concatenate"]
 _JOINING = frozenset({_STACK, _CONCATENATE})
 _MEAN, _DIVIDE_BY_SIZE = REGISTRY["mean"], REGISTRY["divide_by_size"]
-_SHOWING = frozenset({REGISTRY["getitem"], REGISTRY["reshape"]})  # mostly, told by the result
+RESHAPE = REGISTRY["reshape"]
+_SHOWING = frozenset({REGISTRY["getitem"], RESHAPE})  # mostly, told by the result
 
 
 # -- which steps ----------------------------------------------------------------------------------
@@ -448,7 +449,12 @@ class Written:
         strides = [_broadcast(stack, batch) for stack in stacks]
         stack_dims = _coalesced(batch, strides) or [(1, [0, 0, 0])]
         if len(stack_dims) > 1:
-            raise Unfit
+            if batch[0] > _MOST_EXPANDED:
+                raise Unfit
+            for i in range(batch[0]):
+                x_i, y_i, result_i = [_entry(place, len(batch), i) for place in places]
+                self._product(x_i, y_i, result_i, kernel_of)
+            return
         [(count, outer)] = stack_dims
         (n, k), m = x.shape[-2:], y.shape[-1]
         dims = count, n, k, m
@@ -523,6 +529,16 @@ class Written:
             array = np.array(key, np.int64)
             found = self.words[key] = array.ctypes.data, array
         return found[0]
+
+
+def _entry(place: _Place, rank: int, number: int) -> _Place:
+    """Return an entry along the first of so many axes of a stack of matrices, or all it has."""
+    if len(place.shape) < rank + 2:
+        return place
+    shift = number * place.strides[0] if place.shape[0] > 1 else 0
+    return place._replace(
+        offset=place.offset + shift, shape=place.shape[1:], strides=place.strides[1:]
+    )
 
 
 def _in_order(place: _Place, shape: tuple[int, ...]) -> _Place:

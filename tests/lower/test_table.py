@@ -87,6 +87,8 @@ def test_a_net_forward_and_backward_is_one_table_with_the_same_bits(dtype, batch
         lambda x: x.sum(axis=1, keepdims=True) * x.sum(axis=0),
         lambda x: x.transpose() @ x @ x[:, :2],
         lambda x: (x[None] @ ops.stack([x, x])).sum(axis=-1),
+        lambda x: x.reshape(2, 2, 2, 2).transpose((1, 0, 2, 3)) @ (x * 2.0).reshape(2, 2, 2, 2),
+        lambda x: x.reshape(2, 1, 2, 4) @ x.reshape(2, 4, 2).transpose((0, 1, 2)),
         lambda x: (x > 0.0) & (x < 1.0),
         lambda x: x.astype("int64") * 3 - 5,
         lambda x: ops.maximum(x, 0.0).sum(axis=(0, 1)),
