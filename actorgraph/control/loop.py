@@ -252,9 +252,9 @@ class LoopKernel:
             course.advance(course.positions)
         return course.fields()
 
-    def allow_tables(self) -> None:
+    def allow_tables(self, wait: bool) -> None:
         """Let iterations be walked as tables."""
-        self.call.allow_tables()
+        self.call.allow_tables(wait)
 
     def room(self, length: int) -> list[Any]:
         """Return where what is stacked goes: arrays, or lists where the sizes are not known."""

@@ -182,10 +182,11 @@ class _WaveKernel:
         self._block_us = max([one.attrs["loop"].body.predicted_us(symbols) for one in loops])
         self._stored = all(self._kernels[one.id].stored for one in loops)
 
-    def allow_tables(self) -> None:
+    def allow_tables(self, wait: bool) -> None:
         """Let the loops be walked as tables."""
         for one in self._kernels.values():
-            getattr(one, "allow_tables", bool)()
+            if hasattr(one, "allow_tables"):
+                one.allow_tables(wait)
 
     def __call__(self, run: Any, *operands: Any) -> Sequence[Any]:
         run = ALONE if run is None else run

@@ -6,12 +6,13 @@ which is a row like others.  Arrays whose elements it takes, and those that are 
 bytes further in each iteration.
 
 It declines as other tables do (`lower.table`): then the loop in Python begins from the beginning.
-Between stretches of some hundred microseconds it looks whether the run is still wanted.
+A run that dies ends it between two rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any, TypeAlias
 
@@ -19,16 +20,15 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.graph import Node
-from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.table import Declined, Stretch, Unfit, Written, row_kind
-from actorgraph.memory.buffers import Memory, aligned, regular
+from actorgraph.lower.table import kinds
+from actorgraph.lower.table_rows import Unfit, Written
+from actorgraph.lower.text import Dead
+from actorgraph.memory.buffers import Memory, aligned
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
+from actorgraph.runs import AbstractRun
 from actorgraph.types import Checks
 
-__all__ = ["FEWEST", "LoopTable"]
-
-_LOOK_US = 1000.0
-"""What is walked at once."""
+__all__ = ["Declined", "FEWEST", "LoopTable"]
 
 FEWEST = 48
 """Rows of a call that is worth it."""
@@ -38,21 +38,44 @@ _COPY_BOOL = Op(
     "table_copy_bool", "a[*s] -> a[*s] -> a[*s]", np.logical_and, ufunc="logical_and",
     memory=FRESH_OUT,
 )  # fmt: skip
-_COPIES = frozenset({_COPY, _COPY_BOOL})
 
 _Test: TypeAlias = tuple[Sequence[Node], Sequence[Node], Node]
+
+
+class Declined(Exception):
+    """A loop has not been walked to its end; the one in Python begins from the beginning."""
+
+
+@dataclass(slots=True)
+class _Iteration:
+    """Steps, what they are given, what is stacked, and which carries some steps write over.
+
+    Attributes
+    ----------
+    asking : Node or None
+        The step that says whether there is another iteration.
+    over : mapping
+        By the id of a step the carry.
+    copied : collection of int
+        As in `Stretch`: nothing waits for the end.
+    """
+
+    steps: Sequence[Node]
+    given: Sequence[Node]
+    results: Sequence[Node]
+    asking: Node | None
+    over: Mapping[int, Node]
+    copied: Collection[int] = ()
 
 
 class _IterationRows(Written):
     """The rows of an iteration, in which some steps write over what others are given."""
 
-    def __init__(
-        self, stretch: Stretch, over: Mapping[int, Node], symbols: Mapping[str, int]
-    ) -> None:
-        self._over = over
-        super().__init__(stretch, symbols)
+    def __init__(self, one: _Iteration, symbols: Mapping[str, int]) -> None:
+        self._over = one.over
+        super().__init__(one, symbols)
 
-    def _lay(self, stretch: Stretch) -> None:
+    def _lay(self, stretch: Any) -> None:
         self.places.update({step: self.places[leaf.id] for step, leaf in self._over.items()})
         super()._lay(stretch)
 
@@ -86,10 +109,9 @@ class LoopTable:
         symbols: Mapping[str, int],
     ) -> None:
         _, captured, carries, _ = inputs
-        every, given, asking, stacked, over = _iteration(
-            inputs, steps, results, saved, test, symbols
-        )
-        made = _IterationRows(Stretch(every, given, stacked), over, symbols)
+        one = _iteration(inputs, steps, results, saved, test, symbols)
+        given, asking = one.given, one.asking
+        made = _IterationRows(one, symbols)
         self._made = made
         self._rows = np.array(made.rows, np.int64).reshape(-1, native.ROW_WORDS)
         self._flag = made.places[asking.id].offset if asking is not None else None
@@ -109,8 +131,6 @@ class LoopTable:
             ],
             np.int64,
         )  # fmt: skip
-        spent = sum([predicted_us(step, symbols) for step in every if step.op not in _COPIES])
-        self._at_once = max(1, int(_LOOK_US / spent)) if spent else 1000
         self._blocks: list[_LoopBlock] = []
 
     def fits(self, positions: range) -> bool:
@@ -133,11 +153,12 @@ class LoopTable:
 
         Raises
         ------
-        Declined
+        Declined, Dead
             Nothing but `stacks` has been written.
         """
         walk = native.RUNTIME.walk
         assert walk is not None, "`fits` is asked before"
+        run = run if isinstance(run, AbstractRun) else native.IDLE
         states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
         held = [*arrays, *stacks]
         length = len(held[0]) if held else positions.stop
@@ -146,25 +167,24 @@ class LoopTable:
         taken = (*given, *states, *arrays, *index, *stacks)
         down = positions.step < 0
         block = self._taken(length, -1 if down else 1)
-        words, trips, more = block.words, 0, True
+        words, trips, more, flags = block.words, 0, True, 0
+        words[native.MASK] = native.ALL_ERRORS
         while more and trips < len(positions):
-            if run.dead is not None:
-                break  # the loop in Python ends it
             at = positions[trips]
             words[native.FIRST] = -at if down else at
-            words[native.TRIPS] = min(len(positions) - trips, self._at_once)
-            flags = walk(taken, words.ctypes.data)
+            words[native.TRIPS] = len(positions) - trips
+            flags = walk(taken, words.ctypes.data, run)
             if flags and not native.is_ignored(flags):
                 break
+            words[native.MASK] &= ~flags  # which end iterations else
             trips += int(words[native.MADE])
             more = self._flag is None or bool(block.memory[self._flag])
-        else:
-            self._blocks.append(block)
-            return [one if one.ndim else one[()] for one in states], trips + (
-                more and self._flag is not None
-            )
+            flags = 0
         self._blocks.append(block)
-        raise Declined
+        if flags:
+            raise Dead if flags == native.DEAD else Declined
+        more = more and self._flag is not None
+        return [one if one.ndim else one[()] for one in states], trips + more
 
     def _taken(self, length: int, way: int) -> _LoopBlock:
         """Return a block for arrays of that length, which iterations take upwards or downwards."""
@@ -175,7 +195,7 @@ class LoopTable:
             memory = aligned(max(made.total, 1))
             specs = self._specs.copy()
             bases = [memory.ctypes.data, *[value.ctypes.data for value in made.kept]]
-            words = native.block(specs, self._rows, bases)
+            words = native.block(specs, self._rows, bases, len(self._rows))
             if self._flag is not None:
                 words[native.FLAG] = memory.ctypes.data + self._flag
             block = _LoopBlock(words, specs, memory)
@@ -204,12 +224,7 @@ def _iteration(
     saved: Sequence[int],
     test: _Test | None,
     symbols: Mapping[str, int],
-) -> tuple[tuple[Node, ...], tuple[Node, ...], Node | None, tuple[Node, ...], dict[int, Node]]:
-    """Return the steps of an iteration, and what they are about.
-
-    That is what is given, the step that asks for another iteration, what is stacked, and by the ids
-    of the steps that write over a carry, the carry.
-    """
+) -> _Iteration:
     [position], captured, carries, elements = inputs
     numbers = count(1 + max([node.id for node in (*steps, *results, *chain(*inputs))]))
     rows = _rows_of(steps, symbols)
@@ -240,16 +255,17 @@ def _iteration(
     indexed = any(part is position for step in every for part in step.inputs)
     given = (*captured, *tested, *carries, *elements, *[position] * indexed)
     said = asking[-1] if asking else None
-    return every, given, said, (*entered, *stacked), {n.id: carry for carry, n in over.items()}
+    return _Iteration(
+        every, given, (*entered, *stacked), said, {n.id: carry for carry, n in over.items()}
+    )
 
 
 def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
     """Return the ids of the steps that write arrays of their own, the others being views."""
-    regular_ids = regular(steps)
-    kinds = {step.id: row_kind(step, regular_ids, symbols) for step in steps}
-    if not all(kinds.values()):
+    found = kinds(steps, symbols)
+    if not all(found):
         raise Unfit
-    return {number for number, one in kinds.items() if one == "row"}
+    return {step.id for step, kind in zip(steps, found, strict=True) if kind == "row"}
 
 
 def _node(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node:
