@@ -429,10 +429,9 @@ def _experiment(arguments: argparse.Namespace) -> None:
     from actorgraph.trace.experiment import experiment
 
     outputs, feeds = outputs_and_feeds(arguments.target)
-    measured = arguments.measure is not None
     found = experiment(
         outputs, feeds, lanes=arguments.lanes, devices=arguments.measure or arguments.gpus,
-        captured=(False,) if measured else (False, True), backward=arguments.backward,
+        backward=arguments.backward,
     )  # fmt: skip
     print(found)
     if arguments.output:

@@ -95,6 +95,7 @@ def _pytest(arguments: list[str], *, before: tuple[str, ...] = ()) -> str:
 
 def capture(tell: Tell, stand_in: bool) -> None:
     """What may stand in a CUDA graph: the forward of every op, and matmul by our own cuBLAS."""
+    _try(tell, "machine", _machine_captured)
     if stand_in:
         tell("ops", NEEDS_GPU)
         return
@@ -107,47 +108,43 @@ def capture(tell: Tell, stand_in: bool) -> None:
 
 
 def _gemm_in_capture(cp: Any) -> dict[str, Any]:
-    """Call cuBLAS with a handle and a workspace of our own while a stream captures."""
-    import ctypes
+    """Multiply by our own cuBLAS while a stream captures: are the bits those of CuPy's product."""
+    from actorgraph.devices.products import Products
 
-    from cuda.pathfinder import load_nvidia_dynamic_lib
-
-    library = ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
-    handle, pointer, number = ctypes.c_void_p(), ctypes.c_void_p, ctypes.c_int
-    size, one, zero = number(256), ctypes.c_float(1), ctypes.c_float(0)
-    stream = cp.cuda.Stream(non_blocking=True)
+    own, stream = Products(cp), cp.cuda.Stream(non_blocking=True)
     with stream:
-        room = cp.empty(32 << 20, "b")
         a, b = (cp.asarray(np.random.default_rng(i).normal(size=(256, 256)), "f") for i in (0, 1))
-        c = cp.zeros((256, 256), "f")
-    given = [pointer(x.data.ptr) for x in (b, a, c)]
-
-    def must(status: int) -> None:
-        if status:
-            raise RuntimeError(f"cuBLAS status {status}")
-
-    def product() -> None:
-        must(library.cublasSetStream_v2(handle, pointer(stream.ptr)))
-        must(library.cublasSetWorkspace_v2(
-            handle, pointer(room.data.ptr), ctypes.c_size_t(room.nbytes),
-        ))  # fmt: skip
-        must(library.cublasSgemm_v2(
-            handle, number(0), number(0), size, size, size, ctypes.byref(one), given[0], size,
-            given[1], size, ctypes.byref(zero), given[2], size,
-        ))  # fmt: skip
-
-    must(library.cublasCreate_v2(ctypes.byref(handle)))
-    product()
-    with stream:
-        eager = c.get()
-        c.fill(0)
+        cupys, eager, c = cp.matmul(a, b).get(), own.matmul(a, b).get(), cp.zeros_like(a)
         stream.synchronize()
         stream.begin_capture()
-        product()
+        own.matmul(a, b, out=c)
         graph = stream.end_capture()
         graph.launch(stream)
         stream.synchronize()
-        return {"bits_of_eager": bool(np.array_equal(c.get(), eager))}
+        found = c.get()
+    return {
+        "bits_of_eager": bool(np.array_equal(found, eager)),
+        "bits_of_cupy": bool(np.array_equal(found, cupys)),
+    }
+
+
+def _machine_captured() -> dict[str, Any]:
+    """Run a machine eagerly and captured: are the bits equal, and what is not captured, and why."""
+    import actorgraph as ag
+
+    g = ag.Graph()
+    x, W = g.input("x", (64, 64)), g.parameter("W", np.eye(64, dtype="float32"))
+    parts = [ag.ops.tanh((x * float(i + 1)) @ W) for i in range(8)]
+    loss = sum(parts[1:], parts[0]).sum()
+    feeds = {"x": np.random.default_rng(0).normal(size=(64, 64)).astype("float32")}
+    found, told = [], ""
+    for captured in (False, True):
+        with ag.ActorMachine([loss], device="cuda:0", lanes=4, captured=captured) as machine:
+            for _ in range(3):
+                run = machine.run_sync(feeds, backward=True)
+            found.append(run[loss].value.tobytes() + run[W].grad.tobytes())
+            told = machine.explain()
+    return {"bits_of_eager": found[0] == found[1], "explained": told}
 
 
 def parity(tell: Tell, stand_in: bool) -> None:

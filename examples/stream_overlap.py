@@ -1,4 +1,4 @@
-"""What CUDA streams bring to a wide graph: the law min(W, S, 1/f, t/h), simulated.
+"""What CUDA streams bring to a wide graph: the law min(W, S, 1/f, t/h), beside what is measured.
 
 W independent branches on S lanes (streams); each kernel takes t, fills the share f of the GPU, and
 costs the host h to launch.  Launched one by one, kernels shorter than h never overlap, whatever the
@@ -43,7 +43,7 @@ several = [
 assert several[0].took_us > 3.0 * several[2].took_us
 told[True].append("on 1, 2, 4 GPUs " + ", ".join(f"{one.took_us:.0f} us" for one in several))
 for name in [one for one in ag.devices.list() if one.startswith("cuda:")]:
-    found = ag.devices.experiment(ends, feeds, devices=[name], lanes=(16,), captured=(False,))
+    found = ag.devices.experiment(ends, feeds, devices=[name], lanes=(16,))
     told[False].append(f"measured on {name} {found.best.overlap:.1f}x")
 print("Simulated, 16 lanes, launched one by one, kernels of", "; ".join(told[False]))
 print("Simulated, 16 lanes, captured as a CUDA graph, kernels of", "; ".join(told[True]))

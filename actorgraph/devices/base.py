@@ -36,7 +36,7 @@ from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = [
     "COPY_OVER", "Cell", "Check", "Device", "Event", "Failed", "Handed", "HostEvent", "Job", "Lane",
-    "Placement", "Queue", "issuing", "pending",
+    "Placement", "Queue", "described", "issuing", "pending",
 ]  # fmt: skip
 
 issuing = threading.RLock()
@@ -98,14 +98,16 @@ class Cell:
 
     The array is `shared` where it is that of an operand: its memory is another cell's.  The value
     holds where no one of its `checks` is bad; those of what has come to the host are host numbers.
+    Memory that a CUDA graph writes to has a `home`: the graph, which writes there again.
     """
 
-    __slots__ = ("__weakref__", "array", "checks", "failed", "on_host", "shared")
+    __slots__ = ("__weakref__", "array", "checks", "failed", "home", "on_host", "shared")
 
     def __init__(self, array: Any = None) -> None:
         self.array = array
         self.checks: tuple[Check, ...] = ()
         self.failed: BaseException | None = None
+        self.home: object = None
         self.shared = self.on_host = False
 
 
@@ -251,14 +253,16 @@ class Job:
         Whether the result is the host's.
     cell : Cell
         Where the result goes.
+    parts : sequence of Cell
+        Where each part of a result goes that is a tuple.
     launched : (str, float) or None
         The thread and the time, where an instrument listens.
     tells : bool
         Whether it tells the instrument itself: False where calling it only enqueues the work.
     """
 
-    __slots__ = ("cell", "context", "fresh", "lane", "launched", "leaves", "name",
-                 "node", "reads", "tells", "work")  # fmt: skip
+    __slots__ = ("cell", "context", "fresh", "lane", "launched", "leaves", "name", "node", "parts",
+                 "reads", "tells", "work")  # fmt: skip
 
     def __init__(
         self,
@@ -269,9 +273,10 @@ class Job:
         operands: Sequence[Handed],
         fresh: bool,
         leaves: bool,
+        parts: Sequence[Cell],
     ) -> None:
         self.lane, self.name, self.node, self.work, self.fresh = lane, name, node, work, fresh
-        self.leaves, self.tells = leaves, True
+        self.leaves, self.parts, self.tells = leaves, parts, True
         self.reads = tuple([operand.cell for operand in operands])
         self.cell = Cell()
         self.context: Context = copy_context()
@@ -302,13 +307,19 @@ class Job:
                 cell.shared = any([array is one for one in arrays])  # noqa: C419
                 self._take_checks(checks)
                 cell.array = array
+        except Failed as failed:  # a step of several
+            cell.failed = failed
         except BaseException as error:  # noqa: BLE001 - it ends the run, not the lane
             cell.failed = Failed(*self._where(), error)
+        for place, part in enumerate(self.parts):
+            part.failed, part.checks = cell.failed, cell.checks
+            part.array = None if cell.array is None else cell.array[place]
         if started:
             instrument.tell("on_job", self, started, perf_counter())
 
     def _where(self) -> tuple[Any, tuple[str, ...], str]:
-        return self.node, tuple(map(_described, self.reads)), self.lane.device.name
+        inputs = tuple([described(cell.array) for cell in self.reads])
+        return self.node, inputs, self.lane.device.name
 
     def _take_checks(self, own: list[Check]) -> None:
         """Have the value hold where its operands do, and what the op has checked."""
@@ -316,7 +327,7 @@ class Job:
         if not (own or made):
             return
         where = self._where() if own else None
-        checks = (*made, *[replace(check, where=where) for check in own])
+        checks = (*made, *[replace(check, where=check.where or where) for check in own])
         if self.leaves:
             fetch = self.lane.device.to_host
             checks = tuple([
@@ -327,8 +338,8 @@ class Job:
         self.cell.checks = checks
 
 
-def _described(cell: Cell) -> str:
-    array = cell.array
+def described(array: Any) -> str:
+    """Return what an error tells of an operand."""
     if isinstance(array, tuple):
         return f"{len(array)} arrays"
     return "nothing yet" if array is None else f"{array.dtype}{list(array.shape)}"
@@ -460,6 +471,7 @@ class Lane:
         fresh: bool = True,
         record: bool = False,
         leaves: bool = False,
+        parts: Sequence[Cell] = (),
     ) -> Handed:
         """Have the lane compute ``work(*arrays)``, and return its value to be.
 
@@ -477,13 +489,15 @@ class Lane:
             Whether somebody outside of the lane is going to wait for it.
         leaves : bool
             Whether the result is no memory of the device.
+        parts : sequence of Cell
+            Where each part of a result goes that is a tuple.
         """
         with issuing:
             self.settle()
             for operand in operands:
                 self.join(operand)
             self.seq += 1
-            job = Job(self, name, node, work, operands, fresh, leaves)
+            job = Job(self, name, node, work, operands, fresh, leaves, parts)
             self.queue.put(job)
             event = self.record() if record else None
             for operand in operands:
@@ -579,6 +593,8 @@ class Device(ABC):
     """What arrays of other libraries that lie on it call it, as ``__dlpack_device__`` does."""
     lost: BaseException | None = None
     """Why nothing can be done on it any more, in this process."""
+    refused: dict[Any, str] | None = None
+    """Of a device that captures CUDA graphs: which op of which dtype it has refused, and why."""
 
     def __init__(self) -> None:
         self._lanes: dict[int | str, Lane] = {}

@@ -85,6 +85,7 @@ class Checked(Device):
     def __init__(self, inner: Device) -> None:
         super().__init__()
         self.inner, self.name = inner, f"check({inner.name})"
+        self.refused = inner.refused
         self._findings: dict[Finding, None] = {}
         self._queues: list[_CheckedQueue] = []
 
@@ -156,7 +157,8 @@ class _CheckedQueue(Queue):
                     f"{now} reads what {made} makes, and waits for no event behind it",
                 )  # fmt: skip
             history.reads[self] = now
-        _histories[job.cell] = _History(now, {} if job.fresh else seen)
+        made_now = _History(now, {} if job.fresh else seen)
+        _histories.update(dict.fromkeys((job.cell, *job.parts), made_now))
         self._inner.put(job)
 
     def record(self) -> Event:

@@ -27,6 +27,7 @@ import numpy as np
 
 from actorgraph import instrument
 from actorgraph.devices.base import Cell, Device, Event, Handed, Job, Queue
+from actorgraph.devices.products import Products
 from actorgraph.devices.virtual import ThreadQueue
 from actorgraph.errors import GraphError
 
@@ -86,6 +87,9 @@ class CUDA(Device):
         self._waiter = ThreadQueue(f"{self.name} waiting")
         self._untold: deque[tuple[Job, Any, Any]] = deque()
         self._zero: tuple[Any, float] | None = None  # an event, and when it was passed
+        self._sides: dict[int, Any] = {}
+        self.products = Products(cupy)
+        self.refused = {}
         _all.add(self)
 
     def _part(self, name: str) -> CUDA:
@@ -154,6 +158,12 @@ class CUDA(Device):
     def new_event(self) -> Any:
         """Return an event for waiting: it keeps no time."""
         return self._cupy.cuda.Event(block=True, disable_timing=True)
+
+    def side(self, number: int) -> Any:
+        """Return a stream for a lane of what is captured; called by the thread that issues."""
+        if number not in self._sides:
+            self._sides[number] = self.new_stream()
+        return self._sides[number]
 
     def issue(self, call: Callable[[], object]) -> None:
         """Have the thread that issues make a call; an error there means that the GPU is lost."""

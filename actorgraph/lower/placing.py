@@ -16,14 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, final
 
 from actorgraph.devices import Device, Handed, Lane, Placement, placement
 from actorgraph.graph import Graph, Node
+from actorgraph.lower.capturing import GRAPH, PART, captured
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential, side_by_side
 from actorgraph.lower.deadlock import check_order
+from actorgraph.lower.elements import as_one
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import Waiting
 from actorgraph.lower.regions import Port, Region, TaskSpec, connect, owner_of
@@ -54,6 +57,7 @@ MOVE = Op("move", "a[*s] -> a[*s]", _moved)
 KEEP = Op("keep", "a[*s] -> a[*s]", _moved)
 FETCH = Op("fetch", "a[*s] -> a[*s]", _moved, runs_on="lane")
 RESULT = Op("result", "a[*s] -> a[*s]", _moved, runs_on="lane")
+_TRANSFERS = MOVE, KEEP, FETCH, RESULT
 
 
 @final
@@ -67,6 +71,9 @@ class Placing(Residents):
         Where nodes run that the user has placed nowhere.
     lanes : int
         Of each of these.
+    captured : bool
+    exact : bool, optional
+        Whether elementwise steps become one kernel only where no bit changes; None: they never do.
 
     Attributes
     ----------
@@ -74,14 +81,29 @@ class Placing(Residents):
         Where tasks may run that the user has placed nowhere.
     """
 
-    def __init__(self, graph: Graph, devices: Sequence[Device], lanes: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        devices: Sequence[Device],
+        lanes: int,
+        captured: bool = False,
+        exact: bool | None = None,
+    ) -> None:
         super().__init__(graph, devices, lanes)
+        self.captured, self._exact = captured, exact
         self.lanes = [one.lane(i) for i in range(lanes) for one in devices if not one.is_host]
 
     @classmethod
-    def of(cls, graph: Graph, devices: Sequence[Device], lanes: int) -> Placing | None:
+    def of(
+        cls,
+        graph: Graph,
+        devices: Sequence[Device],
+        lanes: int,
+        captured: bool = False,
+        exact: bool | None = None,
+    ) -> Placing | None:
         """Return where nodes run, None where all do so on the host, as they do anyway."""
-        found = cls(graph, devices, lanes)
+        found = cls(graph, devices, lanes, captured, exact)
         return None if all(one.is_host for one in found.used) else found
 
     # -- tasks ------------------------------------------------------------------------------------
@@ -90,7 +112,7 @@ class Placing(Residents):
         """Return what stands for the automatic cut: lanes gain where threads would not."""
         if cut is not by_cost:
             return cut
-        return side_by_side if len(self.lanes) > 1 else _for_one_lane
+        return side_by_side if len(self.lanes) > 1 and not self.captured else _for_one_lane
 
     def connected(
         self,
@@ -104,7 +126,37 @@ class Placing(Residents):
         specs = connect(self.split(tasks, joint), result_of)
         check_order(specs)
         lanes = self.assign(specs, joint, costs, symbols)
-        return self.with_transfers(specs, lanes, joint), lanes
+        found = self.with_transfers(specs, lanes, joint)
+        numbers = count(-2 * 10**9)  # no other step has these
+        for spec, lane in zip(found, lanes, strict=True):
+            if lane is None or lane.device.refused is None:
+                continue
+            if self._exact is not None:
+                spec.steps = as_one(spec.steps, {node.id for node in spec.kept}, self._exact)
+            if self.captured:
+                on_lanes = partial(self._side_by_side, lane, joint, costs, symbols)
+                spec.steps = captured(spec, lane, joint, numbers, _TRANSFERS, on_lanes)
+        return found, lanes
+
+    def _side_by_side(
+        self,
+        home: Lane,
+        joint: Joint,
+        costs: Costs,
+        symbols: Mapping[str, int],
+        steps: Sequence[Node],
+    ) -> list[int]:
+        """Return on which stream of a graph each step runs, 0 being that of its lane."""
+        where = self._wanted(steps[0], joint)
+        alone = where is not None and where.lane is not None
+        lanes = [home, *[home.device.lane(number) for number in range(0 if alone else self._count)]]
+        streams = {lane: number for number, lane in enumerate(dict.fromkeys(lanes))}
+        tasks = [
+            TaskSpec(number, Region(number, [owner_of(step)]), "forward", [step])
+            for number, step in enumerate(steps)
+        ]
+        found = self.assign(tasks, joint, costs, symbols, list(streams))
+        return [streams[lane] for lane in found if lane is not None]
 
     def _wanted(self, step: Node, joint: Joint) -> Placement | None:
         """Return where a step has to run, None where its machine may choose."""
@@ -137,8 +189,9 @@ class Placing(Residents):
         joint: Joint,
         costs: Costs,
         symbols: Mapping[str, int],
+        lanes: Sequence[Lane | None] | None = None,
     ) -> list[Lane | None]:
-        """Return the lane of each task, None for the host.
+        """Return the lane of each task, None for the host; one of `lanes` where they are given.
 
         List scheduling: of the tasks whose producers have a lane, the one with the longest path
         behind it goes to where it ends first, if equal to where its values are.  Source: HEFT (H.
@@ -162,7 +215,7 @@ class Placing(Residents):
         while ready:
             _, index = heappop(ready)
             spec = tasks[index]
-            options = self._options(spec, joint, of_region)
+            options = lanes or self._options(spec, joint, of_region)
             near = [chosen[producer] for producer in before[index]]
             best: tuple[float, bool, int] | None = None
             for place, lane in enumerate(options):
@@ -264,7 +317,7 @@ class Placing(Residents):
             return self._moving(None if lane is None else lane.device, step)
         if step.op is KEEP:
             return self._moving(None, step)
-        if lane is None:
+        if lane is None or step.op in (GRAPH, PART):
             return found
         return launching(lane, step, joint, found)
 
@@ -283,6 +336,9 @@ class Placing(Residents):
             if fetch:
                 self.transfers[kind] += 1
                 value = value.lane.device.fetch(value, step)
+            elif value.cell.home is not None:  # which a later run is to use again
+                work = value.lane.device.xp.array
+                value = value.lane.launch(work, [value], name="copy", node=step, record=True)
             event = value.event or value.lane.record()
 
             def answered() -> None:

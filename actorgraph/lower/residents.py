@@ -19,7 +19,7 @@ from actorgraph.lower.regions import TaskSpec
 from actorgraph.memory.buffers import VIEWS
 from actorgraph.store import PROMISES, promised
 
-__all__ = ["Brought", "Residents", "launching", "looked_at"]
+__all__ = ["Brought", "Residents", "is_fresh", "launched_name", "launching", "looked_at"]
 
 
 @final
@@ -60,7 +60,11 @@ class Residents(ABC):
         All devices that the machine needs.
     transfers : dict
         Copies by kind: "parameters", "feeds", "edges" (between devices) and "results".
+    captured : bool
+        Whether what runs on a device is a CUDA graph where that is possible.
     """
+
+    captured = False
 
     def __init__(self, graph: Graph, devices: Sequence[Device], lanes: int) -> None:
         self._devices, self._count = devices, lanes
@@ -166,13 +170,22 @@ def _with_host_operands(found: Any, places: tuple[int, ...]) -> Callable[..., An
     return kernel
 
 
+def launched_name(step: Node, joint: Joint) -> str:
+    """Return what traces and findings call a step."""
+    source = joint.source(step)
+    return f"{source.name} (backward)" if joint.is_backward(step) else source.name
+
+
+def is_fresh(step: Node) -> bool:
+    """Return whether the result shows memory of no operand."""
+    return not (step.op.memory.layout in VIEWS or step.op.checked)
+
+
 def launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[..., Handed]:
     """Return what launches the kernel of a step on a lane."""
-    source = joint.source(step)
     if step.op.on_host:
         found = _with_host_operands(found, step.op.on_host)
-    name = f"{source.name} (backward)" if joint.is_backward(step) else source.name
-    fresh = not (step.op.memory.layout in VIEWS or step.op.checked)
+    name, fresh = launched_name(step, joint), is_fresh(step)
     launch, hold = lane.launch, lane.device.hold
 
     def launched(*operands: Handed) -> Handed:

@@ -14,7 +14,7 @@ import numpy as np
 
 from actorgraph import instrument
 from actorgraph.autodiff.reverse import check_differentiable
-from actorgraph.devices import Device, Handed
+from actorgraph.devices import Device
 from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
@@ -26,15 +26,7 @@ from actorgraph.machines.binding import Binding
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.compiled import compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
-from actorgraph.machines.feeds import (
-    adopted,
-    bind_feeds,
-    by_node,
-    check_device,
-    check_dims,
-    check_like,
-    lies_elsewhere,
-)  # fmt: skip
+from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like, settle
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of, trains
 from actorgraph.machines.options import allowed, compiling, placed, tabled
@@ -114,6 +106,9 @@ class Machine(Lifetime, ABC):
         Several of them, in the place of `device`.
     lanes : int
         Lanes of each device but the CPU: what is independent runs side by side on them.
+    captured : bool
+        Whether a run launches what it can as a CUDA graph, which forks over the lanes: `explain`
+        says what it cannot, and why.  It has no meaning but on a GPU.
     watch : tuple of "nan" and "inf"
         Fail the run at the first node whose result has one.
     costs : dict, optional
@@ -139,6 +134,9 @@ class Machine(Lifetime, ABC):
     _interpreter: Callable[..., Any] | None = None
     """What stands for generated programs, if anything."""
 
+    _fuses = True
+    """Whether steps may be launched together on a device."""
+
     _batches: Batches | None = None
     """What makes runs of microbatches, if anything."""
 
@@ -163,6 +161,7 @@ class Machine(Lifetime, ABC):
         device: str | Device = "cpu",
         devices: Iterable[str | Device] | None = None,
         lanes: int = 1,
+        captured: bool = False,
         watch: Iterable[str] = (),
         costs: Mapping[Any, float] | None = None,
         statistics: bool = False,
@@ -196,7 +195,11 @@ class Machine(Lifetime, ABC):
         self.jit = compiling(jit, self.exact)
         self.native = tabled(native)
         given = [device] if devices is None else devices
-        self.device, self._placing = placed(self.graph, given, positive("lanes", lanes), self.jit)
+        together = self._fuses and self.fuse != "none"
+        captured = flag("captured", captured) and together
+        exact = self.exact if together and not self.watch else None
+        lanes = positive("lanes", lanes)
+        self.device, self._placing = placed(self.graph, given, lanes, self.jit, captured, exact)
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
@@ -487,11 +490,7 @@ class Machine(Lifetime, ABC):
     ) -> tuple[Sequence[np.ndarray[Any, Any]], Binding, bool]:
         """Return the arrays of a plan's inputs, their binding, and whether all are C-contiguous."""
         given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
-        for node, value in given.items():
-            if isinstance(value, Handed):
-                check_device(value, node.name, self._placing)
-            elif type(value) is not np.ndarray and lies_elsewhere(value):
-                given[node] = adopted(value, node.name, self._placing)
+        settle(given, self._placing)
         symbols: dict[str, int] = {}
         arrays = bind_feeds(plan.compiled.inputs, given, symbols)
         if len(given) > len(arrays):

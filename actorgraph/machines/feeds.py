@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
 
 __all__ = [
-    "adopted", "as_array", "bind_feeds", "by_node", "check_device", "check_dims", "check_like",
-    "lies_elsewhere", "resolve",
+    "as_array", "bind_feeds", "by_node", "check_dims", "check_like", "resolve", "settle",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -157,9 +156,19 @@ def check_device(value: Handed, name: str, placing: Residents | None) -> None:
         )
 
 
-def lies_elsewhere(value: Any) -> bool:
-    """Return whether an array of another library, such as CuPy, lies in memory of a device."""
-    return _place(value)[0] not in _HOSTS
+def settle(given: dict[Node, Any], placing: Residents | None) -> None:
+    """Have feeds that lie on devices be values of those that a machine runs on.
+
+    Raises
+    ------
+    FeedError
+        One lies on none of them.
+    """
+    for node, value in given.items():
+        if isinstance(value, Handed):
+            check_device(value, node.name, placing)
+        elif type(value) is not np.ndarray and _place(value)[0] not in _HOSTS:
+            given[node] = adopted(value, node.name, placing)
 
 
 def _place(value: Any) -> tuple[int, int | None]:

@@ -157,6 +157,10 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
         elif binding.direct_turns and spec.index not in spent:
             where = "in the calling thread"
         rows.append((spec.name, str(len(spec.steps)), f"{cost:.1f}", measured, where))
+    if plan.compiled.placing is not None and plan.compiled.placing.captured:
+        from actorgraph.lower.capturing import told
+
+        lines += told(plan.partition.tasks, lanes, plan.compiled.joint, binding.kernels)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join([*lines, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])
 

@@ -97,7 +97,14 @@ def checked_devices(given: Any, jit: bool | str) -> list[Device]:
     return devices
 
 
-def placed(graph: Graph, given: Any, lanes: int, jit: bool | str) -> tuple[Device, Placing | None]:
+def placed(
+    graph: Graph,
+    given: Any,
+    lanes: int,
+    jit: bool | str,
+    captured: bool = False,
+    exact: bool | None = None,
+) -> tuple[Device, Placing | None]:
     """Return the first of the devices, and where nodes run if not all on the host.
 
     Raises
@@ -110,7 +117,7 @@ def placed(graph: Graph, given: Any, lanes: int, jit: bool | str) -> tuple[Devic
     if graph.placements or not all(one.is_host for one in devices):
         from actorgraph.lower.placing import Placing  # late: most machines need it not
 
-        found = Placing.of(graph, devices, lanes)
+        found = Placing.of(graph, devices, lanes, captured, exact)
     if found is not None and jit:
         raise GraphError(_NO_JIT)
     return devices[0], found

@@ -179,6 +179,8 @@ def _connected(
         for spec in tasks:
             spec.steps = shared(spec.steps, joint)
     specs, lanes = _with_ports(compiled, tasks, costs, symbols)
+    if lanes:
+        steps = [step for spec in specs for step in spec.steps]
     return specs, [step for step in steps if depends_on_symbols(step)], lanes
 
 

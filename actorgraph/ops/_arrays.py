@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.devices.base import Check, pending
+from actorgraph.devices.kernels import add_in_order
 
 __all__ = [
     "accumulator", "all_finite", "are_columns", "at_least", "at_most", "by_host", "column_sums",
@@ -330,7 +331,8 @@ def combine_at(xp: Any, name: str | None, out: Any, places: Any, values: Any) ->
     """Do ``ufunc.at(out, places, values)``, all of rank 1; without a name write the last value.
 
     On a device it is free of atomics, so that the bits do not differ from run to run: values are
-    sorted by place, and combined by a segmented scan that doubles its stride.
+    sorted by place, and combined by a segmented scan that doubles its stride.  Floats are added in
+    order, by a kernel of our own.
     """
     if xp is np:
         if name is None:
@@ -342,6 +344,9 @@ def combine_at(xp: Any, name: str | None, out: Any, places: Any, values: Any) ->
         return
     count = values.shape[0]
     places = xp.where(places < 0, places + out.shape[0], places)
+    if name == "add" and out.dtype.char in "fd" and values.dtype == out.dtype:
+        add_in_order(xp, out, places, values)
+        return
     order = xp.argsort(places, kind="stable")
     places, values = places[order], values[order]
     step = 1

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 
-from actorgraph.devices import Device
+from actorgraph.devices import Device, get
 from actorgraph.devices.sim import GPU, LaneSpan, SimulatedGPUs, StepLoad
 from actorgraph.errors import GraphError
 from actorgraph.graph import as_nodes
@@ -144,7 +144,7 @@ def experiment(
     devices : int or list of devices
         So many simulated GPUs, or names of devices that are there, which are measured.
     captured : iterable of bool
-        Whether what a run launches is a CUDA graph; only simulated so far.
+        Whether what a run launches is a CUDA graph; of devices that are measured a GPU has some.
     backward : bool
         Differentiate the first output.
     gpu : GPU, optional
@@ -156,7 +156,7 @@ def experiment(
     Raises
     ------
     GraphError
-        There are no devices, or captures are asked for of devices that are measured.
+        There are no devices, or nothing but captures is asked for of one that has no graphs.
 
     Examples
     --------
@@ -182,11 +182,18 @@ def experiment(
             for count in counts
         ]
         return Experiment(found)
-    if ways == [True]:
-        raise GraphError("CUDA graphs are only simulated so far: give devices as a number")
-    return Experiment(
-        [_measured(targets, feeds, devices, count, backward, machine) for count in counts]
-    )
+    without = [one.name for one in map(get, devices) if one.refused is None]
+    if ways == [True] and without:
+        raise GraphError(
+            f"{without[0]} has no CUDA graphs: measure captured=(False,), or give devices as a "
+            "number to simulate them"
+        )
+    ways = [way for way in ways if not (way and (without or machine))]
+    return Experiment([
+        _measured(targets, feeds, devices, count, way, backward, machine)
+        for way in ways
+        for count in counts
+    ])  # fmt: skip
 
 
 def _simulated(
@@ -260,11 +267,12 @@ def _measured(
     feeds: Mapping[Any, Any],
     devices: Sequence[str | Device],
     lanes: int,
+    captured: bool,
     backward: bool,
     making: Making | None,
 ) -> ExperimentRow:
     differentiate = backward if making is None else None
-    with _machine(targets, devices, lanes, making) as machine:
+    with _machine(targets, devices, lanes, making, captured=captured) as machine:
         for _ in range(2):
             machine.run_sync(feeds, backward=differentiate)
         took_us, trace = inf, Trace()
@@ -285,5 +293,5 @@ def _measured(
     worked = sum([span.end - span.start for span in spans])
     names = ", ".join([one if isinstance(one, str) else one.name for one in devices])
     return ExperimentRow(
-        names, lanes, False, "measured", took_us, worked / took_us, np.nan, (), spans
+        names, lanes, captured, "measured", took_us, worked / took_us, np.nan, (), spans
     )

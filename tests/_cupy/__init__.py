@@ -7,8 +7,8 @@ run ahead when something is put into one: late, but legal.  Memory that nobody r
 to the stream that it was allocated on at once, and is written over in that stream's order.  A read
 by the host whose two books differ is a race.
 
-Arrays are no NumPy arrays: converting one implicitly, or an operand of NumPy's, is an error.  Not
-here: captures, several GPUs, and names that only CuPy lacks.
+Arrays are no NumPy arrays: converting one implicitly, or an operand of NumPy's, is an error.
+Captures are in `graphs`.  Not here: several GPUs, and names that only CuPy lacks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class World:
         self.races = []
         self.stepping = False
         self.on_null = 0
-        self.copies = 0
+        self.copies = self.replays = self.kernels = 0
         self.allocations = self.fails_at = 0  # the number of the one for which there is no room
         self.fault = None  # sticky: from then on each call raises it
 
@@ -85,6 +85,9 @@ known_streams = {}
 
 
 class Stream:
+    of_graph = False
+    capturing = None
+
     def __init__(self, null=False, non_blocking=False, ptds=False, *, priority=None):
         assert null or non_blocking, "a blocking stream waits for the null stream"
         self.todo = deque()
@@ -96,6 +99,9 @@ class Stream:
         return not isinstance(self.todo[0], Wait) or self.todo[0].mark["passed"]
 
     def put(self, call):
+        if self.capturing is not None:
+            self.capturing.lists[self].append(call)
+            return
         with world.lock:
             self.todo.append(call)
             while world.random.random() < 0.3 and world.step():
@@ -109,11 +115,29 @@ class Stream:
         current.streams = current.streams[:-1]
 
     def wait_event(self, event):
-        if event.mark is not None:  # one that was never recorded counts as passed
-            self.put(Wait(event.mark))
+        mark = event.mark
+        if isinstance(mark, graphs.Mark):
+            if self.capturing is None:
+                self.capturing = mark.capture
+                mark.capture.lists[self] = []
+            assert self.capturing is mark.capture, "a stream of another capture"
+            self.put(graphs.Joined(mark))
+        elif mark is not None:  # one that was never recorded counts as passed
+            if self.capturing is not None:
+                self.capturing.invalid = True
+                raise graphs.CUDARuntimeError("cudaErrorStreamCaptureIsolation")
+            self.put(Wait(mark))
 
     def synchronize(self):
+        with self:
+            graphs.synchronizes("a stream that captures is waited for")
         world.drive(lambda: not self.todo)
+
+    def begin_capture(self, mode=None):
+        graphs.begin(self)
+
+    def end_capture(self):
+        return graphs.end(self)
 
 
 null = Stream(null=True)
@@ -130,12 +154,20 @@ class Event:
 
     def record(self, stream=None):
         refuse()
+        stream = stream or stream_now()
+        if stream.capturing is not None:
+            self.mark = graphs.Mark(stream.capturing, stream)
+            stream.put(self.mark)
+            return
         mark = self.mark = {"passed": False}
-        (stream or stream_now()).put(lambda: mark.update(passed=True, at=perf_counter()))
+        stream.put(lambda: mark.update(passed=True, at=perf_counter()))
 
     def synchronize(self):
         refuse()
         mark = self.mark
+        if isinstance(mark, graphs.Mark):
+            mark.capture.invalid = True
+            raise graphs.CUDARuntimeError("cudaErrorCapturedEvent")
         if mark is not None:
             world.drive(lambda: mark["passed"])
 
@@ -160,10 +192,15 @@ def event_query(pointer):
     if world.fault is not None:
         return 700
     mark = known_events[pointer].mark
+    if isinstance(mark, graphs.Mark):
+        mark.capture.invalid = True
+        return 907
     return 0 if mark is None or mark["passed"] else 600
 
 
 class Device:
+    compute_capability = "90"
+
     def __init__(self, index=0):
         self.id = index
 
@@ -184,12 +221,14 @@ def poison(memory):
 class Block:
     """Memory of a stream's arena; given back when nothing refers to it."""
 
-    def __init__(self, memory, stream):
-        self.memory, self.stream = memory, stream
+    def __init__(self, book, memory, stream):
+        self.book, self.memory, self.stream = book, memory, stream
+        self.pool = getattr(current, "pool", None)
 
     def __del__(self):
-        memory = self.memory
-        self.stream.put(lambda: poison(memory))
+        memory, capture = self.memory, self.stream.capturing
+        todo = self.stream.todo if capture is None else capture.lists[self.stream]
+        todo.append(graphs.Poisoned(lambda: poison(memory)))  # and nothing else: it may be anywhere
 
 
 class ndarray(NDArrayOperatorsMixin):
@@ -205,6 +244,7 @@ class ndarray(NDArrayOperatorsMixin):
     strides = property(lambda self: self.book.strides)
     T = property(lambda self: call(np.transpose, self))
     mT = property(lambda self: call(np.matrix_transpose, self))
+    data = property(lambda self: graphs.address_of(self))
     real = property(lambda self: call(np.real, self))
     imag = property(lambda self: call(np.imag, self))
 
@@ -250,6 +290,7 @@ class ndarray(NDArrayOperatorsMixin):
 
         def method(*args, **options):
             check_call("methods", name, args, options)
+            graphs.refused_by_capture(name)
             if name == "take":
                 options["mode"] = "wrap"
             return call(getattr(np.ndarray, name), self, *args, **options)
@@ -260,9 +301,18 @@ class ndarray(NDArrayOperatorsMixin):
         return self.host().item()
 
     def __getitem__(self, key):
+        self.refuse_in_capture(key)
         return call(lambda array, key: array[wrapped(array.shape, key)], self, key)
 
+    def refuse_in_capture(self, key):
+        for part in key if isinstance(key, tuple) else (key,):
+            if isinstance(part, ndarray) and part.dtype == bool:
+                graphs.synchronizes("a mask tells how much it selects")
+            if isinstance(part, (list, np.ndarray)):
+                graphs.copies_to_or_from_host("an index of the host")
+
     def __setitem__(self, key, value):
+        self.refuse_in_capture(key)
         for part in key if isinstance(key, tuple) else (key,):
             if isinstance(part, ndarray) and part.dtype.kind in "iu":
                 where = np.broadcast_to(np.arange(self.size).reshape(self.shape), self.shape)
@@ -278,6 +328,7 @@ class ndarray(NDArrayOperatorsMixin):
         return len(self.book)
 
     def get(self, stream=None, order="C", out=None, blocking=True):
+        graphs.copies_to_or_from_host("get")
         if out is None:
             assert blocking, "only copies into pinned memory are asynchronous"
             return self.host().copy()
@@ -295,6 +346,7 @@ class ndarray(NDArrayOperatorsMixin):
 
     def host(self):
         """Return the value for who asks for it: a synchronization."""
+        graphs.synchronizes("a value is read by the host")
         world.drive(lambda: not any(one.todo for one in world.streams))
         return self.book
 
@@ -350,7 +402,9 @@ def call(function, *args, **options):
     """
     refuse()
     stream = stream_now()
+    capture = stream.capturing
     operands = [*arrays_in([*args, *options.values()])]
+    before = [one.book.copy("K") for one in operands] if capture is not None else ()
 
     def done(book):
         with np.errstate(all="ignore"):
@@ -360,6 +414,9 @@ def call(function, *args, **options):
 
     with world.lock:
         found = done(True)
+        for one, kept in zip(operands, before, strict=False):  # nothing is computed yet
+            if one.book.flags.writeable:
+                one.book[...] = kept
         many = isinstance(found, (tuple, list))
         values = found if many else [found]
         if found is not None and not any(
@@ -389,6 +446,22 @@ def call(function, *args, **options):
                 for place, memory in own:
                     memory[...] = results[place] if many else results
 
+            if capture is not None:
+                booked = [of(one, True) for one in args]
+                named_book = {key: of(value, True) for key, value in options.items()}
+                books = [(place, made[place].book) for place, _ in own]
+
+                def early():
+                    with np.errstate(all="ignore"):
+                        results = function(*booked, **named_book)
+                    for place, book in books:
+                        book[...] = results[place] if many else results
+
+                capture.early.append(early)
+                capture.use(operands)
+                capture.use([made[place] for place, _ in own])
+                for _, book in books:
+                    poison(book)
             stream.put(late)
     if not many:
         return made[0]
@@ -407,7 +480,7 @@ def fresh(book, stream):
         raise OutOfMemoryError(f"Out of memory allocating {book.nbytes:,} bytes")
     memory = np.empty_like(book, subok=False)
     poison(memory)
-    return ndarray(book, memory, [Block(memory, stream)])
+    return ndarray(book, memory, [Block(book, memory, stream)])
 
 
 exported = WeakValueDictionary()
@@ -421,6 +494,7 @@ def asarray(value, dtype=None, **_):
         known_streams[interface["stream"]].synchronize()
         found = exported[interface["data"][0]]
         return ndarray(found.book, found.memory, found.blocks)
+    graphs.copies_to_or_from_host("asarray")
     book = np.array(value, dtype)
     staged = book.copy()  # CuPy's own pinned memory, filled by the host
     with world.lock:
@@ -457,6 +531,7 @@ class UFunc:
     def __call__(self, *args, **options):
         if self.name == "matmul" and len(args) > 2:
             raise TypeError("cupy.matmul takes `out` by its name")
+        graphs.refused_by_capture(self.name)
         if self.name in SNAPSHOT["ufuncs"]:
             check_ufunc(self.name, args, options)
         else:
@@ -509,6 +584,7 @@ class Module(ModuleType):
 
 def _called(name, function, args, options):
     check_call("functions", name, args, options)
+    graphs.refused_by_capture(name, args)
     return call(function, *args, **options)
 
 
@@ -517,14 +593,19 @@ def _of_library(name, function, args, options):
     return call(function, *args, **options)
 
 
+from tests._cupy import c, graphs  # noqa: E402 - which know this module
+
 cupy, cupyx = Module("cupy", np), ModuleType("cupyx")
 cupy.ndarray, cupy.asarray, cupy.array = ndarray, asarray, array
-cupy.from_dlpack = from_dlpack
+cupy.from_dlpack, cupy.RawKernel = from_dlpack, c.RawKernel
 cupy.linalg, cupy.fft = Module("linalg", np.linalg, "linalg."), Module("fft", np.fft, "fft.")
 cupy.cuda = SimpleNamespace(
     Device=Device, Stream=Stream, Event=Event, is_available=lambda: True,
-    get_elapsed_time=get_elapsed_time,
-    runtime=SimpleNamespace(eventQuery=event_query, getDeviceCount=lambda: 1),
+    get_elapsed_time=get_elapsed_time, get_current_stream=stream_now,
+    MemoryPool=graphs.MemoryPool, using_allocator=graphs.using_allocator,
+    runtime=SimpleNamespace(
+        eventQuery=event_query, getDeviceCount=lambda: 1, runtimeGetVersion=lambda: 12090,
+    ),
 )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import threading
 from itertools import pairwise
 
 import numpy as np
@@ -14,19 +13,6 @@ from actorgraph import devices
 from actorgraph.devices import cuda
 from tests.devices.test_checker import FAULTS, run_on
 from tests.pipeline._model import Model, assert_same_bits
-
-
-@pytest.fixture
-def world(request, monkeypatch):
-    """CuPy, with streams that are late by a seed."""
-    made = stand_in.World(getattr(request, "param", 0))
-    monkeypatch.setattr(stand_in, "world", made)
-    for name, module in stand_in.MODULES.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    yield made
-    devices._known.pop("cuda:0", None)
-    left = [thread.name for thread in threading.enumerate() if "cuda" in thread.name]
-    assert left == []
 
 
 class Net:

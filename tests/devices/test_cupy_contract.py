@@ -4,6 +4,7 @@ On the stand-in where there is no GPU, and unchanged on CuPy itself where there 
 fails there is a fault of the stand-in first.
 """
 
+import contextlib
 import importlib
 import sys
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import tests._cupy as stand_in
+from actorgraph.devices.kernels import ElementKernel, add_in_order
 
 
 def _has_gpu():
@@ -143,3 +145,95 @@ def test_a_view_shares_memory_and_a_write_to_it_shows(cp, stream):
 def test_a_float_error_is_silent(cp, stream):
     with np.errstate(all="raise"):
         assert np.isinf((cp.asarray(np.ones(1)) / 0.0).get()).all()
+
+
+# -- captures ---------------------------------------------------------------------------------
+
+
+def test_nothing_is_computed_before_a_graph_is_launched_and_each_launch_reads_anew(cp, stream):
+    x = cp.asarray(np.ones(8))
+    y = cp.zeros(8)
+    stream.synchronize()
+    stream.begin_capture()
+    cp.multiply(x, 2.0, out=y)
+    graph = stream.end_capture()
+    assert y.get().tolist() == [0.0] * 8
+    for number in (3.0, 5.0):
+        x[...] = number
+        graph.launch(stream)
+        assert y.get().tolist() == [2.0 * number] * 8
+
+
+def test_streams_fork_from_a_capture_by_events_and_have_to_join_it(cp, stream):
+    side = cp.cuda.Stream(non_blocking=True)
+    x, y = cp.asarray(np.ones(8)), cp.zeros(8)
+    for joins in (True, False):
+        begin, done = (cp.cuda.Event(block=True, disable_timing=True) for _ in range(2))
+        stream.synchronize()
+        stream.begin_capture()
+        begin.record(stream)
+        side.wait_event(begin)
+        with side:
+            cp.add(x, 1.0, out=y)
+        done.record(side)
+        if joins:
+            stream.wait_event(done)
+            graph = stream.end_capture()
+            graph.launch(stream)
+            assert y.get().tolist() == [2.0] * 8
+        else:
+            with pytest.raises(RuntimeError, match="Unjoined"):
+                stream.end_capture()
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda cp, x: cp.matmul(x, x), lambda cp, x: cp.linalg.inv(x), lambda cp, x: x.get(),
+        lambda cp, x: cp.asarray(np.ones(2)), lambda cp, x: float(x[0, 0]),
+        lambda cp, x: x[x > 0.0], lambda cp, x: cp.cuda.get_current_stream().synchronize(),
+    ],
+)  # fmt: skip
+def test_what_a_capture_refuses_raises_and_the_stream_is_usable_afterwards(cp, stream, refused):
+    x = cp.asarray(np.eye(2))
+    stream.synchronize()
+    stream.begin_capture()
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        refused(cp, x)
+    with contextlib.suppress(RuntimeError):
+        stream.end_capture()
+    assert (x + 1.0).get().tolist() == [[2.0, 1.0], [1.0, 2.0]]
+
+
+def test_a_capture_begins_and_ends_once_and_on_the_same_stream(cp, stream):
+    other = cp.cuda.Stream(non_blocking=True)
+    with pytest.raises(RuntimeError):
+        stream.end_capture()
+    stream.begin_capture()
+    with pytest.raises(RuntimeError):
+        stream.begin_capture()
+    with pytest.raises(RuntimeError):
+        other.end_capture()
+    with contextlib.suppress(RuntimeError):
+        stream.end_capture()
+
+
+def test_memory_comes_from_the_pool_of_the_thread_that_asks(cp, stream):
+    pool = cp.cuda.MemoryPool()
+    with cp.cuda.using_allocator(pool.malloc):
+        x = cp.zeros(1024)
+    assert cp.cuda.get_current_stream().ptr == stream.ptr
+    assert cp.empty_like(x.reshape(32, 32).T).strides == (8, 256)
+
+
+def test_a_kernel_of_our_own_computes_what_its_text_says(cp, stream):
+    lines = (("t0", "multiply", ("a0", "a1")), ("t1", "where", ("a2", "t0", "0")))
+    kernel = ElementKernel("f", "ff?", (False, True, False), lines)
+    x = np.arange(1000, dtype="float32")
+    found = kernel(cp, cp.asarray(x), cp.asarray(np.full(1, 0.3, "f")), cp.asarray(x > 9.0))
+    assert np.array_equal(found.get(), np.where(x > 9.0, x * np.float32(0.3), np.float32(0.0)))
+    total, places = np.ones(7), np.arange(1000) % 5
+    out = cp.asarray(total)
+    add_in_order(cp, out, cp.asarray(places), cp.asarray(x.astype("float64") * 0.1))
+    np.add.at(total, places, x.astype("float64") * 0.1)
+    assert np.array_equal(out.get(), total)

@@ -1,0 +1,410 @@
+"""CUDA graphs: steps of a lane that are launched as a whole, once they have been captured.
+
+`CapturedSteps` is what a program calls in the place of its steps.  It launches one job for all of
+them, or several where some cannot be captured: the device says so when it is asked to, and those
+are launched by themselves from then on.
+
+A `GraphInstance` has memory of its own: places for the operands, which are copied there unless
+they are as they were or another graph's results, which stay where they are; everything between;
+and the results.  It is free for the next run when nobody holds a result of the one before and no
+lane has still to read it.  So runs in flight have as many instances as they need at once.
+
+While an instance is captured, the lanes of its steps are streams that fork from the first and join
+it again.  An array that another stream reads, or may see through a view, is kept until the end, so
+that the pool gives its memory to nobody else before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, NamedTuple, final
+from weakref import ref
+
+from actorgraph.devices.base import Cell, Check, Failed, Handed, Lane, described, issuing, pending
+from actorgraph.errors import text_of
+
+__all__ = ["CapturedSteps", "GraphStep"]
+
+_MOST = 32
+"""Instances of a part; runs beyond launch their steps one by one."""
+
+_INVALIDATED = "CaptureInvalidated"
+"""What CUDA says where something else has ended a capture."""
+
+
+class GraphStep(NamedTuple):
+    """A step that may be captured.
+
+    Attributes
+    ----------
+    call : callable
+        Its kernel.
+    launched : callable
+        What launches it by itself.
+    reads : tuple of int
+        Operands and results of earlier steps by their numbers, operands first.
+    lane : int
+        On which of the streams it runs, 0 being the first.
+    fresh : bool
+        Whether its result shows memory of no operand.
+    node : Node
+    name : str
+        For traces.
+    kind : hashable
+        Equal for what a device refuses, or does not, alike.
+    """
+
+    call: Callable[..., Any]
+    launched: Callable[..., Handed]
+    reads: tuple[int, ...]
+    lane: int
+    fresh: bool
+    node: Any
+    name: str
+    kind: Any
+
+
+class _Part:
+    """Steps in a row that are captured together, by their numbers."""
+
+    def __init__(self, whole: CapturedSteps, numbers: Sequence[int]) -> None:
+        self.numbers, self.steps, self.first = numbers, whole.steps, whole.operands
+        self.refused = whole.refused
+        steps, first = self.steps, self.first
+        own = {first + number for number in numbers}
+        read = dict.fromkeys([one for number in numbers for one in steps[number].reads])
+        self.reads = [one for one in read if one not in own]
+        others = [step.reads for number, step in enumerate(steps) if first + number not in own]
+        self.writes = sorted(own & {*whole.results, *[one for reads in others for one in reads]})
+        self.crossing = {
+            one
+            for number in numbers
+            for one in steps[number].reads
+            if one in own and steps[one - first].lane != steps[number].lane
+        }
+        shows: dict[int, set[int]] = {}  # whose memory a value may be
+        for number in numbers:
+            shown = [shows.get(one, {one}) for one in steps[number].reads]
+            shows[first + number] = {first + number}.union(*[] if steps[number].fresh else shown)
+        self.fresh = all(shows[one].isdisjoint(self.reads) for one in self.writes)
+        self.dropped = self._dropped(len({steps[number].lane for number in numbers}) > 1)
+
+    def _dropped(self, several: bool) -> dict[int, list[int]]:
+        """Return which values are dropped behind each step: those that its stream alone sees."""
+        last: dict[int, int] = {}
+        kept = {*self.reads, *self.writes, *self.crossing}
+        for number in self.numbers:
+            step = self.steps[number]
+            last.update(dict.fromkeys(step.reads, number))
+            if several and not step.fresh:
+                kept.update((*step.reads, self.first + number))
+        found: dict[int, list[int]] = {}
+        for one, number in last.items():
+            if one not in kept:
+                found.setdefault(number, []).append(one)
+        return found
+
+
+@final
+class CapturedSteps:
+    """The steps of a region on a lane, as one call.
+
+    Parameters
+    ----------
+    lane : Lane
+        Of a device that can capture.
+    steps : sequence of GraphStep
+    operands : int
+        Number of values that the steps take from outside.
+    results : sequence of int
+        What is returned, numbered as what steps read.
+    """
+
+    def __init__(
+        self, lane: Lane, steps: Sequence[GraphStep], operands: int, results: Sequence[int]
+    ) -> None:
+        self.lane, self.steps, self.operands, self.results = lane, steps, operands, results
+        known = lane.device.root.refused or {}
+        reasons = {number: known.get(step.kind) for number, step in enumerate(steps)}
+        self.refused = {number: reason for number, reason in reasons.items() if reason}
+        self._cut_for = -1
+        self._parts: list[_Part | int] = []
+        self._instances: dict[_Part, dict[tuple[Any, ...], list[GraphInstance]]] = {}
+
+    def __call__(self, run: Any, *operands: Handed) -> tuple[Handed, ...]:
+        """Launch all steps, and return the results to be."""
+        with issuing:
+            if self._cut_for != len(self.refused):
+                self._cut()
+            values = dict(enumerate(operands))
+            for part in self._parts:
+                if isinstance(part, int):
+                    self._launch(part, values)
+                    continue
+                given = [values[one] for one in part.reads]
+                instance = self._free(part, given)
+                if instance is not None:
+                    values.update(zip(part.writes, instance.launched(given), strict=True))
+                    continue
+                for number in part.numbers:
+                    self._launch(number, values)
+            return tuple([values[one] for one in self.results])
+
+    def _launch(self, number: int, values: dict[int, Handed]) -> None:
+        step = self.steps[number]
+        values[self.operands + number] = step.launched(*[values[one] for one in step.reads])
+
+    def _free(self, part: _Part, given: Sequence[Handed]) -> GraphInstance | None:
+        """Return an instance that is free, perhaps a new one; None where there are too many."""
+        self.lane.settle()
+        known = self._instances[part]
+        mine = known.setdefault(tuple([one.cell.home for one in given]), [])
+        for one in mine:
+            if one.is_free:
+                return one
+        if sum(map(len, known.values())) >= _MOST:
+            return None
+        mine.append(GraphInstance(part, self.lane))
+        return mine[-1]
+
+    def _cut(self) -> None:
+        """Find the parts: steps in a row, but for those that cannot be captured."""
+        known = {tuple(part.numbers): part for part in self._instances}
+        self._cut_for = len(self.refused)
+        rows: list[list[int]] = [[]]
+        for number in range(len(self.steps)):
+            if number in self.refused:
+                rows += [[number], []]
+            else:
+                rows[-1].append(number)
+        self._parts = []
+        for row in rows:
+            self._parts += [known.get(tuple(row)) or _Part(self, row)] if len(row) > 1 else row
+        parts = [part for part in self._parts if isinstance(part, _Part)]
+        self._instances = {part: self._instances.get(part, {}) for part in parts}
+
+    def told(self) -> list[str]:
+        """Return what is captured, and why the rest is not, in lines."""
+        instances = [one for known in self._instances.values() for one in known.values()]
+        captured = sum([len(part.numbers) for part in self._instances])
+        first = f"{captured} of {len(self.steps)} steps on {self.lane.name} are captured, graphs: "
+        lines = [f"{first}{len(self._instances)}, instances: {sum(map(len, instances))}"]
+        for number, reason in sorted([*self.refused.items()]):
+            lines.append(f"  {self.steps[number].name} is launched by itself: {reason}")
+        return lines
+
+
+@final
+class GraphInstance:
+    """A CUDA graph with its memory, for one run at a time: the work of its job.
+
+    Parameters
+    ----------
+    part : _Part
+    lane : Lane
+        Where it is launched.
+    """
+
+    def __init__(self, part: _Part, lane: Lane) -> None:
+        self._part, self._lane = part, lane
+        self._device: Any = lane.device.root
+        self._used: Callable[[], Cell | None] = _nothing
+        self._given: list[Callable[[], Cell | None]] = []
+        self._filled: list[Callable[[], Cell | None]] = []
+        self._graph: Any = None
+        self._pool: Any = None
+        self._layouts: list[Any] = []
+        self._inputs: list[Any] = []
+        self._results: tuple[Any, ...] = ()
+        self._checks: list[Check] = []
+        self._rooms: dict[Any, Any] = {}
+        self._at = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody holds what it has computed, and no lane has still to read it."""
+        return self._used() is None
+
+    def launched(self, given: Sequence[Handed]) -> list[Handed]:
+        """Launch it; it is free again when nobody holds any of its results."""
+        last = self._part.steps[self._part.numbers[-1]]
+        cells = [Cell() for _ in self._part.writes]
+        for cell in cells:
+            cell.home = self
+        self._given = [ref(one.cell) for one in given]
+        made = self._lane.launch(
+            self, given, name=f"graph up to {last.name}", node=last.node, fresh=self._part.fresh,
+            parts=cells,
+        )  # fmt: skip
+        self._used = ref(made.cell)
+        return [Handed(self._lane, made.seq, cell, made.memories) for cell in cells]
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """Compute the results, in stream order; called by the thread that issues."""
+        root = self._device.xp.cuda.get_current_stream()
+        if self._graph is not None and self._fits(arrays):
+            self._fill(arrays)
+            self._graph.launch(root)
+        else:
+            self._graph = None
+            with self._own_memory():
+                if self._captured(root, arrays):
+                    self._graph.launch(root)
+                else:
+                    self._results = self._played(root)
+        # The flags are copied: they travel further than the results, whose memory is used again.
+        pending.checks += [
+            replace(one, bad=one.bad.copy(), numbers=tuple([x.copy() for x in one.numbers]))
+            for one in self._checks
+        ]
+        return self._results
+
+    def _fits(self, arrays: Sequence[Any]) -> bool:
+        """Return whether operands are where they were, or can be copied there."""
+        return all(
+            array is self._inputs[place] if self._stays(place) else _layout(array) == layout
+            for place, (array, layout) in enumerate(zip(arrays, self._layouts, strict=True))
+        )
+
+    def _stays(self, place: int) -> bool:
+        """Return whether an operand is the result of a graph, which is always in one place."""
+        cell = self._given[place]()
+        return cell is not None and cell.home is not None
+
+    def _fill(self, arrays: Sequence[Any]) -> None:
+        """Copy operands to where the graph reads them, but for those that are there already."""
+        for place, array in enumerate(arrays):
+            own, cell = self._inputs[place], self._given[place]
+            if own is not array and self._filled[place]() is not cell():
+                self._filled[place] = _nothing
+                own[...] = array
+                self._filled[place] = cell
+
+    @contextmanager
+    def _own_memory(self) -> Iterator[None]:
+        xp, before = self._device.xp, pending.checks
+        self._results, self._checks, self._rooms = (), [], {}
+        self._pool = xp.cuda.MemoryPool()  # what is free in it is still written to by the graph
+        products = self._device.products
+        try:
+            with xp.cuda.using_allocator(self._pool.malloc), products.within(self._rooms):
+                yield
+        finally:
+            pending.checks = before
+
+    def _captured(self, root: Any, arrays: Sequence[Any]) -> bool:
+        """Capture the steps, after a trial in the same memory; False where one of them refuses."""
+        xp = self._device.xp
+        self._inputs = [
+            array if self._stays(place) else xp.empty_like(array)
+            for place, array in enumerate(arrays)
+        ]
+        self._layouts = [_layout(array) for array in arrays]
+        self._filled = [_nothing] * len(arrays)
+        self._fill(arrays)
+        self._played(root)
+        root.begin_capture()
+        try:
+            self._results = self._played(root)
+        except Failed as failed:
+            with suppress(Exception):
+                root.end_capture()
+            if isinstance(failed.cause, MemoryError):
+                raise
+            self._refuse([self._at], failed.cause)
+            return False
+        try:
+            self._graph = root.end_capture()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the steps can be launched
+            self._refuse(self._part.numbers, error)
+            return False
+        return True
+
+    def _refuse(self, numbers: Sequence[int], error: BaseException) -> None:
+        """Have steps launched by themselves; the device remembers of what the step is to blame."""
+        part, reason = self._part, text_of(error)
+        part.refused.update(dict.fromkeys(numbers, reason))
+        if len(numbers) == 1 and _INVALIDATED not in reason:
+            self._device.refused[part.steps[numbers[0]].kind] = reason
+
+    def _played(self, root: Any) -> tuple[Any, ...]:
+        """Call all kernels, on streams that fork from `root` and join it at the end."""
+        part, self._checks = self._part, []
+        steps, first = part.steps, part.first
+        streams = _Streams(root, self._device)
+        values = dict(zip(part.reads, self._inputs, strict=True))
+        for number in part.numbers:
+            step, self._at = steps[number], number
+            operands = [values[one] for one in step.reads]
+            try:
+                with streams.of(step.lane, step.reads):
+                    values[first + number] = self._step(step, operands)
+                    if first + number in part.crossing:
+                        streams.made(step.lane, first + number)
+            except Exception as error:  # noqa: BLE001 - it fails the run that it is for
+                where = step.node, tuple(map(described, operands)), self._lane.device.name
+                raise Failed(*where, error) from None
+            del operands
+            for one in part.dropped.get(number, ()):
+                del values[one]
+        streams.join()
+        return tuple([values[one] for one in part.writes])
+
+    def _step(self, step: GraphStep, operands: Sequence[Any]) -> Any:
+        own: list[Check] = []
+        pending.checks = own
+        made = step.call(*operands)
+        if own:
+            where = step.node, tuple(map(described, operands)), self._lane.device.name
+            self._checks += [replace(one, where=where) for one in own]
+        return made
+
+
+def _nothing() -> None:
+    return None
+
+
+def _layout(array: Any) -> tuple[Any, ...]:
+    return array.shape, array.dtype, array.strides
+
+
+class _Streams:
+    """The streams of some steps: each waits for what its steps read of others."""
+
+    def __init__(self, root: Any, device: Any) -> None:
+        self._device, self._streams = device, {0: root}
+        self._start: Any = None
+        self._home: dict[int, int] = {}
+        self._events: dict[int, Any] = {}
+        self._seen: set[tuple[int, int]] = set()
+
+    def _event(self, lane: int) -> Any:
+        made = self._device.new_event()
+        made.record(self._streams[lane])
+        return made
+
+    def of(self, lane: int, reads: Sequence[int]) -> Any:
+        """Return the stream of a lane, which has been told to wait for what is read."""
+        if self._start is None:
+            self._start = self._event(0)
+        if lane not in self._streams:
+            self._streams[lane] = self._device.side(lane)
+            self._streams[lane].wait_event(self._start)
+        for one in reads:
+            home = self._home.get(one, lane)
+            if home != lane and (lane, one) not in self._seen:
+                self._seen.add((lane, one))
+                self._streams[lane].wait_event(self._events[one])
+        return self._streams[lane]
+
+    def made(self, lane: int, number: int) -> None:
+        """Note that a value has been made on a lane; others wait for it and not for the rest."""
+        self._home[number] = lane
+        self._events[number] = self._event(lane)
+
+    def join(self) -> None:
+        """Have the first wait for all others."""
+        for lane in [*self._streams][1:]:
+            self._streams[0].wait_event(self._event(lane))

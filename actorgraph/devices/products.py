@@ -1,0 +1,158 @@
+"""Matrix products by cuBLAS with a handle and workspaces of our own, called through ctypes.
+
+CuPy refuses cuBLAS while a stream captures.  A product that is captured has a workspace that no
+other stream and no other graph uses, so nothing depends on what runs beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any, final
+
+import numpy as np
+
+__all__ = ["Products", "library"]
+
+_KINDS: dict[str, tuple[str, Any]] = {
+    "f": ("Sgemm", ctypes.c_float), "d": ("Dgemm", ctypes.c_double),
+    "F": ("Cgemm", ctypes.c_float * 2), "D": ("Zgemm", ctypes.c_double * 2),
+}  # fmt: skip
+"""What cuBLAS calls the product of a dtype, and a number of it."""
+
+_HOPPER, _LARGE, _SMALL = 90, 32 << 20, 4 << 20
+"""Compute capability from which a workspace is larger; and bytes of both."""
+
+_ROWS, _COLUMNS = 0, 1
+"""For cuBLAS: as it is, and transposed."""
+
+_NAMES = ("libcublas.so.{}", "cublas64_{}.dll")
+
+
+def library(version: int) -> Any:
+    """Return cuBLAS of a major version of CUDA.
+
+    Raises
+    ------
+    OSError
+        It is not there.
+    """
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
+    except ImportError:
+        for name in _NAMES:
+            try:
+                return ctypes.CDLL(name.format(version))
+            except OSError as error:
+                missing = error
+        raise missing from None
+
+
+@final
+class Products:
+    """An array module that is CuPy, but for `matmul`: that can be captured.
+
+    Parameters
+    ----------
+    xp : module
+        CuPy.
+    """
+
+    def __init__(self, xp: Any) -> None:
+        self._xp = xp
+        self._library: Any = None
+        self._handle = ctypes.c_void_p()
+        self._rooms: dict[Any, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._xp, name)
+
+    @contextmanager
+    def within(self, rooms: dict[Any, Any]) -> Iterator[None]:
+        """Have workspaces in `rooms`, by stream, for what is called inside."""
+        before, self._rooms = self._rooms, rooms
+        try:
+            yield
+        finally:
+            self._rooms = before
+
+    def matmul(self, x: Any, y: Any, out: Any = None) -> Any:
+        """Return ``matmul(x, y)``, by cuBLAS where it multiplies such numbers."""
+        kind = x.dtype.char
+        if kind not in _KINDS or y.dtype.char != kind or not (x.size and y.size):
+            return self._xp.matmul(x, y, out=out)
+        left, right = x[None] if x.ndim == 1 else x, y[:, None] if y.ndim == 1 else y
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        rows, columns = left.shape[-2], right.shape[-1]
+        made = self._xp.empty((prod(batch), rows, columns), x.dtype)
+        self._multiply(_stacked(self._xp, left, batch), _stacked(self._xp, right, batch), made)
+        kept = batch + (rows,) * (x.ndim > 1) + (columns,) * (y.ndim > 1)
+        found = made.reshape(kept)
+        if out is None:
+            return found
+        out[...] = found
+        return out
+
+    def _multiply(self, x: Any, y: Any, out: Any) -> None:
+        """Multiply stacks of matrices; one alone stands for all."""
+        (x, flag_x, gap_x), (y, flag_y, gap_y) = map(_in_lines, (x, y))
+        self._ready()
+        name, number = _KINDS[out.dtype.char]
+        one, zero = number(1), number(0)
+        count, rows, columns = out.shape
+        long, pointer = ctypes.c_longlong, ctypes.c_void_p
+        # cuBLAS counts down columns: for it all is transposed, and so is the order.
+        self._call(
+            f"cublas{name}StridedBatched", flag_y, flag_x, columns, rows, x.shape[2],
+            ctypes.byref(one), pointer(y.data.ptr), gap_y, long(_apart(y)), pointer(x.data.ptr),
+            gap_x, long(_apart(x)), ctypes.byref(zero), pointer(out.data.ptr), columns,
+            long(rows * columns), count,
+        )  # fmt: skip
+
+    def _ready(self) -> None:
+        """Give the handle the current stream and a workspace that is this stream's alone."""
+        cuda, stream = self._xp.cuda, self._xp.cuda.get_current_stream()
+        if self._library is None:
+            self._library = library(cuda.runtime.runtimeGetVersion() // 1000)
+            self._call("cublasCreate_v2")
+        room = self._rooms.get(stream.ptr)
+        if room is None:
+            is_large = int(cuda.Device().compute_capability) >= _HOPPER
+            room = self._xp.empty(_LARGE if is_large else _SMALL, "b")
+            self._rooms[stream.ptr] = room
+        self._call("cublasSetStream_v2", ctypes.c_void_p(stream.ptr))
+        place, size = ctypes.c_void_p(room.data.ptr), ctypes.c_size_t(room.nbytes)
+        self._call("cublasSetWorkspace_v2", place, size)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        handle = ctypes.byref(self._handle) if name == "cublasCreate_v2" else self._handle
+        status = getattr(self._library, name)(handle, *arguments)
+        if status:
+            raise RuntimeError(f"cuBLAS: {name} gives status {status}")
+
+
+def _stacked(xp: Any, x: Any, batch: tuple[int, ...]) -> Any:
+    """Return matrices as a stack, one alone as a stack of one."""
+    if x.ndim > 2 and x.shape[:-2] != batch:
+        x = xp.broadcast_to(x, (*batch, *x.shape[-2:]))
+    return x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
+
+
+def _in_lines(x: Any) -> tuple[Any, int, int]:
+    """Return a stack whose rows or columns have no gaps, which, and how far apart they are."""
+    rows, columns = x.shape[1:]
+    down, along = [stride // x.itemsize for stride in x.strides[1:]]
+    if along == 1 and down >= columns:
+        return x, _ROWS, down
+    if down == 1 and along >= rows:
+        return x, _COLUMNS, along
+    return x.copy(), _ROWS, columns
+
+
+def _apart(x: Any) -> int:
+    """Return how many numbers lie from one matrix of a stack to the next."""
+    return 0 if len(x) == 1 else x.strides[0] // x.itemsize

@@ -1,0 +1,149 @@
+"""Steps that are captured as a CUDA graph: one step in their place, and one for each result.
+
+It comes after transfers, when tasks have their steps and lanes, so nothing else knows of it.  What
+must be done by Python in every run is left out: forwards of users, draws and other ops that look at
+numbers of the host, dims that only a run knows.  Whatever else a device refuses it tells when it is
+asked to capture it (`devices.capture`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from actorgraph.devices import Lane
+from actorgraph.devices.capture import CapturedSteps, GraphStep
+from actorgraph.graph import Node
+from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.joint import Joint
+from actorgraph.lower.kernels import kernel
+from actorgraph.lower.regions import TaskSpec, owner_of
+from actorgraph.lower.residents import is_fresh, launched_name, launching
+from actorgraph.op import Op, attrs_key
+from actorgraph.rewrite.exact import restated
+from actorgraph.types import UNKNOWN, Checks
+
+__all__ = ["GRAPH", "PART", "captured", "told"]
+
+OnLanes = Callable[[Sequence[Node]], Sequence[int]]
+
+
+def _made(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> CapturedSteps:
+    """Return what launches the steps of a graph."""
+    lane, joint, steps = node.attrs["lane"], node.attrs["joint"], node.attrs["steps"]
+    xp = lane.device.root.products
+    number_of = {part.id: number for number, part in enumerate((*node.inputs, *steps))}
+    found = []
+    for step, on in zip(steps, node.attrs["on"], strict=True):
+        call = kernel(step, xp, symbols, watch=watch)
+        reads = tuple([number_of[part.id] for part in step.inputs])
+        launched = launching(lane, step, joint, call)
+        name = launched_name(step, joint)
+        types = tuple([part.dtype for part in (step, *step.inputs)])
+        kind = step.op, attrs_key(step.attrs), types
+        found.append(GraphStep(call, launched, reads, on, is_fresh(step), step, name, kind))
+    results = [number_of[step.id] for step in node.attrs["results"]]
+    return CapturedSteps(lane, found, len(node.inputs), results)
+
+
+def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
+    return sum([predicted_us(step, symbols) for step in node.attrs["steps"]])
+
+
+def _taking(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Any:
+    """Return what takes one of the results: there is nothing to launch."""
+    place = node.attrs["place"]
+
+    def taken(run: Any, results: tuple[Any, ...]) -> Any:
+        return results[place]
+
+    return taken
+
+
+def _never(xp: Any, *arrays: Any) -> Any:
+    raise AssertionError("it has a kernel of its own")
+
+
+GRAPH = Op("graph", "a[*s] -> a[*s]", _never, kernel=_made, predicted=_predicted)
+PART = Op("part", "a[*s] -> a[*s]", _never, kernel=_taking)
+
+
+def _by_python(step: Node) -> str | None:
+    """Return why Python has to compute a step in every run, None where it has not."""
+    if step.op.checked:
+        return "its forward is a function of yours, which Python calls in every run"
+    if step.op.on_host:
+        return "it looks at numbers of the host, which differ from run to run"
+    if any(dim is UNKNOWN for part in (step, *step.inputs) for dim in part.dims):
+        return "it has a dim that only a run knows"
+    return None
+
+
+def captured(
+    spec: TaskSpec,
+    lane: Lane,
+    joint: Joint,
+    numbers: Iterator[int],
+    transfers: Collection[Op],
+    on_lanes: OnLanes,
+) -> list[Node]:
+    """Return the steps of a task with a graph in the place of all in a row that may be captured.
+
+    Parameters
+    ----------
+    spec : TaskSpec
+    lane : Lane
+        Where it runs.
+    joint : Joint
+    numbers : iterator of int
+        Of new steps.
+    transfers : collection of Op
+        Ops that launch nothing on the lane, or a copy.
+    on_lanes : callable
+        Gives steps the numbers of the streams they run on, 0 being the lane's.
+    """
+
+    def may_be(step: Node) -> bool:
+        return step.op not in transfers and _by_python(step) is None
+
+    needed = {node.id for node in spec.kept}
+    found: list[Node] = []
+    for possible, row in groupby(spec.steps, may_be):
+        steps = list(row)
+        if not possible or len(steps) == 1:
+            found += steps
+            continue
+        own = {step.id for step in steps}
+        wanted = needed | {
+            part.id for step in spec.steps if step.id not in own for part in step.inputs
+        }
+        inputs = {part.id: part for step in steps for part in step.inputs if part.id not in own}
+        results = [step for step in steps if step.id in wanted]
+        last = steps[-1]
+        attrs = {
+            "lane": lane, "joint": joint, "steps": steps, "on": on_lanes(steps), "results": results
+        }  # fmt: skip
+        graph = Node(
+            last.graph, next(numbers), GRAPH, tuple(inputs.values()), attrs, last.type, Checks(),
+            last.line, owner_of(last), f"graph up to {last.name}",
+        )  # fmt: skip
+        found.append(graph)
+        for place, step in enumerate(results):
+            found.append(restated(step, PART, (graph,), {"place": place}))
+    return found
+
+
+def told(
+    tasks: Sequence[TaskSpec], lanes: Sequence[Lane | None], joint: Joint, kernels: Sequence[Any]
+) -> list[str]:
+    """Return in lines what is captured of tasks, and why the rest is not."""
+    lines = [line for one in kernels if isinstance(one, CapturedSteps) for line in one.told()]
+    for spec, lane in zip(tasks, lanes, strict=True):
+        if lane is not None and lane.device.refused is None:
+            lines.append(f"{spec.name} is launched step by step: {lane.device.name} has no graphs")
+        for step in spec.steps if lane is not None else ():
+            reason = _by_python(step)
+            if reason is not None and step.op not in (GRAPH, PART):
+                lines.append(f"  {launched_name(step, joint)} is launched by itself: {reason}")
+    return lines
