@@ -197,9 +197,9 @@ class Machine(Lifetime, ABC):
         given = [device] if devices is None else devices
         together = self._fuses and self.fuse != "none"
         captured = flag("captured", captured) and together
-        exact = self.exact if together and not self.watch else None
+        fused = self.exact if together and not self.watch else None
         lanes = positive("lanes", lanes)
-        self.device, self._placing = placed(self.graph, given, lanes, self.jit, captured, exact)
+        self.device, self._placing = placed(self.graph, given, lanes, self.jit, captured, fused)
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
