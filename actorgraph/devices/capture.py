@@ -185,6 +185,11 @@ class CapturedSteps:
         parts = [part for part in self._parts if isinstance(part, _Part)]
         self._instances = {part: self._instances.get(part, {}) for part in parts}
 
+    def clear(self) -> None:
+        """Let go of all graphs and their memory: nothing of them is under way."""
+        for known in self._instances.values():
+            known.clear()
+
     def told(self) -> list[str]:
         """Return what is captured, and why the rest is not, in lines."""
         instances = [one for known in self._instances.values() for one in known.values()]

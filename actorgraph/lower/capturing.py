@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
+from weakref import WeakSet
 
 from actorgraph.devices import Lane
 from actorgraph.devices.capture import CapturedSteps, GraphStep
@@ -44,7 +45,9 @@ def _made(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Cap
         kind = step.op, attrs_key(step.attrs), types
         found.append(GraphStep(call, launched, reads, on, is_fresh(step), step, name, kind))
     results = [number_of[step.id] for step in node.attrs["results"]]
-    return CapturedSteps(lane, found, len(node.inputs), results)
+    made = CapturedSteps(lane, found, len(node.inputs), results)
+    node.attrs["graphs"].add(made)
+    return made
 
 
 def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
@@ -87,6 +90,7 @@ def captured(
     numbers: Iterator[int],
     transfers: Collection[Op],
     on_lanes: OnLanes,
+    graphs: WeakSet[CapturedSteps],
 ) -> list[Node]:
     """Return the steps of a task with a graph in the place of all in a row that may be captured.
 
@@ -102,6 +106,8 @@ def captured(
         Ops that launch nothing on the lane, or a copy.
     on_lanes : callable
         Gives steps the numbers of the streams they run on, 0 being the lane's.
+    graphs : set
+        Is told of what is made for each binding of dims.
     """
 
     def may_be(step: Node) -> bool:
@@ -122,7 +128,8 @@ def captured(
         results = [step for step in steps if step.id in wanted]
         last = steps[-1]
         attrs = {
-            "lane": lane, "joint": joint, "steps": steps, "on": on_lanes(steps), "results": results
+            "lane": lane, "joint": joint, "steps": steps, "on": on_lanes(steps), "results": results,
+            "graphs": graphs,
         }  # fmt: skip
         graph = Node(
             last.graph, next(numbers), GRAPH, tuple(inputs.values()), attrs, last.type, Checks(),

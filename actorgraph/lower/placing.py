@@ -135,7 +135,7 @@ class Placing(Residents):
                 spec.steps = as_one(spec.steps, {node.id for node in spec.kept}, self._exact)
             if self.captured:
                 on_lanes = partial(self._side_by_side, lane, joint, costs, symbols)
-                spec.steps = captured(spec, lane, joint, numbers, _TRANSFERS, on_lanes)
+                spec.steps = captured(spec, lane, joint, numbers, _TRANSFERS, on_lanes, self.graphs)
         return found, lanes
 
     def _side_by_side(

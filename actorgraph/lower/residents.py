@@ -9,8 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
+from weakref import WeakSet
 
 from actorgraph.devices import Device, Handed, Lane, Placement
+from actorgraph.devices.capture import CapturedSteps
 from actorgraph.errors import GraphError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.cuts import Costs, Cut
@@ -62,6 +64,8 @@ class Residents(ABC):
         Copies by kind: "parameters", "feeds", "edges" (between devices) and "results".
     captured : bool
         Whether what runs on a device is a CUDA graph where that is possible.
+    graphs : set of CapturedSteps
+        Whose memory goes with the machine's last run.
     """
 
     captured = False
@@ -70,6 +74,7 @@ class Residents(ABC):
         self._devices, self._count = devices, lanes
         self.transfers = dict.fromkeys(("parameters", "feeds", "edges", "results"), 0)
         self._residents: dict[Node, Brought] = {}
+        self.graphs: WeakSet[CapturedSteps] = WeakSet()
         named = {node.id: self._resolved(where) for node, where in _named(graph)}
         self._explicit: dict[int, Placement] = named
         self.used = [*dict.fromkeys([*devices, *[where.device for where in named.values()]])]
@@ -116,6 +121,8 @@ class Residents(ABC):
         """Count it less."""
         for one in self.used:
             one.release(join)
+        for graph in [*self.graphs] if join else ():
+            graph.clear()
 
     def brought(self, joint: Joint, leaves: Sequence[Any]) -> list[Brought]:
         """Return what a run brings along, so that each is copied once to where it is needed.

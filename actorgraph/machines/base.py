@@ -134,9 +134,6 @@ class Machine(Lifetime, ABC):
     _interpreter: Callable[..., Any] | None = None
     """What stands for generated programs, if anything."""
 
-    _fuses = True
-    """Whether steps may be launched together on a device."""
-
     _batches: Batches | None = None
     """What makes runs of microbatches, if anything."""
 
@@ -195,7 +192,7 @@ class Machine(Lifetime, ABC):
         self.jit = compiling(jit, self.exact)
         self.native = tabled(native)
         given = [device] if devices is None else devices
-        together = self._fuses and self.fuse != "none"
+        together = self._interpreter is None and self.fuse != "none"
         captured = flag("captured", captured) and together
         fused = self.exact if together and not self.watch else None
         lanes = positive("lanes", lanes)

@@ -144,7 +144,7 @@ def as_array(value: Any, node: Node, what: str) -> Any:
     return array
 
 
-def check_device(value: Handed, name: str, placing: Residents | None) -> None:
+def _check_device(value: Handed, name: str, placing: Residents | None) -> None:
     """Raise `FeedError` where a feed lies on none of the devices that a machine runs on."""
     root, devices = value.lane.device.root, [get("cpu")] if placing is None else placing.used
     if all(one.root is not root for one in devices):
@@ -166,9 +166,9 @@ def settle(given: dict[Node, Any], placing: Residents | None) -> None:
     """
     for node, value in given.items():
         if isinstance(value, Handed):
-            check_device(value, node.name, placing)
+            _check_device(value, node.name, placing)
         elif type(value) is not np.ndarray and _place(value)[0] not in _HOSTS:
-            given[node] = adopted(value, node.name, placing)
+            given[node] = _adopted(value, node.name, placing)
 
 
 def _place(value: Any) -> tuple[int, int | None]:
@@ -179,7 +179,7 @@ def _place(value: Any) -> tuple[int, int | None]:
     return (_CUDA if hasattr(value, "__cuda_array_interface__") else _HOSTS[0]), None
 
 
-def adopted(value: Any, name: str, placing: Residents | None) -> Handed:
+def _adopted(value: Any, name: str, placing: Residents | None) -> Handed:
     """Return an array of a device that a machine runs on, without a copy.
 
     Raises

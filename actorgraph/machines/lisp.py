@@ -56,11 +56,9 @@ class LispMachine(Machine):
     _one_task = True
     __signature__: ClassVar[Signature]
 
-    _fuses = False
-
     def __init__(self, outputs: Any, *, log: Log | None = None, **options: Any) -> None:
-        super().__init__(outputs, **options)
         self._interpreter = partial(_interpreted, log=log)
+        super().__init__(outputs, **options)
 
     def _cut(self) -> Cut:
         return _whole

@@ -8,6 +8,7 @@ import ctypes
 import re
 import sys
 from types import SimpleNamespace
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -198,6 +199,21 @@ def test_an_experiment_measures_graphs_beside_what_is_launched_one_by_one(world)
     assert {row.how for row in found.rows} == {"measured"}
     assert len(found.rows[3].spans) < len(found.rows[1].spans)
     assert "captured" in str(found)
+
+
+def test_a_machine_that_closes_gives_the_memory_of_its_graphs_back(world, monkeypatch):
+    pools = []
+    monkeypatch.setattr(
+        stand_in.graphs.MemoryPool, "__init__", lambda self: pools.append(ref(self))
+    )
+    _, y = wide(2)
+    machine = ag.ActorMachine([y], device="cuda:0", captured=True)
+    for _ in range(2):
+        run = machine.run_sync({"x": np.ones((2, 3))})
+    assert len(pools) == 1
+    machine.close()
+    assert pools[0]() is None
+    assert run[y].value.shape == (4, 3)
 
 
 # -- what cannot be captured ------------------------------------------------------------------
