@@ -25,7 +25,7 @@ from weakref import ref
 from actorgraph.devices.base import Cell, Check, Failed, Handed, Lane, described, issuing, pending
 from actorgraph.errors import text_of
 
-__all__ = ["CapturedSteps", "GraphStep"]
+__all__ = ["CapturedSteps", "GraphInstance", "GraphStep"]
 
 _MOST = 32
 """Instances of a part; runs beyond launch their steps one by one."""

@@ -18,7 +18,10 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-__all__ = ["ElementKernel", "EXACT", "FUNCTIONS", "add_in_order", "functions_of", "sums_text"]
+__all__ = [
+    "EXACT", "ElementKernel", "FUNCTIONS", "add_in_order", "can_fuse", "functions_of", "lines_of",
+    "sums_text",
+]  # fmt: skip
 
 Line: TypeAlias = tuple[str, str, tuple[str, ...]]
 """A name, and the function of which names or numbers it is the value."""
@@ -49,6 +52,7 @@ EXACT = frozenset({*_ROUNDED, *_TESTS})
 """Functions of NumPy's whose bits are those of a kernel of their own."""
 
 FUNCTIONS = {**_ROUNDED, **_TESTS, **_OTHERS}
+"""What a kernel computes for a function of NumPy, as text."""
 
 _THREADS, _BLOCKS = 256, 1 << 16
 

@@ -69,7 +69,10 @@ def _never(xp: Any, *arrays: Any) -> Any:
 
 
 GRAPH = Op("graph", "a[*s] -> a[*s]", _never, kernel=_made, predicted=_predicted)
+"""A step that launches others as a CUDA graph."""
+
 PART = Op("part", "a[*s] -> a[*s]", _never, kernel=_taking)
+"""A value that such a step has made."""
 
 
 def _by_python(step: Node) -> str | None:

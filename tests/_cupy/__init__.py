@@ -437,35 +437,31 @@ def call(function, *args, **options):
                 made.append(fresh(np.asarray(value), stream))
                 own.append((place, made[-1].memory))
         if not all(shows):
-            given = [of(one, False) for one in args]
-            named = {key: of(value, False) for key, value in options.items()}
-
-            def late():
-                with np.errstate(all="ignore"):
-                    results = function(*given, **named)
-                for place, memory in own:
-                    memory[...] = results[place] if many else results
-
             if capture is not None:
-                booked = [of(one, True) for one in args]
-                named_book = {key: of(value, True) for key, value in options.items()}
                 books = [(place, made[place].book) for place, _ in own]
-
-                def early():
-                    with np.errstate(all="ignore"):
-                        results = function(*booked, **named_book)
-                    for place, book in books:
-                        book[...] = results[place] if many else results
-
-                capture.early.append(early)
+                capture.early.append(_filling(function, args, options, books, many, book=True))
                 capture.use(operands)
                 capture.use([made[place] for place, _ in own])
                 for _, book in books:
                     poison(book)
-            stream.put(late)
+            stream.put(_filling(function, args, options, own, many, book=False))
     if not many:
         return made[0]
     return tuple(made) if isinstance(found, tuple) else made
+
+
+def _filling(function, args, options, own, many, book):
+    """Return what calls a function on one of the books, and keeps what it gives."""
+    given = [of(one, book) for one in args]
+    named = {key: of(value, book) for key, value in options.items()}
+
+    def fill():
+        with np.errstate(all="ignore"):
+            results = function(*given, **named)
+        for place, out in own:
+            out[...] = results[place] if many else results
+
+    return fill
 
 
 def _shows(value, operands):
