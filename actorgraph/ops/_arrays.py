@@ -334,29 +334,25 @@ def combine_at(xp: Any, name: str | None, out: Any, places: Any, values: Any) ->
     sorted by place, and combined by a segmented scan that doubles its stride.  Floats are added in
     order, by a kernel of our own.
     """
-    if xp is np:
-        if name is None:
-            out[places] = values
-        else:
-            getattr(np, name).at(out, places, values)
+    if xp is np and name is None:
+        out[places] = values
+    elif xp is np:
+        getattr(np, str(name)).at(out, places, values)
+    if xp is np or not places.size:
         return
-    if not places.size:
-        return
-    count = values.shape[0]
+    count, step = values.shape[0], 1
     places = xp.where(places < 0, places + out.shape[0], places)
     if name == "add" and out.dtype.char in "fd" and values.dtype == out.dtype:
         add_in_order(xp, out, places, values)
         return
     order = xp.argsort(places, kind="stable")
     places, values = places[order], values[order]
-    step = 1
     while name is not None and step < count:
         alike = places[step:] == places[:-step]
         both = getattr(xp, name)(values[:-step], values[step:])
         values = xp.concatenate([values[:step], xp.where(alike, both, values[step:])])
         step *= 2
-    is_last = xp.ones(count, bool)
-    is_last[:-1] = places[1:] != places[:-1]
+    is_last = xp.concatenate([places[1:] != places[:-1], xp.ones(1, bool)])
     # What is not the last of its place goes behind the end: no place is written to twice.
     room = xp.concatenate([out, xp.zeros(count, out.dtype)])
     into = xp.where(is_last, places, out.shape[0] + xp.arange(count))
