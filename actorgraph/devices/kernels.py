@@ -19,8 +19,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 __all__ = [
-    "EXACT", "ElementKernel", "FUNCTIONS", "add_in_order", "can_fuse", "functions_of", "lines_of",
-    "sums_text",
+    "EXACT", "ElementKernel", "FUNCTIONS", "can_fuse", "combine_in_order", "functions_of",
+    "lines_of", "sums_text",
 ]  # fmt: skip
 
 Line: TypeAlias = tuple[str, str, tuple[str, ...]]
@@ -52,7 +52,7 @@ EXACT = frozenset({*_ROUNDED, *_TESTS})
 """Functions of NumPy's whose bits are those of a kernel of their own."""
 
 FUNCTIONS = {**_ROUNDED, **_TESTS, **_OTHERS}
-"""What a kernel computes for a function of NumPy, as text."""
+"""What kernels know: NumPy's functions in C, of operands, literals' ends and kinds."""
 
 _THREADS, _BLOCKS = 256, 1 << 16
 
@@ -153,15 +153,40 @@ const long long* starts, {kind}* out, long long n) {{
 """
 
 
-def add_in_order(xp: Any, out: Any, places: Any, values: Any) -> None:
-    """Do ``numpy.add.at(out, places, values)`` of CuPy's arrays of rank 1, with its bits."""
+def combine_in_order(xp: Any, name: str | None, out: Any, places: Any, values: Any) -> None:
+    """Do ``ufunc.at(out, places, values)`` of CuPy's arrays of rank 1, without atomics.
+
+    So the bits do not differ from run to run.  Floats are added in order, by a kernel of our own,
+    and have NumPy's bits; other values are sorted by place, and combined by a segmented scan that
+    doubles its stride.  Without a name the last value is written.
+    """
+    count = values.shape[0]
+    if not count:
+        return
+    places = xp.where(places < 0, places + out.shape[0], places)
     order = xp.argsort(places, kind="stable")
-    starts = xp.searchsorted(places[order], xp.arange(out.size + 1))
-    total = xp.ascontiguousarray(out)
-    values = xp.ascontiguousarray(values)
-    _launch(xp, sums_text(out.dtype.char), out.size, values, order, starts, total)
-    if total is not out:
-        out[...] = total
+    places = places[order]
+    if name == "add" and out.dtype.char in "fd" and values.dtype == out.dtype:
+        starts = xp.searchsorted(places, xp.arange(out.size + 1))
+        total = xp.ascontiguousarray(out)
+        given = xp.ascontiguousarray(values), order, starts, total
+        _launch(xp, sums_text(out.dtype.char), out.size, *given)
+        if total is not out:
+            out[...] = total
+        return
+    values, step = values[order], 1
+    while name is not None and step < count:
+        alike = places[step:] == places[:-step]
+        both = getattr(xp, name)(values[:-step], values[step:])
+        values = xp.concatenate([values[:step], xp.where(alike, both, values[step:])])
+        step *= 2
+    is_last = xp.ones(count, bool)
+    is_last[:-1] = places[1:] != places[:-1]
+    # What is not the last of its place goes behind the end: no place is written to twice.
+    room = xp.concatenate([out, xp.zeros(count, out.dtype)])
+    into = xp.where(is_last, places, out.shape[0] + xp.arange(count))
+    room[into] = values if name is None else getattr(xp, name)(room[into], values)
+    out[...] = room[: out.shape[0]]
 
 
 def lines_of(rules: Sequence[tuple[str, str, Sequence[str]]]) -> tuple[Line, ...]:

@@ -69,10 +69,10 @@ def _never(xp: Any, *arrays: Any) -> Any:
 
 
 GRAPH = Op("graph", "a[*s] -> a[*s]", _never, kernel=_made, predicted=_predicted)
-"""A step that launches others as a CUDA graph."""
+"""Steps that are captured; the value is the tuple of what others need."""
 
 PART = Op("part", "a[*s] -> a[*s]", _never, kernel=_taking)
-"""A value that such a step has made."""
+"""One of these."""
 
 
 def _by_python(step: Node) -> str | None:

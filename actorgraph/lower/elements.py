@@ -28,7 +28,7 @@ def _computed(xp: Any, *arrays: Any, steps: ElementKernel) -> Any:
 
 
 ELEMENTS = Op("elements", "a[*s]", _computed, memory=FRESH_OUT, doc="Elementwise steps.")
-"""A step that computes elementwise ones as one kernel."""
+"""The op of groups; its attribute is not for users."""
 
 
 def as_one(steps: Sequence[Node], kept: Collection[int], exact: bool) -> list[Node]:

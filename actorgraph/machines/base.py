@@ -34,7 +34,7 @@ from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.machines.step import SYNC_US, Check, Step
 from actorgraph.machines.tuner import Tuner, checked_costs
-from actorgraph.options import choice, choices, flag, positive, whole
+from actorgraph.options import choice, choices, flag, whole
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ class Machine(Lifetime, ABC):
     lanes : int
         Lanes of each device but the CPU: what is independent runs side by side on them.
     captured : bool
-        Whether a run launches what it can as a CUDA graph, which forks over the lanes: `explain`
-        says what it cannot, and why.  It has no meaning but on a GPU.
+        On a GPU, launch what is possible as CUDA graphs; `explain` says what is not, and why.
     watch : tuple of "nan" and "inf"
         Fail the run at the first node whose result has one.
     costs : dict, optional
@@ -192,11 +191,7 @@ class Machine(Lifetime, ABC):
         self.jit = compiling(jit, self.exact)
         self.native = tabled(native)
         given = [device] if devices is None else devices
-        together = self._interpreter is None and self.fuse != "none"
-        captured = flag("captured", captured) and together
-        fused = self.exact if together and not self.watch else None
-        lanes = positive("lanes", lanes)
-        self.device, self._placing = placed(self.graph, given, lanes, self.jit, captured, fused)
+        self.device, self._placing = placed(self, given, lanes, captured)
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from actorgraph.devices import Device, get
 from actorgraph.errors import GraphError, shown
-from actorgraph.graph import Graph
-from actorgraph.options import NATIVE
+from actorgraph.options import NATIVE, flag, positive
 from actorgraph.rewrite import Pass, chosen
 
 if TYPE_CHECKING:
@@ -97,27 +96,24 @@ def checked_devices(given: Any, jit: bool | str) -> list[Device]:
     return devices
 
 
-def placed(
-    graph: Graph,
-    given: Any,
-    lanes: int,
-    jit: bool | str,
-    captured: bool = False,
-    exact: bool | None = None,
-) -> tuple[Device, Placing | None]:
-    """Return the first of the devices, and where nodes run if not all on the host.
+def placed(machine: Any, given: Any, lanes: int, captured: bool) -> tuple[Device, Placing | None]:
+    """Return the first of the devices, and where the nodes of a machine run if not all on the host.
 
     Raises
     ------
     GraphError
         There is no such device or lane, or steps cannot be compiled for it.
     """
+    graph, jit = machine.graph, machine.jit
+    lanes, captured = positive("lanes", lanes), flag("captured", captured)
+    together = machine._interpreter is None and machine.fuse != "none"
+    exact = machine.exact if together and not machine.watch else None
     devices = checked_devices(given, jit)
     found = None
     if graph.placements or not all(one.is_host for one in devices):
         from actorgraph.lower.placing import Placing  # late: most machines need it not
 
-        found = Placing.of(graph, devices, lanes, captured, exact)
+        found = Placing.of(graph, devices, lanes, captured and together, exact)
     if found is not None and jit:
         raise GraphError(_NO_JIT)
     return devices[0], found

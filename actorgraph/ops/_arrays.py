@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.devices.base import Check, pending
-from actorgraph.devices.kernels import add_in_order
+from actorgraph.devices.kernels import combine_in_order
 
 __all__ = [
     "accumulator", "all_finite", "are_columns", "at_least", "at_most", "by_host", "column_sums",
@@ -328,36 +328,13 @@ def running(xp: Any, name: str, x: Any, axis: int, dtype: Any = None) -> Any:
 
 
 def combine_at(xp: Any, name: str | None, out: Any, places: Any, values: Any) -> None:
-    """Do ``ufunc.at(out, places, values)``, all of rank 1; without a name write the last value.
-
-    On a device it is free of atomics, so that the bits do not differ from run to run: values are
-    sorted by place, and combined by a segmented scan that doubles its stride.  Floats are added in
-    order, by a kernel of our own.
-    """
-    if xp is np and name is None:
+    """Do ``ufunc.at(out, places, values)``, all of rank 1; without a name write the last value."""
+    if xp is not np:
+        combine_in_order(xp, name, out, places, values)
+    elif name is None:
         out[places] = values
-    elif xp is np:
-        getattr(np, str(name)).at(out, places, values)
-    if xp is np or not places.size:
-        return
-    count, step = values.shape[0], 1
-    places = xp.where(places < 0, places + out.shape[0], places)
-    if name == "add" and out.dtype.char in "fd" and values.dtype == out.dtype:
-        add_in_order(xp, out, places, values)
-        return
-    order = xp.argsort(places, kind="stable")
-    places, values = places[order], values[order]
-    while name is not None and step < count:
-        alike = places[step:] == places[:-step]
-        both = getattr(xp, name)(values[:-step], values[step:])
-        values = xp.concatenate([values[:step], xp.where(alike, both, values[step:])])
-        step *= 2
-    is_last = xp.concatenate([places[1:] != places[:-1], xp.ones(1, bool)])
-    # What is not the last of its place goes behind the end: no place is written to twice.
-    room = xp.concatenate([out, xp.zeros(count, out.dtype)])
-    into = xp.where(is_last, places, out.shape[0] + xp.arange(count))
-    room[into] = values if name is None else getattr(xp, name)(room[into], values)
-    out[...] = room[: out.shape[0]]
+    else:
+        getattr(np, name).at(out, places, values)
 
 
 def by_host(xp: Any, function: Callable[..., Any], *arrays: Any) -> Any:

@@ -437,31 +437,21 @@ def call(function, *args, **options):
                 made.append(fresh(np.asarray(value), stream))
                 own.append((place, made[-1].memory))
         if not all(shows):
+            given = [of(one, False) for one in args]
+            named = {key: of(value, False) for key, value in options.items()}
+
+            def late():
+                with np.errstate(all="ignore"):
+                    results = function(*given, **named)
+                for place, memory in own:
+                    memory[...] = results[place] if many else results
+
             if capture is not None:
-                books = [(place, made[place].book) for place, _ in own]
-                capture.early.append(_filling(function, args, options, books, many, book=True))
-                capture.use(operands)
-                capture.use([made[place] for place, _ in own])
-                for _, book in books:
-                    poison(book)
-            stream.put(_filling(function, args, options, own, many, book=False))
+                capture.operation(function, args, options, made, own, many)
+            stream.put(late)
     if not many:
         return made[0]
     return tuple(made) if isinstance(found, tuple) else made
-
-
-def _filling(function, args, options, own, many, book):
-    """Return what calls a function on one of the books, and keeps what it gives."""
-    given = [of(one, book) for one in args]
-    named = {key: of(value, book) for key, value in options.items()}
-
-    def fill():
-        with np.errstate(all="ignore"):
-            results = function(*given, **named)
-        for place, out in own:
-            out[...] = results[place] if many else results
-
-    return fill
 
 
 def _shows(value, operands):

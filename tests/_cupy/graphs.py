@@ -65,6 +65,23 @@ class Capture:
                 pool = block.pool
                 self.blocks.append((ref(block), _nobody if pool is None else ref(pool)))
 
+    def operation(self, function, args, options, made, own, many):
+        """Note what a launch does in the book of program order; nothing is computed before."""
+        given = [stand_in.of(one, True) for one in args]
+        named = {key: stand_in.of(value, True) for key, value in options.items()}
+        books = [(place, made[place].book) for place, _ in own]
+
+        def early():
+            with np.errstate(all="ignore"):
+                results = function(*given, **named)
+            for place, book in books:
+                book[...] = results[place] if many else results
+
+        self.early.append(early)
+        self.use([*stand_in.arrays_in([*args, *options.values()]), *[made[at] for at, _ in own]])
+        for _, book in books:
+            stand_in.poison(book)
+
     def reached(self):
         """Return how far the root has waited for each stream."""
         found = {self.root: len(self.lists[self.root])}

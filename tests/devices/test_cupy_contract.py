@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tests._cupy as stand_in
-from actorgraph.devices.kernels import ElementKernel, add_in_order
+from actorgraph.devices.kernels import ElementKernel, combine_in_order
 
 
 def _has_gpu():
@@ -234,6 +234,6 @@ def test_a_kernel_of_our_own_computes_what_its_text_says(cp, stream):
     assert np.array_equal(found.get(), np.where(x > 9.0, x * np.float32(0.3), np.float32(0.0)))
     total, places = np.ones(7), np.arange(1000) % 5
     out = cp.asarray(total)
-    add_in_order(cp, out, cp.asarray(places), cp.asarray(x.astype("float64") * 0.1))
+    combine_in_order(cp, "add", out, cp.asarray(places), cp.asarray(x.astype("float64") * 0.1))
     np.add.at(total, places, x.astype("float64") * 0.1)
     assert np.array_equal(out.get(), total)

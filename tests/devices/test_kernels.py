@@ -112,7 +112,7 @@ def test_segmented_sums_have_the_bits_of_numpy(world, dtype, size):
     with stand_in.Stream(non_blocking=True):
         for apart in (False, True):
             out = cp.asarray(np.repeat(expected, 2))[::2] if apart else cp.asarray(expected)
-            kernels.add_in_order(cp, out, cp.asarray(places), cp.asarray(added))
+            kernels.combine_in_order(cp, "add", out, cp.asarray(places), cp.asarray(added))
             total = expected.copy()
             np.add.at(total, places, added)
             assert np.array_equal(out.get(), total)
