@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from queue import SimpleQueue
 from time import perf_counter, sleep
 from typing import Any, final
 
 import numpy as np
 
-from actorgraph.devices.base import Cell, Device, Event, Job, Queue
+from actorgraph.devices.base import Cell, Device, Job, Queue
+from actorgraph.devices.events import Event, HostEvent
 
-__all__ = ["CPU", "Crowding", "HostEvent", "answer_us", "available_cores"]
+__all__ = ["CPU", "Crowding", "answer_us", "available_cores"]
 
 _GLANCE_S = 0.01
 _LOST_A_SECOND = 1000
@@ -76,40 +76,6 @@ def answer_us() -> float:
     asked.put(False)
     thread.join()
     return times[len(times) // 2] * 1e6
-
-
-@final
-class HostEvent(Event):
-    """An event that a thread of the host lets be passed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._passed = threading.Event()
-        self._lock = threading.Lock()
-        self._callbacks: list[Callable[[], object]] = []
-
-    @property
-    def passed(self) -> bool:  # noqa: D102 - as in Event
-        return self._passed.is_set()
-
-    def set(self) -> None:
-        """Let it be passed: called once, in the order of its queue."""
-        with self._lock:
-            self._passed.set()
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
-
-    def block(self) -> None:  # noqa: D102
-        self._passed.wait()
-
-    def then(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when it is passed, in the thread that lets it."""
-        with self._lock:
-            if not self.passed:
-                self._callbacks.append(callback)
-                return
-        callback()
 
 
 @final

@@ -19,8 +19,8 @@ from weakref import WeakSet
 
 import numpy as np
 
-from actorgraph.devices.base import Cell, Device, Event, Job, Queue
-from actorgraph.devices.cpu import HostEvent
+from actorgraph.devices.base import Cell, Device, Job, Queue
+from actorgraph.devices.events import Event, HostEvent
 
 __all__ = ["ThreadQueue", "Virtual"]
 
