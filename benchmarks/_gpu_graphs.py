@@ -261,12 +261,15 @@ def _jax(work: Work, on_gpu: bool) -> Any:
         return _timed(step, lambda: jax.block_until_ready(last[0])), float(last[0][0])
 
 
+def _ours(lanes: int, captured: bool, work: Work, on_gpu: bool) -> tuple[float, float]:
+    return ours(work, "cuda:0", lanes, _STEPS if on_gpu else 1, captured=captured)
+
+
 ENGINES: dict[str, Callable[[Work, bool], Any]] = {
     **{
-        f"actorgraph, {lanes} lanes": lambda work, on_gpu, lanes=lanes: ours(
-            work, "cuda:0", lanes, _STEPS if on_gpu else 1
-        )
+        f"actorgraph, {lanes} lanes{', captured' * captured}": partial(_ours, lanes, captured)
         for lanes in (1, _LANES)
+        for captured in (False, True)
     },
     "torch eager": lambda work, on_gpu: _torch(work, on_gpu, "eager"),
     "torch CUDA graph": lambda work, on_gpu: _torch(work, on_gpu, "graph"),

@@ -95,11 +95,6 @@ def _pytest(arguments: list[str], *, before: tuple[str, ...] = ()) -> str:
 
 def capture(tell: Tell, stand_in: bool) -> None:
     """What may stand in a CUDA graph: the forward of every op, and matmul by our own cuBLAS."""
-    if stand_in:
-        from actorgraph.devices import products
-        from tests._cupy import graphs
-
-        products.library = lambda version: graphs.CuBLAS()
     _try(tell, "machine", _machine_captured)
     if stand_in:
         tell("ops", NEEDS_GPU)

@@ -93,7 +93,7 @@ W.named('V') | <W | has a name already | named once
 setattr(W, 'value', np.ones((3, 4), 'float32')) | got (3, 4) | (3, 5) | parameter 'W'
 setattr(W, 'value', np.ones((3, 5))) | got float64 | float32 | .astype('float32')
 setattr(x, 'value', np.ones(3)) | 'value' | immutable | cannot set
-g.assign(W, W, loss) | got <W | only buffers | buffers
+g.assign(x, x, loss) | got <x | only buffers | buffers
 ag.TapeMachine(g) | <Graph 'net' | takes outputs | such as [loss]
 ag.TapeMachine([]) | got [] | at least one output | output node
 ag.TapeMachine(['loss']) | 'loss' | expected a node | graph[name]

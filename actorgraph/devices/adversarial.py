@@ -18,7 +18,8 @@ from weakref import ref
 import numpy as np
 
 from actorgraph.devices import base
-from actorgraph.devices.base import Cell, Device, Event, Job, Queue
+from actorgraph.devices.base import Cell, Device, Job, Queue
+from actorgraph.devices.events import Event
 
 __all__ = ["Adversary"]
 

@@ -25,17 +25,19 @@ from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from actorgraph import instrument
+from actorgraph.devices.events import Event
 from actorgraph.errors import GraphError, text_of
 from actorgraph.options import positive
+from actorgraph.tiles import here
 from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = [
-    "COPY_OVER", "Cell", "Check", "Device", "Event", "Failed", "Handed", "HostEvent", "Job", "Lane",
+    "COPY_OVER", "Cell", "Check", "Device", "Failed", "Handed", "Job", "Lane",
     "Placement", "Queue", "described", "issuing", "pending",
 ]  # fmt: skip
 
@@ -255,14 +257,16 @@ class Job:
         Where the result goes.
     parts : sequence of Cell
         Where each part of a result goes that is a tuple.
+    held : tuple or None
+        For whom the thread runs ops that launches it: what its work does there waits for itself.
     launched : (str, float) or None
         The thread and the time, where an instrument listens.
     tells : bool
         Whether it tells the instrument itself: False where calling it only enqueues the work.
     """
 
-    __slots__ = ("cell", "context", "fresh", "lane", "launched", "leaves", "name", "node", "parts",
-                 "reads", "tells", "work")  # fmt: skip
+    __slots__ = ("cell", "context", "fresh", "held", "lane", "launched", "leaves", "name", "node",
+                 "parts", "reads", "tells", "work")  # fmt: skip
 
     def __init__(
         self,
@@ -280,6 +284,7 @@ class Job:
         self.reads = tuple([operand.cell for operand in operands])
         self.cell = Cell()
         self.context: Context = copy_context()
+        self.held: Any = getattr(here, "held", None)
         self.launched: tuple[str, float] | None = None
         if instrument.listening:
             self.launched = threading.current_thread().name, perf_counter()
@@ -293,7 +298,8 @@ class Job:
     def __call__(self) -> None:
         """Do it, as the lane's turn has come."""
         started = perf_counter() if self.launched and self.tells else 0.0
-        cell = self.cell
+        cell, outer = self.cell, getattr(here, "held", None)
+        here.held = self.held
         try:
             failed = [one.failed for one in self.reads if one.failed is not None]
             if failed:
@@ -311,6 +317,8 @@ class Job:
             cell.failed = failed
         except BaseException as error:  # noqa: BLE001 - it ends the run, not the lane
             cell.failed = Failed(*self._where(), error)
+        finally:
+            here.held = outer
         for place, part in enumerate(self.parts):
             part.failed, part.checks = cell.failed, cell.checks
             part.array = None if cell.array is None else cell.array[place]
@@ -343,66 +351,6 @@ def described(array: Any) -> str:
     if isinstance(array, tuple):
         return f"{len(array)} arrays"
     return "nothing yet" if array is None else f"{array.dtype}{list(array.shape)}"
-
-
-class Event(ABC):
-    """A mark in a queue: passed when all work before it is done.
-
-    Attributes
-    ----------
-    clock : dict
-        By lane, how many of its jobs are done when it is passed.
-    """
-
-    def __init__(self) -> None:
-        self.clock: dict[Lane, int] = {}
-
-    @property
-    @abstractmethod
-    def passed(self) -> bool:
-        """Whether all work before it is done."""
-
-    @abstractmethod
-    def block(self) -> None:
-        """Return when it is passed."""
-
-    @abstractmethod
-    def then(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when it is passed."""
-
-
-@final
-class HostEvent(Event):
-    """An event that a thread of the host lets be passed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._passed = threading.Event()
-        self._lock = threading.Lock()
-        self._callbacks: list[Callable[[], object]] = []
-
-    @property
-    def passed(self) -> bool:  # noqa: D102 - as in Event
-        return self._passed.is_set()
-
-    def set(self) -> None:
-        """Let it be passed: called once, in the order of its queue."""
-        with self._lock:
-            self._passed.set()
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
-
-    def block(self) -> None:  # noqa: D102
-        self._passed.wait()
-
-    def then(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when it is passed, in the thread that lets it."""
-        with self._lock:
-            if not self.passed:
-                self._callbacks.append(callback)
-                return
-        callback()
 
 
 class Queue(ABC):

@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from actorgraph.devices import base
-from actorgraph.devices.base import Cell, Device, Event, Job, Queue
+from actorgraph.devices.base import Cell, Device, Job, Queue
+from actorgraph.devices.events import Event
 
 __all__ = ["Checked", "Finding"]
 

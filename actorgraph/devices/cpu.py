@@ -10,7 +10,8 @@ from typing import Any, final
 
 import numpy as np
 
-from actorgraph.devices.base import Cell, Device, Event, HostEvent, Job, Queue
+from actorgraph.devices.base import Cell, Device, Job, Queue
+from actorgraph.devices.events import Event, HostEvent
 
 __all__ = ["CPU", "Crowding", "answer_us", "available_cores"]
 

@@ -26,7 +26,8 @@ from weakref import WeakSet
 import numpy as np
 
 from actorgraph import instrument
-from actorgraph.devices.base import Cell, Device, Event, Handed, Job, Queue
+from actorgraph.devices.base import Cell, Device, Handed, Job, Queue
+from actorgraph.devices.events import Event
 from actorgraph.devices.products import Products
 from actorgraph.devices.virtual import ThreadQueue
 from actorgraph.errors import GraphError

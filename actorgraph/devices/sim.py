@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from actorgraph.devices.base import COPY_OVER, Cell, Device, Event, Job, Queue
+from actorgraph.devices.base import COPY_OVER, Cell, Device, Job, Queue
+from actorgraph.devices.events import Event
 
 __all__ = ["GPU", "LaneSpan", "Sim", "SimulatedGPUs", "StepLoad", "Timeline"]
 

@@ -19,7 +19,8 @@ from weakref import WeakSet
 
 import numpy as np
 
-from actorgraph.devices.base import Cell, Device, Event, HostEvent, Job, Queue
+from actorgraph.devices.base import Cell, Device, Job, Queue
+from actorgraph.devices.events import Event, HostEvent
 
 __all__ = ["ThreadQueue", "Virtual"]
 

@@ -66,11 +66,7 @@ def checked(
     `known` are the inputs of the graph, by name.
     """
     given = {} if feeds is None else by_node(feeds, known, "feed")
-    for node, value in given.items():
-        if isinstance(value, Handed):
-            _check_device(value, node.name, placing)
-        elif type(value) is not np.ndarray and _lies_elsewhere(value):
-            given[node] = _adopted(value, node.name, placing)
+    _settle(given, placing)
     symbols: dict[str, int] = {}
     arrays = bind_feeds(plan.compiled.inputs, given, symbols)
     if len(given) > len(arrays):
@@ -184,9 +180,13 @@ def _check_device(value: Handed, name: str, placing: Residents | None) -> None:
         )
 
 
-def _lies_elsewhere(value: Any) -> bool:
-    """Return whether an array of another library, such as CuPy, lies in memory of a device."""
-    return _place(value)[0] not in _HOSTS
+def _settle(given: dict[Node, Any], placing: Residents | None) -> None:
+    """Have feeds that lie on devices be values of those that a machine runs on, or raise."""
+    for node, value in given.items():
+        if isinstance(value, Handed):
+            _check_device(value, node.name, placing)
+        elif type(value) is not np.ndarray and _place(value)[0] not in _HOSTS:
+            given[node] = _adopted(value, node.name, placing)
 
 
 def _place(value: Any) -> tuple[int, int | None]:

@@ -52,21 +52,17 @@ __all__ = [
 Ints = tuple[int, ...]
 
 # Columns of so many elements are made at a time, in memory that is written again: they stay in a
-# core's cache until they are used.
+# core's cache until they are used.  Where no worker takes some of them it is four times as many:
+# fewer and longer calls are faster, by up to a fifth.
 _BLOCK = 1 << 17
-# Where no worker takes some of them, fewer and longer calls are faster, by a tenth to a fifth.
-_BLOCK_ALONE = 1 << 19
 # Or so many for each entry of the kernel: each costs a call, which fewer would not be worth.
 _LEAST = 3 << 12
 
 
-def _rows(batch: int, entries: int, size_of_one: int, block: int = _BLOCK) -> int:
+def _rows(batch: int, entries: int, size_of_one: int, flops: float = CUT_FLOPS) -> int:
     """Return how many of the batch are taken at a time; sums keep the order that follows."""
+    block = _BLOCK if flops >= CUT_FLOPS else 4 * _BLOCK
     return max(1, min(batch, max(block, _LEAST * entries) // max(1, size_of_one)))
-
-
-def _block(flops: float) -> int:
-    return _BLOCK if flops >= CUT_FLOPS else _BLOCK_ALONE
 
 
 def _for_each_block(
@@ -113,14 +109,12 @@ def _conv_forward(
     if out is None:
         out = xp.empty((batch, features, *frame.outs), x.dtype)
     result = out.reshape(batch, groups, features // groups, places)
-    flops = _flops(w.shape, out.shape)
-    at_a_time = _rows(batch, entries, channels * entries * places, _block(flops))
+    at_a_time = _rows(batch, entries, channels * entries * places, _flops(w.shape, out.shape))
     pointwise = _is_pointwise(frame)
 
     def scratch() -> Any:
         # Written again for each block, which leaves the zeros of the padding.
-        shape = (at_a_time, channels, entries, *frame.outs)
-        return None if pointwise else xp.zeros(shape, x.dtype)
+        return None if pointwise else xp.zeros((at_a_time, channels, entries, *frame.outs), x.dtype)
 
     def compute(part: slice, columns: Any) -> None:
         block = x[part]
@@ -128,7 +122,7 @@ def _conv_forward(
             block = to_columns(xp, block, frame, columns[: len(block)])
         xp.matmul(matrix, block.reshape(len(block), groups, rows, places), out=result[part])
 
-    _for_each_block(xp, batch, at_a_time, flops, compute, scratch)
+    _for_each_block(xp, batch, at_a_time, _flops(w.shape, out.shape), compute, scratch)
     return out
 
 
@@ -162,7 +156,7 @@ def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, out: Any = None, **
     if out is None:
         out = xp.empty((batch, channels, *sizes), ct.dtype)
     out.fill(0)
-    at_a_time = _rows(batch, entries, channels * entries * places, _block(flops))
+    at_a_time = _rows(batch, entries, channels * entries * places, flops)
     # One feature a group leaves an outer product, for which matmul is slow.
     product = xp.multiply if features == groups else xp.matmul
 

@@ -284,7 +284,7 @@ def a_step_changes_parameters_as_on_the_cpu_and_copies_them_once(make: Make) -> 
             copied = machine.transfers["parameters"] if machine.transfers else 0
             claim(copied <= 1, f"three steps copied {machine.transfers}")
         found.append([*losses, net.w.value])
-    _same(devices.get(make()), *found, "after three steps")
+    _same(devices.get(make()), found[0], found[1], "after three steps")
 
 
 @_law

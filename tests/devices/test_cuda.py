@@ -142,6 +142,7 @@ def test_what_is_missing_is_told(world, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(ag.GraphError, match=r"pip install 'actorgraph\[cuda12\]'"):
         ag.devices.get("cuda:0")
+    assert "cuda:0" not in ag.devices.list()
 
 
 # -- what only a run can tell -----------------------------------------------------------------

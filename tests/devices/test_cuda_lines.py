@@ -15,6 +15,8 @@ SOME = (
     "test_cuda.py::test_a_fault_of_the_gpu_fails_what_is_under_way_there_and_all_that_comes_after[0]",
     "test_cuda.py::test_a_child_after_fork_is_told_that_a_context_does_not_survive",
     "test_cuda.py::test_stages_of_a_pipeline_are_right_on_the_gpu_and_beside_it[devices1-0]",
+    "test_cuda.py::test_an_array_that_has_only_the_cuda_array_interface_is_fed_too[0]",
+    "test_cuda.py::test_parts_of_a_gpu_hand_values_to_each_other_past_the_host[0]",
     "test_capture.py::test_replays_have_the_bits_of_the_cpu_however_late_streams_are[3-0]",
 )
 

@@ -1,27 +1,18 @@
 """`benchmarks.gpu` on the stand-in, so that borrowed time on a GPU is not its first trial."""
 
 import json
-import sys
 
 import pytest
 
-import tests._cupy as stand_in
-from actorgraph import devices
-from actorgraph.devices import products
 from benchmarks import _gpu_stages, gpu
 
 ALONE = {"contract", "machines"}  # tests of their own, `test_cupy_contract` and `test_conformance`
 
 
 @pytest.mark.parametrize("name", sorted({*gpu.stages()} - ALONE))
-def test_a_stage_tells_facts_and_none_has_failed(name, monkeypatch):
-    for module, found in stand_in.MODULES.items():
-        monkeypatch.setitem(sys.modules, module, found)
-    monkeypatch.setattr(stand_in, "world", stand_in.World(2))
-    monkeypatch.setattr(products, "library", products.library)  # which a stage replaces
+def test_a_stage_tells_facts_and_none_has_failed(name, world):
     told = {}
     gpu.stages()[name](told.__setitem__, True)
-    devices._known.pop("cuda:0", None)
     assert told
     assert not [fact for fact, value in told.items() if gpu._is_failure(value)]
 

@@ -22,6 +22,7 @@ BY_DESIGN = {
     "test_lanes_step_their_parameters_while_the_run_goes_on": "they are stepped after it",
     "test_nobody_reads_a_parameter_after_the_last_run": "its copy is kept for the next",
     "test_nothing_large_is_allocated_after_the_first_steps": "memory of the host",
+    "test_run_sync_inside_an_op": "the other machine is on the same lane",
     "test_the_log_gets_every_node_in_order": "copies are in it",
     "test_what_is_handed_out_to_be_written_is_the_parameter": "a copy of it is on the device",
 }

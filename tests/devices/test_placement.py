@@ -143,6 +143,15 @@ async def test_asynchronous_ops_run_on_the_host_between_nodes_of_a_device(net, o
     assert np.allclose(run[y].value, np.exp(on_cpu[net.h].value + 1.0))
 
 
+def test_an_op_on_a_lane_that_runs_its_own_machine_is_told(net):
+    again = op(lambda xp, a: machine.run_sync(net.feeds))
+    with (
+        ag.ActorMachine([again(net.h)], device="virtual:0") as machine,
+        pytest.raises(ag.NodeError, match="run_sync was called inside an op of the same machine"),
+    ):
+        machine.run_sync(net.feeds)
+
+
 @pytest.mark.anyio
 async def test_several_asynchronous_ops_wait_at_once(net):
     inside, all_inside = [], anyio.Event()

@@ -1,0 +1,73 @@
+"""Events: marks in the queues of lanes, which are passed when all work before them is done."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from actorgraph.devices.base import Lane
+
+__all__ = ["Event", "HostEvent"]
+
+
+class Event(ABC):
+    """A mark in a queue: passed when all work before it is done.
+
+    Attributes
+    ----------
+    clock : dict
+        By lane, how many of its jobs are done when it is passed.
+    """
+
+    def __init__(self) -> None:
+        self.clock: dict[Lane, int] = {}
+
+    @property
+    @abstractmethod
+    def passed(self) -> bool:
+        """Whether all work before it is done."""
+
+    @abstractmethod
+    def block(self) -> None:
+        """Return when it is passed."""
+
+    @abstractmethod
+    def then(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when it is passed."""
+
+
+@final
+class HostEvent(Event):
+    """An event that a thread of the host lets be passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], object]] = []
+
+    @property
+    def passed(self) -> bool:  # noqa: D102 - as in Event
+        return self._passed.is_set()
+
+    def set(self) -> None:
+        """Let it be passed: called once, in the order of its queue."""
+        with self._lock:
+            self._passed.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def block(self) -> None:  # noqa: D102
+        self._passed.wait()
+
+    def then(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when it is passed, in the thread that lets it."""
+        with self._lock:
+            if not self.passed:
+                self._callbacks.append(callback)
+                return
+        callback()
