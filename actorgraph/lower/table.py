@@ -15,6 +15,7 @@ Blocks and constants are owned by the table that says where they are, which the 
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -154,7 +155,7 @@ class Stretch:
         self._tabling = tabling
         self._latest: Written | None = None
         self._tables: dict[Any, _Table] = {}
-        self._blocks: WeakSet[_Blocks] = WeakSet()
+        self._blocks: WeakSet[_WalkBlocks] = WeakSet()
 
     @property
     def is_written(self) -> bool:
@@ -195,7 +196,15 @@ class Stretch:
                         tables.clear()
                     known = tables[id(binding)] = binding, self._table(binding.symbols)
                 table = known[1]
-            found = table.call(run, out, given)
+            found, walk = None, table.walk
+            if walk is not None:
+                found = walk(run, out, given)
+                if found is not None and table.tries < _TRIES:
+                    table.tries = _TRIES
+                elif found is None:
+                    table.decline()
+            elif table.calls >= 0 and table.count():
+                return part(run, out, *given)
             return plain(run, out, *given) if found is None else found
 
         return part
@@ -217,7 +226,7 @@ class Stretch:
         except Unfit as unfit:
             few = len(self.steps) < _MANY
             return None if few else self._around(self.steps[unfit.position], symbols)
-        blocks = _Blocks(written, len(self.given))
+        blocks = _WalkBlocks(written, len(self.given))
         self._blocks.add(blocks)
         empties = [
             partial(fresh, bind_shape(node.dims, symbols, 0), node.dtype) for node in self.results
@@ -235,7 +244,7 @@ class Stretch:
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
             try:
                 if none_given or out is None:
-                    made = [empty() for empty in empties]
+                    made = list(map(operator.call, empties))
                 else:
                     made = [
                         empty() if place is None or (to := out[place]) is None else to
@@ -324,26 +333,22 @@ class _Table:
     def __init__(self, stretch: Stretch, symbols: Mapping[str, int], tabling: Tabling) -> None:
         self.stretch, self.symbols = stretch, symbols
         self.walk: Callable[..., list[Any] | None] | None = None
-        self._calls = 0 if tabling.wait else _CALLS
-        self._wait, self._tries = tabling.wait, _TRIES
+        self.calls = 0 if tabling.wait else _CALLS  # before rows are asked for; -1 afterwards
+        self.tries = _TRIES
+        self._wait = tabling.wait
 
-    def call(self, run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
-        """Return what the walked rows return; None where these are not there, or decline."""
-        walk = self.walk
-        if walk is not None:
-            found = walk(run, out, given)
-            if found is not None:
-                self._tries = _TRIES
-                return found
-            self._tries -= 1
-            if not self._tries:
-                self.walk = None
-        elif self._calls >= 0:
-            self._calls -= 1
-            if self._calls < 0:
-                when_there(self._write, self._wait)
-                return self.call(run, out, given) if self.walk is not None else None
-        return None
+    def decline(self) -> None:
+        """Note that the rows have computed nothing."""
+        self.tries -= 1
+        if not self.tries:
+            self.walk = None
+
+    def count(self) -> bool:
+        """Count a call without rows, and ask for them if it is time; return if they are there."""
+        self.calls -= 1
+        if self.calls < 0:
+            when_there(self._write, self._wait)
+        return self.walk is not None
 
     def _write(self) -> None:
         with suppress(Exception):  # the part goes on as it is
@@ -365,7 +370,7 @@ def when_there(write: Callable[[], None], wait: bool) -> None:
         BACKGROUND.submit(written)
 
 
-class _Blocks:
+class _WalkBlocks:
     """Blocks to walk rows with, each for one thread at a time."""
 
     def __init__(self, written: Written, given: int) -> None:

@@ -46,6 +46,7 @@ _AS_INTEGERS = str.maketrans("fd", "il")  # copies of floats take longer
 _JOINING = frozenset({_STACK, _CONCATENATE})
 _MEAN, _DIVIDE_BY_SIZE = REGISTRY["mean"], REGISTRY["divide_by_size"]
 RESHAPE = REGISTRY["reshape"]
+"""The op whose results are views of what is in order, else copies."""
 _SHOWING = frozenset({REGISTRY["getitem"], RESHAPE})  # mostly, told by the result
 
 
@@ -138,7 +139,7 @@ class Unfit(Exception):
     position = 0
 
 
-class AnyStretch(Protocol):
+class _AnyStretch(Protocol):
     """What rows are written for; see `table.Stretch`."""
 
     steps: Sequence[Node]
@@ -154,7 +155,7 @@ class Written:
     the other results are to be copied, then the memory of the table and constants.
     """
 
-    def __init__(self, stretch: AnyStretch, symbols: Mapping[str, int]) -> None:
+    def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols = symbols
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
@@ -233,7 +234,7 @@ class Written:
         shape, strides, _ = self._layout(node)
         self.places[node.id] = _Place(base, offset, shape, strides, node.dtype.itemsize)
 
-    def _lay(self, stretch: AnyStretch) -> None:
+    def _lay(self, stretch: _AnyStretch) -> None:
         """Find places for what stays inside, and for what is copied in the end."""
         lives = usage(stretch.steps, stretch.results, self.symbols)
         inner = [
