@@ -42,7 +42,7 @@ from actorgraph.runs import AbstractRun
 
 __all__ = [
     "ALL_ERRORS", "DEAD", "DECLINED", "ERRORS", "FIRST", "FLAG", "HEEDLESS", "IDLE", "ITEMS",
-    "LATER", "MADE", "MASK", "MOST_ARGUMENTS", "OFFSETS", "ROW_WORDS", "RUNTIME", "Runtime",
+    "LATER", "MADE", "MOST_ARGUMENTS", "OFFSETS", "ROW_WORDS", "RUNTIME", "Runtime",
     "TRIPS", "Words", "block", "engine", "expected", "flags", "is_ignored", "spec", "switched_off",
 ]  # fmt: skip
 
@@ -63,14 +63,12 @@ DECLINED = -1
 """What a walk returns that has done nothing, because an array is not as it was planned."""
 DEAD = -2
 """What a walk returns that has found its run dead."""
-MASK = 7
-"""The word of a block that has the flags of errors that are looked for."""
 HEEDLESS = 11
-"""The word that says whether results are copied in spite of errors."""
+"""The word of a block that says whether results are copied in spite of errors."""
 FIRST = 12
 """The word that is the position of the first iteration."""
 TRIPS = 13
-"""The word that is how many iterations there are at most; errors end them."""
+"""The word that is how many iterations there are at most."""
 FLAG = 14
 """The word that is where the byte lies that asks for another iteration."""
 MADE = 15
@@ -213,10 +211,11 @@ begin:
   br label %iteration
 iteration:
   %t = phi i64 [0, %begin], [%t.next, %moved]
+  %raised.before = phi i32 [0, %begin], [%raised, %moved]
   br label %walking
 walking:
   %r = phi i64 [0, %iteration], [%r.next, %next]
-  %raised = phi i32 [0, %iteration], [%raised.next, %next]
+  %raised = phi i32 [%raised.before, %iteration], [%raised.next, %next]
   %rows.end = icmp eq i64 %r, %end
   br i1 %rows.end, label %turn, label %alive
 alive:
@@ -277,9 +276,7 @@ turn:
   %byte = load i8, ptr %flag
   %wanted = icmp ne i8 %byte, 0
   %due = icmp slt i64 %t.next, %trips
-  %unheard = icmp eq i32 %raised, 0
-  %wanted.due = and i1 %wanted, %due
-  %on = and i1 %wanted.due, %unheard
+  %on = and i1 %wanted, %due
   br i1 %on, label %moving, label %over
 moving:
   %a = phi i64 [0, %turn], [%a.next, %move]

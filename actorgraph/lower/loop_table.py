@@ -6,7 +6,8 @@ which is a row like others.  Arrays whose elements it takes, and those that are 
 bytes further in each iteration.
 
 It declines as other tables do (`lower.table`): then the loop in Python begins from the beginning.
-A run that dies ends it between two rows.
+A run that dies ends it between two rows.  Between stretches of some hundred microseconds Python
+has its turn: for signals, and for floating-point errors that end the loop.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.graph import Node
+from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.table import kinds
 from actorgraph.lower.table_rows import Unfit, Written
 from actorgraph.lower.text import Dead
@@ -29,6 +31,9 @@ from actorgraph.runs import AbstractRun
 from actorgraph.types import Checks
 
 __all__ = ["Declined", "FEWEST", "LoopTable"]
+
+_AT_ONCE_US = 1000.0
+"""What is walked between two turns of Python."""
 
 FEWEST = 48
 """Rows of a call that is worth it."""
@@ -131,6 +136,8 @@ class LoopTable:
             ],
             np.int64,
         )  # fmt: skip
+        spent = sum([predicted_us(step, symbols) for step in steps])
+        self._at_once = max(1, int(_AT_ONCE_US / spent)) if spent else 1000
         self._blocks: list[_LoopBlock] = []
 
     def fits(self, positions: range) -> bool:
@@ -168,15 +175,13 @@ class LoopTable:
         down = positions.step < 0
         block = self._taken(length, -1 if down else 1)
         words, trips, more, flags = block.words, 0, True, 0
-        words[native.MASK] = native.ALL_ERRORS
         while more and trips < len(positions):
             at = positions[trips]
             words[native.FIRST] = -at if down else at
-            words[native.TRIPS] = len(positions) - trips
+            words[native.TRIPS] = min(len(positions) - trips, self._at_once)
             flags = walk(taken, words.ctypes.data, run)
             if flags and not native.is_ignored(flags):
                 break
-            words[native.MASK] &= ~flags  # which end iterations else
             trips += int(words[native.MADE])
             more = self._flag is None or bool(block.memory[self._flag])
             flags = 0

@@ -1,5 +1,7 @@
 """Loops that are walked as tables: which are, that they change no bit, and when they decline."""
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -119,14 +121,47 @@ def test_with_jit_loops_are_walked_too(g, walks):
     assert walks == [400]
 
 
-def test_long_loops_are_walked_in_stretches_between_which_they_end(g, walks):
+def test_a_run_that_is_out_of_time_ends_an_endless_loop(g, walks):
     x = g.input("x", (), "float64")
-    y = ag.while_loop(lambda c: c > 0.0, lambda c: c + 0.0, x)
+    y = ag.while_loop(lambda c: c > 0.0, lambda c: c + 0.0, x, max_trips=10**8)
     with ag.TapeMachine([y], wrt=[], native="wait") as machine:
         with pytest.raises(TimeoutError):
             machine.run_sync({"x": 1.0}, timeout_s=0.05)
         assert machine.run_sync({"x": -1.0})[y].value == -1.0
     assert walks == []
+
+
+def test_a_signal_ends_an_endless_loop_of_a_thread_that_computes_a_run_by_itself(g, walks):
+    x = g.input("x", (), "float64")
+    y = ag.while_loop(lambda c: c > 0.0, lambda c: c + 0.0, x, max_trips=10**8)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with ag.TapeMachine([y], wrt=[], native="wait") as machine:
+        machine.run_sync({"x": -1.0})
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                machine.run_sync({"x": 1.0})
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert machine.run_sync({"x": -1.0})[y].value == -1.0
+    assert walks == []
+
+
+def test_who_calls_a_loop_seldom_waits_for_no_rows(g, walks):
+    y, _ = ag.scan(lambda c, _: (ops.tanh(c) + 1.0, None), g.input("x", (), "float64"), length=9)
+    native.RUNTIME.request("")
+    native.RUNTIME.done.wait()
+    with ag.TapeMachine([y], wrt=[], native=True) as machine:
+        wanted = machine.run_sync({"x": 1.0})[y].value
+        machine.run_sync({"x": 1.0})
+        assert walks == []
+        while not walks:
+            assert machine.run_sync({"x": 1.0})[y].value == wanted
 
 
 def test_no_more_iterations_than_allowed(g, walks):
