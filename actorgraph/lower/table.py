@@ -108,7 +108,11 @@ def kinds(
     for step in steps:
         key: Any = alike(step)
         if step.attrs:
-            key = key, attrs_key(step.attrs)
+            try:
+                key = key, attrs_key(step.attrs)
+            except TypeError:  # not those of an op with rows
+                found.append("")
+                continue
         kind = known.get(key)
         if kind is None:
             kind = known[key] = kind_of(step, symbols)
