@@ -46,8 +46,9 @@ call from Python."""
 _KEPT = 4
 """Of so many bindings the tables of a stretch are kept."""
 
-_CALLS = 3
-"""Calls of a part before its rows are written: who runs once does not pay for more runs."""
+_CALLS = 100
+"""Calls of a part before its rows are written, which takes as long as some 300 walks save: few runs
+do not pay for many."""
 
 _MANY = 64
 """Steps that are walked around one that has no row; that one takes 1 us more so."""
