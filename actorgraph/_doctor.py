@@ -129,10 +129,7 @@ def _native() -> str:
     reason = native.switched_off() or native.expected()
     if reason is not None:
         return f"no machine code of solvers, no tables of NumPy's loops: {reason}"
-    return (
-        "machine code of solvers; tables of NumPy's loops, for machines with native=True or where "
-        f"{NATIVE}=1"
-    )
+    return f"machine code of solvers, and tables of NumPy's loops ({NATIVE}=0: neither)"
 
 
 def _costs() -> str:

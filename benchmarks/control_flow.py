@@ -1,7 +1,8 @@
 """Loops by data: scans and while loops of small bodies, and an LSTM over time, beside peers.
 
-One call of a loop of 1000 iterations with a body of two ops on 8 x 8 matrices; and one of an LSTM
-of 3 layers over 100 steps, forward, and forward and backward.
+One call of a loop of 1000 iterations with a body of two ops on 8 x 8 matrices; one of an LSTM of 3
+layers over 100 steps, forward, and forward and backward; and a wider one on one worker and on two,
+beside threads that do nothing but products of its sizes: they say what two can gain here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -28,14 +30,15 @@ from benchmarks._report import (
 
 TRIPS = 1000
 STEPS, BATCH, HIDDEN, LAYERS = 100, 16, 64, 3
-TARGET = 1.2
-"""How long the tape may take, in times of the loop in Python."""
+WIDE = 512
+NATIVE = "TapeMachine, native"
 
 DRAWN = np.random.default_rng(0)
 WEIGHTS = DRAWN.normal(size=(8, 8)).astype("float32") * np.float32(0.3)
 ELEMENTS = DRAWN.normal(size=(TRIPS, 8, 8)).astype("float32")
 START = np.ones((8, 8), "float32")
 SEQUENCE = DRAWN.normal(size=(STEPS, BATCH, HIDDEN)).astype("float32")
+WIDE_SEQUENCE = DRAWN.normal(size=(STEPS, BATCH, WIDE)).astype("float32")
 
 Ways = dict[str, Callable[[], Any] | None]
 
@@ -124,6 +127,7 @@ def loops(kind: str) -> Ways:
     build, plain = (our_scan, python_scan) if kind == "scan" else (our_while, python_while)
     ways: Ways = {
         "TapeMachine": _ours(build, ag.TapeMachine),
+        NATIVE: _ours(build, partial(ag.TapeMachine, native="wait")),
         "ActorMachine": _ours(build, ag.ActorMachine),
         "Python, NumPy": plain,
         "PyTorch eager": of_torch(kind),
@@ -137,15 +141,85 @@ def loops(kind: str) -> Ways:
 
 
 def lstm(backward: bool) -> Ways:
-    net = ag.nn.LSTM(HIDDEN, HIDDEN, LAYERS)
-    graph = ag.Graph()
-    y = net(graph.input("x", SEQUENCE.shape))[0]
-    loss = (y * y).sum()
-    tape = ag.TapeMachine([loss if backward else y], wrt=None if backward else [])
+    run = partial(_our_lstm, SEQUENCE, backward)
     return {
-        "TapeMachine": partial(tape.run_sync, {"x": SEQUENCE}, backward=backward),
+        "TapeMachine": run(ag.TapeMachine),
+        NATIVE: run(partial(ag.TapeMachine, native="wait")),
+        "ActorMachine, native": run(partial(ag.ActorMachine, native="wait")),
         "PyTorch": _torch_lstm(backward),
+        "JAX jit": _jax_lstm(backward),
     }
+
+
+def _our_lstm(sequence: Any, backward: bool, machine: Any) -> Callable[[], Any]:
+    size = sequence.shape[-1]
+    net = ag.nn.LSTM(size, size, LAYERS)
+    graph = ag.Graph()
+    y = net(graph.input("x", sequence.shape))[0]
+    loss = (y * y).sum()
+    made = machine([loss if backward else y], wrt=None if backward else [])
+    return partial(made.run_sync, {"x": sequence}, backward=backward)
+
+
+def wide_lstm() -> Ways:
+    run = partial(_our_lstm, WIDE_SEQUENCE, False)
+    return {
+        "ActorMachine, 1 worker": run(partial(ag.ActorMachine, workers=1)),
+        "ActorMachine, 2 workers": run(partial(ag.ActorMachine, workers=2)),
+        "bare products, 1 thread": partial(_products, 1),
+        "bare products, 2 threads": partial(_products, 2),
+    }
+
+
+def _products(threads: int) -> None:
+    """Make the products of the states, in so many threads."""
+    turned = [np.ones((WIDE, 4 * WIDE), "float32") for _ in range(2)]
+
+    def work(one: int) -> None:
+        out = np.empty((BATCH, 4 * WIDE), "float32")
+        for _ in range(STEPS // 2):
+            WIDE_SEQUENCE[0].dot(turned[one], out)
+
+    started = [Thread(target=work, args=(1,))] if threads > 1 else []
+    for thread in started:
+        thread.start()
+    for one in range(2 - len(started)):
+        work(one)
+    for thread in started:
+        thread.join()
+
+
+def _jax_lstm(backward: bool) -> Callable[[], Any] | None:
+    try:
+        jax = import_module("jax")
+    except ImportError:
+        return None
+    np_, scale = jax.numpy, HIDDEN**-0.5
+    shapes = ((4 * HIDDEN, HIDDEN), (4 * HIDDEN, HIDDEN), (4 * HIDDEN,))
+    layers = [
+        [np_.asarray(DRAWN.uniform(-scale, scale, shape).astype("float32")) for shape in shapes]
+        for _ in range(LAYERS)
+    ]
+
+    def net(layers: Any, xs: Any) -> Any:
+        for into, again, bias in layers:
+
+            def step(state: Any, gates: Any, again: Any = again) -> Any:
+                enter, forget, new, out = np_.split(gates + state[0] @ again.T, 4, axis=-1)
+                opened = [jax.nn.sigmoid(one) for one in (enter, forget, out)]
+                cell = opened[1] * state[1] + opened[0] * np_.tanh(new)
+                hidden = opened[2] * np_.tanh(cell)
+                return (hidden, cell), hidden
+
+            start = np_.zeros((BATCH, HIDDEN), "float32")
+            xs = jax.lax.scan(step, (start, start), xs @ into.T + bias)[1]
+        return xs
+
+    def loss(layers: Any, xs: Any) -> Any:
+        return (net(layers, xs) ** 2).sum()
+
+    call, xs = jax.jit(jax.value_and_grad(loss) if backward else net), np_.asarray(SEQUENCE)
+    return lambda: jax.block_until_ready(call(layers, xs))
 
 
 def _torch_lstm(backward: bool) -> Callable[[], Any] | None:
@@ -173,7 +247,17 @@ CASES: dict[str, Callable[[], Ways]] = {
     "while, 1000 x 8x8": partial(loops, "while"),
     "LSTM, 3 layers, 100 steps, forward": partial(lstm, False),
     "LSTM, 3 layers, 100 steps, both passes": partial(lstm, True),
+    "LSTM, 3 layers of 512, forward": wide_lstm,
 }
+_LOOPS, _NETS = [*CASES][:2], [*CASES][2:4]
+PEERS = ("PyTorch", "JAX jit")
+TARGETS = [
+    *[Target(case, "TapeMachine", ("Python, NumPy",), 1.2) for case in _LOOPS],
+    *[Target(case, NATIVE, ("JAX jit",), 1.3) for case in _LOOPS],
+    *[Target(case, "TapeMachine", PEERS, 2.0) for case in _NETS],
+    *[Target(case, NATIVE, PEERS, 1.3) for case in _NETS],
+    Target([*CASES][4], "ActorMachine, 2 workers", ("ActorMachine, 1 worker",), 1 / 1.5),
+]
 
 
 def measure(rounds: int, only: str | None) -> list[Figure]:
@@ -200,8 +284,7 @@ def main() -> int:
     print_environment()
     figures = measure(3 if asked.quick else 20, asked.only)
     print_table("one call", "us", figures, "TapeMachine")
-    targets = [Target(case, "TapeMachine", ("Python, NumPy",), TARGET) for case in CASES]
-    write_json("control_flow", asked, figures, {"targets": judge(targets, figures)})
+    write_json("control_flow", asked, figures, {"targets": judge(TARGETS, figures)})
     return exit_status(figures)
 
 

@@ -36,7 +36,8 @@ ONE_NODE, AWAIT = "one node, run_sync", "one node, awaited"
 NP_TANH, TO_THREAD = "np.tanh", "asyncio.to_thread of nothing"
 
 TARGETS = (
-    Target(FORWARD, TAPE, (LOOP,), 1.15),
+    Target(FORWARD, TAPE, (LOOP,), 0.3),  # with llvmlite; without it 1.15
+    Target(BACKWARD, TAPE, (LOOP,), 0.15),
     Target(FORWARD, DEFAULT, (LOOP,), 1.3),
     Target(FORWARD, PER_NODE, (LOOP,), 3.0),
     Target(FORWARD, PER_NODE, (EAGER,), 1.0),

@@ -11,9 +11,10 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import deadlines
-from actorgraph.lower import simplify
+from actorgraph.lower import loop_table, simplify, table
 from actorgraph.machines import compiled
 from actorgraph.machines import run as run_module
+from actorgraph.memory import arenas, buffers
 from actorgraph.scheduler import POOL
 
 
@@ -37,6 +38,25 @@ def older_objects_are_not_looked_at(all_objects_are_looked_at_in_the_end):
         if thread.name == "actorgraph-collector":  # closes a machine that was dropped
             thread.join(20)
     gc.freeze()
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--guard", action="store_true", help="memory of steps and tables lies between guard pages"
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def memory_lies_between_guard_pages(request):
+    """Have whatever is read or written beside an arena or a table end the process."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("--guard"):
+            from tests import _guard
+
+            for module in (arenas, buffers, loop_table, table):
+                patch.setattr(module, "aligned", _guard.aligned)
+            patch.setattr(table, "fresh", _guard.fresh)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

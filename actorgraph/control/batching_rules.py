@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.control.batching import AllRows, Value, along_axis, in_turn, rule, shifted
+from actorgraph.control.in_blocks import IN_BLOCKS
 from actorgraph.graph import Node
 from actorgraph.op import REGISTRY
 from actorgraph.ops.arithmetic import multiply
@@ -174,7 +175,7 @@ def _pad_own(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
 # -- products -------------------------------------------------------------------------------------
 
 
-@rule("matmul")
+@rule("matmul", IN_BLOCKS.name)
 def _matmul(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     (x, y), ranks = args, [part.ndim for part in node.inputs]
     if ranks == [1, 2] and not flags[1]:
@@ -187,7 +188,7 @@ def _matmul(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
         y = expand_dims(y, -1)
     most = max(*ranks, 2)
     x, y = [_of_rank(one, most) if flag else one for one, flag in zip((x, y), flags, strict=True)]
-    product = rows.apply(node.op, [x, y], {})
+    product = _apply(rows, "matmul", [x, y])
     if ranks[1] == 1:
         product = squeeze(product, -1)
     return squeeze(product, -1 if ranks[1] == 1 else -2) if ranks[0] == 1 else product

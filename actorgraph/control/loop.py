@@ -29,10 +29,11 @@ from actorgraph.memory.free_lists import FreeLists
 from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, fields_read
 from actorgraph.tiles import compute_parts, evenly
-from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape
+from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape, dtype_of
 
 __all__ = [
-    "LOOP", "Spec", "bound_length", "check_carries", "guessed_trips", "joined", "length_of", "loop",
+    "Course", "LOOP", "LoopKernel", "Spec", "bound_length", "check_carries", "guessed_trips",
+    "joined", "length_of", "loop",
 ]  # fmt: skip
 
 _TRIPS = Tensor.of("int64", ())
@@ -210,7 +211,7 @@ def _check_inputs(
             check_carries(checks, [node.type], [type_], f"{spec.what} at {node.name!r}")
 
 
-class _LoopKernel:
+class LoopKernel:
     """A loop compiled for one binding: called with the run and the operands."""
 
     def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
@@ -242,41 +243,20 @@ class _LoopKernel:
         )
 
     def __call__(self, run: Any, *operands: Any) -> tuple[Any, ...]:
-        spec = self.spec
-        number, consts, tested, carries, xs = spec.split(operands)
-        length = length_of(spec, self.length, number, xs)
-        positions: Any = range(length) if spec.test is None else itertools.count()
-        if spec.reverse:
-            positions = positions[::-1]
-        run, limit = ALONE if run is None else run, spec.limit
-        made = self._room(length)
-        room = made if self.stored else [one.append for one in made]
-        noted = room[: self.kept], room[self.kept :]
-        count = min(length, int(length * self.heavy_us / parallel_us()))
+        """Return the record of the loop in a run."""
+        course = Course(self, run, operands)
+        count = min(course.length, int(course.length * self.heavy_us / parallel_us()))
         if count > 1:
-            trips = length
-            self._beside(run, positions, count, consts, xs, noted[1])
+            course.split(count)
         else:
-            carries, trips = self.call(run, positions, limit, tested, consts, carries, xs, *noted)
-        if limit is not None and trips > limit:
-            raise GraphError(
-                f"{spec.what} {self.name!r} has made max_trips={limit} iterations and its test "
-                "asks for more; raise max_trips, or mend the test"
-            )
-        fields: list[Any] = [None] * len(self.types)
-        fields[: spec.carries] = carries
-        fields[spec.trips] = np.int64(trips)
-        for field, found in zip(self.places, made, strict=True):
-            if not self.stored:
-                found = joined(self.types[field], found, self.symbols, spec.reverse)
-            fields[field] = found
-        return tuple(fields)
+            course.advance(course.positions)
+        return course.fields()
 
-    def allow_tables(self) -> None:
+    def allow_tables(self, wait: bool) -> None:
         """Let iterations be walked as tables."""
-        self.call.allow_tables()
+        self.call.allow_tables(wait)
 
-    def _room(self, length: int) -> list[Any]:
+    def room(self, length: int) -> list[Any]:
         """Return where what is stacked goes: arrays, or lists where the sizes are not known."""
         if not self.stored:
             return [[] for _ in self.places]
@@ -297,22 +277,77 @@ class _LoopKernel:
         ]
 
     def _sized(self, type_: Tensor, length: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        return (length, *bind_shape(type_.shape[1:], self.symbols, 0)), np.dtype(str(type_.dtype))
+        return (length, *bind_shape(type_.shape[1:], self.symbols, 0)), dtype_of(str(type_.dtype))
 
-    def _beside(
-        self, run: Any, positions: Sequence[int], count: int, consts: Any, xs: Any, stack: Any
-    ) -> None:
-        """Make iterations of which none waits for another.
+
+class Course:
+    """A call of a loop, as far as it has come.
+
+    Attributes
+    ----------
+    length : int
+    positions : range or iterator
+        Of all iterations.
+    made : dict
+        By field, what has been stacked: arrays that are filled, or lists.
+    """
+
+    def __init__(self, kernel: LoopKernel, run: Any, operands: Sequence[Any]) -> None:
+        self._kernel, spec = kernel, kernel.spec
+        self._run = ALONE if run is None else run
+        number, self._consts, self._tested, self._carries, self._xs = spec.split(operands)
+        self.length = length_of(spec, kernel.length, number, self._xs)
+        self.positions: Any = range(self.length) if spec.test is None else itertools.count()
+        if spec.reverse and spec.test is None:
+            self.positions = range(self.length)[::-1]
+        room = kernel.room(self.length)
+        self.made = dict(zip(kernel.places, room, strict=True))
+        noted = room if kernel.stored else [one.append for one in room]
+        self._noted = noted[: kernel.kept], noted[kernel.kept :]
+        self._trips = 0
+
+    def advance(self, positions: Any) -> None:
+        """Make iterations, the next ones."""
+        limit = self._kernel.spec.limit
+        self._carries, trips = self._kernel.call(
+            self._run, positions, limit, self._tested, self._consts, self._carries, self._xs,
+            *self._noted,
+        )  # fmt: skip
+        self._trips += trips
+
+    def split(self, count: int) -> None:
+        """Make all iterations, of which none waits for another.
 
         Idle workers take parts of them in order, the next one when theirs has ended: so many are
         in flight as there are workers.
         """
-        cuts = evenly(len(positions), count)
+        cuts = evenly(self.length, count)
 
         def compute(part: int) -> None:
-            self.call(run, positions[cuts[part]], None, (), consts, (), xs, (), stack)
+            self._kernel.call(
+                self._run, self.positions[cuts[part]], None, (), self._consts, (), self._xs,
+                *self._noted,
+            )  # fmt: skip
 
         compute_parts(compute, count)
+        self._trips = self.length
+
+    def fields(self) -> tuple[Any, ...]:
+        """Return the record."""
+        kernel, spec = self._kernel, self._kernel.spec
+        if spec.limit is not None and self._trips > spec.limit:
+            raise GraphError(
+                f"{spec.what} {kernel.name!r} has made max_trips={spec.limit} iterations and its "
+                "test asks for more; raise max_trips, or mend the test"
+            )
+        fields: list[Any] = [None] * len(kernel.types)
+        fields[: spec.carries] = self._carries
+        fields[spec.trips] = np.int64(self._trips)
+        for field, found in self.made.items():
+            fields[field] = found
+            if not kernel.stored:
+                fields[field] = joined(kernel.types[field], found, kernel.symbols, spec.reverse)
+        return tuple(fields)
 
 
 def bound_length(spec: Spec, symbols: Mapping[str, int]) -> int | None:
@@ -374,7 +409,7 @@ LOOP = Op(
     vjp=Together(_pull),
     jvp=_push,
     predicted=_predicted,
-    kernel=_LoopKernel,
+    kernel=LoopKernel,
     doc="A body, applied again and again.",
 )
 """The op of all loops."""

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from actorgraph.control.functions import scan
+from actorgraph.control.in_blocks import in_blocks
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.ops import _foreign
 from actorgraph.ops._rules import raises
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.comparison import greater
-from actorgraph.ops.convolution import linear
 from actorgraph.ops.creation import arange
 from actorgraph.ops.elementwise import where
 from actorgraph.ops.recurrent import gru_step, lstm_step, pair_of, rnn_step, weights_of
-from actorgraph.ops.shaping import turned
+from actorgraph.ops.shaping import swap_last, turned
 
 __all__ = ["gru", "lstm", "rnn"]
 
@@ -46,7 +46,7 @@ def _over_time(
         state = (zeros_like(row) * np.ones(size, x.dtype),) * len(state)  # type: ignore[arg-type]
     first = tuple([graph.lift(part) for part in state])
     into, again = weights_of(x, first[0], *weights, gates, what)
-    products, hidden = linear(x, into, bias), turned(again)
+    products, hidden = in_blocks(x, swap_last(into), bias), turned(again)
     reach = None if lengths is None else graph.lift(lengths)
 
     def body(state: _State, given: Any) -> tuple[_State, Node]:

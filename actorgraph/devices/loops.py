@@ -37,6 +37,9 @@ class _Struct(ctypes.Structure):
     )
 
 
+FLAGS = 0x1D
+"""The flags of invalid, divide, overflow and underflow on x86."""
+
 _HEADER = 16
 _CALL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
@@ -45,17 +48,18 @@ _LENGTHS = (1, 3, 8, 67)
 _FLOATS, _OTHERS = "fd", "?il"
 _INTEGER_LOOPS = frozenset(
     "add subtract multiply negative absolute equal not_equal less less_equal greater "
-    "greater_equal maximum minimum positive logical_and logical_or logical_not logical_xor "
-    "bitwise_and bitwise_or bitwise_xor invert".split()
+    "greater_equal maximum minimum logical_and logical_or logical_not logical_xor bitwise_and "
+    "bitwise_or bitwise_xor invert positive".split()
 )
 """Of integers and booleans only what cannot fail: others raise Python's errors from inside."""
 
 
 class Routine(NamedTuple):
-    """The addresses of a loop and of its data."""
+    """The addresses of a loop and of its data, and whether it clears no flags of errors."""
 
     function: int
     data: int
+    keeps_flags: bool = False
 
 
 @cache
@@ -75,7 +79,9 @@ def loop_of(name: str, chars: str) -> Routine | None:
     if len(chars) != ufunc.nargs or not _is_safe(name, chars):
         return None
     found = _read(ufunc, chars)
-    return found if found is not None and _gives_the_same(found, ufunc, chars) else None
+    if found is None or not _gives_the_same(found, ufunc, chars):
+        return None
+    return found._replace(keeps_flags=_keeps_flags(found, chars))
 
 
 @cache
@@ -148,6 +154,22 @@ def _gives_the_same(loop: Routine, ufunc: np.ufunc, chars: str) -> bool:
         _call(loop, [*arrays, result], length)
         if wanted.dtype != result.dtype or wanted.tobytes() != result.tobytes():
             return False
+    return True
+
+
+def _keeps_flags(loop: Routine, chars: str) -> bool:
+    """Return whether flags of floating-point errors are still up after the loop."""
+    library = ctypes.CDLL("libm.so.6")
+    for length in (*_LENGTHS, 1000):
+        arrays = [_values(char, length, seed) for seed, char in enumerate(chars[:-1])]
+        arrays.append(np.empty(length, chars[-1]))
+        for first in (arrays[0].itemsize, 0):
+            strides = [first, *[array.itemsize for array in arrays[1:]]]
+            library.feraiseexcept(FLAGS)
+            _call(loop, arrays, length, strides)
+            if library.fetestexcept(FLAGS) != FLAGS:
+                return False
+    library.feclearexcept(FLAGS)
     return True
 
 

@@ -12,8 +12,9 @@ it has to be.  One that is not declines the call, and nothing has been written t
 Rows may be walked several times, while a byte that they write is not 0: these are iterations of a
 loop (`lower.loop_table`), of which each finds arrays some bytes further than the one before.
 
-The flags of floating-point errors are cleared before and looked at after every row, because some
-of NumPy's loops clear them.
+The flags of floating-point errors are cleared first, and looked at after a row where the next one
+clears them, as some of NumPy's loops do, or hears of others.  Between rows the machine code looks
+whether the run is dead: the word of `AbstractRun.dead` is not that of None any more.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, Final, TypeAlias, final
 
@@ -37,11 +38,12 @@ import numpy as np
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
 from actorgraph.options import NATIVE
+from actorgraph.runs import AbstractRun
 
 __all__ = [
-    "ALL_ERRORS", "ERRORS", "FIRST", "FLAG", "ITEMS", "MADE", "MOST_ARGUMENTS", "OFFSETS",
-    "ROW_WORDS", "RUNTIME", "Runtime", "TRIPS", "Words", "block", "engine", "expected", "flags",
-    "is_ignored", "spec", "switched_off",
+    "ALL_ERRORS", "DEAD", "DECLINED", "ERRORS", "FIRST", "FLAG", "HEEDLESS", "IDLE", "ITEMS",
+    "LATER", "MADE", "MOST_ARGUMENTS", "OFFSETS", "ROW_WORDS", "RUNTIME", "Runtime",
+    "TRIPS", "Words", "block", "engine", "expected", "flags", "is_ignored", "spec", "switched_off",
 ]  # fmt: skip
 
 MOST_ARGUMENTS = 4
@@ -52,15 +54,32 @@ Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 ROW_WORDS = 6 + 3 * MOST_ARGUMENTS
 """Words of a row: loop, its data, how often it is called, addresses of its dims and strides; then
-base, offset, and stride from call to call of each argument; last the flags that are heard."""
+base, offset, and stride from call to call of each argument; last the flags that are heard, or
+`LATER`."""
 
 _SPEC_WORDS = 5
-_FIRST_BASE = 12
-_DECLINED = -1
+_FIRST_BASE = 16
+DECLINED = -1
+"""What a walk returns that has done nothing, because an array is not as it was planned."""
+DEAD = -2
+"""What a walk returns that has found its run dead."""
+HEEDLESS = 11
+"""The word of a block that says whether results are copied in spite of errors."""
+FIRST = 12
+"""The word that is the position of the first iteration."""
+TRIPS = 13
+"""The word that is how many iterations there are at most."""
+FLAG = 14
+"""The word that is where the byte lies that asks for another iteration."""
+MADE = 15
+"""The word that says how many iterations were made."""
 _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
 
 ERRORS = {"invalid": 1, "divide": 4, "over": 8, "under": 16}
 """The flags of x86, by the names of `np.errstate`."""
+
+LATER = -1
+"""What a row has in place of flags that does not look for them: a later one does."""
 
 ALL_ERRORS = sum(ERRORS.values())
 """All of them."""
@@ -71,7 +90,17 @@ ITEMS = 24
 """Bytes into a tuple object where the items begin."""
 
 _TEXT = """
-define i64 @walk(ptr %tuple, ptr %block) {{
+define void @copy(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
+  %from = load ptr, ptr %args
+  %into.at = getelementptr ptr, ptr %args, i64 1
+  %into = load ptr, ptr %into.at
+  %size = load i64, ptr %dims
+  call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %size, i1 false)
+  ret void
+}}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define i64 @walk(ptr %tuple, ptr %block, ptr %run) {{
 entry:
   %args = alloca [4 x ptr]
   %specs = load ptr, ptr %block
@@ -90,13 +119,24 @@ entry:
   %mask.at = getelementptr i64, ptr %block, i64 7
   %mask.long = load i64, ptr %mask.at
   %mask = trunc i64 %mask.long to i32
-  %first.at = getelementptr i64, ptr %block, i64 8
+  %computing.at = getelementptr i64, ptr %block, i64 8
+  %computing = load i64, ptr %computing.at
+  %dead.offset.at = getelementptr i64, ptr %block, i64 9
+  %dead.offset = load i64, ptr %dead.offset.at
+  %dead.at = getelementptr i8, ptr %run, i64 %dead.offset
+  %none.at = getelementptr i64, ptr %block, i64 10
+  %none = load i64, ptr %none.at
+  %heedless.at = getelementptr i64, ptr %block, i64 {heedless}
+  %heedless = load i64, ptr %heedless.at
+  store i64 0, ptr %heedless.at
+  %heeds = icmp eq i64 %heedless, 0
+  %first.at = getelementptr i64, ptr %block, i64 {first}
   %first = load i64, ptr %first.at
-  %trips.at = getelementptr i64, ptr %block, i64 9
+  %trips.at = getelementptr i64, ptr %block, i64 {trips}
   %trips = load i64, ptr %trips.at
-  %flag.at = getelementptr i64, ptr %block, i64 10
+  %flag.at = getelementptr i64, ptr %block, i64 {flag}
   %flag = load ptr, ptr %flag.at
-  %made.at = getelementptr i64, ptr %block, i64 11
+  %made.at = getelementptr i64, ptr %block, i64 {made}
   %bases = getelementptr i64, ptr %block, i64 {first_base}
   %items = getelementptr i8, ptr %tuple, i64 {items}
   br label %arrays
@@ -177,7 +217,19 @@ walking:
   %r = phi i64 [0, %iteration], [%r.next, %next]
   %raised = phi i32 [%raised.before, %iteration], [%raised.next, %next]
   %rows.end = icmp eq i64 %r, %end
-  br i1 %rows.end, label %turn, label %row
+  br i1 %rows.end, label %turn, label %alive
+alive:
+  %dead = load volatile i64, ptr %dead.at
+  %lives = icmp eq i64 %dead, %none
+  br i1 %lives, label %computed, label %died
+died:
+  ret i64 {dead}
+computed:
+  %failed = icmp ne i32 %raised, 0
+  %stops = and i1 %failed, %heeds
+  %copies = icmp sge i64 %r, %computing
+  %gives.up = and i1 %stops, %copies
+  br i1 %gives.up, label %over, label %row
 row:
   %row.words = mul i64 %r, {row_words}
   %at = getelementptr i64, ptr %rows, i64 %row.words
@@ -200,18 +252,21 @@ again:
   %more = icmp slt i64 %o.next, %outer
   br i1 %more, label %again, label %done
 done:
+  %heard.at = getelementptr i64, ptr %at, i64 {heard}
+  %heard.long = load i64, ptr %heard.at
+  %later = icmp eq i64 %heard.long, {later}
+  br i1 %later, label %next, label %listen
+listen:
+  %heard = trunc i64 %heard.long to i32
   %new = call i32 %test(i32 %mask)
   %quiet = icmp eq i32 %new, 0
   br i1 %quiet, label %next, label %note
 note:
-  %heard.at = getelementptr i64, ptr %at, i64 {heard}
-  %heard.long = load i64, ptr %heard.at
-  %heard = trunc i64 %heard.long to i32
-  %told = and i32 %new, %heard
+  %bad = and i32 %new, %heard
   %wiped = call i32 %clear(i32 %mask)
   br label %next
 next:
-  %more.raised = phi i32 [0, %done], [%told, %note]
+  %more.raised = phi i32 [0, %done], [0, %listen], [%bad, %note]
   %raised.next = or i32 %raised, %more.raised
   %r.next = add i64 %r, 1
   br label %walking
@@ -241,7 +296,8 @@ move:
 moved:
   br label %iteration
 over:
-  %result = zext i32 %raised to i64
+  %told = select i1 %heeds, i32 %raised, i32 0
+  %result = zext i32 %told to i64
   ret i64 %result
 }}
 """
@@ -270,7 +326,9 @@ def _text() -> str:
         fetch="".join([_FETCH.format(**one) for one in words]),
         place="".join([_PLACE.format(**one) for one in words]),
         first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS, row_words=ROW_WORDS,
-        heard=ROW_WORDS - 1, declined=_DECLINED, **OFFSETS,
+        heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER, heedless=HEEDLESS,
+        first=FIRST, trips=TRIPS, flag=FLAG, made=MADE,
+        **OFFSETS,
     )  # fmt: skip
 
 
@@ -288,12 +346,9 @@ def spec(dtype: np.dtype[Any], elements: int, *, writable: bool, further: int = 
 
 
 _ALWAYS = np.ones(1, np.uint8)
-FIRST, TRIPS, FLAG, MADE = range(8, 12)
-"""Words of a block: the position of the first iteration, how many there are at most, where the byte
-lies that asks for another, and how many were made."""
 
 
-def block(specs: Words, rows: Words, bases: Sequence[int]) -> Words:
+def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Words:
     """Return the words that the machine code is given; who calls keeps what they point to.
 
     Parameters
@@ -302,21 +357,23 @@ def block(specs: Words, rows: Words, bases: Sequence[int]) -> Words:
         One line for each array, and each row.
     bases : sequence of int
         Addresses of what rows use beside the arrays; bases of these come first.
+    computing : int
+        How many rows there are before those that copy results, which errors keep from it.
     """
     head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), _ARRAY_TYPE]
-    head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, 0, 1, _ALWAYS.ctypes.data, 0]
+    head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, computing, _dead_offset(), id(None), 0]
+    head += [0, 1, _ALWAYS.ctypes.data, 0]
     assert len(head) == _FIRST_BASE
     return np.array([*head, *[0] * len(specs), *bases], np.int64)
 
 
-def is_ignored(flags: int) -> bool:
+def is_ignored(flags: int, errors: Mapping[str, Any] | None = None) -> bool:
     """Return whether nobody wants to hear of these floating-point errors."""
-    errors: Mapping[str, str] = dict(np.geterr())  # type: ignore[arg-type]
-    return flags > 0 and all(
-        errors[name] == "ignore" for name, flag in ERRORS.items() if flags & flag
-    )
+    known: Mapping[str, Any] = dict(np.geterr()) if errors is None else errors
+    return flags > 0 and all(known[name] == "ignore" for name, one in ERRORS.items() if flags & one)
 
 
+@cache
 def expected() -> str | None:
     """Return what keeps tables from being used in this process, None for nothing.
 
@@ -330,12 +387,53 @@ def expected() -> str | None:
         return "it is proved on x86-64 only"
     if find_spec("llvmlite") is None:
         return "llvmlite is not installed: pip install 'actorgraph[native]'"
-    return None if _reads_structs() else "arrays of this NumPy or tuples of this Python differ"
+    right = _reads_structs() and _dead_offset()
+    return None if right else "arrays of this NumPy or objects of this Python differ"
 
 
 def switched_off() -> str | None:
     """Return what has switched machine code off, None for nothing."""
     return f"{NATIVE}=0 says so" if os.environ.get(NATIVE) == "0" else None
+
+
+class _Idle(AbstractRun):
+    """A run that never dies: of who calls parts without one."""
+
+    __slots__ = ()
+    dead: Any
+
+    def deliver(self, index: int, value: Any) -> None:
+        """Take nothing."""
+
+    def fail(self, error: BaseException) -> None:
+        """Go on."""
+
+    def cancel(self) -> bool:
+        """Go on."""
+        return False
+
+    def expire(self) -> None:
+        """Go on."""
+
+
+def _idle(dead: BaseException | None = None) -> AbstractRun:
+    found = _Idle()
+    found.dead = dead
+    return found
+
+
+IDLE = _idle()
+"""The run of who has none."""
+
+
+@cache
+def _dead_offset() -> int:
+    """Return how many bytes into a run the word lies that says of what it is dead, 0 for none."""
+    mark = Exception()
+    one, places = _idle(mark), range(ITEMS - 8, _Idle.__basicsize__, 8)
+    found = [place for place in places if _word(id(one) + place) == id(mark)]
+    right = len(found) == 1 and _word(id(IDLE) + found[0]) == id(None)
+    return found[0] if right else 0
 
 
 def _word(address: int, kind: Any = ctypes.c_int64) -> Any:
@@ -379,19 +477,21 @@ class Runtime:
     Attributes
     ----------
     walk : callable or None
-        ``walk(arrays, address of a block)`` returns flags, or -1 where it
-        declines; None until it is compiled,
-        and for ever where that is not possible.
+        ``walk(arrays, address of a block, run)`` returns flags, -1 where it declines, `DEAD`; None
+        until it is compiled, and for ever where that is not possible.
+    brief : callable or None
+        The same, which keeps the GIL.
     reason : str or None
         Why it is not; None while nobody has asked, or it is being compiled.
-    clear, test : int
-        Addresses of `feclearexcept` and `fetestexcept`.
+    clear, test, copy : int
+        Addresses of `feclearexcept` and `fetestexcept`, and of a loop that copies bytes.
     """
 
     def __init__(self) -> None:
-        self.walk: Callable[[tuple[Any, ...], int], int] | None = None
+        self.walk: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
+        self.brief: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
         self.reason: str | None = None
-        self.clear = self.test = 0
+        self.clear = self.test = self.copy = 0
         self.done = threading.Event()
         self._begun = False
         self._engine: Any = None
@@ -412,8 +512,11 @@ class Runtime:
         try:
             self.clear, self.test = flags()
             self._engine = engine(_text(), directory)
-            kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object, ctypes.c_size_t)
-            self.walk = kind(self._engine.get_function_address("walk"))
+            self.copy = self._engine.get_function_address("copy")
+            kinds = ctypes.c_int64, ctypes.py_object, ctypes.c_size_t, ctypes.py_object
+            place = self._engine.get_function_address("walk")
+            self.brief = ctypes.PYFUNCTYPE(*kinds)(place)
+            self.walk = ctypes.CFUNCTYPE(*kinds)(place)
         except Exception as error:  # noqa: BLE001 - programs have their Python form
             self.reason = f"{type(error).__name__}: {error}"
         self.done.set()

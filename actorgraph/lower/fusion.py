@@ -65,19 +65,23 @@ def parallel_us() -> float:
 
 
 def one_after_another(
-    order: Sequence[Node], costs: Mapping[int, float], workers: int
+    order: Sequence[Node],
+    costs: Mapping[int, float],
+    workers: int,
+    walked: Collection[int] = (),
 ) -> str | None:
     """Return why the steps gain nothing from running beside each other, None where they may.
 
     Either there is one worker, or too little heavy work, or the longest path through the steps of
     both directions takes nearly as long as all of them: a chain that is cut only passes messages,
     and loses memory that its steps could share.  Ops that wait always do so beside each other.
+    What machine code walks (`walked`, ids) holds no GIL however short its steps are.
     """
     if any(node.op.waits for node in order):
         return None
     if workers == 1:
         return "there is one worker"
-    heavy = sum([costs[node.id] for node in order if is_heavy(costs[node.id])])
+    heavy = sum([costs[node.id] for node in order if is_heavy(costs[node.id]) or node.id in walked])
     if heavy < parallel_us():
         return (
             f"steps of {HEAVY_US:.0f} us and more make up only {heavy:.0f} us, and below "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context, copy_context
 from itertools import chain
 from types import TracebackType
@@ -15,6 +16,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import Program, lower_directly, lower_loop
 from actorgraph.lower.slices import with_slices_written_once
+from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import Unallocated, is_fresh, regular, writable
 from actorgraph.memory.packing import assign
 from actorgraph.op import CONSTANT
@@ -23,14 +25,11 @@ from actorgraph.warned import UnderWay, runs_steps
 __all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
 
 
-_TRIES = 8
-"""Calls one after another that a table declines before the loop in Python has them all."""
+_CALLS, _TRIES = 3, 8
+"""Calls before rows are written, and calls one after another that a table declines before the loop
+in Python has them all."""
 
 _ENDLESS = 1 << 60
-
-
-class Dead(Exception):
-    """Raised and caught inside an actor when it meets what belongs to a dead run."""
 
 
 class InBody(Exception):
@@ -184,23 +183,33 @@ class InnerLoop(_Body):
         self._form = inputs, computed, results, saved, test, symbols
         self._table: Any = None
         self._tries = _TRIES
+        self._calls, self._wait = -1, False
 
-    def allow_tables(self) -> None:
-        """Let iterations be walked as tables; those of the loops in the body too."""
+    def allow_tables(self, wait: bool) -> None:
+        """Let iterations be walked as tables, after some calls or at once; or those in the body."""
+        self._wait, self._calls = wait, 0 if wait else _CALLS
+
+    def _count(self) -> None:
+        """Count a call without a table, and ask for it if it is time."""
+        self._calls -= 1
+        if self._calls < 0:
+            from actorgraph.lower.table import when_there
+
+            when_there(self._write, self._wait)
+
+    def _write(self) -> None:
         from actorgraph.lower.loop_table import LoopTable
-        from actorgraph.lower.table import Unfit
 
         inputs, computed, results, saved, test, symbols = self._form
-        try:
-            if not self._stored and (saved or len(results) > len(inputs[2])):
-                raise Unfit  # nobody knows how much there will be
-            self._table = LoopTable(
-                inputs, computed, results, saved,
-                None if test is None else (*test.nodes[:2], test.nodes[2][0]), symbols,
-            )  # fmt: skip
-        except Unfit:
-            for one in self._kernels:
-                getattr(one, "allow_tables", bool)()
+        tested = None if test is None else (*test.nodes[:2], test.nodes[2][0])
+        # Else nobody knows how much there will be.
+        if self._stored or not (saved or len(results) > len(inputs[2])):
+            with suppress(Exception):  # the loop in Python goes on
+                self._table = LoopTable(inputs, computed, results, saved, tested, symbols)
+                return
+        for one in self._kernels:
+            if hasattr(one, "allow_tables"):
+                one.allow_tables(self._wait)
 
     @runs_steps("self")
     def __call__(
@@ -218,6 +227,8 @@ class InnerLoop(_Body):
         """Return the last carries and the number of iterations; see `lower_loop`."""
         test = None if self._test is None else self._test.call
         given = captured, carries, arrays
+        if self._calls >= 0:
+            self._count()
         if self._table is not None:
             found = self._walked(run, positions, limit, tested, *given, [*keep, *stack])
             if found is not None:
@@ -257,6 +268,8 @@ class InnerLoop(_Body):
             found: tuple[list[Any], int] = self._table(
                 run, positions, [*captured, *tested], carries, arrays, stacks
             )
+        except Dead:
+            raise
         except Exception:  # noqa: BLE001 - the loop in Python raises it, or does not
             self._tries -= 1
             if not self._tries:

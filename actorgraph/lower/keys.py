@@ -10,20 +10,20 @@ __all__ = [
 ]  # fmt: skip
 
 
-class CallKey(NamedTuple):
-    """A call of a part of the steps: what it is given, how many values it returns, if it writes."""
-
-    operands: tuple[int, ...]
-    results: int
-    writes: bool
-
-
 class StepKey(NamedTuple):
     """A call: the number of its kernel, of its operands, and how it is made: flags."""
 
     kernel: int
     operands: tuple[int, ...]
     how: int
+
+
+class CallKey(NamedTuple):
+    """A call of a part of the steps: what it is given, how many values it returns, if it writes."""
+
+    operands: tuple[int, ...]
+    results: int
+    writes: bool
 
 
 BOUND = 1
@@ -52,11 +52,11 @@ class TaskKey(NamedTuple):
 
     Values have numbers: first those that the ports bring, then those of the steps; constants count
     down from -1.  A port is the number of values of a bundle, or -1 for a message with one value (a
-    trigger has it for nothing).  Where there are `calls`, they stand for the steps.
+    trigger has it for nothing).
     """
 
     ports: tuple[int, ...]
-    steps: tuple[StepKey, ...]
+    steps: tuple[StepKey | CallKey, ...]
     sends: tuple[int, ...]
     bundles: tuple[tuple[int, ...], ...]
     exclusive: tuple[int, ...]
@@ -64,7 +64,6 @@ class TaskKey(NamedTuple):
     preferred: int
     credited_in: tuple[int, ...]
     credited_out: tuple[int, ...]
-    calls: tuple[CallKey, ...] = ()
 
 
 class DirectKey(NamedTuple):
@@ -74,7 +73,7 @@ class DirectKey(NamedTuple):
     """
 
     leaves: int
-    steps: tuple[StepKey, ...]
+    steps: tuple[StepKey | CallKey, ...]
     results: tuple[int, ...]
     is_part: bool = False
 

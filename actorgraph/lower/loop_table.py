@@ -6,29 +6,34 @@ which is a row like others.  Arrays whose elements it takes, and those that are 
 bytes further in each iteration.
 
 It declines as other tables do (`lower.table`): then the loop in Python begins from the beginning.
-Between stretches of some hundred microseconds it looks whether the run is still wanted.
+A run that dies ends it between two rows.  Between stretches of some hundred microseconds Python
+has its turn: for signals, and for floating-point errors that end the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, count
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.table import Declined, Stretch, Unfit, Written, row_kind
-from actorgraph.memory.buffers import Memory, aligned, regular
+from actorgraph.lower.table import kinds
+from actorgraph.lower.table_rows import Unfit, Written
+from actorgraph.lower.text import Dead
+from actorgraph.memory.buffers import Memory, aligned
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
+from actorgraph.runs import AbstractRun
 from actorgraph.types import Checks
 
-__all__ = ["FEWEST", "LoopTable"]
+__all__ = ["Declined", "FEWEST", "LoopTable"]
 
-_LOOK_US = 1000.0
-"""What is walked at once."""
+_AT_ONCE_US = 1000.0
+"""What is walked between two turns of Python."""
 
 FEWEST = 48
 """Rows of a call that is worth it."""
@@ -39,17 +44,43 @@ _COPY_BOOL = Op(
     memory=FRESH_OUT,
 )  # fmt: skip
 
+_Test: TypeAlias = tuple[Sequence[Node], Sequence[Node], Node]
 
-class _Rows(Written):
+
+class Declined(Exception):
+    """A loop has not been walked to its end; the one in Python begins from the beginning."""
+
+
+@dataclass(slots=True)
+class _Iteration:
+    """Steps, what they are given, what is stacked, and which carries some steps write over.
+
+    Attributes
+    ----------
+    asking : Node or None
+        The step that says whether there is another iteration.
+    over : mapping
+        By the id of a step the carry.
+    copied : collection of int
+        As in `Stretch`: nothing waits for the end.
+    """
+
+    steps: Sequence[Node]
+    given: Sequence[Node]
+    results: Sequence[Node]
+    asking: Node | None
+    over: Mapping[int, Node]
+    copied: Collection[int] = ()
+
+
+class _IterationRows(Written):
     """The rows of an iteration, in which some steps write over what others are given."""
 
-    def __init__(
-        self, stretch: Stretch, over: Mapping[int, Node], symbols: Mapping[str, int]
-    ) -> None:
-        self._over = over
-        super().__init__(stretch, symbols)
+    def __init__(self, one: _Iteration, symbols: Mapping[str, int]) -> None:
+        self._over = one.over
+        super().__init__(one, symbols)
 
-    def _lay(self, stretch: Stretch) -> None:
+    def _lay(self, stretch: Any) -> None:
         self.places.update({step: self.places[leaf.id] for step, leaf in self._over.items()})
         super()._lay(stretch)
 
@@ -79,46 +110,18 @@ class LoopTable:
         steps: Sequence[Node],
         results: Sequence[Node],
         saved: Sequence[int],
-        test: tuple[Sequence[Node], Sequence[Node], Node] | None,
+        test: _Test | None,
         symbols: Mapping[str, int],
     ) -> None:
-        [position], captured, carries, elements = inputs
-        numbers = count(1 + max([node.id for node in (*steps, *results, *chain(*inputs))]))
-        rows = _rows_of(steps, symbols)
-        entered = [_copy(carries[j], next(numbers)) for j in saved]
-        stacked: dict[Node, None] = {}
-        copies: list[Node] = []
-        for node in results[len(carries) :]:
-            kept = node
-            if node.id not in rows or node in stacked:
-                kept = _copy(node, next(numbers))
-                copies.append(kept)
-            stacked[kept] = None
-        over: dict[Node, Node] = {}  # what is copied over a carry
-        for carry, node in zip(carries, results[: len(carries)], strict=True):
-            if node.id not in rows and node is not carry:
-                # A carry may lie there that another one is copied over.
-                node = _copy(node, next(numbers))
-                copies.append(node)
-            if node is not carry:
-                over[carry] = _copy(node, next(numbers))
-        tested: Sequence[Node] = ()
-        asking: list[Node] = []
-        if test is not None:
-            tested, asking = _renumbered(test, numbers, [over.get(one, one) for one in carries])
-            _rows_of(asking[:-1], symbols)
-        every = (*entered, *steps, *copies, *over.values(), *asking)
-        self._indexed = any(part is position for step in every for part in step.inputs)
-        given = (*captured, *tested, *carries, *elements, *[position] * self._indexed)
-        made = _Rows(
-            Stretch(every, given, (*entered, *stacked)),
-            {step.id: carry for carry, step in over.items()},
-            symbols,
-        )
+        _, captured, carries, _ = inputs
+        one = _iteration(inputs, steps, results, saved, test, symbols)
+        given, asking = one.given, one.asking
+        made = _IterationRows(one, symbols)
         self._made = made
         self._rows = np.array(made.rows, np.int64).reshape(-1, native.ROW_WORDS)
-        self._flag = made.places[asking[-1].id].offset if asking else None
-        first = len(captured) + len(tested)
+        self._flag = made.places[asking.id].offset if asking is not None else None
+        self._indexed = any(node is inputs[0][0] for node in given)
+        first = len(captured) + (0 if test is None else len(test[0]) - len(carries))
         fixed = range(first + len(carries))
         self._scalars = [not node.dims for node in given[:first]]
         self._dtypes = [node.dtype for node in carries]
@@ -133,9 +136,9 @@ class LoopTable:
             ],
             np.int64,
         )  # fmt: skip
-        spent = sum([predicted_us(step, symbols) for step in (*steps, *asking[:-1])])
-        self._at_once = max(1, int(_LOOK_US / spent)) if spent else 1000
-        self._blocks: list[_Block] = []
+        spent = sum([predicted_us(step, symbols) for step in steps])
+        self._at_once = max(1, int(_AT_ONCE_US / spent)) if spent else 1000
+        self._blocks: list[_LoopBlock] = []
 
     def fits(self, positions: range) -> bool:
         """Return whether so many iterations can be walked, and are worth it."""
@@ -157,11 +160,12 @@ class LoopTable:
 
         Raises
         ------
-        Declined
+        Declined, Dead
             Nothing but `stacks` has been written.
         """
         walk = native.RUNTIME.walk
         assert walk is not None, "`fits` is asked before"
+        run = run if isinstance(run, AbstractRun) else native.IDLE
         states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
         held = [*arrays, *stacks]
         length = len(held[0]) if held else positions.stop
@@ -170,27 +174,24 @@ class LoopTable:
         taken = (*given, *states, *arrays, *index, *stacks)
         down = positions.step < 0
         block = self._taken(length, -1 if down else 1)
-        words, trips, more = block.words, 0, True
+        words, trips, more, flags = block.words, 0, True, 0
         while more and trips < len(positions):
-            if run.dead is not None:
-                break  # the loop in Python ends it
             at = positions[trips]
             words[native.FIRST] = -at if down else at
             words[native.TRIPS] = min(len(positions) - trips, self._at_once)
-            flags = walk(taken, words.ctypes.data)
+            flags = walk(taken, words.ctypes.data, run)
             if flags and not native.is_ignored(flags):
                 break
             trips += int(words[native.MADE])
             more = self._flag is None or bool(block.memory[self._flag])
-        else:
-            self._blocks.append(block)
-            return [one if one.ndim else one[()] for one in states], trips + (
-                more and self._flag is not None
-            )
+            flags = 0
         self._blocks.append(block)
-        raise Declined
+        if flags:
+            raise Dead if flags == native.DEAD else Declined
+        more = more and self._flag is not None
+        return [one if one.ndim else one[()] for one in states], trips + more
 
-    def _taken(self, length: int, way: int) -> _Block:
+    def _taken(self, length: int, way: int) -> _LoopBlock:
         """Return a block for arrays of that length, which iterations take upwards or downwards."""
         try:
             block = self._blocks.pop()
@@ -199,10 +200,10 @@ class LoopTable:
             memory = aligned(max(made.total, 1))
             specs = self._specs.copy()
             bases = [memory.ctypes.data, *[value.ctypes.data for value in made.kept]]
-            words = native.block(specs, self._rows, bases)
+            words = native.block(specs, self._rows, bases, len(self._rows))
             if self._flag is not None:
                 words[native.FLAG] = memory.ctypes.data + self._flag
-            block = _Block(words, specs, memory)
+            block = _LoopBlock(words, specs, memory)
         if block.goes != (length, way):
             moves = self._specs[:, 4] > 0
             block.specs[:, 1] = np.where(moves, length, 1) * self._specs[:, 1]
@@ -211,7 +212,7 @@ class LoopTable:
         return block
 
 
-class _Block:
+class _LoopBlock:
     """What a walk is given, and the memory that it needs."""
 
     __slots__ = ("goes", "memory", "specs", "words")
@@ -221,13 +222,55 @@ class _Block:
         self.goes = (0, 0)
 
 
+def _iteration(
+    inputs: Sequence[Sequence[Node]],
+    steps: Sequence[Node],
+    results: Sequence[Node],
+    saved: Sequence[int],
+    test: _Test | None,
+    symbols: Mapping[str, int],
+) -> _Iteration:
+    [position], captured, carries, elements = inputs
+    numbers = count(1 + max([node.id for node in (*steps, *results, *chain(*inputs))]))
+    rows = _rows_of(steps, symbols)
+    entered = [_copy(carries[j], next(numbers)) for j in saved]
+    stacked: dict[Node, None] = {}
+    copies: list[Node] = []
+    for node in results[len(carries) :]:
+        kept = node
+        if node.id not in rows or node in stacked:
+            kept = _copy(node, next(numbers))
+            copies.append(kept)
+        stacked[kept] = None
+    over: dict[Node, Node] = {}
+    for carry, node in zip(carries, results[: len(carries)], strict=True):
+        if node is carry:
+            continue
+        source = node
+        if node.id not in rows:  # it may show a carry that another one is copied over
+            source = _copy(node, next(numbers))
+            copies.append(source)
+        over[carry] = _copy(source, next(numbers))
+    tested: Sequence[Node] = ()
+    asking: list[Node] = []
+    if test is not None:
+        tested, asking = _renumbered(test, numbers, [over.get(one, one) for one in carries])
+        _rows_of(asking[:-1], symbols)
+    every = (*entered, *steps, *copies, *over.values(), *asking)
+    indexed = any(part is position for step in every for part in step.inputs)
+    given = (*captured, *tested, *carries, *elements, *[position] * indexed)
+    said = asking[-1] if asking else None
+    return _Iteration(
+        every, given, (*entered, *stacked), said, {n.id: carry for carry, n in over.items()}
+    )
+
+
 def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
     """Return the ids of the steps that write arrays of their own, the others being views."""
-    regular_ids = regular(steps)
-    kinds = {step.id: row_kind(step, regular_ids, symbols) for step in steps}
-    if not all(kinds.values()):
+    found = kinds(steps, symbols)
+    if not all(found):
         raise Unfit
-    return {number for number, one in kinds.items() if one == "row"}
+    return {step.id for step, kind in zip(steps, found, strict=True) if kind == "row"}
 
 
 def _node(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node:
@@ -245,7 +288,7 @@ def _copy(node: Node, number: int) -> Node:
 
 
 def _renumbered(
-    test: tuple[Sequence[Node], Sequence[Node], Node], numbers: Iterator[int], carries: list[Node]
+    test: _Test, numbers: Iterator[int], carries: list[Node]
 ) -> tuple[list[Node], list[Node]]:
     """Return captures and steps of a test on the carries; the last step copies what it says."""
     inputs, steps, result = test

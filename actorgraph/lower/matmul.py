@@ -27,7 +27,7 @@ from actorgraph.ops._arrays import dot_tells
 from actorgraph.tiles import CUT_FLOPS, compute_parts, evenly
 from actorgraph.types import bind_shape
 
-__all__ = ["cuts", "product", "tile_count"]
+__all__ = ["cuts", "is_small", "product", "tile_count"]
 
 _TILE_FLOPS = 2.0**25
 _NARROWEST = 128
@@ -42,12 +42,16 @@ def product(node: Node, symbols: Mapping[str, int]) -> Product:
 
     Where the dims tell that the product is small, it is NumPy's own.
     """
+    if is_small(node, symbols):
+        return _small(node)
+    return _product_by(blas.provider(), _small(node))
+
+
+def is_small(node: Node, symbols: Mapping[str, int]) -> bool:
+    """Return whether NumPy itself computes a matmul node, as the dims tell."""
     # A dim that only the run knows may be large.
     x, y = (bind_shape(part.dims, symbols, sys.maxsize) for part in node.inputs)
-    provider = blas.provider()
-    if 2 * prod(x) * y[-1] < _least(provider):
-        return _small(node)
-    return _product_by(provider, _small(node))
+    return 2 * prod(x) * y[-1] < _least(blas.provider())
 
 
 def _small(node: Node) -> Product:

@@ -6,9 +6,10 @@ have one structural key, hence one compiled function (`lower.text`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actorgraph.errors import printable
 from actorgraph.graph import Node
@@ -28,11 +29,14 @@ from actorgraph.lower.keys import (
     StepKey,
     TaskKey,
 )  # fmt: skip
-from actorgraph.lower.parts import FEWEST, cut_steps
+from actorgraph.lower.parts import FEWEST, WALKED, WALKED_ALONE, cut_steps
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 
-__all__ = ["Program", "Subprogram", "lower", "lower_directly", "lower_loop", "numbered"]
+if TYPE_CHECKING:
+    from actorgraph.lower.table import Stretch
+
+__all__ = ["Program", "Subprogram", "Tabling", "lower", "lower_directly", "lower_loop", "numbered"]
 
 
 @dataclass(slots=True, eq=False)
@@ -46,15 +50,21 @@ class Program:
     numbers : dict
         Joint node id to number.
     constants : tuple of Node
-    parts : tuple of Subprogram
-        What the text calls in place of the steps.
+    items : sequence of Node or Subprogram
+        What the text calls: steps, and parts in place of others.
+    kernels : sequence of int
+        Numbers of the task's kernels that it calls itself, not in parts.
+    sizes : sequence of int
+        How many arrays each of the items writes into that write: -1 of a step is one.
     """
 
     code: Code
     steps: Sequence[Node]
     numbers: dict[int, int]
     constants: tuple[Node, ...]
-    parts: tuple[Subprogram, ...] = ()
+    items: Sequence[Node | Subprogram]
+    kernels: Sequence[int]
+    sizes: Sequence[int]
 
     @property
     def filename(self) -> str:
@@ -67,33 +77,49 @@ class Program:
         return self.code.make
 
     @property
-    def arrays(self) -> list[int]:
-        """How many arrays each part writes into, of those that write; nothing without parts."""
-        return [part.arrays for part in self.parts if part.arrays]
+    def parts(self) -> list[Subprogram]:
+        """The parts among the items."""
+        return [one for one in self.items if isinstance(one, Subprogram)]
+
+    @property
+    def arrays(self) -> Sequence[int]:
+        """How `in_parts` has the arrays that are written into; nothing without parts."""
+        return self.sizes if self.parts else ()
+
+    @property
+    def walked_bytes(self) -> int:
+        """The memory of tables."""
+        return sum([part.stretch.bytes for part in self.parts if part.stretch is not None])
 
     def step(self, line: int) -> Node:
         """Return the step whose kernel is called in a line of the text, or the first of a part."""
-        place = self.code.lines[line]
-        return self.parts[place].program.steps[0] if self.parts else self.steps[place]
+        found = self.items[self.code.lines[line]]
+        return found.program.steps[0] if isinstance(found, Subprogram) else found
 
     def inner(self, line: int) -> Program | None:
         """Return the program that a line of the text calls: a part, or that of a fused step."""
-        if self.parts:
-            return self.parts[self.code.lines[line]].program
-        found = self.step(line).attrs.get("program")
+        found: Any = self.items[self.code.lines[line]]
+        found = found.program if isinstance(found, Subprogram) else found.attrs.get("program")
         return found if isinstance(found, Program) else None
 
     def callables(
-        self, kernels: Sequence[Any], to_device: Callable[[Any], Any]
+        self,
+        kernels: Sequence[Any],
+        to_device: Callable[[Any], Any],
+        symbols: Mapping[str, int] | None = None,
     ) -> tuple[list[Any], list[Any]]:
-        """Return what the text calls, given the task's kernels, and its constants."""
-        if not self.parts:
-            return list(kernels), [to_device(node.attrs["value"]) for node in self.constants]
-        made = []
-        for program, chosen, _ in self.parts:
-            called, constants = program.callables([kernels[i] for i in chosen], to_device)
-            made.append(program.make(*called, *constants))
-        return made, []
+        """Return what the text calls, given the task's kernels, and its constants.
+
+        Without `symbols` these are told by each run.
+        """
+        made = [kernels[i] for i in self.kernels]
+        for part in self.parts:
+            called, constants = part.program.callables(
+                [kernels[i] for i in part.kernels], to_device
+            )
+            plain = part.program.make(*called, *constants)
+            made.append(plain if part.stretch is None else part.stretch.walked(plain, symbols))
+        return made, [to_device(node.attrs["value"]) for node in self.constants]
 
     def expression(self, node: Node) -> str:
         """Return how the text refers to the value of a node."""
@@ -103,17 +129,19 @@ class Program:
         """Return the text with the names of nodes as comments."""
         lines = self.code.text.splitlines()
         inner = []
+        functions = count()
         for number, place in self.code.lines.items():
-            node, one = self.step(number), self.inner(number)
+            node, one, item = self.step(number), self.inner(number), self.items[place]
             owner = node.owner
             label = printable(node.name if owner is None else f"{node.op.name} for {owner.name}")
-            if self.parts and one is not None:
-                title = f"the {len(one.steps)} steps of f{place} in {name}"
+            if one is not None and isinstance(item, Subprogram):
+                title = f"the {len(one.steps)} steps of f{next(functions)} in {name}"
                 lines[number - 1] += f"  # {len(one.steps)} steps, from {label} on"
+                rows = [] if item.stretch is None else item.stretch.comments()
             else:
-                title = f"the steps of {node.name}"
+                title, rows = f"the steps of {node.name}", []
                 lines[number - 1] += f"  # {label}: {node.type}"
-            inner += [] if one is None else [f"\n{one.annotated(title)}"]
+            inner += [] if one is None else [f"\n{one.annotated(title)}", *rows]
         return "\n".join([f"# {printable(name)}", *lines, *inner])
 
 
@@ -127,11 +155,38 @@ class Subprogram(NamedTuple):
         Numbers of the task's kernels that it calls.
     arrays : int
         How many it writes into.
+    stretch : Stretch or None
+        The table that may stand for it.
     """
 
     program: Program
     kernels: tuple[int, ...]
     arrays: int
+    stretch: Stretch | None = None
+
+
+class Tabling(NamedTuple):
+    """That steps are to be walked as tables, and how.
+
+    Attributes
+    ----------
+    symbols : mapping
+        Sizes that tell which arrays are small enough.
+    wait : bool
+        Whether the first call waits for machine code.
+    errors : mapping or None
+        `np.errstate` of all runs, None for that of each caller.
+    ordered : collection of int or None
+        Ids of steps whose strides are in C order (`memory.buffers.regular`), None if unknown.
+    apart : int or None
+        Id of a step that turned out to have no row.
+    """
+
+    symbols: Mapping[str, int]
+    wait: bool
+    errors: Mapping[str, Any] | None = None
+    ordered: Collection[int] | None = None
+    apart: int | None = None
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
@@ -160,6 +215,7 @@ def lower(
     leaving: Container[int] = (),
     bulky: Container[int] = (),
     over: Container[int] = (),
+    tabling: Tabling | None = None,
 ) -> Program:
     """Return the program of a task.
 
@@ -184,6 +240,7 @@ def lower(
         Ids of steps whose results are to be forgotten at once; tasks with none may be in parts.
     over : container of int
         Ids of the steps that write over their first operand.
+    tabling : Tabling, optional
     """
     numbers: dict[int, int] = {}
     ports = []
@@ -194,14 +251,14 @@ def lower(
             numbers[node.id] = number
         count += len(port.nodes) or 1
     how = [_how(step, bound, long_steps, buffered, leaving, over) for step in spec.steps]
-    steps: tuple[StepKey, ...] = ()
-    constants: tuple[Node, ...] = ()
-    parts: tuple[Subprogram, ...] = ()
-    calls: tuple[CallKey, ...] = ()
+    within = _stretches(spec.steps, how, tabling)
+    gaps: Sequence[tuple[int, int]] = ()
     if _may_be_in_parts(spec.steps, how, bulky):
-        parts, calls = _in_parts(spec, kernels, how, numbers, count)
-    else:
-        steps, constants = _numbered_steps(spec.steps, kernels, how, numbers, count)
+        edges = [0, *[edge for one in within for edge in one], len(spec.steps)]
+        gaps = [one for one in zip(edges[::2], edges[1::2], strict=True) if one[0] < one[1]]
+    steps, items, constants = _keyed(
+        spec.steps, kernels, how, numbers, count, (within, gaps), spec.kept, tabling
+    )
     key = TaskKey(
         tuple(ports),
         steps,
@@ -212,9 +269,40 @@ def lower(
         preferred,
         tuple(credited_in),
         tuple(credited_out),
-        calls,
     )
-    return Program(code_of(key), spec.steps, numbers, constants, parts)
+    return _program(code_of(key), spec.steps, numbers, constants, steps, items)
+
+
+def _program(
+    code: Code,
+    steps: Sequence[Node],
+    numbers: dict[int, int],
+    constants: tuple[Node, ...],
+    keys: Sequence[StepKey | CallKey],
+    items: Sequence[Node | Subprogram],
+) -> Program:
+    chosen = dict.fromkeys([key.kernel for key in keys if isinstance(key, StepKey)])
+    sizes = [
+        item.arrays if isinstance(item, Subprogram) else -1
+        for key, item in zip(keys, items, strict=True)
+        if (key.writes if isinstance(key, CallKey) else key.how & (BUFFERED | LEAVING))
+    ]
+    return Program(code, steps, numbers, constants, items, tuple(chosen), sizes)
+
+
+def _stretches(
+    steps: Sequence[Node], how: Sequence[int], tabling: Tabling | None
+) -> Sequence[tuple[int, int]]:
+    """Return where the steps begin and end that tables may stand for."""
+    if tabling is None:
+        return ()
+    from actorgraph.lower.table import stretches
+
+    apart = AWAITED | OVER | OWN | GIVES_RUN
+    may = [
+        not one & apart and step.id != tabling.apart for step, one in zip(steps, how, strict=True)
+    ]
+    return stretches(steps, may, tabling.symbols, tabling.ordered)
 
 
 def _may_be_in_parts(steps: Sequence[Node], how: Iterable[int], bulky: Container[int]) -> bool:
@@ -223,32 +311,67 @@ def _may_be_in_parts(steps: Sequence[Node], how: Iterable[int], bulky: Container
     return not any([step.id in bulky for step in steps])  # noqa: C419
 
 
-def _in_parts(
-    spec: TaskSpec,
+def _keyed(
+    steps: Sequence[Node],
     kernels: Sequence[int],
     how: Sequence[int],
     numbers: dict[int, int],
     first: int,
-) -> tuple[tuple[Subprogram, ...], tuple[CallKey, ...]]:
-    """Return the parts of a task and how they are called; number what they return."""
-    parts: list[Subprogram] = []
-    calls: list[CallKey] = []
-    for begin, end, given, returned in cut_steps(spec.steps, spec.kept):
-        steps = spec.steps[begin:end]
+    within: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]],
+    kept: Collection[Node],
+    tabling: Tabling | None,
+    times: int = WALKED,
+) -> tuple[tuple[StepKey | CallKey, ...], Sequence[Node | Subprogram], tuple[Node, ...]]:
+    """Return how steps are called, the steps and parts by position, and the constants.
+
+    Parts stand for the steps `within` stretches, which may be tables, and others.  All results get
+    numbers.
+    """
+    keys: list[StepKey | CallKey] = []
+    items: list[Node | Subprogram] = []
+    constants: list[Node] = []
+    done = 0
+    tables = {place for begin, end in within[0] for place in range(begin, end)}
+    stretched = sorted([(*one, times) for one in within[0]] + [(*one, 1) for one in within[1]])
+
+    def one_by_one(begin: int, end: int) -> None:
+        nonlocal first
+        keys.extend(
+            _numbered_steps(
+                steps[begin:end], kernels[begin:end], how[begin:end], numbers, first, constants
+            )
+        )
+        items.extend(steps[begin:end])
+        first += end - begin
+
+    for begin, end, given, returned in cut_steps(steps, kept, stretched) if stretched else ():
+        one_by_one(done, begin)
+        own, done = steps[begin:end], end
         inner = {node.id: number for number, node in enumerate(given)}
         chosen: dict[int, int] = {}
         called = [chosen.setdefault(number, len(chosen)) for number in kernels[begin:end]]
-        found, constants = _numbered_steps(steps, called, how[begin:end], inner, len(given))
+        fixed: list[Node] = []
+        found = _numbered_steps(own, called, how[begin:end], inner, len(given), fixed)
         key = DirectKey(len(given), found, tuple([inner[node.id] for node in returned]), True)
-        arrays = len([one for one in how[begin:end] if one & (BUFFERED | LEAVING)])
-        program = Program(direct_code(key), steps, inner, constants)
-        parts.append(Subprogram(program, tuple(chosen), arrays))
-        calls.append(
-            CallKey(tuple([numbers[node.id] for node in given]), len(returned), arrays > 0)
+        program = _program(direct_code(key), own, inner, tuple(fixed), found, own)
+        writing = [
+            step
+            for step, one in zip(own, how[begin:end], strict=True)
+            if one & (BUFFERED | LEAVING)
+        ]
+        stretch = None
+        if tabling is not None and begin in tables:
+            from actorgraph.lower.table import Stretch
+
+            stretch = Stretch(own, given, returned, writing, tabling)
+        items.append(Subprogram(program, tuple(chosen), len(writing), stretch))
+        keys.append(
+            CallKey(tuple([numbers[node.id] for node in given]), len(returned), bool(writing))
         )
         numbers.update({node.id: number for number, node in enumerate(returned, first)})
         first += len(returned)
-    return tuple(parts), tuple(calls)
+    one_by_one(done, len(steps))
+    return tuple(keys), items, tuple(constants)
 
 
 def _how(
@@ -289,9 +412,9 @@ def _numbered_steps(
     how: Iterable[int],
     numbers: dict[int, int],
     first: int,
-) -> tuple[tuple[StepKey, ...], tuple[Node, ...]]:
-    """Return the steps by number, and the constants; note the numbers of both."""
-    constants: list[Node] = []
+    constants: list[Node],
+) -> tuple[StepKey, ...]:
+    """Return the steps by number; note the numbers of them and of more `constants`."""
     found = []
     number = first
     for step, kernel, one in zip(steps, kernels, how, strict=True):
@@ -305,7 +428,7 @@ def _numbered_steps(
         found.append(StepKey(kernel, tuple(operands), one))
         numbers[step.id] = number
         number += 1
-    return tuple(found), tuple(constants)
+    return tuple(found)
 
 
 def lower_directly(
@@ -314,6 +437,7 @@ def lower_directly(
     results: Sequence[Node],
     buffered: Container[int] = (),
     bound: Container[int] | None = None,
+    tabling: Tabling | None = None,
 ) -> Program:
     """Return a program that a thread calls by itself: leaves in, results out, no messages.
 
@@ -325,10 +449,14 @@ def lower_directly(
     """
     numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
     how = [_how(step, bound or (), (), buffered, ()) for step in steps]
-    found, constants = _numbered_steps(steps, range(len(steps)), how, numbers, len(leaves))
+    within = _stretches(steps, how, tabling)
+    kernels = range(len(steps))
+    found, items, constants = _keyed(
+        steps, kernels, how, numbers, len(leaves), (within, ()), results, tabling, WALKED_ALONE
+    )
     wanted = tuple([numbers[node.id] for node in results])
     key = DirectKey(len(leaves), found, wanted, bound is not None)
-    return Program(direct_code(key), steps, numbers, constants)
+    return _program(direct_code(key), steps, numbers, constants, found, items)
 
 
 def lower_loop(
@@ -364,11 +492,12 @@ def lower_loop(
     """
     numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
     how = [_how(step, (), (), buffered, ()) for step in steps]
-    found, constants = _numbered_steps(steps, range(len(steps)), how, numbers, len(leaves))
+    constants: list[Node] = []
+    found = _numbered_steps(steps, range(len(steps)), how, numbers, len(leaves), constants)
     wanted = tuple([numbers[node.id] for node in results])
     read = {number for step in found for number in step.operands}
     key = LoopKey(
         len(leaves) - 1 - carries - elements, carries, elements, found, wanted, tuple(saved),
         0 in read or 0 in wanted, tested, stored,
     )  # fmt: skip
-    return Program(loop_code(key), steps, numbers, constants)
+    return _program(loop_code(key), steps, numbers, tuple(constants), found, steps)

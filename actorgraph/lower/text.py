@@ -57,7 +57,11 @@ from actorgraph.lower.keys import (
     TaskKey,
 )  # fmt: skip
 
-__all__ = ["Code", "code_of", "direct_code", "last_uses", "loop_code"]
+__all__ = ["Code", "Dead", "code_of", "direct_code", "last_uses", "loop_code"]
+
+
+class Dead(Exception):
+    """Raised and caught inside an actor when it meets what belongs to a dead run."""
 
 
 class Code(NamedTuple):
@@ -92,34 +96,52 @@ def direct_code(key: DirectKey) -> Code:
     steps, results = key.steps, key.results
     expressions = {number: f"x{number}" for number in range(key.leaves)}
     constants = _name_constants(steps, expressions)
-    freed_after = _name_steps(steps, key.leaves, results, expressions)
-    kernels = dict.fromkeys([f"k{step.kernel}" for step in steps])
-    written = [j for j, step in enumerate(steps) if step.how & (BUFFERED | LEAVING)]
-    outs = {j: f"b{i}" for i, j in enumerate(written)}
+    made, freed_after = _name_steps(steps, key.leaves, results, expressions)
+    outs = _outs(steps)
     values = [expressions[number] for number in range(key.leaves)]
     given = () if key.is_part else outs.values()
-    body = [f"def actor({', '.join([*kernels, *constants, *given])}):"]
+    body = [f"def actor({', '.join([*_callables(steps), *constants, *given])}):"]
     if key.is_part:
         body.append(f"    def program({', '.join(['run', 'out', *values])}):")
         body += [f"        {', '.join(outs.values())}, = out"] if outs else []
     else:
         body.append(f"    def program({', '.join(values)}):")
     lines: dict[int, int] = {}
+    # Without a run the context is that of the calling thread.
+    of_run = ("run.context.copy()", "run") if key.is_part else ("copy_context()", "None")
+    calls = count()
     for j, step in enumerate(steps):
-        kernel = f"run.kernels[k{step.kernel}]" if step.how & BOUND else f"k{step.kernel}"
-        if step.how & AWAITED:
-            call = f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
-        else:
-            # Without a run the context is that of the calling thread.
-            of_run = ("run.context.copy()", "run") if key.is_part else ("copy_context()", "None")
-            call = _call(step, kernel, expressions, outs.get(j), *of_run)
-        body.append(f"        {expressions[key.leaves + j]} = {call}")
+        if key.is_part and not isinstance(step, CallKey) and step.how & LONG:
+            body += ["        if run.dead is not None:", "            raise Dead"]
+        call = (
+            _call_of_part(step, next(calls), made[j], expressions, outs.get(j), of_run[1])
+            if isinstance(step, CallKey)
+            else f"{made[j][0]} = {_call(step, expressions, outs.get(j), *of_run)}"
+        )
+        body.append(f"        {call}")
         lines[len(body)] = j
         if freed_after[j]:
             body.append(f"        {' = '.join(freed_after[j])} = None")
     body.append(f"        return [{', '.join([expressions[number] for number in results])}]")
     text = "\n".join([*body, "    return program"]) + "\n"
     return Code(text, *_compiled(text), expressions, lines)
+
+
+def _outs(steps: Iterable[StepKey | CallKey]) -> dict[int, str]:
+    """Return the names of what steps write into, by position: arrays, for calls lists of them."""
+    written = [
+        j
+        for j, step in enumerate(steps)
+        if (step.writes if isinstance(step, CallKey) else step.how & (BUFFERED | LEAVING))
+    ]
+    return {j: f"b{i}" for i, j in enumerate(written)}
+
+
+def _callables(steps: Iterable[StepKey | CallKey]) -> list[str]:
+    """Return the names of what the text calls: kernels, then parts."""
+    parts = [step for step in steps if isinstance(step, CallKey)]
+    kernels = [f"k{step.kernel}" for step in steps if not isinstance(step, CallKey)]
+    return [*dict.fromkeys(kernels), *[f"f{i}" for i in range(len(parts))]]
 
 
 @lru_cache(maxsize=1024)
@@ -130,8 +152,8 @@ def loop_code(key: LoopKey) -> Code:
     leaves = first + count + key.elements
     expressions = {number: f"x{number}" for number in range(leaves)}
     constants = _name_constants(steps, expressions)
-    freed_after = _name_steps(steps, leaves, results, expressions)
-    kernels = dict.fromkeys([f"k{step.kernel}" for step in steps])
+    _, freed_after = _name_steps(steps, leaves, results, expressions)
+    kernels = _callables(steps)
     outs = {j: f"b{j}" for j, step in enumerate(steps) if step.how & BUFFERED}
     names = [expressions[number] for number in range(leaves)]
     captured, carries, taken = names[1:first], names[first : first + count], names[first + count :]
@@ -170,7 +192,7 @@ def loop_code(key: LoopKey) -> Code:
     body += [f"            {x} = {e}[position]" for x, e in zip(taken, arrays, strict=True)]
     lines: dict[int, int] = {}
     for j, step in enumerate(steps):
-        call = _call(step, f"k{step.kernel}", expressions, outs.get(j))
+        call = _call(step, expressions, outs.get(j))
         body.append(f"            {expressions[leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:
@@ -183,7 +205,7 @@ def loop_code(key: LoopKey) -> Code:
     return Code(text, *_compiled(text), expressions, lines)
 
 
-def _name_constants(steps: Iterable[StepKey], expressions: dict[int, str]) -> list[str]:
+def _name_constants(steps: Iterable[StepKey | CallKey], expressions: dict[int, str]) -> list[str]:
     """Note the expressions of the constants, and return them in order."""
     count = -min([number for step in steps for number in step.operands], default=0)
     names = [f"c{i}" for i in range(max(0, count))]
@@ -192,60 +214,64 @@ def _name_constants(steps: Iterable[StepKey], expressions: dict[int, str]) -> li
 
 
 def _name_steps(
-    steps: Sequence[StepKey], first: int, kept: Collection[int], expressions: dict[int, str]
-) -> list[list[str]]:
-    """Give each step a local variable; return, by step, the ones to forget after it.
+    steps: Sequence[StepKey | CallKey],
+    first: int,
+    kept: Collection[int],
+    expressions: dict[int, str],
+) -> tuple[list[list[str]], list[list[str]]]:
+    """Give results local variables; return by step its variables, and those to forget after it.
 
     A step takes over the variable of an operand that nothing needs any more: that frees the
     operand at the same moment as forgetting it would, and saves the line.  What stands in a buffer
     need not be forgotten.
     """
-    own_numbers = range(first, first + len(steps))
-    uses = [(own, *step.operands) for own, step in zip(own_numbers, steps, strict=True)]
-    unused = last_uses(uses, kept)
-    buffered = {first + j for j, step in enumerate(steps) if step.how & BUFFERED}
+    numbers, names = count(first), (f"v{number}" for number in count())
+    made = [
+        tuple(islice(numbers, step.results if isinstance(step, CallKey) else 1)) for step in steps
+    ]
+    uses = [(*own, *step.operands) for own, step in zip(made, steps, strict=True)]
+    buffered: set[int] = set()
+    targets: list[list[str]] = []
     freed_after: list[list[str]] = []
     idle: list[str] = []
-    count = 0
-    for number, ended in zip(own_numbers, unused, strict=True):
-        freed = {expressions[n]: n for n in ended if n != number and _is_local(expressions[n])}
-        if freed:
-            name = next(iter(freed))
-            del freed[name]
-        elif idle:
-            name = idle.pop()
+    for step, own, ended in zip(steps, made, last_uses(uses, kept), strict=True):
+        freed = {expressions[n]: n for n in ended if n not in own and _is_local(expressions[n])}
+        if isinstance(step, CallKey):
+            for number in own:
+                expressions[number] = idle.pop() if idle else next(names)
         else:
-            name, count = f"v{count}", count + 1
-        expressions[number] = name
-        if number in ended:
-            freed[name] = number
+            [number] = own
+            name = next(iter(freed), None)
+            if name is not None:
+                del freed[name]
+            else:
+                name = idle.pop() if idle else next(names)
+            expressions[number] = name
+            if step.how & BUFFERED:
+                buffered.add(number)
+        freed |= {expressions[number]: number for number in own if number in ended}
         idle += freed
-        freed_after.append([other for other, number in freed.items() if number not in buffered])
-    return freed_after
+        freed_after.append([name for name, number in freed.items() if number not in buffered])
+        targets.append([expressions[number] for number in own])
+    return targets, freed_after
 
 
-def _name_results(
-    calls: Sequence[CallKey], first: int, kept: Collection[int], expressions: dict[int, str]
-) -> list[list[str]]:
-    """Give what calls return local variables; return, by call, the ones to forget after it."""
-    numbers = count(first)
-    made = [tuple(islice(numbers, call.results)) for call in calls]
-    uses = [(*own, *call.operands) for own, call in zip(made, calls, strict=True)]
-    freed_after: list[list[str]] = []
-    idle: list[str] = []
-    names = (f"v{number}" for number in count())
-    for own, ended in zip(made, last_uses(uses, kept), strict=True):
-        for number in own:
-            expressions[number] = idle.pop() if idle else next(names)
-        freed = [expressions[number] for number in ended if _is_local(expressions[number])]
-        idle += freed
-        freed_after.append(freed)
-    return freed_after
+def _call_of_part(
+    call: CallKey,
+    number: int,
+    made: Sequence[str],
+    expressions: Mapping[int, str],
+    out: str | None,
+    run: str,
+) -> str:
+    """Return the line that calls a part, which writes to the arrays of the list `out`."""
+    args = [run, out or "None", *[expressions[number] for number in call.operands]]
+    targets = f"{', '.join(made)}, = " if made else ""
+    return f"{targets}f{number}({', '.join(args)})"
 
 
 def _call(
     step: StepKey,
-    kernel: str,
     expressions: Mapping[int, str],
     out: str | None,
     context: str = "run.context.copy()",
@@ -254,8 +280,11 @@ def _call(
     """Return the call of a step's kernel, which writes to `out` where one is named.
 
     A user's kernel is called in the context of the run's caller: a copy, because another worker
-    may be in it, and so that no kernel sees what another one has set.
+    may be in it, and so that no kernel sees what another one has set.  What waits is yielded.
     """
+    kernel = f"run.kernels[k{step.kernel}]" if step.how & BOUND else f"k{step.kernel}"
+    if step.how & AWAITED:
+        return f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
     if step.how & OWN:
         args = [expressions[number] for number in step.operands]
         return f"{context}.run({', '.join([kernel, *args])})"
@@ -294,7 +323,7 @@ _numbers = count()
 
 def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
     filename = f"<actorgraph program {next(_numbers)}>"
-    scope: dict[str, Any] = {"copy_context": copy_context}
+    scope: dict[str, Any] = {"copy_context": copy_context, "Dead": Dead}
     exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
     actor = scope.pop("actor")
     # Tracebacks show generated lines from here; of names in <> they read no lazy entries.
@@ -316,10 +345,7 @@ class _Writer:
 
     def __init__(self, key: TaskKey) -> None:
         self.key = key
-        # What steps write into, or lists of that for calls.
-        written = [j for j, step in enumerate(key.steps) if step.how & (BUFFERED | LEAVING)]
-        written += [i for i, call in enumerate(key.calls) if call.writes]
-        self.outs = {j: f"b{i}" for i, j in enumerate(written)}
+        self.outs = _outs(key.steps)
         self.expressions: dict[int, str] = {}
         self.lines: dict[int, int] = {}
         self.body: list[str] = []
@@ -361,19 +387,14 @@ class _Writer:
         self.constants = _name_constants(key.steps, self.expressions)
         bundled = [number for numbers in key.bundles for number in numbers]
         kept = [*key.sends, *key.results, *bundled]
-        self.freed_after = (
-            _name_results(key.calls, first, kept, self.expressions)
-            if key.calls
-            else _name_steps(key.steps, first, kept, self.expressions)
-        )
+        self.made, self.freed_after = _name_steps(key.steps, first, kept, self.expressions)
 
     def _header(self) -> None:
         key = self.key
         params = ["task", "Message", "Dead", "fail"]
         params += [f"{letter}{i}" for i in range(len(key.ports)) for letter in ("q", "p")]
         params += [f"{letter}{i}" for i in key.credited_in for letter in ("g", "h", "w")]
-        params += dict.fromkeys([f"k{step.kernel}" for step in key.steps])
-        params += [f"f{i}" for i in range(len(key.calls))]
+        params += _callables(key.steps)
         params += ["kb", "give"] if self.outs else []
         params += self.constants
         targets = range(len(key.sends) + len(key.bundles))
@@ -433,32 +454,22 @@ class _Writer:
             body += [f"            {', '.join(names)}, = m{i}", f"            m{i} = None"]
         if self.outs:
             body.append(f"            {', '.join(self.outs.values())}, arena = run.kernels[kb]()")
-        self._calls()
         single = len(key.steps) == 1
+        calls = count()
         for j, step in enumerate(key.steps):
-            if j and step.how & LONG:
-                body += ["            if run.dead is not None:", "                raise Dead"]
-            kernel = f"run.kernels[k{step.kernel}]" if step.how & BOUND else f"k{step.kernel}"
-            name = self.expressions[self.first + j]
-            over = self.expressions[step.operands[0]] if step.how & OVER else None
-            call = _call(step, kernel, self.expressions, self.outs.get(j, over))
-            body.append(f"            {name} = {call}")
+            if isinstance(step, CallKey):
+                given = self.made[j], self.expressions, self.outs.get(j), "run"
+                call = _call_of_part(step, next(calls), *given)
+            else:
+                if j and step.how & LONG:
+                    body += ["            if run.dead is not None:", "                raise Dead"]
+                over = self.expressions[step.operands[0]] if step.how & OVER else None
+                call = _call(step, self.expressions, self.outs.get(j, over))
+                call = f"{self.made[j][0]} = {call}"
+            body.append(f"            {call}")
             self.lines[len(body)] = j
             if self.freed_after[j] and not single:
                 body.append(f"            {' = '.join(self.freed_after[j])} = None")
-
-    def _calls(self) -> None:
-        body, first = self.body, self.first
-        for i, call in enumerate(self.key.calls):
-            names = [self.expressions[first + j] for j in range(call.results)]
-            first += call.results
-            args = ["run", self.outs.get(i, "None")]
-            args += [self.expressions[number] for number in call.operands]
-            target = f"{', '.join(names)}, = " if names else ""
-            body.append(f"            {target}f{i}({', '.join(args)})")
-            self.lines[len(body)] = i
-            if self.freed_after[i]:
-                body.append(f"            {' = '.join(self.freed_after[i])} = None")
 
     def _outgoing(self) -> dict[Any, str]:
         """Write what makes the messages; return their names by number, and by numbers of bundles.
@@ -525,8 +536,7 @@ class _Writer:
         key = self.key
         names = [f"m{i}" for i in range(len(key.ports))]
         names += [name for name in messages if name not in names]
-        made = len(key.steps) + sum([call.results for call in key.calls])
-        names += dict.fromkeys([self.expressions[self.first + j] for j in range(made)])
+        names += dict.fromkeys([name for own in self.made for name in own])
         names += [name for held in self.bundles.values() for name in held]
         names += ["message"] if last >= _MANY else []
         names += ["arena", *self.outs.values()] if self.outs else []

@@ -83,8 +83,10 @@ class Machine(Lifetime):
         division by zero.  True compiles in the background, ``"wait"`` blocks the first run of a
         mode until all is compiled.  Not where something is watched, and not on `LispMachine`.
     native : bool or "wait", optional
-        Walk the steps of short runs as tables of NumPy's loops (the extra ``native``), bit for bit;
-        ``"wait"`` as above.  Default as ``ACTORGRAPH_NATIVE`` says, else False.
+        Walk small steps as tables of NumPy's loops, bit for bit, without Python and its lock; the
+        rows are written in the background after some runs, for ``"wait"`` at the first.  Default
+        where llvmlite is installed (the extra ``native``) and ``ACTORGRAPH_NATIVE`` is not 0.  Not
+        where something is watched, and not within `max_bytes`.
     passes : iterable of Pass or str, optional
         Rewriting passes; default all that `exact` allows, ``()`` for none.  Late ones, which
         change no bit, are left out where something is watched.
@@ -191,7 +193,8 @@ class Machine(Lifetime):
         self.exact = flag("exact", exact)
         self.passes = allowed(passes, self.exact)
         self.jit = compiling(jit, self.exact)
-        self.native = tabled(native)
+        # What tables write into is there before a run, and no run could claim it.
+        self.native = tabled(native) if max_bytes is None else False
         given = [device] if devices is None else devices
         self.device, self._placing = placed(self, given, lanes, captured)
         self._given_costs = checked_costs(self.graph, costs)

@@ -5,8 +5,7 @@ What only compiling needs is imported where it is used: importing the package do
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,9 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import kernel
-from actorgraph.lower.rates import path
+from actorgraph.lower.program import Tabling
 from actorgraph.node import Parameter, Variable
 from actorgraph.rewrite import Pass
-from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
@@ -98,15 +96,38 @@ class Compiled:
         return any(isinstance(one, Parameter) for one, _ in self.assignments)
 
     @cached_property
-    def tables(self) -> bool:
-        """Whether a thread that computes runs by itself may use tables, and begin again without."""
-        ops = {node.op for node in self.joint.order}
-        return (
-            bool(self.native)
-            and not self.watch
-            and self.allows_direct
-            and all(is_pure(op) and op.kernel is None for op in ops)
-        )
+    def walks(self) -> bool:
+        """Whether steps may be walked as tables."""
+        on_host = self.on_host and self.device.is_host and self.interpreter is None
+        if not self.native or self.watch or not on_host:
+            return False
+        from actorgraph.devices import native  # with the first program
+
+        return native.expected() is None
+
+    def tabling(
+        self,
+        symbols: Mapping[str, int],
+        ordered: Collection[int],
+        errors: Mapping[str, Any] | None = None,
+    ) -> Tabling | None:
+        """Return how steps are walked as tables, None where they are not.
+
+        Parameters
+        ----------
+        symbols : mapping
+        ordered : collection of int
+            Ids of steps whose strides are in C order.
+        errors : mapping, optional
+            `np.errstate` of all runs, None for that of each caller.
+        """
+        return Tabling(symbols, self.native == "wait", errors, ordered) if self.walks else None
+
+    @cached_property
+    def has_waves(self) -> bool:
+        """Whether loops may feed one another (see `control.waves`)."""
+        loops = sum(["loop" in node.attrs for node in self.joint.order])
+        return loops > 1 and self.on_host and not (self.interpreter or self.watch)
 
     @cached_property
     def shares(self) -> bool:
@@ -224,27 +245,11 @@ class Compiled:
 
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
-        if self.native:
-            from actorgraph.lower import table
-
-            if node.op in table.OWN:
-                return table.table_kernel(node, symbols)
         xp = np if lane is None else lane.device.xp
         found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
-        if (self.native or self.jit) and self.on_host and not (self.watch or self.interpreter):
-            allow = getattr(found, "allow_tables", None)  # a loop
-            if allow is not None and self.asks_for_tables():
-                allow()
+        if self.walks and hasattr(found, "allow_tables"):  # a loop
+            found.allow_tables("wait" in (self.native, self.jit))
         return found
-
-    def asks_for_tables(self) -> bool:
-        """Have what walks tables made, if it can be."""
-        from actorgraph.devices.native import RUNTIME
-
-        RUNTIME.request(os.path.dirname(path()))
-        if "wait" in (self.native, self.jit):
-            RUNTIME.done.wait()
-        return RUNTIME.reason is None
 
 
 def compiled(

@@ -73,6 +73,8 @@ def live_bytes(machine: Any, graph: Graph, core: Core | None, plans: Sequence[Pl
         del runs, duals
         results = _new(found, known)
         idle, lent = core.networks.arenas.kept()
+        tasks = [task for network in core.networks.values() for task in network.tasks]
+        arenas += sum([task.program.walked_bytes for task in tasks if task.program is not None])
         arenas += idle
         results += _new(lent, known)
     live = parameters, arenas, results, feeds
@@ -102,4 +104,4 @@ def _direct(plan: Plan) -> int:
         if count:
             laid = assign(inline.steps, results, inline.buffered, binding.symbols)
             total += count * laid.total_bytes
-    return total
+    return total + (0 if inline.program is None else inline.program.walked_bytes)

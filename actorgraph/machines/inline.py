@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from actorgraph.graph import Node
@@ -10,13 +10,11 @@ from actorgraph.lower.program import Program, lower_directly
 from actorgraph.machines.binding import Binding, Direct
 from actorgraph.machines.compiled import Compiled
 from actorgraph.machines.process import THIS
+from actorgraph.memory.arenas import in_parts
 from actorgraph.memory.buffers import regular, writable
 from actorgraph.warned import UnderWay
 
 __all__ = ["Inline", "MEMORIES_KEPT"]
-
-_TRIES = 8
-"""Calls one after another that tables decline before the plain function has them all."""
 
 MEMORIES_KEPT = 4
 """Of so many bindings the buffers are kept: a batch, the rest of the batches, and their kind."""
@@ -48,7 +46,6 @@ class Inline:
         self.steps: Sequence[Node] = ()
         self.buffered: frozenset[int] = frozenset()
         self._compiled = compiled
-        self._table: tuple[Program, Sequence[Node], frozenset[int]] | None = None
         self._keeps_derivatives = keeps_derivatives
         self._with_memory: list[Binding] = []
 
@@ -65,8 +62,6 @@ class Inline:
         try:
             return binding.direct[in_buffers].pop()
         except LookupError:
-            if in_buffers and self._tabled():
-                return self._either(binding)
             return self._make(binding, in_buffers)
 
     def give(self, binding: Binding, in_buffers: bool, function: Direct) -> None:
@@ -81,28 +76,19 @@ class Inline:
     def _make(self, binding: Binding, in_buffers: bool) -> Direct:
         with THIS.making:
             self.program = self.program or self._lower(binding.symbols)
-        return self._function(binding, self.program, self.steps, self.buffered, in_buffers)
-
-    def _function(
-        self,
-        binding: Binding,
-        program: Program,
-        steps: Sequence[Node],
-        buffered: frozenset[int],
-        in_buffers: bool,
-    ) -> Direct:
+        program, steps = self.program, self.steps
         compiled, symbols = self._compiled, binding.symbols
         kernels = [compiled.kernel(node, symbols) for node in steps]
-        fixed = [compiled.device.to_device(node.attrs["value"]) for node in program.constants]
-        buffers: list[Any] = [None] * len(buffered)
+        called, fixed = program.callables(kernels, compiled.device.to_device, symbols)
+        buffers: list[Any] = [None] * len(self.buffered)
         if in_buffers:
             from actorgraph.memory.packing import assign
 
-            laid = assign(steps, list(compiled.result_of), buffered, symbols)
+            laid = assign(steps, list(compiled.result_of), self.buffered, symbols)
             if laid.total_bytes > _SMALL_BYTES:
                 self._keep_memory(binding)
             buffers = laid.arrays(steps, symbols)
-        made: Direct = program.make(*kernels, *fixed, *buffers)
+        made: Direct = program.make(*called, *fixed, *in_parts(buffers, program.arrays))
         return made
 
     def _keep_memory(self, binding: Binding) -> None:
@@ -129,70 +115,18 @@ class Inline:
             from actorgraph.lower.sharing import shared
 
             steps = shared(steps, joint)
+        if compiled.has_waves:
+            from actorgraph.control.waves import with_waves
+
+            steps = with_waves(steps, joint)
         self.steps = steps
-        self.buffered = self._writable(steps)
-        return lower_directly(steps, self._leaves, results, self.buffered)
+        ordered = regular(steps)
+        self.buffered = self._writable(steps, ordered)
+        leaves, tabling = [leaf.node for leaf in joint.leaves], compiled.tabling(symbols, ordered)
+        return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)
 
-    @property
-    def _leaves(self) -> list[Node]:
-        return [leaf.node for leaf in self._compiled.joint.leaves]
-
-    def _writable(self, steps: Sequence[Node]) -> frozenset[int]:
+    def _writable(self, steps: Sequence[Node], ordered: Collection[int]) -> frozenset[int]:
         values = set(self._compiled.joint.values.values())
         results = self._compiled.result_of
         kept = [node for node in results if self._keeps_derivatives or node in values]
-        return writable(steps, kept, regular(steps))
-
-    # -- tables ---------------------------------------------------------------------------------
-
-    def _tabled(self) -> bool:
-        """Return whether the steps are to be walked as tables; asks for what walks them."""
-        return self._compiled.tables and self._compiled.asks_for_tables()
-
-    def _either(self, binding: Binding) -> Direct:
-        """Return a function that uses tables from when they can be, and where they decline not."""
-        from actorgraph.devices import native
-
-        runtime = native.RUNTIME
-        plain: Direct | None = None
-        tabled: Direct | None = None
-        tried, tries = False, _TRIES
-
-        def either(*values: Any) -> list[Any]:
-            nonlocal plain, tabled, tried, tries
-            if tabled is None and not tried and runtime.walk is not None:
-                tried, tabled = True, self._make_tabled(binding)
-            if tabled is not None:
-                try:
-                    found = tabled(*values)
-                except Exception:  # noqa: BLE001 - the plain function raises it, or does not
-                    tries -= 1
-                    tabled = tabled if tries else None
-                else:
-                    tries = _TRIES
-                    return found
-            if plain is None:
-                plain = self._make(binding, True)
-            return plain(*values)
-
-        return either
-
-    def _make_tabled(self, binding: Binding) -> Direct | None:
-        """Return a function whose steps are tables, None where none of them is."""
-        from actorgraph.lower.table import Unfit, with_tables
-
-        with THIS.making:
-            if self._table is None:
-                self.program = self.program or self._lower(binding.symbols)
-                results = list(self._compiled.result_of)
-                steps = with_tables(self.steps, {n.id for n in results}, binding.symbols)
-                buffered = self._writable(steps)
-                program = lower_directly(steps, self._leaves, results, buffered)
-                self._table = program, steps, buffered
-        program, steps, buffered = self._table
-        if steps is self.steps:
-            return None
-        try:
-            return self._function(binding, program, steps, buffered, True)
-        except Unfit:  # for the sizes of this binding
-            return None
+        return writable(steps, kept, ordered)

@@ -109,11 +109,21 @@ def _seconds(entry: tuple[str, str, float, int]) -> float:
 def explain(plans: Iterable[Plan], networks: Sequence[Network], workers: int) -> str:
     """Return what runs where and why, of what has run."""
     texts = [
-        _explanation(plan, turns_us(plan, networks), workers)
+        _explanation(plan, turns_us(plan, networks), workers, _tables(plan, networks))
         for plan in plans
         if plan.latest is not None
     ]
     return "\n\n".join(texts) or "nothing has run yet, and regions are cut at the first run"
+
+
+def _tables(plan: Plan, networks: Iterable[Network]) -> str:
+    """Return how many steps tables may stand for, nothing where none does."""
+    programs = [plan.inline.program]
+    programs += [task.program for one in networks if one.plan is plan for task in one.tasks]
+    stretches = [part.stretch for one in programs if one for part in one.parts if part.stretch]
+    steps = sum(len(stretch.steps) for stretch in stretches)
+    there = sum(stretch.is_written for stretch in stretches)
+    return f"tables: {steps} steps in {len(stretches)} stretches, rows of {there} are written"
 
 
 _WAITS = {
@@ -123,7 +133,7 @@ _WAITS = {
 }
 
 
-def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
+def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: str) -> str:
     binding = plan.latest
     assert binding is not None
     sizes = ", ".join(f"{name} = {size}" for name, size in binding.symbols.items())
@@ -137,6 +147,8 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
     ]
     if plan.note:
         lines.append(plan.note)
+    if not tables.startswith("tables: 0"):
+        lines.append(tables)
     if binding.direct_turns:
         mean = binding.direct_seconds / binding.direct_turns * 1e6
         lines.append(

@@ -16,7 +16,7 @@ from actorgraph.channels import Channel
 from actorgraph.devices import Lane
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
-from actorgraph.lower.program import Program, lower, lower_directly, numbered
+from actorgraph.lower.program import Program, Tabling, lower, lower_directly, numbered
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.calling import Calling
@@ -211,6 +211,13 @@ class Network:
     def _guarded(self, found: Callable[..., Any]) -> Callable[..., Any]:
         return found if self.errors is None else with_errstate(found, self.errors)
 
+    def _tabling(self) -> Tabling | None:
+        latest = self.plan.latest
+        if latest is None:
+            return None
+        ordered = self.plan.partition.ordered
+        return self.plan.compiled.tabling(latest.symbols, ordered, self.errors)
+
     def _lane(self, spec: TaskSpec) -> Lane | None:
         lanes = self.plan.partition.lanes
         return lanes[spec.index] if lanes else None
@@ -299,6 +306,7 @@ class Network:
             leaving=cut.leaving[spec.index],
             bulky=cut.bulky,
             over=cut.over,
+            tabling=self._tabling(),
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]

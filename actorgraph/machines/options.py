@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,11 @@ def compiling(jit: bool | str, exact: bool) -> bool | str:
     return jit
 
 
+@cache
+def _has_llvmlite() -> bool:
+    return find_spec("llvmlite") is not None
+
+
 def tabled(native: bool | str | None) -> bool | str:
     """Return whether steps are walked as tables: False, True or ``"wait"``.
 
@@ -48,14 +54,14 @@ def tabled(native: bool | str | None) -> bool | str:
     """
     given = os.environ.get(NATIVE, "")
     if native is None:
-        return "wait" if given == "wait" else given == "1"
+        return given != "0" and _has_llvmlite() and (given if given == "wait" else True)
     if (
         native is not False
         and native is not True
         and not (isinstance(native, str) and native == "wait")
     ):
         raise ValueError(f"native must be False, True or 'wait', got {shown(native)}")
-    if native and find_spec("llvmlite") is None:
+    if native and not _has_llvmlite():
         raise GraphError(f"native={native!r} needs llvmlite: pip install 'actorgraph[native]'")
     return False if given == "0" else native
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another, sharing
 from actorgraph.lower.kernels import depends_on_symbols
 from actorgraph.lower.matmul import tile_count
+from actorgraph.lower.rates import rates
 from actorgraph.lower.regions import TaskSpec, accumulating, connect
 from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.arenas import Arenas, Layout, in_parts
@@ -20,10 +21,13 @@ from actorgraph.memory.buffers import bulky, leaving, regular, size_in_bytes, wr
 from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
 from actorgraph.types import bind_shape
 
-__all__ = ["Partition", "UNCUT", "partitioned", "spent_us"]
+__all__ = ["Partition", "UNCUT", "partitioned", "spent_us", "walked_us"]
 
 _LEASING_US = 5.0
 """Turns predicted to take less allocate what they write: leasing memory costs a turn 0.5 us."""
+
+_BRIEF_US = 0.2
+"""Time of a row of a table that is worth another worker, with many others."""
 
 _NONE: frozenset[int] = frozenset()
 
@@ -47,6 +51,8 @@ class Partition:
         The steps that write over their first operand.
     lanes : sequence of Lane or None
         Per task: where it runs, None for the host; empty where all do so there.
+    ordered : set of int
+        The steps whose strides are in C order in every run whose leaves' are.
     """
 
     tasks: Sequence[TaskSpec]
@@ -57,6 +63,7 @@ class Partition:
     leaving: Sequence[frozenset[int]]
     over: frozenset[int]
     lanes: Sequence[Lane | None] = ()
+    ordered: Collection[int] = _NONE
 
     @property
     def lane_of(self) -> dict[int, Lane | None]:
@@ -112,17 +119,24 @@ UNCUT = Partition((), (), set(), set(), (), (), _NONE)
 
 
 def partitioned(
-    compiled: Compiled, cut: Cut, costs: Costs, symbols: Mapping[str, int], workers: int
+    compiled: Compiled,
+    cut: Cut,
+    costs: Costs,
+    symbols: Mapping[str, int],
+    workers: int,
+    measured: bool = False,
 ) -> tuple[Partition, str | None]:
     """Return the tasks that a cut makes, and why they are one sequence if that is better.
 
     What `by_cost` makes is weighed: where several tasks gain too little, one sequence stands for
-    them.
+    them.  Costs may be `measured`, not predicted.
     """
-    reason = None
+    reason, ordered = None, regular(compiled.joint.order)
     tasks: Sequence[TaskSpec] = ()
     if cut is by_cost:
-        reason = one_after_another(compiled.joint.order, costs, workers)
+        walked = _walked(compiled, costs, symbols, ordered, measured) if workers > 1 else {}
+        costs = {**costs, **walked}
+        reason = one_after_another(compiled.joint.order, costs, workers, walked)
     if reason is None:
         tasks, bound, lanes = _connected(compiled, cut, costs, symbols)
         weighed = cut is by_cost and not compiled.waits
@@ -131,12 +145,39 @@ def partitioned(
     if reason is not None:
         tasks, bound, lanes = _connected(compiled, sequential, costs, symbols)
     over = accumulating(tasks) if compiled.on_host else _NONE
-    buffered, out = _buffers(compiled, tasks, costs, over)
+    buffered, out = _buffers(compiled, tasks, costs, over, ordered)
     long_steps = {number for number, cost in costs.items() if is_heavy(cost)}
     large = bulky(compiled.joint.order, symbols)
     if lanes:
         large = set(costs)  # the parts of a program are for what one thread computes
-    return Partition(tasks, bound, long_steps, large, buffered, out, over, lanes), reason
+    return Partition(tasks, bound, long_steps, large, buffered, out, over, lanes, ordered), reason
+
+
+def _walked(
+    compiled: Compiled,
+    costs: Costs,
+    symbols: Mapping[str, int],
+    ordered: Collection[int],
+    measured: bool,
+) -> dict[int, float]:
+    """Return what steps cost that machine code walks: no call from Python, if not measured so.
+
+    Of what takes less than `_BRIEF_US` one thread does so many that a second gains nothing.
+    """
+    if compiled.tabling(symbols, ordered) is None:
+        return {}
+    from actorgraph.lower.table import kinds
+
+    call_us = 0.0 if measured else rates().call_us
+    order = [node for node in compiled.joint.order if costs[node.id] - call_us >= _BRIEF_US]
+    found = zip(order, kinds(order, symbols, ordered), strict=True)
+    return {node.id: costs[node.id] - call_us for node, kind in found if kind}
+
+
+def walked_us(spec: TaskSpec, costs: Costs) -> float:
+    """Return what a task spends in steps of a table that take so long that a worker gains."""
+    least = rates().call_us + _BRIEF_US
+    return sum([cost for node in spec.steps if (cost := costs.get(node.id, 0.0)) >= least])
 
 
 def spent_us(spec: TaskSpec, costs: Costs) -> float:
@@ -178,6 +219,12 @@ def _connected(
 
         for spec in tasks:
             spec.steps = shared(spec.steps, joint)
+    if compiled.has_waves:
+        from actorgraph.control.waves import with_waves
+
+        for spec in tasks:
+            spec.steps = with_waves(spec.steps, joint)
+        steps = [step for spec in tasks for step in spec.steps]
     specs, lanes = _with_ports(compiled, tasks, costs, symbols)
     if lanes:
         steps = [step for spec in specs for step in spec.steps]
@@ -198,13 +245,16 @@ def _with_ports(
 
 
 def _buffers(
-    compiled: Compiled, tasks: Sequence[TaskSpec], costs: Costs, over: frozenset[int]
+    compiled: Compiled,
+    tasks: Sequence[TaskSpec],
+    costs: Costs,
+    over: frozenset[int],
+    regular_ids: set[int],
 ) -> tuple[list[frozenset[int]], list[frozenset[int]]]:
     """Return which steps of each task write into buffers, and which into arrays that leave."""
     buffered, out = [_NONE] * len(tasks), [_NONE] * len(tasks)
     if compiled.interpreter is not None or not compiled.on_host:
         return buffered, out
-    regular_ids = regular(compiled.joint.order)
     for index, spec in enumerate(tasks):
         if spent_us(spec, costs) < _LEASING_US:
             continue

@@ -27,12 +27,12 @@ from actorgraph.graph import Node
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.cuts import Cut, by_cost, sequential
-from actorgraph.lower.fusion import is_heavy
+from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.lower.kernels import alike
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.compiled import Compiled
 from actorgraph.machines.inline import Inline
-from actorgraph.machines.partition import UNCUT, Partition, partitioned, spent_us
+from actorgraph.machines.partition import UNCUT, Partition, partitioned, spent_us, walked_us
 from actorgraph.machines.process import THIS
 from actorgraph.machines.reader import Collected, Names, Reader
 from actorgraph.machines.repeats import Repeats
@@ -187,11 +187,14 @@ class Plan:
         by_node = self._costs(symbols)
         if self.partition is UNCUT:
             # The first run's dims decide the cut; it stands for all later ones.
-            found, reason = partitioned(compiled, self.cut, by_node, symbols, self.workers)
+            found, reason = partitioned(
+                compiled, self.cut, by_node, symbols, self.workers, bool(self.factors)
+            )
             self.sequential = self.sequential or reason
             self.partition = found
         tasks: Sequence[Any] = self.partition.tasks
         lane_of = self.partition.lane_of
+        walks = bool(compiled.native) and self.sequential is None and self.workers > 1
         return Binding(
             symbols=symbols,
             kernels=[
@@ -200,6 +203,7 @@ class Plan:
             ],
             heavy=tuple(
                 any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
+                or (walks and walked_us(spec, by_node) >= HEAVY_US)
                 for spec in tasks
             ),
             # Leaves alone have no steps; ratios divide by it.

@@ -224,12 +224,13 @@ class Layout:
 
 
 def in_parts(arrays: list[Any], sizes: Sequence[int]) -> list[Any]:
-    """Return arrays in lists of these sizes, and what is left; as they are where there are none.
+    """Return arrays in lists of these sizes, -1 for one by itself, and what is left as it is.
 
     Examples
     --------
-    >>> in_parts([1, 2, 3, 4], [1, 2])
-    [[1], [2, 3], 4]
+    >>> in_parts([1, 2, 3, 4], [1, -1])
+    [[1], 2, 3, 4]
     """
     given = iter(arrays)
-    return [*[list(islice(given, size)) for size in sizes], *given]
+    found = [next(given) if size < 0 else list(islice(given, size)) for size in sizes]
+    return [*found, *given]

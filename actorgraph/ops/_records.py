@@ -14,7 +14,7 @@ from actorgraph.op import Attrs, Memory, Op
 from actorgraph.ops.broadcasting import add
 from actorgraph.types import Checks, Record, Tensor
 
-__all__ = ["any_types", "cotangents", "fields_read", "item", "summed", "tangent_of"]
+__all__ = ["ITEM", "any_types", "cotangents", "fields_read", "item", "summed", "tangent_of"]
 
 
 def any_types(arity: int, attrs: Attrs) -> str:
@@ -51,22 +51,25 @@ def _push(tans: tuple[Node, ...], y: Node, record: Node, *, field: int) -> Node 
     return None if place is None else item(tan.inputs[0], place)
 
 
-_ITEM = Op(
+ITEM = Op(
     "item", any_types, lambda xp, record, *, field: record[field], typing=_field, vjp=(_pull,),
     jvp=_push, memory=Memory(is_view=True), doc="A field of a record.",
 )  # fmt: skip
 
 
+"""The op of fields of records."""
+
+
 def item(record: Node, field: int) -> Node:
     """Return one of the results of a record."""
-    return record.graph.apply(_ITEM, (record,), {"field": field})
+    return record.graph.apply(ITEM, (record,), {"field": field})
 
 
 def fields_read(record: Node) -> frozenset[int]:
     """Return the fields that nodes of the graph read: only these need to be computed."""
     later = record.graph.nodes[record.id + 1 :]
     return frozenset(
-        node.attrs["field"] for node in later if node.op is _ITEM and node.inputs[0].id == record.id
+        node.attrs["field"] for node in later if node.op is ITEM and node.inputs[0].id == record.id
     )
 
 

@@ -48,7 +48,7 @@ def _matmul_vjp_x(ct: Node, z: Node, x: Node, y: Node) -> Node:
     return unbroadcast(matmul(ct, swap_last(y)), x)
 
 
-def _matmul_vjp_y(ct: Node, z: Node, x: Node, y: Node) -> Node:
+def matmul_vjp_y(ct: Node, z: Node, x: Node, y: Node) -> Node:
     x = conj(x)
     if x.ndim == 1:
         if y.ndim == 2:
@@ -77,7 +77,7 @@ _MATMUL_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 _MATMUL = declare(
     "matmul", "n[*s] -> n[*t] -> n[*out]",
     through_float32(lambda xp, x, y, out=None: xp.matmul(x, y, out=out)), shape=_matmul_shape,
-    vjp=(_matmul_vjp_x, _matmul_vjp_y), linear=(0, 1), cost=_matmul_flops, ufunc="matmul",
+    vjp=(_matmul_vjp_x, matmul_vjp_y), linear=(0, 1), cost=_matmul_flops, ufunc="matmul",
     memory=FRESH_OUT, samples=tuple(map(Sample, _MATMUL_SHAPES)), total="sum", in_blas=True,
     doc="Matrix product of vectors, matrices and batches of matrices.",
 )  # fmt: skip

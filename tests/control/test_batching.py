@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+import actorgraph.control.in_blocks
 import actorgraph.ops
 from actorgraph.control.batching import in_turn, rule_of
 from actorgraph.graph import topological_order

@@ -111,14 +111,55 @@ def test_both_passes_of_a_recurrent_net_are_walked(g, walks):
             assert run[node].grad.tobytes() == wanted[node].grad.tobytes()
 
 
-def test_long_loops_are_walked_in_stretches_between_which_they_end(g, walks):
+def test_with_jit_loops_are_walked_too(g, walks):
+    pytest.importorskip("numba")
+    y = until(*inputs(g))[0]
+    with ag.TapeMachine([y], wrt=[], jit="wait", exact=False) as machine:
+        machine.run_sync(FEEDS)
+    assert walks == [400]
+
+
+def test_a_run_that_is_out_of_time_ends_an_endless_loop(g, walks):
     x = g.input("x", (), "float64")
-    y = ag.while_loop(lambda c: c > 0.0, lambda c: c + 0.0, x)
+    y = ag.while_loop(lambda c: c > 0.0, lambda c: c + 0.0, x, max_trips=10**8)
     with ag.TapeMachine([y], wrt=[], native="wait") as machine:
         with pytest.raises(TimeoutError):
             machine.run_sync({"x": 1.0}, timeout_s=0.05)
         assert machine.run_sync({"x": -1.0})[y].value == -1.0
     assert walks == []
+
+
+def test_python_has_its_turn_in_a_long_loop_in_which_a_signal_ends_it(g, walks, monkeypatch):
+    x = g.input("x", (), "float64")
+    y = ag.while_loop(lambda c: c > 0.0, lambda c: c + 0.0, x, max_trips=10**6)
+    with ag.TapeMachine([y], wrt=[], native="wait") as machine:
+        machine.run_sync({"x": -1.0})
+        walk, turns = native.RUNTIME.walk, []
+
+        def interrupted(*args):
+            if turns:
+                raise KeyboardInterrupt
+            turns.append(walk(*args))
+            return turns[0]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(native.RUNTIME, "walk", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                machine.run_sync({"x": 1.0})
+        assert machine.run_sync({"x": -1.0})[y].value == -1.0
+    assert walks == []
+
+
+def test_who_calls_a_loop_seldom_waits_for_no_rows(g, walks):
+    y, _ = ag.scan(lambda c, _: (ops.tanh(c) + 1.0, None), g.input("x", (), "float64"), length=9)
+    native.RUNTIME.request("")
+    native.RUNTIME.done.wait()
+    with ag.TapeMachine([y], wrt=[], native=True) as machine:
+        wanted = machine.run_sync({"x": 1.0})[y].value
+        machine.run_sync({"x": 1.0})
+        assert walks == []
+        while not walks:
+            assert machine.run_sync({"x": 1.0})[y].value == wanted
 
 
 def test_no_more_iterations_than_allowed(g, walks):

@@ -25,6 +25,12 @@ WIDTH = 90
 ENDLESS = 10**9
 
 
+@pytest.fixture(autouse=True)
+def no_tables(monkeypatch):
+    """Have all memory asked for by steps: who writes tables goes on without what he cannot have."""
+    monkeypatch.setenv("ACTORGRAPH_NATIVE", "0")
+
+
 @pytest.fixture
 def allocator():
     with _allocator.replaced() as found:

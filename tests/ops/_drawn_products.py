@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import actorgraph as ag
+from actorgraph.control.in_blocks import in_blocks
 from actorgraph.ops.decompositions import complement as complete
 from tests.ops._drawn import (
     ROWS,
@@ -53,6 +54,13 @@ def bmm(draw, f):
         f, (b, k, m) if x else (b, m, k), (b, n, k) if y else (b, k, n),
         options={"transpose_x": x, "transpose_y": y},
     )  # fmt: skip
+
+
+@row("matmul_in_blocks")
+def matmul_in_blocks(draw, f):
+    steps = st.sampled_from((0, 1, 3, 140)) | sizes()
+    n, s, k, m = draw(steps), draw(sizes()), draw(sizes()), draw(sizes())
+    return drawn(lambda x, y: in_blocks(x, y), (n, s, k), (k, m), sizes=draw(knowledge))
 
 
 @row("outer")

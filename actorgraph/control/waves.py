@@ -1,0 +1,296 @@
+"""Waves: loops that feed one another, made at the same time, each some steps behind the one before.
+
+A loop over the rows that another one stacks needs only those that are there: so the layers of a
+recurrent net overlap in time.  A *stage* is such a loop, or what is computed for each row by itself
+between two of them.  Rows are cut into blocks; a block of a stage waits for that of the stage
+before, and a loop for its own block before.  Who makes which changes no bit: a block of a loop is
+some of its iterations, and ops between loops make a block of a block.
+
+The stages become one step, a *wave*, and fields of its record.  It has no side effects: where
+anything goes wrong, or NumPy would tell of a floating-point error, the stages are computed one
+after another, which tells it, fails, or does not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from math import lcm
+from typing import Any
+
+import numpy as np
+
+from actorgraph.control.in_blocks import IN_BLOCKS, block_of
+from actorgraph.control.loop import Course
+from actorgraph.graph import Node
+from actorgraph.lower.inner import ALONE, Dead
+from actorgraph.lower.joint import Joint
+from actorgraph.lower.kernels import kernel
+from actorgraph.lower.program import lower_directly
+from actorgraph.op import CONSTANT, Op
+from actorgraph.ops._records import ITEM, any_types
+from actorgraph.rewrite.exact import is_pure, restated
+from actorgraph.tiles import compute_parts, here
+from actorgraph.types import Checks
+from actorgraph.warned import asked
+
+__all__ = ["with_waves"]
+
+_LEAST_US = 300.0
+"""A block of a loop that takes less is not worth waking another worker."""
+
+
+def with_waves(steps: Sequence[Node], joint: Joint) -> list[Node]:
+    """Return the steps of a task with loops that feed one another as waves.
+
+    These have negative numbers, and `joint` knows of which user's node they are.
+    """
+    found: list[Node] = []
+    segment: list[Node] = []
+    stages = _Stages()
+    for step in steps:
+        if not stages.takes(step) and "loop" in step.attrs and stages.needs(step):
+            found += stages.written(segment, joint)
+            segment, stages = [], _Stages()
+            stages.takes(step)
+        segment.append(step)
+    return [*found, *stages.written(segment, joint)]
+
+
+class _Stages:
+    """The stages of a wave that is being found."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._made: dict[int, bool] = {}  # what there is at the end: whether by rows, in order
+        self._last = 0  # how many stages there are up to the last loop
+        self._loops = 0
+
+    def needs(self, step: Node) -> bool:
+        """Return whether a step needs what the wave makes."""
+        return any(part.id in self._made for part in step.inputs)
+
+    def takes(self, step: Node) -> bool:
+        """Note what a step is: a stage, what comes after the wave, or what comes before it."""
+        rows = [self._made.get(part.id) for part in step.inputs]
+        spec = step.attrs.get("loop")
+        if spec is not None and self._is_loop(step, rows):
+            self._made[step.id] = False
+            self._nodes.append(step)
+            self._last, self._loops = len(self._nodes), self._loops + 1
+        elif step.op is ITEM and any(step.inputs[0].id == one.id for one in self._nodes):
+            self._made[step.id] = _is_stacked(step)
+            self._nodes.append(step)
+        elif any(rows) and _is_by_rows(step, rows):
+            self._made[step.id] = True
+            self._nodes.append(step)
+        else:
+            if self.needs(step):
+                self._made[step.id] = False
+            return False
+        return True
+
+    def _is_loop(self, step: Node, rows: Sequence[bool | None]) -> bool:
+        spec = step.attrs["loop"]
+        if spec.test is not None or False in rows:
+            return False
+        if not all(is_pure(node.op) and node.op.kernel is None for node in spec.body.nodes):
+            return False
+        number, consts, _, carries, xs = spec.split(rows)
+        if any([number, *consts, *carries]):
+            return False
+        first = next((one for one in self._nodes if "loop" in one.attrs), None)
+        return first is None or (any(xs) and spec.reverse == first.attrs["loop"].reverse)
+
+    def written(self, segment: list[Node], joint: Joint) -> list[Node]:
+        """Return the steps, with the wave if there is one."""
+        if self._loops < 2:
+            return segment
+        nodes = self._nodes[: self._last]
+        stages = [node for node in nodes if node.op is not ITEM]
+        own = {node.id for node in nodes}
+        given = {
+            part.id: part for node in nodes for part in node.inputs
+            if part.id not in own and part.op is not CONSTANT
+        }  # fmt: skip
+        program = lower_directly(nodes, [*given.values()], stages, bound=())
+        number = ~stages[0].id
+        joint.sources[number] = joint.source(stages[0])
+        attrs = {"nodes": tuple(nodes), "given": tuple(given), "program": program}
+        wave = Node(
+            stages[0].graph, number, WAVE, tuple(given.values()), attrs, stages[0].type, Checks(),
+            stages[0].line, None, f"wave of {stages[0].name}",
+        )  # fmt: skip
+        fields = {stage.id: field for field, stage in enumerate(stages)}
+        after = [
+            restated(step, ITEM, (wave,), {"field": fields[step.id]}) if step.id in fields else step
+            for step in segment
+            if step.id in self._made
+        ]
+        return [*[step for step in segment if step.id not in self._made], wave, *after]
+
+
+def _is_stacked(item: Node) -> bool:
+    """Return whether a field of a loop has a row for each iteration."""
+    spec = item.inputs[0].attrs["loop"]
+    return bool(spec.carries <= item.attrs["field"] != spec.trips)
+
+
+def _is_by_rows(step: Node, rows: Sequence[bool | None]) -> bool:
+    """Return whether each row of a result follows from one of each operand that has rows."""
+    if step.op is IN_BLOCKS:
+        return rows[1] is None
+    if step.op.ufunc in (None, "matmul") or step.attrs or not is_pure(step.op):
+        return False
+    return all(
+        part.dims == step.dims or (row is None and part.ndim < step.ndim)
+        for part, row in zip(step.inputs, rows, strict=True)
+    )
+
+
+class _RowStage:
+    """A stage that computes blocks of rows of blocks of rows."""
+
+    def __init__(self, node: Node, call: Callable[..., Any], operands: Sequence[Any]) -> None:
+        self._call, self._operands = call, operands
+        self._cut = [part.ndim == node.ndim and node.op is not IN_BLOCKS for part in node.inputs]
+        self._cut[0] |= node.op is IN_BLOCKS
+        first = operands[self._cut.index(True)]
+        width = operands[1].shape[-1] if node.op is IN_BLOCKS else first.shape[-1]
+        self.made = np.empty((*first.shape[:-1], width), node.dtype)
+
+    def advance(self, positions: range) -> None:
+        """Compute the rows of some positions, which are neighbours."""
+        low, high = sorted((positions[0], positions[-1]))
+        pairs = zip(self._operands, self._cut, strict=True)
+        rows = slice(low, high + 1)
+        self.made[rows] = self._call(*[one[rows] if cut else one for one, cut in pairs])
+
+
+class _WaveKernel:
+    """A wave compiled for one binding: called with the run and the operands."""
+
+    def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
+        self._nodes, self._given = node.attrs["nodes"], node.attrs["given"]
+        self._stages = [one for one in self._nodes if one.op is not ITEM]
+        kernels = [kernel(one, np, symbols, watch=watch) for one in self._nodes]
+        self._kernels = dict(zip([one.id for one in self._nodes], kernels, strict=True))
+        program = node.attrs["program"]
+        self._in_turn = program.make(*kernels, *[one.attrs["value"] for one in program.constants])
+        loops = [one for one in self._stages if "loop" in one.attrs]
+        self._block_us = max([one.attrs["loop"].body.predicted_us(symbols) for one in loops])
+        self._stored = all(self._kernels[one.id].stored for one in loops)
+
+    def allow_tables(self, wait: bool) -> None:
+        """Let the loops be walked as tables."""
+        for one in self._kernels.values():
+            if hasattr(one, "allow_tables"):
+                one.allow_tables(wait)
+
+    def __call__(self, run: Any, *operands: Any) -> Sequence[Any]:
+        run = ALONE if run is None else run
+        held = getattr(here, "held", None)
+        if self._stored and held is not None and held[0].slots > 1:
+            found = self._beside(run, operands)
+            if found is not None:
+                return found
+        result: Sequence[Any] = self._in_turn(run, (), *operands)
+        return result
+
+    def _beside(self, run: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+        """Return what the stages give, None where they are to be computed one after another."""
+        errors = {k: "ignore" if how == "ignore" else "raise" for k, how in asked().items()}
+        errors.pop("call", None)
+        try:
+            with np.errstate(**errors):  # type: ignore[arg-type]
+                begun, size, length = self._begun(run, operands)
+                blocks = -(-length // size)
+                layers = _layers(begun)
+                if blocks < 2 * len(layers):
+                    return None
+                reverse = self._stages[0].attrs["loop"].reverse
+                every = range(length)[:: -1 if reverse else 1]
+                first = length - (blocks - 1) * size if reverse else size
+                bounds = [0, *range(first, length, size), length]
+                compute_parts(*_tiles(layers, [every[i:j] for i, j in pairwise(bounds)]))
+                return [one.made if type(one) is _RowStage else one.fields() for one in begun]
+        except Exception:  # noqa: BLE001 - what computes them in turn raises it, or does not
+            if run.dead is not None:
+                raise Dead from None
+            return None
+
+    def _begun(self, run: Any, operands: Sequence[Any]) -> tuple[list[Any], int, int]:
+        """Return the stages, of which nothing is computed, how many rows a block has, and all."""
+        values = dict(zip(self._given, operands, strict=True))
+        begun: dict[int, Any] = {}
+        step, length = 1, 0
+        for node in self._nodes:
+            given: list[Any] = [
+                part.attrs["value"] if part.op is CONSTANT else values.get(part.id)
+                for part in node.inputs
+            ]
+            call = self._kernels[node.id]
+            if node.op is ITEM:
+                values[node.id] = begun[node.inputs[0].id].made.get(node.attrs["field"])
+            elif "loop" in node.attrs:
+                begun[node.id] = course = Course(call, run, given)
+                length = course.length
+            else:
+                begun[node.id] = rows = _RowStage(node, call, given)
+                values[node.id] = rows.made
+                if node.op is IN_BLOCKS:
+                    step = lcm(step, block_of(given[0].shape))
+        wanted = -(-_LEAST_US // max(self._block_us, 0.1))
+        return [*begun.values()], int(-(-wanted // step) * step), length
+
+
+def _layers(stages: Sequence[Any]) -> list[list[Any]]:
+    """Return the loops, each with the rows that are computed for it."""
+    layers: list[list[Any]] = [[]]
+    for stage in stages:
+        layers[-1].append(stage)
+        if type(stage) is not _RowStage:
+            layers.append([])
+    return layers[:-1]
+
+
+def _tiles(
+    layers: Sequence[Sequence[Any]], cuts: Sequence[range]
+) -> tuple[Callable[[int], None], int]:
+    """Return what makes a block of a layer, and how many there are.
+
+    They are handed out by diagonals: what one waits for was handed out before, so that somebody is
+    making it.
+    """
+    order = [
+        (layer, at - layer)
+        for at in range(len(cuts) + len(layers) - 1)
+        for layer in range(len(layers))
+        if 0 <= at - layer < len(cuts)
+    ]
+    ended = {tile: threading.Event() for tile in order}
+    failed = threading.Event()
+
+    def compute(part: int) -> None:
+        layer, block = order[part]
+        try:
+            for before in ((layer, block - 1), (layer - 1, block)):
+                if before in ended:
+                    ended[before].wait()
+            for stage in () if failed.is_set() else layers[layer]:
+                stage.advance(cuts[block])
+        except BaseException:
+            failed.set()
+            raise
+        finally:
+            ended[order[part]].set()
+
+    return compute, len(order)
+
+
+WAVE = Op(
+    "wave", any_types, lambda xp, *arrays, **attrs: None, kernel=_WaveKernel,
+    doc="Loops that feed one another, made at the same time.",
+)  # fmt: skip
+"""The op of waves."""
