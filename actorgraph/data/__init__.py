@@ -1,16 +1,17 @@
 """Data sets, how to split them, and loaders that give batches of them."""
 
 from actorgraph.data import transforms
+from actorgraph.data._book import book
 from actorgraph.data._digits import digits
 from actorgraph.data._iris import iris
 from actorgraph.data.dataset import ArrayDataset
 from actorgraph.data.files import from_csv, from_folder
 from actorgraph.data.loader import DataLoader
 from actorgraph.data.splitting import split, train_test_split
-from actorgraph.data.toys import moons, sentences, spirals
+from actorgraph.data.toys import moons, spirals
 
 __all__ = [
-    "ArrayDataset", "DataLoader", "digits", "from_csv", "from_folder", "iris", "moons", "sentences",
+    "ArrayDataset", "DataLoader", "book", "digits", "from_csv", "from_folder", "iris", "moons",
     "spirals", "split", "train_test_split", "transforms",
 ]  # fmt: skip
 __dir__ = __all__.copy

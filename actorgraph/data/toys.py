@@ -1,8 +1,7 @@
-"""Toy sets: points of the plane in classes that no line parts, and English of a small grammar."""
+"""Toy sets: points of the plane in classes that no line parts."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from actorgraph.options import positive, real
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["moons", "sentences", "spirals"]
+__all__ = ["moons", "spirals"]
 
 
 def spirals(
@@ -85,47 +84,6 @@ def moons(
     around = real("noise", noise) * RandomState(seed).standard_normal((count, 2))
     points = _points(sign * np.cos(angle) + labels, sign * np.sin(angle) + labels / 2)
     return points + around.astype(np.float32), labels.astype(np.int64)
-
-
-_WORDS = {
-    "S": ("N V N. ", "N V N, and N W. ", "when N W, N V N. ", "N said that N V N. "),
-    "N": ("the J C", "a J C", "the C", "my C", "every C of N"),
-    "J": ("old", "small", "green", "silent", "curious", "very J"),
-    "C": ("house", "river", "garden", "rabbit", "letter", "captain", "daughter", "window", "storm"),
-    "V": ("saw", "followed", "remembered", "could not find", "was looking for", "laughed at"),
-    "W": ("slept", "ran away", "was singing", "came home", "did not answer"),
-}
-"""A grammar: capitals stand for one of their rows, each as probable as the others."""
-
-
-def sentences(length: int = 20_000, seed: int = 0) -> str:
-    """Return a text of English sentences that a small grammar makes, for models of characters.
-
-    Parameters
-    ----------
-    length : int
-        Characters.
-    seed : int
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.data.sentences(60)
-    'the silent rabbit followed my captain. when every window of '
-    """
-    from numpy.random import RandomState
-
-    random, text, size = RandomState(seed), [], 0
-    left: list[str] = []
-    while size < positive("length", length):
-        part = left.pop() if left else "S"
-        if part in _WORDS:
-            row = _WORDS[part][random.randint(len(_WORDS[part]))]
-            left += reversed(re.split("([A-Z])", row))
-        else:
-            text.append(part)
-            size += len(part)
-    return "".join(text)[:length]
 
 
 def _points(x: Any, y: Any) -> NDArray[np.float32]:

@@ -3,7 +3,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from actorgraph.data import digits, iris, sentences, split
+from actorgraph.data import book, digits, iris, split
 
 
 def test_digits_have_the_promised_shapes_dtypes_and_range():
@@ -58,8 +58,10 @@ def test_irises_are_those_of_fisher():
     ]  # fmt: skip
 
 
-def test_sentences_have_their_length_and_follow_from_the_seed():
-    text = sentences(5000, seed=3)
-    assert len(text) == 5000
-    assert text == sentences(6000, seed=3)[:5000] != sentences(5000, seed=4)
-    assert set(text) <= set("abcdefghijklmnopqrstuvwxyz ,.")
+def test_the_book_is_whole_and_has_lines_of_plain_ascii():
+    text = book()
+    assert (len(text), len(set(text)), text.count("CHAPTER ")) == (148425, 70, 12)
+    assert text.lstrip().startswith("ALICE'S ADVENTURES IN WONDERLAND\n\n")
+    assert text.endswith("THE END\n")
+    assert max(map(len, text.splitlines())) == 72
+    assert set(text) <= {"\n", *map(chr, range(32, 127))}
