@@ -335,6 +335,29 @@ def test_a_trace_has_a_track_for_each_lane_by_the_times_of_events(world):
     assert max(start for start, _ in spans) < min(end for _, end in spans)
 
 
+def test_a_job_whose_end_is_not_there_yet_is_told_later(world, monkeypatch):
+    x = ag.Graph().input("x", (4,))
+    gpu, late = devices.get("cuda:0"), []
+    tell = gpu.tell
+
+    def tell_of_none():
+        if gpu._untold and not late:
+            late.extend(gpu._untold)
+            with monkeypatch.context() as patched:
+                patched.setattr(gpu, "is_passed", lambda event: False)
+                tell()
+            assert [*gpu._untold][: len(late)] == late
+        tell()
+
+    monkeypatch.setattr(gpu, "tell", tell_of_none)
+    with ag.TapeMachine([ag.ops.exp(x)], device="cuda:0") as machine, ag.trace.record() as trace:
+        machine.run_sync({"x": np.ones(4, "float32")})
+        machine.run_sync({"x": np.ones(4, "float32")})
+    assert late
+    told = [part.name for part in trace.slices if part.kind == "device" and "exp" in part.name]
+    assert len(told) == 2
+
+
 # -- faults -----------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ SOME = (
     "test_cuda.py::test_an_array_on_the_gpu_is_fed_without_a_copy_and_waited_for[False-0]",
     "test_cuda.py::test_a_result_left_on_the_gpu_is_taken_by_others_without_a_copy",
     "test_cuda.py::test_a_trace_has_a_track_for_each_lane_by_the_times_of_events[0]",
+    "test_cuda.py::test_a_job_whose_end_is_not_there_yet_is_told_later",
     "test_cuda.py::test_a_fault_of_the_gpu_fails_what_is_under_way_there_and_all_that_comes_after[0]",
     "test_cuda.py::test_a_child_after_fork_is_told_that_a_context_does_not_survive",
     "test_cuda.py::test_stages_of_a_pipeline_are_right_on_the_gpu_and_beside_it[devices1-0]",
