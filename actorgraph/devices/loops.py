@@ -62,7 +62,6 @@ class Routine(NamedTuple):
     keeps_flags: bool = False
 
 
-@cache
 def loop_of(name: str, chars: str) -> Routine | None:
     """Return the loop of a ufunc for these dtypes (of operands, then of the result), if proved.
 
@@ -73,8 +72,13 @@ def loop_of(name: str, chars: str) -> Routine | None:
     >>> loop_of("tanh", "OO") is None
     True
     """
-    ufunc = getattr(np, name, None)
-    if not isinstance(ufunc, np.ufunc) or ufunc.signature is not None or ufunc.nout != 1:
+    ufunc = getattr(np, name, None)  # asked each time: it may be replaced for a while
+    return _proved(ufunc, name, chars) if isinstance(ufunc, np.ufunc) else None
+
+
+@cache
+def _proved(ufunc: np.ufunc, name: str, chars: str) -> Routine | None:
+    if ufunc.signature is not None or ufunc.nout != 1:
         return None
     if len(chars) != ufunc.nargs or not _is_safe(name, chars):
         return None

@@ -420,3 +420,10 @@ def test_within_max_bytes_there_is_no_table_that_nobody_counts():
     with ag.TapeMachine(chain_after(lambda x: x * 2.0), native="wait", max_bytes=10**6) as machine:
         machine.run_sync({"x": np.ones(3)})
         assert "tables" not in machine.explain()
+
+
+def test_a_function_of_numpy_that_was_replaced_for_a_while_has_its_loop_afterwards(monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "arctanh", lambda x: x)
+        assert loops.loop_of("arctanh", "ff") is None
+    assert loops.loop_of("arctanh", "ff") is not None
