@@ -471,9 +471,10 @@ class Lane:
 
     def record(self) -> Event:
         """Return an event behind all that was launched."""
-        event = self.queue.record()
-        event.clock = {**self.seen, self: self.seq}
-        return event
+        with issuing:
+            event = self.queue.record()
+            event.clock = {**self.seen, self: self.seq}
+            return event
 
     def settle(self, ended: bool = False) -> None:
         """See to the memory that came back: free what no other lane can be using.

@@ -4,6 +4,8 @@ Each fault is a change of what `Lane` does, as a bug there would be.  The checke
 in a run whose timing hides it; the adversary has to show it as a wrong value for some seed.
 """
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 import actorgraph as ag
 from actorgraph.devices import base
 from actorgraph.devices.base import Handed, Lane
+from actorgraph.devices.virtual import ThreadQueue
 from tests._soak import SOAK
 
 
@@ -313,6 +316,40 @@ def test_honest_runs_are_right_in_every_legal_order_and_nothing_is_reported(seed
     checked = ag.devices.check(ag.devices.adversary("cpu", seed=seed))
     assert run_on(checked) == expected
     assert checked.report() == []
+
+
+@pytest.mark.parametrize("call", ["put", "record", "wait"])
+def test_one_thread_at_a_time_gives_work_to_lanes(call, expected, monkeypatch):
+    alone = []
+
+    def others_wait():
+        taken = base.issuing.acquire(blocking=False)
+        if taken:
+            base.issuing.release()
+        alone.append(not taken)
+
+    was = getattr(ThreadQueue, call)
+
+    def looked_at(queue, *args):
+        other = threading.Thread(target=others_wait)
+        other.start()
+        other.join()
+        return was(queue, *args)
+
+    monkeypatch.setattr(ThreadQueue, call, looked_at)
+    assert run_on("virtual:0") == expected
+    x = ag.Graph().parameter("x", np.ones(3))
+    loss = (x * x).sum()
+    with ag.ActorMachine([loss], device="virtual:0") as machine:
+
+        def closure():
+            run = machine.run_sync(backward=True, fetch=False)
+            x.held.grad = run[x].grad
+            return run[loss].value
+
+        ag.solvers.LBFGS(0.5).step([x.held], closure)
+    assert all(alone)
+    assert alone
 
 
 UNARY = [ag.ops.tanh, ag.ops.sin, lambda a: ag.ops.reshape(a, (3, 2)).T.reshape(6), lambda a: a]
