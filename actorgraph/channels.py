@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal
 
-__all__ = ["Channel", "ChannelStatistics"]
-
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatistics:

@@ -18,8 +18,6 @@ from typing import Any
 
 from actorgraph._version import __version__
 
-__all__ = ["main"]
-
 _EXPONENT = re.compile(r"e[+-]?0*[1-9][0-9]{3}", re.IGNORECASE)
 _WORKERS = 1 << 16
 _SEEDS = (1 << 63) - 1

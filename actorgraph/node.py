@@ -27,10 +27,6 @@ from actorgraph.types import Checks, Dim, Shape, Tensor, public_shape, size_of
 if TYPE_CHECKING:
     from actorgraph.graph import Graph
 
-__all__ = [
-    "Buffer", "Line", "Node", "Parameter", "Variable", "as_nodes", "topological_order", "user_line",
-]  # fmt: skip
-
 Line = tuple[str, int, str]
 """File, line number and function of the user's line that built a node."""
 

@@ -34,13 +34,6 @@ from actorgraph.types import (
     unify,
 )
 
-__all__ = [
-    "Attrs", "BUFFER", "CONSTANT", "FRESH", "FRESH_OUT", "Factoring", "INPUT", "IN_PLACE", "KEPT",
-    "KEPT_OUT", "LEAVES", "LoopRule", "Memory", "NO_ATTRS", "Op", "PARAMETER", "REGISTRY",
-    "RUN_NUMBER", "Sample", "Together", "VIEW", "attrs_key", "bind_attrs", "frozen", "infer",
-    "is_symbolic", "register",
-]  # fmt: skip
-
 Attrs: TypeAlias = Mapping[str, Any]
 """Attributes of an application of an op, such as ``axis``."""
 Array: TypeAlias = Any

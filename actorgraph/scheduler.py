@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from actorgraph.node_actor import Task
     from actorgraph.runs import AbstractRun
 
-__all__ = ["POOL", "Pool", "Scheduler", "Threads", "WAITING", "inside", "waited_for"]
-
 WAITING = 32
 """Threads that a machine may have for ops that wait, if no more runs may be in flight."""
 _HANDOVER_S = 0.0005

@@ -20,8 +20,6 @@ from contextvars import copy_context
 
 from actorgraph.warned import UnderWay, runs_steps
 
-__all__ = ["CUT_FLOPS", "TileQueue", "Tiles", "compute_parts", "evenly", "here"]
-
 CUT_FLOPS = 2.0**26
 """Steps of at least as many flops are cut: some 0.6 ms, ten times what waking a worker costs."""
 

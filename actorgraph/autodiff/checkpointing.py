@@ -24,8 +24,6 @@ from actorgraph.graph import Graph, Node, build
 from actorgraph.op import CONSTANT, VIEW, Attrs, Op, Sample
 from actorgraph.ops._rules import declare
 
-__all__ = ["Recomputation", "checkpoint", "first_of_many", "starts_of"]
-
 
 def first_of_many(arity: int, attrs: Attrs) -> str:
     """Return the scheme of an op whose result has the type of its first argument."""

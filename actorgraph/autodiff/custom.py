@@ -20,8 +20,6 @@ from actorgraph.op import CONSTANT, Memory, Op, Rule, Together
 from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.types import UNKNOWN
 
-__all__ = ["CustomRule", "custom_jvp", "custom_vjp"]
-
 
 @final
 class CustomRule:

@@ -11,9 +11,6 @@ from actorgraph.graph import Node, build
 from actorgraph.op import VIEW, Memory, Op, Sample
 from actorgraph.ops._rules import declare
 
-__all__ = ["hook_gradient", "stop_gradient"]
-
-
 _STOP: Op = declare(
     "stop_gradient", "a[*s] -> a[*s]", lambda xp, x: x, vjp=(None,), jvp=lambda tans, y, x: None,
     samples=(Sample(((3, 4),)), Sample(((),))), memory=VIEW,

@@ -24,11 +24,6 @@ from actorgraph.ops._records import summed
 from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 from actorgraph.types import shapes_differ
 
-__all__ = [
-    "DERIVED", "active_nodes", "check_differentiable", "fitting", "fragment", "gradients",
-    "pull_back",
-]  # fmt: skip
-
 DERIVED = "fcVO"
 """Kinds of dtypes through which derivatives go: floats, complex numbers, and records of them."""
 

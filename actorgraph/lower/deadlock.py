@@ -22,8 +22,6 @@ from typing import NamedTuple
 from actorgraph.errors import DeadlockError, GraphError
 from actorgraph.lower.regions import TaskSpec
 
-__all__ = ["Arc", "Credit", "Verdict", "check", "check_order"]
-
 Action = tuple[int, int]
 """Number of a task, and of the run that it fires for."""
 

@@ -22,8 +22,6 @@ from actorgraph.op import CONSTANT, RUN_NUMBER
 from actorgraph.rewrite import Pass
 from actorgraph.rewrite.copying import RewrittenCopies
 
-__all__ = ["Joint", "Leaf", "Mode", "join"]
-
 
 @dataclass(frozen=True, slots=True)
 class Mode:

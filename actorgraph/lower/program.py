@@ -36,8 +36,6 @@ from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 if TYPE_CHECKING:
     from actorgraph.lower.table import Stretch
 
-__all__ = ["Program", "Subprogram", "Tabling", "lower", "lower_directly", "lower_loop", "numbered"]
-
 
 @dataclass(slots=True, eq=False)
 class Program:

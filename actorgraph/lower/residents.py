@@ -21,8 +21,6 @@ from actorgraph.lower.regions import TaskSpec
 from actorgraph.memory.buffers import VIEWS
 from actorgraph.store import PROMISES, promised
 
-__all__ = ["Brought", "Residents", "is_fresh", "launched_name", "launching", "looked_at"]
-
 
 @final
 class Brought:

@@ -57,8 +57,6 @@ from actorgraph.lower.keys import (
     TaskKey,
 )  # fmt: skip
 
-__all__ = ["Code", "Dead", "code_of", "direct_code", "last_uses", "loop_code"]
-
 
 class Dead(Exception):
     """Raised and caught inside an actor when it meets what belongs to a dead run."""

@@ -33,8 +33,6 @@ from actorgraph.memory.arenas import Arenas
 from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Parameter
 
-__all__ = ["Admission", "allocated", "bytes_of", "claim_of", "fitted"]
-
 _NAMED = 5
 
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.holdings import LiveBytes
     from actorgraph.machines.inspection import MemoryPlan
 
-__all__ = ["Machine"]
-
 INLINE_US = 50.0
 """Runs predicted to take less are run in the calling thread: waking another costs as much."""
 

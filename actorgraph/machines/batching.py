@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.plan import Plan
     from actorgraph.machines.run import Run
 
-__all__ = ["BatchSlice", "Batches", "Batching"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from actorgraph.machines.base import Machine
 from actorgraph.machines.run import Run
 
-__all__ = ["direct_us", "start_or_compute"]
-
 _KNOWN = 3
 """Direct runs after which their times go before what is predicted; the first makes a program."""
 

@@ -27,8 +27,6 @@ from actorgraph.node_actor import Message, Poison, Task, guarded
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
-__all__ = ["Calling", "Steps"]
-
 Push = Callable[[Task], object]
 Steps = Callable[..., Generator[Any, Any, list[Any]]]
 """Given a run, ``()`` and the values that the task receives: yields kernel and operands of each

@@ -23,8 +23,6 @@ from actorgraph.scheduler import Scheduler
 if TYPE_CHECKING:
     from actorgraph.machines.looped import Looped
 
-__all__ = ["Answer", "Call", "Calls", "Raised", "gave_up", "resumed", "returned", "spawn"]
-
 Answer = Callable[[], Any]
 """Returns the result of a call, or raises what it has raised."""
 

@@ -20,8 +20,6 @@ from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.options import several
 
-__all__ = ["CheckedEdge", "CheckedMachine", "Report", "report"]
-
 _KINDS = {"F": "forward", "B": "backward", "W": "weights"}
 _MODES = {"backward": "forward and backward"}
 _SHOWN = 20

@@ -25,8 +25,6 @@ from actorgraph.types import UNKNOWN
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
 
-__all__ = ["Compiled", "compiled"]
-
 
 @dataclass(frozen=True, eq=False)
 class Compiled:

@@ -48,8 +48,6 @@ from actorgraph.warned import asked, told_context
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
 
-__all__ = ["Core"]
-
 
 class Core:
     """Networks and runs of a machine.

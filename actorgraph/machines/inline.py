@@ -14,8 +14,6 @@ from actorgraph.memory.arenas import in_parts
 from actorgraph.memory.buffers import regular, writable
 from actorgraph.warned import UnderWay
 
-__all__ = ["Inline", "MEMORIES_KEPT"]
-
 MEMORIES_KEPT = 4
 """Of so many bindings the buffers are kept: a batch, the rest of the batches, and their kind."""
 

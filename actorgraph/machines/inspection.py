@@ -12,8 +12,6 @@ from actorgraph.machines.plan import Plan
 from actorgraph.machines.tuner import turns_us
 from actorgraph.memory.buffers import peak_bytes
 
-__all__ = ["MemoryPlan", "busiest", "costs", "explain", "memory_plan", "source"]
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:

@@ -39,8 +39,6 @@ from actorgraph.warned import asked, told_context
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
 
-__all__ = ["Lifetime", "current_errors"]
-
 _LOOK_S = 0.0002
 """Seconds between looks for the end of direct runs: they are short, and tell nobody."""
 

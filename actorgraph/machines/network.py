@@ -29,8 +29,6 @@ from actorgraph.memory.free_lists import FreeLists
 from actorgraph.node_actor import Dead, Message, NodeActor, Task, blamed, fail
 from actorgraph.scheduler import Scheduler
 
-__all__ = ["KernelCache", "Network", "Networks"]
-
 _KEPT = 16
 """Networks of a machine before idle ones are dropped: many modes and error states."""
 

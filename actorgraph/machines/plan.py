@@ -39,8 +39,6 @@ from actorgraph.machines.repeats import Repeats
 from actorgraph.op import attrs_key
 from actorgraph.types import UnboundDim
 
-__all__ = ["Plan"]
-
 _BINDINGS_KEPT = 128  # twice what `Repeats` keeps
 
 

@@ -18,8 +18,6 @@ from actorgraph.runs import AbstractRun
 from actorgraph.store import PROMISES, Held, present
 from actorgraph.types import UNKNOWN
 
-__all__ = ["Collected", "Names", "Reader", "duals_of"]
-
 Collected = tuple[dict[Node, Dual], Sequence[tuple[Variable, Any]]]
 """The Duals of a run that has succeeded, and what it assigns to buffers."""
 

@@ -30,8 +30,6 @@ from actorgraph.ops.elementwise import ASTYPE
 from actorgraph.ops.reductions import DIVIDE_BY_SIZE
 from actorgraph.types import UNKNOWN, Dim, Shape, size_of
 
-__all__ = ["Kind", "Reduce", "Rows", "Terms"]
-
 Reduce: TypeAlias = Literal["mean", "sum"]
 """How what takes the rows away makes one of them."""
 

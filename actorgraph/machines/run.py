@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.claim import Claim
     from actorgraph.machines.plan import Plan
 
-__all__ = ["Run"]
-
 _GLANCE_S = 1.0
 """Seconds after which a waiter looks by itself: Ctrl-C just before it waits is handled then."""
 

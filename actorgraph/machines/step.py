@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
     from actorgraph.machines.run import Run
 
-__all__ = ["Check", "SYNC_US", "Step"]
-
 SYNC_US = 3000.0
 """Runs of one sequence predicted to take less are computed by the thread that waits for them.
 

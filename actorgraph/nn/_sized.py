@@ -10,8 +10,6 @@ from actorgraph.errors import GraphTypeError, ShapeError, shown
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
 
-__all__ = ["Sized", "per_axis", "settings"]
-
 
 class Sized(Module, ABC):
     """Base of layers whose input size may be None until they are first called.

@@ -17,8 +17,6 @@ from actorgraph.nn.stateless import Dropout
 from actorgraph.node import Node
 from actorgraph.options import choice, real
 
-__all__ = ["MultiheadAttention", "TransformerDecoderLayer", "TransformerEncoderLayer"]
-
 
 class MultiheadAttention(Module):
     """Attention of several heads, as PyTorch's class of that name.

@@ -14,8 +14,6 @@ from actorgraph.nn.module import Module
 from actorgraph.node import Node
 from actorgraph.parameters import Parameter
 
-__all__ = ["Bilinear", "Embedding", "Linear", "PReLU"]
-
 
 class Linear(Sized):
     """``x weight^T + bias``, of the last axis.

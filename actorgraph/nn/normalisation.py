@@ -15,11 +15,6 @@ from actorgraph.node import Node
 from actorgraph.options import real
 from actorgraph.parameters import Buffer
 
-__all__ = [
-    "BatchNorm1d", "BatchNorm2d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "LayerNorm",
-    "RMSNorm",
-]  # fmt: skip
-
 
 class _PerChannel(Sized):
     """What norms with weights per channel share."""

@@ -15,8 +15,6 @@ from actorgraph.nn.module import Module
 from actorgraph.node import Node
 from actorgraph.options import choice, real
 
-__all__ = ["GRU", "LSTM", "RNN", "TreeLSTM"]
-
 State = tuple[Node, ...]
 
 

@@ -19,23 +19,6 @@ from actorgraph.nn._sized import settings
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
 
-__all__ = [
-    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AlphaDropout", "AvgPool1d", "AvgPool2d",
-    "AvgPool3d", "BCELoss", "BCEWithLogitsLoss", "CELU", "CTCLoss", "ChannelShuffle",
-    "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "Dropout", "Dropout1d",
-    "Dropout2d", "ELU", "Flatten", "Fold", "GELU", "GLU", "GaussianNLLLoss", "Hardshrink",
-    "Hardsigmoid", "Hardswish", "Hardtanh", "HingeEmbeddingLoss", "HuberLoss", "Identity",
-    "KLDivLoss", "L1Loss", "LPPool1d", "LPPool2d", "LeakyReLU", "LocalResponseNorm",
-    "LogSigmoid", "LogSoftmax", "MSELoss", "MarginRankingLoss", "MaxPool1d", "MaxPool2d",
-    "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "Mish", "MultiLabelMarginLoss",
-    "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PairwiseDistance",
-    "PixelShuffle", "PixelUnshuffle", "PoissonNLLLoss", "RReLU", "ReLU", "ReLU6", "SELU",
-    "SiLU", "Sigmoid", "SmoothL1Loss", "SoftMarginLoss", "Softmax", "Softmax2d", "Softmin",
-    "Softplus", "Softshrink", "Softsign", "Stateless", "Tanh", "Tanhshrink", "Threshold",
-    "TripletMarginLoss", "TripletMarginWithDistanceLoss", "Unfold", "Upsample",
-]  # fmt: skip
-
 _RENAMED = {"axis": "dim"}
 
 

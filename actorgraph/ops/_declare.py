@@ -31,11 +31,6 @@ from actorgraph.ops.broadcasting import (
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.types import Checks, Shape
 
-__all__ = [
-    "Binary", "Reduction", "Unary", "binary", "documented", "nary_elementwise", "over_axes",
-    "reduction", "reduction_op", "unary",
-]  # fmt: skip
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -17,8 +17,6 @@ from actorgraph.op import VIEW, LoopRule, Op, Sample
 from actorgraph.ops._rules import declare
 from actorgraph.types import shapes_differ
 
-__all__ = ["Pass", "Rewriter", "Rule"]
-
 Rule: TypeAlias = Callable[[Node], Node | None]
 """What looks at a node and returns its replacement, or None."""
 

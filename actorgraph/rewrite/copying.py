@@ -9,8 +9,6 @@ from actorgraph.graph import Graph, Node
 from actorgraph.rewrite._graph import starts_of_parts
 from actorgraph.rewrite._pass import Pass, Rewriter
 
-__all__ = ["RewrittenCopies"]
-
 
 @final
 class RewrittenCopies:

@@ -34,8 +34,6 @@ from actorgraph.node import Variable
 from actorgraph.op import CONSTANT, REGISTRY, Op
 from actorgraph.rewrite._pass import Pass, Rule
 
-__all__ = ["EXACT", "is_pure", "restated"]
-
 _LOOKED_AT = 32
 """Nodes that `_is_c` looks at before it gives up, so that the work stays linear."""
 

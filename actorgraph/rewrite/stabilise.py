@@ -29,8 +29,6 @@ from actorgraph.ops.reductions import logsumexp
 from actorgraph.ops.statistics import norm
 from actorgraph.rewrite._pass import Pass, Rule
 
-__all__ = ["STABLE"]
-
 _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _NEG, _RECIPROCAL, _SQUARE, _SQRT = (
     REGISTRY[name] for name in "add subtract multiply divide neg reciprocal square sqrt".split()
 )

@@ -22,8 +22,6 @@ from actorgraph.errors import ScheduleError, shown
 from actorgraph.schedules.grids import Bar, draw
 from actorgraph.schedules.notation import KINDS, Kind, Notation, parse, read, write
 
-__all__ = ["Action", "Numbering", "Schedule", "Step", "load", "steps_of"]
-
 
 class Action(NamedTuple):
     """One thing to do for one microbatch in one stage.

@@ -21,9 +21,6 @@ from actorgraph.errors import ScheduleError, near_names, shown
 from actorgraph.schedules.actions import Action, Schedule
 from actorgraph.schedules.model import at_least, check_size
 
-__all__ = ["Name", "ORDERS", "Order", "SCHEDULES", "schedule"]
-
-
 Name: TypeAlias = Literal[
     "gpipe", "1f1b", "interleaved", "looped_bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"
 ]

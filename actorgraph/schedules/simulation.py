@@ -25,8 +25,6 @@ from actorgraph.schedules.model import Amount, Costs, Model, PerDevice, PerLink,
 from actorgraph.schedules.orders import Name
 from actorgraph.schedules.orders import schedule as named
 
-__all__ = ["Links", "Simulation", "Timed", "cells_for", "simulate"]
-
 
 class Timed(NamedTuple):
     """A step, where it runs, and from when to when; ``trace.predict`` takes these.

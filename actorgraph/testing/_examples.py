@@ -14,9 +14,6 @@ from actorgraph.node import Node
 from actorgraph.op import INPUT, Op
 from actorgraph.testing._laws import claim
 
-__all__ = ["EXAMPLES", "Example", "bits", "check_in_turn", "check_overlapping", "expected",
-           "results"]  # fmt: skip
-
 Feeds = Mapping[Any, Any]
 Bits = list[tuple[Any, ...]]
 

@@ -11,11 +11,6 @@ from actorgraph.errors import printable
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import MessageSpan, RunSpan, Slice
 
-__all__ = [
-    "Busy", "CAUSES", "PathStep", "Summary", "critical_path", "idle_by_cause", "is_text",
-    "summarise",
-]  # fmt: skip
-
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 CAUSES = ("no run", "hand-over", "asynchronous call", "dependencies")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from actorgraph.node_actor import Task
     from actorgraph.trace.recorder import Recorder, RunNotes
 
-__all__ = ["Records", "assemble"]
-
 
 @dataclass(frozen=True, slots=True)
 class Records:

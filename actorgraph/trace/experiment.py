@@ -24,8 +24,6 @@ from actorgraph.trace.trace import Trace
 from actorgraph.trace.using import record
 from actorgraph.types import bind_shape
 
-__all__ = ["Experiment", "ExperimentRow", "experiment"]
-
 _SIMULATED = "simulated"
 
 Making: TypeAlias = Callable[[Sequence[Device | str]], Machine]

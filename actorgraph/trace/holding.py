@@ -16,8 +16,6 @@ from typing import final
 import numpy as np
 from numpy.lib import tracemalloc_domain
 
-__all__ = ["HeldArrays", "HoldingLine", "memory"]
-
 _FRAMES = 32
 """Of a stack that are kept: between a user's line and an op lie some 15."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.core import Core
     from actorgraph.machines.run import Run
 
-__all__ = ["ActorView", "Live", "MachineView", "table", "text", "top"]
-
 WINDOW_S = 5.0
 """Seconds over which the throughput is taken."""
 

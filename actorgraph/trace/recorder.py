@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["Recorder", "RunNotes"]
-
 
 class _Lane(threading.local):
     """The list of the calling thread."""

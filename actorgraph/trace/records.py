@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
-__all__ = ["Actor", "CallSpan", "Edge", "MessageSpan", "PredictedSlice", "RunSpan", "Slice"]
-
 
 @dataclass(frozen=True, slots=True)
 class Edge:

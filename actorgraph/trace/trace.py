@@ -16,8 +16,6 @@ from actorgraph.trace.chrome import events
 from actorgraph.trace.page import page
 from actorgraph.trace.records import Actor, CallSpan, MessageSpan, PredictedSlice, RunSpan, Slice
 
-__all__ = ["Trace"]
-
 
 @final
 class Trace:

@@ -26,8 +26,6 @@ from actorgraph.transforms.staging import (
     wrt_of,
 )
 
-__all__ = ["hessian", "jacobian"]
-
 
 @answering
 def jacobian(

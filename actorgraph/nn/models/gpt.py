@@ -14,8 +14,6 @@ from actorgraph.nn.normalisation import LayerNorm
 from actorgraph.nn.stateless import Dropout
 from actorgraph.node import Node
 
-__all__ = ["GPT"]
-
 
 class _CausalAttention(Module):
     """Each place looks at itself and those before, with several heads."""

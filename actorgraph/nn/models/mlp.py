@@ -11,8 +11,6 @@ from actorgraph.nn.linear import Linear
 from actorgraph.nn.module import Module
 from actorgraph.nn.stateless import Dropout, ReLU
 
-__all__ = ["MLP"]
-
 
 class MLP(Sequential):
     """A multilayer perceptron.

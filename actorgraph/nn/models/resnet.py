@@ -13,8 +13,6 @@ from actorgraph.nn.module import Module
 from actorgraph.nn.normalisation import BatchNorm2d
 from actorgraph.node import Node
 
-__all__ = ["ResNet", "resnet18", "resnet50"]
-
 
 class _Block(Module):
     """Convolutions, and a way around them.
