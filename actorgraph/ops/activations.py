@@ -30,7 +30,7 @@ from actorgraph.ops._arrays import (
     zero,
 )
 from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
-from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
+from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import is_complex, reciprocal
 from actorgraph.ops.broadcasting import (
     along_axis,
@@ -265,6 +265,7 @@ _SPARSEMAX = declare(
 )  # fmt: skip
 
 
+@returns("Node of the shape of `x`")
 @raises(types=NO_FLOAT, shapes=NO_AXIS)
 @along_axis("x")
 def sparsemax(x: Node, axis: int = -1) -> Node:
@@ -279,10 +280,6 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
         Float, rank 1 or more.
     axis : int
         Along which the result sums to 1.
-
-    Returns
-    -------
-    Node of the shape of `x`
     """
     return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim, "sparsemax"))
 

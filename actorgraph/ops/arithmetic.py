@@ -137,6 +137,7 @@ def abs(x: Any) -> Node:
     return complex_abs(x) if is_complex(x) else _abs(x)
 
 
+@raises(types="`x` is bool.")
 def sign(x: Any) -> Node:
     """Return -1, 0 or 1; of a complex number ``x / abs(x)``, and 0 of 0.
 
@@ -147,11 +148,6 @@ def sign(x: Any) -> Node:
     ----------
     x : node
         Any shape.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool.
     """
     return complex_sign(x) if is_complex(x) else _sign(x)
 
@@ -206,6 +202,9 @@ _EXACT_POWERS: dict[float, Callable[[Node], Node]] = {
 }  # fmt: skip
 
 
+@raises(
+    both="The operands do not fit the type, or an integer x meets a negative or fractional scalar.",
+)
 def power(x: Any, y: Any) -> Node:
     """Return ``x ** y`` elementwise.
 
@@ -218,11 +217,6 @@ def power(x: Any, y: Any) -> Node:
     ----------
     x, y : node, array or scalar
         Shapes that broadcast.
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The operands do not fit the type, or an integer x meets a negative or fractional scalar.
     """
     _refuse_negative_powers_of_ints(x, y)
     if isinstance(x, Node) and is_weak(y) and not isinstance(y, (complex, np.complexfloating)):

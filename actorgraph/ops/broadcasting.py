@@ -18,7 +18,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, LoopRule, Op
 from actorgraph.ops._arrays import accumulator, are_columns, column_sums
-from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises
+from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises, returns
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
 __all__ = ["broadcast_like", "broadcast_to", "conj", "expand_dims", "squeeze", "sum"]
@@ -263,6 +263,7 @@ _BROADCAST_LIKE: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: the node itself where it has that shape")
 @raises(shapes="`x` does not broadcast to `shape`.")
 def broadcast_to(x: Node, shape: Any) -> Node:
     """Broadcast `x` to `shape` by NumPy's rules.
@@ -274,10 +275,6 @@ def broadcast_to(x: Node, shape: Any) -> Node:
     x : node
     shape : tuple of int, str or Dim
         Dims may be symbols of the graph.
-
-    Returns
-    -------
-    Node: the node itself where it has that shape
     """
     dims = shape_from(shape)
     return x if dims == x.dims and UNKNOWN not in dims else build(_BROADCAST, x, shape=dims)

@@ -24,7 +24,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Op
 from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._declare import over_axes
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.einsum import einsum
 from actorgraph.ops.linalg import matmul
@@ -386,6 +386,7 @@ def _applied(op: Any, x: Node, weight: Any, bias: Any, axes: int, **attrs: Any) 
     return squeeze(y, 0) if single else y
 
 
+@returns("Node of shape (batch, features, {places}) of the result; linear in each of the operands")
 @raises(
     types="The dtypes differ, or the padding is an unknown word.",
     shapes="Ranks, channels or groups do not fit, or the kernel is larger than the padded input.",
@@ -415,10 +416,6 @@ def _convolve(
         Channels and features are divided into so many independent groups; as many groups as
         channels make a depthwise convolution.
 
-    Returns
-    -------
-    Node of shape (batch, features, {places}) of the result; linear in each of the operands
-
     Examples
     --------
     >>> import actorgraph as ag, numpy as np
@@ -430,6 +427,7 @@ def _convolve(
     return _applied(CONV, x, weight, bias, axes, **geometry)
 
 
+@returns("Node of shape (batch, features, {places}) of the result")
 @raises(
     types="The dtypes differ, or the padding is a word.",
     shapes="Ranks, channels or groups do not fit, or `output_padding` reaches stride and dilation.",
@@ -458,10 +456,6 @@ def _conv_transpose(
         Entries more at the end of the result, fewer than the stride or the dilation.
     groups : int
         Channels and features are divided into so many independent groups.
-
-    Returns
-    -------
-    Node of shape (batch, features, {places}) of the result
     """
     what = f"conv_transpose{axes}d"
     if isinstance(padding, str) and padding != "valid":
@@ -483,6 +477,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = over_axes(
 )
 
 
+@returns("Node of shape (..., outputs)")
 def linear(x: Node, weight: Any, bias: Any = None) -> Node:
     """Return ``x weight^T + bias``, as ``torch.nn.functional.linear``.
 
@@ -494,16 +489,13 @@ def linear(x: Node, weight: Any, bias: Any = None) -> Node:
         Shape (outputs, features), or (features,) for one output without an axis.
     bias : node or array, optional
         Shape (outputs,).
-
-    Returns
-    -------
-    Node of shape (..., outputs)
     """
     weight = x.graph.lift(weight)
     y = matmul(x, swap_last(weight) if weight.ndim > 1 else weight)
     return y if bias is None else y + bias
 
 
+@returns("Node of shape (..., outputs)")
 def bilinear(x1: Node, x2: Any, weight: Any, bias: Any = None) -> Node:
     """Return ``x1^T weight[k] x2 + bias[k]`` for each k, as ``torch.nn.functional.bilinear``.
 
@@ -515,10 +507,6 @@ def bilinear(x1: Node, x2: Any, weight: Any, bias: Any = None) -> Node:
         Shape (outputs, n, m).
     bias : node or array, optional
         Shape (outputs,).
-
-    Returns
-    -------
-    Node of shape (..., outputs)
     """
     y = einsum("...n,knm,...m->...k", x1, x1.graph.lift(weight), x1.graph.lift(x2))
     return y if bias is None else y + bias

@@ -18,7 +18,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._declare import Reduction, documented, reduction
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import add, is_complex, multiply, sqrt, square
 from actorgraph.ops.assignment import index_add
@@ -179,6 +179,7 @@ def _sorted_edges(x: Node, bins: Any, what: str) -> tuple[Node, Node]:
     return as_node(bins, x), x
 
 
+@returns("Node of int64, in the shape of `x`")
 @raises(shapes="The edges have not one dim, or are in no order.")
 def digitize(x: Node, bins: Any, right: bool = False) -> Node:
     """Tell in which bin each element lies, as ``numpy.digitize``; no gradient.
@@ -193,10 +194,6 @@ def digitize(x: Node, bins: Any, right: bool = False) -> Node:
         Edges in order, which may fall where it is an array.
     right : bool
         Whether a bin holds its right edge instead of its left one.
-
-    Returns
-    -------
-    Node of int64, in the shape of `x`
     """
     side = "left" if right else "right"
     falling = (

@@ -18,7 +18,16 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Memory, Op, Sample
 from actorgraph.ops._arrays import raise_if
-from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
+from actorgraph.ops._rules import (
+    MIXED_LAPACK,
+    NO_LAPACK,
+    NOT_SQUARE,
+    add_all,
+    declare,
+    on,
+    raises,
+    returns,
+)
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.creation import eye
@@ -115,6 +124,7 @@ _SOLVE_TRIANGULAR: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node of the shape of `b`, broadcast")
 @raises(MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
 def solve_triangular(
     a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
@@ -136,10 +146,6 @@ def solve_triangular(
         False solves ``x @ a = b``.
     unitriangular : bool
         Take the diagonal of `a` for ones.
-
-    Returns
-    -------
-    Node of the shape of `b`, broadcast
     """
     a, b = lifted_pair(a, b, "solve_triangular")
     as_square(a, "solve_triangular")
@@ -237,6 +243,7 @@ _CHOLESKY: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: lower triangles, or upper ones")
 @raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def cholesky(x: Node, upper: bool = False) -> Node:
     """Return L with ``x = L @ L^H``, as ``numpy.linalg.cholesky``.
@@ -252,10 +259,6 @@ def cholesky(x: Node, upper: bool = False) -> Node:
         each matrix counts.
     upper : bool
         Return ``L^H`` instead.
-
-    Returns
-    -------
-    Node: lower triangles, or upper ones
     """
     lower = build(_CHOLESKY, as_square(x, "cholesky"))
     return adjoint(lower) if upper else lower
@@ -363,6 +366,7 @@ def qr(x: Node, mode: str = "reduced") -> Any:
     return _completed(q, r, x) if mode == "complete" else QRResult(q, r)
 
 
+@returns("Node of shape (..., m, n)")
 @raises(types=NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
 def householder_product(x: Any, tau: Any) -> Node:
     """Return the first columns of a product of reflections.
@@ -377,10 +381,6 @@ def householder_product(x: Any, tau: Any) -> Node:
         Shape (..., m, n), m >= n.
     tau : node or array
         Shape (..., k), k <= n.
-
-    Returns
-    -------
-    Node of shape (..., m, n)
     """
     x, tau = lifted_pair(x, tau, "householder_product")
     rows, columns = (known(as_matrices(x, "householder_product"), axis, "householder_product")

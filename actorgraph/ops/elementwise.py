@@ -12,7 +12,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import KEPT_OUT, Attrs, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import exp_without_warning, limited, zero
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
-from actorgraph.ops._rules import declare, each, on, raises
+from actorgraph.ops._rules import declare, each, on, raises, returns
 from actorgraph.tiles import evenly
 from actorgraph.types import dtype_of
 
@@ -57,6 +57,7 @@ _REAL: Op = declare(
 )  # fmt: skip
 
 
+@raises(types="The dtype is not supported, or complex values would lose their imaginary part.")
 def astype(x: Node, dtype: Any) -> Node:
     """Convert the values to another dtype; the node itself where it has that dtype.
 
@@ -68,11 +69,6 @@ def astype(x: Node, dtype: Any) -> Node:
     x : node
     dtype : dtype
         Any dtype of NumPy that graphs hold.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is not supported, or complex values would lose their imaginary part.
     """
     target = dtype_of(dtype)
     if x.dtype.kind == "c" and target.kind != "c":
@@ -273,6 +269,7 @@ _CLIP = nary_elementwise(
 )  # fmt: skip
 
 
+@returns("Node: ``high`` where low > high, as in NumPy")
 @raises(both="The operands do not fit the type.")
 def clip(x: Node, low: Any = None, high: Any = None) -> Node:
     """Limit to an interval.
@@ -285,10 +282,6 @@ def clip(x: Node, low: Any = None, high: Any = None) -> Node:
     x : node
     low, high : node, array or scalar, optional
         None leaves that side open.
-
-    Returns
-    -------
-    Node: ``high`` where low > high, as in NumPy
     """
     lowest, highest = _limits(x.dtype)
     return build(_CLIP, x, lowest if low is None else low, highest if high is None else high)

@@ -11,7 +11,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op, Sample
 from actorgraph.ops._arrays import combine_at, through_float32
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, raises, returns
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to, expand_dims, sum
 from actorgraph.ops.counting import any as any_of
@@ -107,6 +107,7 @@ def _entry(padding_idx: int, weight: Node) -> int:
     return padding_idx
 
 
+@returns("Node of shape (*index.shape, features)")
 @raises(
     types="`index` is no integer, or `weight` neither float nor complex.",
     shapes="`weight` is no matrix, or `padding_idx` is out of range.",
@@ -124,15 +125,12 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
         Float or complex, shape (entries, features).
     padding_idx : int, optional
         An entry whose row gets gradient 0; negative counts from the end.
-
-    Returns
-    -------
-    Node of shape (*index.shape, features)
     """
     padding = None if padding_idx is None else _entry(padding_idx, weight)
     return build(_ROWS, weight, index, padding=padding)
 
 
+@returns("Node of shape (bags, features)")
 @raises(
     types="There is no such mode, or it takes no weights; a dtype does not fit.",
     shapes="`index` is no matrix without `offsets`, or no vector with them.",
@@ -143,6 +141,8 @@ def embedding_bag(
     padding_idx: int | None = None,
 ) -> Node:  # fmt: skip
     """Return sums, means or maxima of bags of rows, as ``torch.nn.functional.embedding_bag``.
+
+    Maxima with `offsets` compare every row with every bag.
 
     Parameters
     ----------
@@ -161,14 +161,6 @@ def embedding_bag(
         The last entry of `offsets` is where the last bag ends.
     padding_idx : int, optional
         An entry that belongs to no bag, and gets no gradient.
-
-    Returns
-    -------
-    Node of shape (bags, features)
-
-    Notes
-    -----
-    Maxima with `offsets` compare every row with every bag.
     """
     if mode not in ("mean", "sum", "max") or (per_sample_weights is not None and mode != "sum"):
         raise GraphTypeError(

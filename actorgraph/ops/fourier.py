@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._rules import NO_NORM, NO_POINTS, declare, on, raises
+from actorgraph.ops._rules import NO_NORM, NO_POINTS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.elementwise import astype, real_part
 from actorgraph.ops.rearranging import roll
@@ -171,6 +171,7 @@ def _transform(x: Node, s: Any, axes: Any, norm: str | None, inverse: bool, what
     return build(_FFT, x, axes=places, inverse=inverse, norm=norm, dtype=dtype)
 
 
+@returns("Node: complex")
 @raises(NO_NORM, NO_POINTS)
 def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Discrete Fourier transform along an axis, as ``numpy.fft.fft``.
@@ -184,10 +185,6 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
     axis : int
     norm : {"backward", "ortho", "forward"}, optional
         Which way the division by n, or half of it, belongs to; default "backward".
-
-    Returns
-    -------
-    Node: complex
     """
     return _transform(x, None if n is None else (n,), (axis,), norm, False, "fft")
 
@@ -197,6 +194,7 @@ def ifft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return _transform(x, None if n is None else (n,), (axis,), norm, True, "ifft")
 
 
+@returns("Node: complex")
 @raises(NO_NORM, "An axis is given twice or does not exist, or there are no points along it.")
 def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Discrete Fourier transform over several axes, as ``numpy.fft.fftn``.
@@ -211,10 +209,6 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
         Default: all, or as many of the last ones as `s` has entries.
     norm : {"backward", "ortho", "forward"}, optional
         As in `fft`.
-
-    Returns
-    -------
-    Node: complex
     """
     return _transform(x, s, axes, norm, False, "fftn")
 
@@ -280,6 +274,7 @@ _RFFT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: complex, with ``n // 2 + 1`` entries along the axis")
 @raises("The dtype is no float, or there is no such norm.", NO_POINTS)
 def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Half of the spectrum of real signals, as ``numpy.fft.rfft``.
@@ -293,10 +288,6 @@ def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     axis : int
     norm : {"backward", "ortho", "forward"}, optional
         As in `fft`.
-
-    Returns
-    -------
-    Node: complex, with ``n // 2 + 1`` entries along the axis
 
     Examples
     --------
@@ -362,6 +353,7 @@ _IRFFT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: float; complex64 gives float32")
 @raises(NO_NORM, NO_POINTS)
 def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Inverse of `rfft`, as ``numpy.fft.irfft``.
@@ -378,10 +370,6 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
     axis : int
     norm : {"backward", "ortho", "forward"}, optional
         As in `fft`.
-
-    Returns
-    -------
-    Node: float; complex64 gives float32
 
     Examples
     --------

@@ -18,7 +18,16 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op
-from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
+from actorgraph.ops._rules import (
+    MIXED_LAPACK,
+    NO_LAPACK,
+    NOT_SQUARE,
+    add_all,
+    declare,
+    on,
+    raises,
+    returns,
+)
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -54,6 +63,7 @@ _INV: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node of the shape and dtype of `x`")
 @raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def inv(x: Node) -> Node:
     """Invert each matrix, as ``numpy.linalg.inv``.
@@ -65,10 +75,6 @@ def inv(x: Node) -> Node:
     ----------
     x : node
         Shape (..., n, n), float or complex of at least 32 bits a number.
-
-    Returns
-    -------
-    Node of the shape and dtype of `x`
     """
     return build(_INV, as_square(x, "inv"))
 
@@ -111,6 +117,7 @@ _DET: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node of shape (...)")
 @raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def det(x: Node) -> Node:
     """Return the determinant of each matrix, as ``numpy.linalg.det``.
@@ -123,10 +130,6 @@ def det(x: Node) -> Node:
     ----------
     x : node
         Shape (..., n, n), float or complex of at least 32 bits a number.
-
-    Returns
-    -------
-    Node of shape (...)
     """
     return build(_DET, as_square(x, "det"))
 
@@ -225,6 +228,7 @@ def _solve(a: Node, b: Node) -> Node:
     return build(_SOLVE, a, b)
 
 
+@returns("Node of shape (..., n) where `b` is a vector, else (..., n, k)")
 @raises(MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
 def solve(a: Any, b: Any) -> Node:
     """Solve ``a @ x = b``, as ``numpy.linalg.solve``.
@@ -238,10 +242,6 @@ def solve(a: Any, b: Any) -> Node:
         Shape (..., n, n), float or complex of at least 32 bits a number.
     b : node or array
         Shape (n,) or (..., n, k), of the dtype of `a`; leading dims broadcast.
-
-    Returns
-    -------
-    Node of shape (..., n) where `b` is a vector, else (..., n, k)
     """
     a, b = lifted_pair(a, b, "solve")
     as_square(a, "solve")
@@ -250,6 +250,7 @@ def solve(a: Any, b: Any) -> Node:
     return squeeze(_solve(a, expand_dims(b, -1)), -1) if b.ndim == 1 else _solve(a, b)
 
 
+@returns("Node of the shape and dtype of `x`")
 @raises("`n` is no int, or it is negative and the dtype is none that LAPACK takes.", NOT_SQUARE)
 def matrix_power(x: Node, n: int) -> Node:
     """Raise square matrices to an integer power, as ``numpy.linalg.matrix_power``.
@@ -262,10 +263,6 @@ def matrix_power(x: Node, n: int) -> Node:
         Shape (..., m, m), any number; float or complex where `n` is negative.
     n : int
         The power; 0 gives unit matrices.
-
-    Returns
-    -------
-    Node of the shape and dtype of `x`
     """
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
         raise GraphTypeError(f"matrix_power takes an int as the power, got {n!r}")
@@ -335,6 +332,7 @@ def _tolerances(rtol: float | None, atol: float | None) -> dict[str, float | Non
     return {"rtol": None if rtol is None else float(rtol), "atol": float(atol or 0)}
 
 
+@returns("Node of shape (..., n, m)")
 @raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
 def pinv(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
@@ -355,10 +353,6 @@ def pinv(
         So do singular values up to this one.
     hermitian : bool
         Take the Hermitian part of each matrix.
-
-    Returns
-    -------
-    Node of shape (..., n, m)
     """
     x = as_matrices(x, "pinv")
     return build(_PINV, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))
@@ -380,6 +374,7 @@ _RANK: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: int64, shape (...)")
 @raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
 def matrix_rank(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
@@ -392,10 +387,6 @@ def matrix_rank(
         Shape (..., m, n), float or complex of at least 32 bits a number.
     rtol, atol, hermitian : optional
         As in `pinv`.
-
-    Returns
-    -------
-    Node: int64, shape (...)
     """
     x = as_matrices(x, "matrix_rank")
     return build(_RANK, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))

@@ -23,7 +23,17 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import largest, one, through_float32, tiny
-from actorgraph.ops._rules import DIFFERENT, NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
+from actorgraph.ops._rules import (
+    DIFFERENT,
+    NO_AXIS,
+    NO_FLOAT,
+    declare,
+    each,
+    on,
+    raises,
+    returns,
+    tangents,
+)
 from actorgraph.ops.arithmetic import abs, multiply, sqrt, square, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum
 from actorgraph.ops.elementwise import astype, exp, maximum, minimum
@@ -482,6 +492,7 @@ def pairwise_distance(
     return norm(subtract(x, y) + float(eps), p, -1, keepdims)
 
 
+@returns("Node of shape (rows (rows - 1) / 2,): of rows 0 and 1, 0 and 2, ..., 1 and 2, ...")
 @raises(shapes="`x` is no matrix, or only a run knows its rows.")
 def pdist(x: Node, p: float = 2.0) -> Node:
     """Return the distances between all pairs of rows of a matrix, as ``torch.pdist``.
@@ -492,10 +503,6 @@ def pdist(x: Node, p: float = 2.0) -> Node:
         Float, shape (rows, features) with a known number of rows.
     p : float
         Order of the norm.
-
-    Returns
-    -------
-    Node of shape (rows (rows - 1) / 2,): of rows 0 and 1, 0 and 2, ..., 1 and 2, ...
     """
     if x.ndim != 2 or isinstance(x.dims[0], Dim):
         raise ShapeError(f"pdist takes a matrix of a known number of rows, got {x!r}")
@@ -503,6 +510,7 @@ def pdist(x: Node, p: float = 2.0) -> Node:
     return norm(take(x, first, 0) - take(x, second, 0), p, -1)
 
 
+@returns("Node of shape (..., n, m)")
 def cdist(x: Node, y: Any, p: float = 2.0) -> Node:
     """Return the distance of each row of x from each of y, as ``torch.cdist``.
 
@@ -512,10 +520,6 @@ def cdist(x: Node, y: Any, p: float = 2.0) -> Node:
         Float, shapes (..., n, features) and (..., m, features).
     p : float
         Order of the norm.
-
-    Returns
-    -------
-    Node of shape (..., n, m)
     """
     return norm(expand_dims(x, -2) - expand_dims(x.graph.lift(y), -3), p, -1)
 

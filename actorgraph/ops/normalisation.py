@@ -19,7 +19,7 @@ from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op
 from actorgraph.ops import reductions
 from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
-from actorgraph.ops._rules import NO_EPS, declare, each, on, raises, tangents
+from actorgraph.ops._rules import NO_EPS, declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import power, sqrt, square
 from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
@@ -197,6 +197,7 @@ def _behind_channels(x: Node, what: str) -> Axes:
     return tuple(range(1, x.ndim - 1))
 
 
+@returns("Node of the shape of `x`")
 @raises(NO_EPS, "`x` does not end in `normalized_shape`.")
 def layer_norm(
     x: Node, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
@@ -214,10 +215,6 @@ def layer_norm(
     weight, bias : node or array, optional
         Of that shape.
     eps : float
-
-    Returns
-    -------
-    Node of the shape of `x`
     """
     axes = _trailing(x, normalized_shape, "layer_norm")
     return _affine(_normalized(x, axes, eps), weight, bias)
@@ -379,6 +376,7 @@ def local_response_norm(
     return x / power(average * float(alpha) + float(k), float(beta))
 
 
+@returns("Node of the shape of `x`")
 @raises(types="The statistics are no buffers, or `momentum` is outside of [0, 1].")
 def running_batch_norm(
     x: Node, scale: Any, bias: Any, running_mean: Buffer, running_var: Buffer, *, training: bool,
@@ -402,10 +400,6 @@ def running_batch_norm(
     training : bool
         Build two nodes, one for each, where both are wanted.
     momentum, eps : float
-
-    Returns
-    -------
-    Node of the shape of `x`
     """
     for buffer in (running_mean, running_var):
         if not isinstance(buffer, Buffer):

@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op
 from actorgraph.ops._arrays import accumulator, combine_at, through_float32
-from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises
+from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import axes_of, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
@@ -28,6 +28,7 @@ __all__ = ["flip", "moveaxis", "pad", "permute", "repeat", "roll", "tile"]
 _FULL = slice(None)
 
 
+@returns("Node: a view, as by `transpose`")
 @raises(shapes="`axes` is no permutation of the axes of `x`.")
 def permute(x: Node, *axes: Any) -> Node:
     """Reorder the axes, as ``permute(x, 2, 0, 1)`` or ``permute(x, (2, 0, 1))``.
@@ -38,15 +39,12 @@ def permute(x: Node, *axes: Any) -> Node:
         Any shape and dtype.
     *axes : int, or one sequence of int
         Which axis of `x` each axis of the result is.
-
-    Returns
-    -------
-    Node: a view, as by `transpose`
     """
     given = axes[0] if len(axes) == 1 and isinstance(axes[0], Iterable) else axes
     return transpose(x, tuple(given))
 
 
+@returns("Node: a view")
 @raises(shapes="An axis is out of range or given twice, or the numbers of axes differ.")
 def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     """Move axes to other places, the others keep their order, as ``numpy.moveaxis``.
@@ -57,10 +55,6 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
         Any shape and dtype.
     source, destination : int, or sequence of int
         Equally many.
-
-    Returns
-    -------
-    Node: a view
     """
     places = []
     for axes in (source, destination):
@@ -75,6 +69,7 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     return transpose(x, order)
 
 
+@returns("Node: a view")
 @raises(shapes=WRONG_AXIS)
 def flip(x: Node, axis: Any = None) -> Node:
     """Reverse the order along axes, as ``numpy.flip``.
@@ -84,10 +79,6 @@ def flip(x: Node, axis: Any = None) -> Node:
     x : node
         Any shape and dtype.
     axis : int, tuple of int, or None for all
-
-    Returns
-    -------
-    Node: a view
     """
     axes = axes_of(axis, x.ndim, "flip")
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))

@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Memory, Op, Sample
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
 
 __all__ = ["flatten", "ravel", "reshape"]
@@ -49,6 +49,7 @@ _RESHAPE_LIKE: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: the node itself where it has that shape")
 @raises(shapes="The sizes can be shown to differ, or -1 stands twice or beside a 0.")
 def reshape(x: Node, *shape: Any) -> Node:
     """Give the elements another shape, as ``reshape(x, 3, 4)`` or ``reshape(x, (3, 4))``.
@@ -60,10 +61,6 @@ def reshape(x: Node, *shape: Any) -> Node:
     x : node
     *shape : int, str or Dim, or one tuple of them
         One dim may be -1, dims may be symbols of the graph.
-
-    Returns
-    -------
-    Node: the node itself where it has that shape
     """
     given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
     given = tuple(given)
@@ -109,6 +106,7 @@ def reshape_like(x: Node, like: Node) -> Node:
     )
 
 
+@returns("Node: ``reshape(x, -1)``: a view where NumPy gives one")
 def ravel(x: Node) -> Node:
     """Return all elements in one dim, in C order, as ``numpy.ravel``.
 
@@ -116,10 +114,6 @@ def ravel(x: Node) -> Node:
     ----------
     x : node
         Any shape and dtype; a scalar gives one element.
-
-    Returns
-    -------
-    Node: ``reshape(x, -1)``: a view where NumPy gives one
 
     Examples
     --------
@@ -148,6 +142,7 @@ _FLATTEN: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: a view where NumPy gives one; the node itself for a single axis")
 @raises(shapes="An axis is out of range, or `start_axis` stands behind `end_axis`.")
 def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
     """Merge the dims from `start_axis` to `end_axis`, both included, as ``torch.flatten``.
@@ -158,10 +153,6 @@ def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
         Any shape and dtype; a scalar gives one element.
     start_axis, end_axis : int
         Negative ones count from the end.
-
-    Returns
-    -------
-    Node: a view where NumPy gives one; the node itself for a single axis
     """
     if not x.ndim:
         return reshape(x, (1,))

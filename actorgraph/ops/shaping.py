@@ -17,7 +17,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH, KEPT_OUT, Attrs, Memory, Op, Sample, Together
 from actorgraph.operands import as_node
-from actorgraph.ops._rules import NO_PARTS, declare, on, raises
+from actorgraph.ops._rules import NO_PARTS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, axes_of, zeros_like
 from actorgraph.ops.elementwise import astype
 from actorgraph.ops.indexing import getitem
@@ -63,6 +63,8 @@ _TRANSPOSE: Op = declare(
 )  # fmt: skip
 
 
+@raises(shapes="`axes` is no permutation of the axes of `x`.")
+@returns("Node: a view; `x` itself where the order stays")
 def transpose(x: Node, axes: Any = None) -> Node:
     """Reorder the axes, as ``numpy.transpose``.
 
@@ -72,15 +74,6 @@ def transpose(x: Node, axes: Any = None) -> Node:
         Any shape and dtype.
     axes : sequence of int, optional
         Which axis of `x` each axis of the result is; default: the axes in reverse.
-
-    Returns
-    -------
-    Node: a view; `x` itself where the order stays
-
-    Raises
-    ------
-    ShapeError
-        `axes` is no permutation of the axes of `x`.
     """
     order = tuple(range(x.ndim))
     if axes is None:
@@ -375,6 +368,7 @@ _PART_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@returns("list of Node\n    Views.")
 @raises(
     types="`parts` is neither an int nor a sequence of sizes.",
     shapes="The parts do not add up to the dim, or there is no such axis.",
@@ -391,11 +385,6 @@ def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
         PyTorch (``numpy.split``, which takes indices there, means on nodes what it means on
         arrays).  The sizes add up to the dim, in the run where it is not known earlier.
     axis : int
-
-    Returns
-    -------
-    list of Node
-        Views.
     """
     place = one_axis(axis, x.ndim, "split")
     if isinstance(parts, (int, np.integer)) and not isinstance(parts, bool):
@@ -441,6 +430,7 @@ def _part(x: Node, part: int, attrs: dict[str, Any]) -> Node:
     return build(_SPLIT_PART, x, part=part, **attrs)
 
 
+@returns("list of Node\n    Views.")
 @raises(shapes="The dim is a symbol or unknown, or there is no such axis.")
 def unstack(x: Node, axis: int = 0) -> list[Node]:
     """Return the entries along an axis, each without that axis, as the array API's ``unstack``.
@@ -451,11 +441,6 @@ def unstack(x: Node, axis: int = 0) -> list[Node]:
         Any dtype.
     axis : int
         Its dim is a known int, since it decides how many nodes there are.
-
-    Returns
-    -------
-    list of Node
-        Views.
     """
     place = one_axis(axis, x.ndim, "unstack")
     dim = x.dims[place]

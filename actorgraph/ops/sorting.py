@@ -16,7 +16,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import running
-from actorgraph.ops._rules import declare, each, on, raises
+from actorgraph.ops._rules import declare, each, on, raises, returns
 from actorgraph.ops.arithmetic import floor_divide, mod
 from actorgraph.ops.assignment import index_put, scatter_add
 from actorgraph.ops.broadcasting import (
@@ -102,6 +102,7 @@ _SORT: Op = declare(
 )  # fmt: skip
 
 
+@raises(types="`x` is bool or complex.", shapes="There is no such axis.")
 @along_axis("x")
 def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     """Sort along an axis; the gradient of each value goes to the element that it was.
@@ -114,19 +115,14 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
         None sorts the flattened array.
     descending : bool
         The largest first; NaN counts as the largest.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool or complex.
-    ShapeError
-        There is no such axis.
     """
     if axis is None:
         x, axis = ravel(x), 0
     return build(_SORT, x, axis=one_axis(axis, x.ndim, "sort"), descending=bool(descending))
 
 
+@raises(types="`x` is bool or complex.", shapes="There is no such axis.")
+@returns("Node: it has no gradient")
 @along_axis("x")
 def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     """Return the int64 positions that sort along an axis; equal values keep their order.
@@ -139,17 +135,6 @@ def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
         None sorts the flattened array.
     descending : bool
         The largest first; NaN counts as the largest.
-
-    Returns
-    -------
-    Node: it has no gradient
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool or complex.
-    ShapeError
-        There is no such axis.
     """
     if axis is None:
         x, axis = ravel(x), 0
@@ -177,6 +162,10 @@ _TOPK: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="`x` is bool or complex, or `k` is no int.",
+    shapes="`k` is negative or exceeds the dim, or there is no such axis.",
+)
 @along_axis("x")
 def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, Node]:
     """Return the k largest (or smallest) entries along an axis, in order, and their positions.
@@ -198,13 +187,6 @@ def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, N
     values, indices : Node
         The gradient of the values goes to the entries that they were; the int64 indices have
         none.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool or complex, or `k` is no int.
-    ShapeError
-        `k` is negative or exceeds the dim, or there is no such axis.
     """
     place = one_axis(axis, x.ndim, "topk")
     if not isinstance(k, (int, np.integer, Dim)) or isinstance(k, bool):
@@ -240,6 +222,7 @@ _MODE: Op = declare(
 )  # fmt: skip
 
 
+@raises(types="`x` is bool or complex.", shapes="There is no such axis, or it has no entries.")
 @along_axis("x")
 def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     """Return the most frequent value along an axis and its last position, as ``torch.mode``.
@@ -257,13 +240,6 @@ def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     values, indices : Node
         Of values that are as frequent the smallest.  Its gradient goes to the entry at its
         position; the int64 indices have none.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool or complex.
-    ShapeError
-        There is no such axis, or it has no entries.
     """
     place = one_axis(axis, x.ndim, "mode")
     positions = build(_MODE, x, axis=place)
@@ -284,6 +260,7 @@ _SEARCH: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: int64, of the shape of `x`; it has no gradient")
 def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
     """Return where each value would be inserted into a sorted array, as ``numpy.searchsorted``.
 
@@ -295,10 +272,6 @@ def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
         Any shape; at least one of the two is a node.
     side : {"left", "right"}
         Before or behind equal entries.
-
-    Returns
-    -------
-    Node: int64, of the shape of `x`; it has no gradient
 
     Raises
     ------
@@ -363,6 +336,7 @@ def unique(
     return nodes if len(nodes) > 1 else nodes[0]
 
 
+@returns("Node of int64 and one dim, whose size only a run knows (None); it has no gradient")
 def flatnonzero(x: Node) -> Node:
     """Return the positions in the flattened array of what is not zero, as ``numpy.flatnonzero``.
 
@@ -370,10 +344,6 @@ def flatnonzero(x: Node) -> Node:
     ----------
     x : node
         Any shape and dtype; NaN is not zero.
-
-    Returns
-    -------
-    Node of int64 and one dim, whose size only a run knows (None); it has no gradient
     """
     flat = ravel(x)
     return positions_where(flat if flat.dtype.kind == "b" else flat != 0, flat)
@@ -412,18 +382,16 @@ def nonzero(x: Node) -> tuple[Node, ...]:
     return (left, *reversed(places))
 
 
+@returns("Node of int64 and shape ``(None, x.ndim)``; it has no gradient")
 def argwhere(x: Node) -> Node:
     """Return where elements are not zero, one row for each, as ``numpy.argwhere``.
 
     Parameters as those of `nonzero`.
-
-    Returns
-    -------
-    Node of int64 and shape ``(None, x.ndim)``; it has no gradient
     """
     return stack(nonzero(x), 1)
 
 
+@returns("Node of bools, in the shape of `x`")
 @raises(types="The dtypes differ, or are bool or complex.")
 def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     """Whether each element of `x` is among those of `test`, as ``numpy.isin``; no gradient.
@@ -436,10 +404,6 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
         Of any shape, and the dtype of `x`.
     invert : bool
         Whether each is not.
-
-    Returns
-    -------
-    Node of bools, in the shape of `x`
     """
     ordered = sort(ravel(as_node(test, x)))
     if ordered.dims[0] == 0:
@@ -450,6 +414,7 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     return ~found if invert else found
 
 
+@returns("Node of the type of `x`; what is left out and what is replaced get no gradient")
 @raises("The mask is not of bools, or the dtypes differ.", "The mask does not broadcast to `x`.")
 def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
     """Return `x` with the elements of `source`, in order, where a mask holds.
@@ -464,10 +429,6 @@ def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
         Broadcasts to `x`.
     source : node or array
         At least as many elements as the mask has; the others are left out.
-
-    Returns
-    -------
-    Node of the type of `x`; what is left out and what is replaced get no gradient
     """
     held = x.graph.lift(mask if isinstance(mask, Node) else np.asarray(mask))
     if held.dtype.kind != "b":

@@ -18,7 +18,7 @@ import numpy as np
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op
-from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, on, raises
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, on, raises, returns
 from actorgraph.ops.arithmetic import imag, real
 from actorgraph.ops.broadcasting import conj, expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -138,6 +138,7 @@ _EIGVALSH: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: real, shape (..., n), ascending")
 @raises("The dtype is none that LAPACK takes, or there is no such triangle.", NOT_SQUARE)
 def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     """Return the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``.
@@ -150,10 +151,6 @@ def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     x : node
     UPLO : {"L", "U"}, optional
         As in `eigh`.
-
-    Returns
-    -------
-    Node: real, shape (..., n), ascending
     """
     return real_like(build(_EIGVALSH, one_triangle(as_square(x, "eigvalsh"), UPLO, "eigvalsh")))
 
@@ -301,6 +298,7 @@ _SVDVALS: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: real, shape (..., min(m, n)), descending")
 @raises(types=NO_LAPACK, shapes="`x` has fewer than two dims, or one of the last two is None.")
 def svdvals(x: Node) -> Node:
     """Return the singular values of matrices, as ``numpy.linalg.svdvals``.
@@ -312,10 +310,6 @@ def svdvals(x: Node) -> Node:
     ----------
     x : node
         As in `svd`.
-
-    Returns
-    -------
-    Node: real, shape (..., min(m, n)), descending
     """
     as_matrices(x, "svdvals")
     known(x, -1, "svdvals"), known(x, -2, "svdvals")
@@ -444,6 +438,7 @@ def eig(x: Node) -> EigResult:
     return EigResult(*_parts(build(_EIG, as_square(x, "eig"), dtype=_complex_name(x))))
 
 
+@returns("Node: complex, shape (..., n), in LAPACK's order")
 @raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def eigvals(x: Node) -> Node:
     """Return the eigenvalues of square matrices, as ``numpy.linalg.eigvals``.
@@ -455,9 +450,5 @@ def eigvals(x: Node) -> Node:
     ----------
     x : node
         As in `eig`.
-
-    Returns
-    -------
-    Node: complex, shape (..., n), in LAPACK's order
     """
     return build(_EIGVALS, as_square(x, "eigvals"), dtype=_complex_name(x))

@@ -14,7 +14,7 @@ from actorgraph.op import KEPT_OUT, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import accumulator, all_finite, largest, row_squares, smallest
 from actorgraph.ops._declare import Binary, binary, reduction_op
-from actorgraph.ops._rules import WRONG_AXIS, declare, each, on, raises
+from actorgraph.ops._rules import WRONG_AXIS, declare, each, on, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import imag, is_complex, power, real, sign, sqrt
 from actorgraph.ops.broadcasting import (
@@ -489,6 +489,7 @@ def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..
     return lower * (1 - share) + upper * share
 
 
+@returns("Node: of several `q` the first dim counts them")
 @raises(
     other="`q` is out of range, or there is no such method.",
     types="`x` is an int, and the method takes numbers between its values.",
@@ -513,10 +514,6 @@ def quantile(
         Keep the axes as dims of size 1.
     method : str
         One of the 13 of ``numpy.quantile``.
-
-    Returns
-    -------
-    Node: of several `q` the first dim counts them
     """
     return _quantile("quantile", x, q, axis, method, keepdims)
 
