@@ -10,10 +10,10 @@ from actorgraph import ops
 from actorgraph.errors import GraphTypeError
 from actorgraph.nn import _draws
 from actorgraph.nn._sized import settings
+from actorgraph.nn.layers import Dropout
 from actorgraph.nn.linear import Linear
 from actorgraph.nn.module import Module
 from actorgraph.nn.normalisation import LayerNorm
-from actorgraph.nn.stateless import Dropout
 from actorgraph.node import Node
 from actorgraph.options import choice, real
 
