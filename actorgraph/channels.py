@@ -28,7 +28,6 @@ class ChannelStatistics:
 
     Attributes
     ----------
-    name : str
     direction : "forward" or "reverse"
     capacity : int
         Most messages that it may hold.

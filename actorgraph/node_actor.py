@@ -151,10 +151,8 @@ class NodeActor:
 
     Attributes
     ----------
-    region : Region
     forward, backward, weights : Task or None
         A leaf whose cotangents are summed has only a backward task.
-    sums : list of Task
     """
 
     __slots__ = ("backward", "forward", "region", "sums", "weights")
@@ -226,7 +224,6 @@ def blamed(
 
     Parameters
     ----------
-    joint : Joint
     program : Program or None
         The program that was running, whose line tells the step.
     step : (node, operands) or None

@@ -559,10 +559,8 @@ def infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs, key: Hashable) -> tup
 
     Parameters
     ----------
-    op : Op
     types : tuple of Tensor
         Concrete types of the arguments.
-    attrs : mapping
     key : hashable
         ``attrs_key(attrs)``, for the cache: the same application is inferred once.
 

@@ -94,7 +94,6 @@ class Scheduler:
         Most calls at once of ops that wait in threads.
     seed : int
         0 keeps the natural order; another seed permutes the ready order (for tests).
-    pool : Pool
     on_idle : callable
         Called by a worker that found nothing more to do, when no slot is taken any more.
     on_crash : callable
@@ -200,7 +199,6 @@ class Scheduler:
 
         Parameters
         ----------
-        slot : int
         until : AbstractRun, optional
             Return as soon as this run has ended.
         """

@@ -37,7 +37,6 @@ class Tiles:
     ----------
     compute : callable
         ``compute(part)`` for each of ``range(count)``, from any thread, in any order.
-    count : int
     """
 
     __slots__ = ("_compute", "_context", "_ended", "_errors", "_over", "_owner", "_parts", "count")

@@ -391,7 +391,7 @@ def test_every_public_name_is_documented(module):
     loaded = importlib.import_module(module)
     assert loaded.__doc__
     undocumented = []
-    for name in {*getattr(loaded, "__all__", []), *dict(defined(module))}:
+    for name in getattr(loaded, "__all__", dict(defined(module))):
         value = getattr(loaded, name)
         if isinstance(value, ModuleType) or name == "__version__":
             continue

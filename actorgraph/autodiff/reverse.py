@@ -169,7 +169,6 @@ def pull_back(
         Topological order of everything that the seeded nodes depend on.
     seeds : dict
         Cotangent node of each seeded node.
-    wrt : sequence of Node
     owned : bool
         Whether each fragment is owned by its forward node and bears its line (machines), or is
         built as ordinary nodes of whoever is building (`gradients`, rules that differentiate).

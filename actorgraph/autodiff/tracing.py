@@ -91,7 +91,6 @@ class Arguments:
 
     Attributes
     ----------
-    structure : Structure
     statics : tuple
         Per leaf: the static value, or None where it is an array.
     arrays : tuple of arrays or None

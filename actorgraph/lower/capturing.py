@@ -97,10 +97,8 @@ def captured(
 
     Parameters
     ----------
-    spec : TaskSpec
     lane : Lane
         Where it runs.
-    joint : Joint
     numbers : iterator of int
         Of new steps.
     transfers : collection of Op

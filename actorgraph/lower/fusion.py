@@ -157,7 +157,6 @@ def gains(
         By task, the tasks that it waits for.
     costs : sequence of float
         Microseconds by task.
-    workers : int
     alone_us : float
         What the steps take one after another, where workers share the tiles of large products.
     """

@@ -41,7 +41,6 @@ class InBody(Exception):
         Of the body; frames of its function are in the traceback of `cause`.
     iteration : int or None
         The position, None in a branch.
-    cause : Exception
     """
 
     def __init__(self, program: Program, iteration: int | None, cause: Exception) -> None:
@@ -91,7 +90,6 @@ class Inner(_Body):
     ----------
     call : callable
         ``call(run, (), *values) -> list`` of the results.
-    program : Program
     arity : int
         How many inputs there are.
     nodes : tuple of sequence of Node

@@ -98,7 +98,6 @@ def kernel(
 
     Parameters
     ----------
-    node : Node
     xp : module
         NumPy or CuPy.
     symbols : mapping

@@ -34,7 +34,6 @@ def cut_steps(
 
     Parameters
     ----------
-    steps : sequence of Node
     kept : iterable of Node
         What is needed after the last step.
     within : iterable of (int, int, int), optional

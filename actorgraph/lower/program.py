@@ -43,11 +43,8 @@ class Program:
 
     Attributes
     ----------
-    code : Code
-    steps : sequence of Node
     numbers : dict
         Joint node id to number.
-    constants : tuple of Node
     items : sequence of Node or Subprogram
         What the text calls: steps, and parts in place of others.
     kernels : sequence of int
@@ -148,7 +145,6 @@ class Subprogram(NamedTuple):
 
     Attributes
     ----------
-    program : Program
     kernels : tuple of int
         Numbers of the task's kernels that it calls.
     arrays : int
@@ -219,7 +215,6 @@ def lower(
 
     Parameters
     ----------
-    spec : TaskSpec
     kernels : sequence of int
         The number of each step's kernel; steps may share one.
     preferred : int
@@ -238,7 +233,6 @@ def lower(
         Ids of steps whose results are to be forgotten at once; tasks with none may be in parts.
     over : container of int
         Ids of the steps that write over their first operand.
-    tabling : Tabling, optional
     """
     numbers: dict[int, int] = {}
     ports = []
@@ -482,9 +476,6 @@ def lower_loop(
     ----------
     steps, leaves, results : sequence of Node
         Of the body; the leaves in the order of `LoopKey`.
-    carries, elements : int
-    saved : sequence of int
-    tested : int, optional
     buffered : container of int
         Ids of the steps for each of which there is an array among the buffers, or None.
     """

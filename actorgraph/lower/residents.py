@@ -28,12 +28,10 @@ class Brought:
 
     Attributes
     ----------
-    value : ndarray or Handed
     kind : str
         Of transfers.
     array : ndarray, optional
         By which a parameter is known.
-    on : dict
     """
 
     __slots__ = ("array", "kind", "on", "value")
@@ -48,7 +46,6 @@ class Residents(ABC):
 
     Parameters
     ----------
-    graph : Graph
     devices : sequence of Device
         Where nodes run that the user has placed nowhere.
     lanes : int

@@ -52,7 +52,6 @@ def with_slices_written_once(
 
     Parameters
     ----------
-    parts : sequence of sequence of Node
     kept : collection of int
         Ids of the nodes that stay.
     """

@@ -41,10 +41,8 @@ class Admission:
 
     Parameters
     ----------
-    max_in_flight : int
     max_bytes : Limits
         Bytes that all runs in flight may allocate.
-    workers : int
 
     Attributes
     ----------
@@ -183,7 +181,6 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
 
     Parameters
     ----------
-    plan : Plan
     binding : Binding
         Of the same plan.
     regular : bool

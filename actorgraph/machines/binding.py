@@ -21,7 +21,6 @@ class Binding:
 
     Attributes
     ----------
-    symbols : dict
     kernels : list
         Kernels of the nodes that depend on symbols; programs index it.
     heavy : tuple of bool

@@ -42,10 +42,8 @@ def start_or_compute(
 
     Parameters
     ----------
-    machine : Machine
     feeds : dict
         By name.
-    priority : int
     most_us : float
         0 to start it in any case.
     host : callable, optional

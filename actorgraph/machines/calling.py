@@ -45,12 +45,7 @@ class _Firing:
 
 
 class Calling:
-    """The coroutine of a task with ops that wait, and what it waits for.
-
-    Parameters
-    ----------
-    task : Task
-    """
+    """The coroutine of a task with ops that wait, and what it waits for."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -73,8 +68,6 @@ class Calling:
 
         Parameters
         ----------
-        steps : callable
-        ports : sequence of Channel
         credited : sequence of (queue, callable, Task)
             Of ports with credits: what the producer waits for, what gives one back, the producer.
         targets : sequence of (queue, callable, Task)

@@ -32,16 +32,12 @@ class Call:
 
     Parameters
     ----------
-    run : Run
     owner : object
         What waits for the answer.
     task, known : Task
         What goes on with the answer, and what instruments know.
     put : callable
         Takes the call when it is answered; `task` is made ready if it waits for `signal` then.
-    signal : object
-    kernel : Waiting
-    args : tuple
     """
 
     __slots__ = (

@@ -101,9 +101,6 @@ class CheckedMachine:
     ----------
     plan : Plan
         Cut or not; one that is not cut yet by cost is checked with one task a node.
-    networks : sequence of Network
-    capacities : Capacities
-    max_in_flight : int
     """
 
     plan: Plan

@@ -32,17 +32,12 @@ class Compiled:
 
     Attributes
     ----------
-    mode : Mode
-    outputs : dict of str to Node
-    wrt : tuple of Node
     joint : Joint
         After all passes.
     assignments : list of (Variable, Node)
         What a run assigns to which buffers and parameters.
     late : tuple of Pass
         Passes that tasks are rewritten by too.
-    device : Device
-    watch : tuple of str
     interpreter : callable or None
         What stands for the generated programs (`LispMachine`): returns the `Steps` of a task.
     jit : bool or "wait"
@@ -113,7 +108,6 @@ class Compiled:
 
         Parameters
         ----------
-        symbols : mapping
         ordered : collection of int
             Ids of steps whose strides are in C order.
         errors : mapping, optional

@@ -26,7 +26,6 @@ class Inline:
 
     Parameters
     ----------
-    compiled : Compiled
     keeps_derivatives : bool
         Whether derivatives outlive the call; else they are read before the function is given back.
 
@@ -34,7 +33,6 @@ class Inline:
     ----------
     program : Program or None
         None until a run was computed so.
-    steps : sequence of Node
     buffered : frozenset of int
         The steps that write into memory which the function keeps.
     """

@@ -52,7 +52,6 @@ class Lifetime(Answering, ABC):
     ----------
     workers, seed, max_in_flight, max_bytes
         As `Machine` takes them.
-    capacities : Capacities
     statistics : bool
         Whether channels count.
     """

@@ -38,8 +38,6 @@ class KernelCache:
 
     Parameters
     ----------
-    plan : Plan
-    arenas : Arenas
     guarded : callable
         Gives a kernel the network's `np.errstate`.
     free_lists : callable or None
@@ -112,14 +110,12 @@ class Network:
 
     Parameters
     ----------
-    plan : Plan
     ready : list of deque
         Ready queues of the class of priority, one per worker.
     arenas : Arenas
         Memory for the turns of tasks.
     capacities : Capacities
         Most messages of channels; None means `max_in_flight`, which admission guarantees.
-    max_in_flight : int
     errors : mapping or None
         `np.errstate` of the runs, None for NumPy's defaults.
     counted : bool
@@ -388,7 +384,6 @@ class Networks(dict[Any, Network]):
 
     Parameters
     ----------
-    scheduler : Scheduler
     **options
         `max_in_flight`, `capacities`, `counted` and `recycling` of the networks.
     """

@@ -27,7 +27,6 @@ class Names:
 
     Parameters
     ----------
-    nodes : sequence of Node
     more : dict
         Names beside those of the nodes, which they take precedence over.
     """
@@ -70,7 +69,6 @@ class Reader:
 
     Parameters
     ----------
-    compiled : Compiled
     nodes : iterable of Node
         What is read: outputs, and each wrt.
     derivatives : bool

@@ -45,8 +45,6 @@ class Rows:
 
     Parameters
     ----------
-    wanted : iterable of Node
-    dim : str
     active : iterable of Node
         What is differentiated with respect to; nothing that depends on it is a whole.
     reduce : str, optional

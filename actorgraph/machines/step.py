@@ -245,8 +245,6 @@ class _Ahead:
 
     Parameters
     ----------
-    solver : AbstractSolver
-    parameters : sequence of Node
     slots : sequence
         Of the solver, for each of them.
     run : Run
@@ -308,8 +306,6 @@ class _Updating:
 
     Parameters
     ----------
-    compiled : Compiled
-    parameters : sequence of Node
     update : callable
         Takes the values and the gradients of the parameters.
     check : callable, optional

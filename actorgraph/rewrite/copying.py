@@ -20,7 +20,6 @@ class RewrittenCopies:
         The machine's.
     order : sequence of Node
         The user's nodes, inputs before consumers.
-    passes : sequence of Pass
     outputs : iterable of Node
         Of which each gets a node of its own, since each result is an array of its own.
     kept : iterable of Node

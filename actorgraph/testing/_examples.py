@@ -24,9 +24,6 @@ class Example:
 
     Parameters
     ----------
-    graph : Graph
-    outputs : list of Node
-    wrt : list of Node, optional
     feeds, backward, tangents : list
         By number of the set of feeds: the feeds, what ``backward=`` and ``tangents=`` get, None for
         a set that is not differentiated in reverse.

@@ -48,15 +48,12 @@ class Summary:
 
     Attributes
     ----------
-    duration_s : float
-    runs, failed : int
     admission_wait_s : float
         Of all runs together.
     busy_s, idle_s : dict
         By lane: seconds of work; and by cause (see `CAUSES`): seconds of `workers` lanes together.
     workers : int
         Those of the largest machine, or the lanes if these are fewer; and the lanes of pipelines.
-    busiest : tuple of Busy
     path : tuple of PathStep
         The longest run, backwards from its last slice along the messages that came last; in the
         lane of a pipeline along what the lane did before, where that ended later.

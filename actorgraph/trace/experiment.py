@@ -34,10 +34,8 @@ class ExperimentRow(NamedTuple):
 
     Attributes
     ----------
-    devices : str
     lanes : int
         Of each device.
-    captured : bool
     how : str
         "simulated" or "measured", the fastest of three warm runs.
     took_us : float
@@ -79,12 +77,7 @@ class ExperimentRow(NamedTuple):
 
 @final
 class Experiment:
-    """A table of rows; its text is the table.
-
-    Attributes
-    ----------
-    rows : tuple of ExperimentRow
-    """
+    """A table of rows; its text is the table."""
 
     def __init__(self, rows: Sequence[ExperimentRow]) -> None:
         self.rows = tuple(rows)

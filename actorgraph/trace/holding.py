@@ -34,7 +34,6 @@ class HoldingLine:
     file : str
         The innermost of the stack outside of this package and NumPy; where there is none, as in a
         worker's thread, the innermost.
-    line : int
     bytes, arrays : int
         How much it has made that is still there.
     """

@@ -56,7 +56,6 @@ class MachineView:
     ----------
     name : str
         Of its graph.
-    workers, busy : int
     queued, in_flight : int
         Runs that wait for admission, and that are under way.
     ended, failed, late : int

@@ -56,7 +56,6 @@ class Recorder(Instrument):
 
     Attributes
     ----------
-    began : float
     lanes : list of (str, list)
         Name of a thread, and task, number and microbatch of the run, start and end of each turn.
     runs : dict

@@ -119,7 +119,6 @@ class Subject:
 
     Attributes
     ----------
-    function : callable
     name : str
         Its name for errors.
     has_aux : bool

@@ -19,10 +19,8 @@ class _Block(Module):
 
     Parameters
     ----------
-    before, width, stride : int
     wide : bool
         Three convolutions, of which the last widens by 4, in place of two.
-    dtype : float dtype
     """
 
     def __init__(self, before: int, width: int, stride: int, wide: bool, dtype: Any) -> None:
