@@ -261,7 +261,6 @@ _SPARSEMAX = declare(
         Sample(((3, 4),), {"axis": 1}, -0.6, 0.6), on((2, 4, 3), axis=1), on((3, 4), axis=0),
         on((0, 2), axis=1), on((2, 0), axis=1),
     ),
-    doc="Euclidean projection on the simplex along an axis.",
 )  # fmt: skip
 
 

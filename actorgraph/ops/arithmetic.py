@@ -49,7 +49,6 @@ def _real_dtype(x: Node) -> str:
 _IMAG: Op = declare(
     "imag", _to_real, lambda xp, x, dtype: xp.imag(x).astype(dtype),
     vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype) * 1j,), linear=(0,), samples=_SAMPLES,
-    doc="Imaginary part of complex numbers.",
 )  # fmt: skip
 
 _ABS: Op = declare(

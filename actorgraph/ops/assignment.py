@@ -142,7 +142,6 @@ WRITES = (
 INDEX_PUT: Op = declare(
     "index_put", writing_scheme("a", "a[*out]"), _put_forward, shape=written_shape, vjp=_put_vjp,
     jvp=_both_tangents(lambda: INDEX_PUT), samples=WRITES,
-    doc="An array with the entries at an index replaced; the last of repeated writes stays.",
 )  # fmt: skip
 """What replaces entries at an index."""
 

@@ -107,7 +107,7 @@ _ADD: Op = declare(
     samples=(
         on((3, 4), (3, 4)), on((3, 4), (4,)), on((2, 1), (1, 3)), on((), (3,)), on((0, 2), (2,)),
     ),
-    loop=LoopRule("value", "add(x, y)"), linear=(0, 1), jointly=(), doc="Add elementwise.",
+    loop=LoopRule("value", "add(x, y)"), linear=(0, 1), jointly=(),
 )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def add(x: Any, y: Any) -> Node:
 _CONJ: Op = declare(
     "conj", "n[*s] -> n[*s]", lambda xp, x: xp.conjugate(x), vjp=(lambda ct, y, x: conj(ct),),
     jvp=lambda tans, y, x: conj(tans[0]), ufunc="conjugate", memory=KEPT,
-    samples=(on((3, 4)),), doc="Complex conjugate; a real array as it is.",
+    samples=(on((3, 4)),),
 )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ _EXPAND: Op = declare(
     "expand_dims", "a[*s] -> a[*out]", expanded, shape=_expand_shape,
     vjp=(lambda ct, y, x, axis: build(_SQUEEZE, ct, axis=axis),), linear=(0,),
     samples=(on((3, 4), axis=(0, 2)), on((), axis=(0,))), memory=VIEW,
-    loop=LoopRule("view"), doc="Insert dims of size 1.",
+    loop=LoopRule("view"),
 )  # fmt: skip
 
 
@@ -187,7 +187,6 @@ _SQUEEZE: Op = declare(
     "squeeze", "a[*s] -> a[*out]", lambda xp, x, axis: x.squeeze(axis), shape=_squeeze_shape,
     vjp=(lambda ct, y, x, axis: build(_EXPAND, ct, axis=axis),), linear=(0,),
     samples=(on((1, 3, 1), axis=(0, 2)),), memory=VIEW, loop=LoopRule("view"),
-    doc="Remove dims of size 1.",
 )  # fmt: skip
 
 
@@ -251,7 +250,7 @@ _BROADCAST: Op = declare(
     "broadcast_to", "a[*s] -> a[*out]", _broadcast_forward, shape=_broadcast_shape,
     vjp=(lambda ct, y, x, shape: unbroadcast(ct, x),), linear=(0,),
     samples=(on((4,), shape=(3, 4)), on((3, 1), shape=(2, 3, 4)), on((), shape=(2,))), memory=VIEW,
-    loop=LoopRule("view"), doc="Broadcast to a shape.",
+    loop=LoopRule("view"),
 )  # fmt: skip
 
 _BROADCAST_LIKE: Op = declare(
@@ -259,7 +258,6 @@ _BROADCAST_LIKE: Op = declare(
     lambda xp, x, like: _broadcast_forward(xp, x, xp.shape(like)),
     vjp=(lambda ct, y, x, like: unbroadcast(ct, x), None), linear=(0,),
     samples=(on((4,), (3, 4)),), memory=VIEW, loop=LoopRule("view"), shape_only=(1,),
-    doc="Broadcast to the shape of another array.",
 )  # fmt: skip
 
 
@@ -336,7 +334,7 @@ REDUCTION_SAMPLES = (
 _SUM: Op = declare(
     "sum", "n[*s] -> n[*out]", _sum_forward, shape=reduced_shape, memory=KEPT_OUT, vjp=(_sum_vjp,),
     linear=(0,), samples=(*REDUCTION_SAMPLES, on((0, 2), axis=(0,), keepdims=False)),
-    total="sum", quick=_quick_sum, doc="Sum over axes; the dtype is kept.",
+    total="sum", quick=_quick_sum,
 )  # fmt: skip
 
 

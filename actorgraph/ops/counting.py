@@ -135,7 +135,6 @@ _BINCOUNT: Op = declare(
         Sample(((5,), (5,)), {"minlength": 0}, ints={0: 4}),
         Sample(((5,),), {"minlength": 6}, ints={0: 4}),
     ),
-    doc="How often each number from 0 on occurs, or the sum of its weights.",
 )  # fmt: skip
 
 

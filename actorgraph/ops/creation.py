@@ -126,7 +126,6 @@ _ARANGE: Op = declare(
         on((), first=0, size=4, step=2), on((), first=3, size=3, step=-1),
         on((), first=0, size=0, step=1),
     ),
-    doc="Numbers from an offset on, as many as the run says.",
 )  # fmt: skip
 
 
@@ -202,7 +201,6 @@ _LINSPACE: Op = declare(
         on((), (), num=5, endpoint=True), on((), (), num=4, endpoint=False),
         on((), (), num=1, endpoint=True), on((), (), num=0, endpoint=True),
     ),
-    doc="Evenly spaced numbers between two.",
 )  # fmt: skip
 
 

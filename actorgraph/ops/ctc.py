@@ -264,7 +264,6 @@ _LOSS: Op = declare(
     ),
     cost=lambda shapes, result, attrs: 60 * shapes[0][0] * prod(shapes[1]),
     samples=(Sample(((5, 2, 3), *_INTS), _ATTRS, ints={1: 3, 2: 6, 3: 3}),),
-    doc="Negative log-likelihood of label sequences, each sample's.",
 )  # fmt: skip
 
 _PULL: Op = declare(

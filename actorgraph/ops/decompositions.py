@@ -120,7 +120,6 @@ _SOLVE_TRIANGULAR: Op = declare(
         on((2, 2, 2), (2, 2), upper=True, unit=True), on((2, 2), (2, 2), upper=False, unit=True),
         on((0, 0), (0, 2), upper=False, unit=False),
     ),
-    doc="Solution of systems of equations with triangular matrices.",
 )  # fmt: skip
 
 
@@ -239,7 +238,7 @@ _CHOLESKY: Op = declare(
     lambda xp, x: xp.linalg.cholesky(hermitian_array(xp, x)), vjp=(_cholesky_vjp,),
     jvp=_cholesky_jvp, cost=cubic_cost(1 / 3),
     samples=(Sample(((1, 1),), low=0.5), Sample(((3, 1, 1),), low=0.5), on((0, 0)), on((0, 2, 2))),
-    in_blas=True, doc="Lower Cholesky factor of each matrix.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -309,7 +308,7 @@ def _qr_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 _QR: Op = declare(
     "qr", "x[*s, m, n] -> x[*out]", _qr_forward, shape=_qr_shape, vjp=(_qr_vjp,), jvp=_qr_jvp,
     cost=cubic_cost(4), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 3, 2)), on((3, 0))),
-    in_blas=True, doc="Triangular and orthonormal factor of each matrix, stacked.",
+    in_blas=True,
 )  # fmt: skip
 
 

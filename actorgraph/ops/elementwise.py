@@ -45,7 +45,6 @@ ASTYPE: Op = declare(
         for dtype in ("float64", "complex128")
     ),
     loop=LoopRule("value", "x"), linear=(0,),
-    doc="Convert to another dtype, as NumPy's astype does.",
 )  # fmt: skip
 
 # The adjoint of real -> complex.
@@ -203,7 +202,7 @@ _WHERE = nary_elementwise(
     "where", "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]", _where_forward,
     (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)), bools=(0,),
     memory=Memory("kept", takes_out=True, in_place=(1,)), loop=LoopRule("value", "where(x, y, z)"),
-    linear=(1, 2), jointly=(0,), doc="x where the condition holds, else y.",
+    linear=(1, 2), jointly=(0,),
 )  # fmt: skip
 
 
@@ -215,6 +214,7 @@ def where(condition: Any, x: Any, y: Any) -> Node:
 documented(
     where, _WHERE, "condition : bool node or array\nx, y : node, array or scalar",
     "The value that is not chosen gets gradient 0, whatever it is.",
+    doc="x where the condition holds, else y.",
 )  # fmt: skip
 
 # A tie sends half to each side.  Both arguments compare in one way, so that the tests are shared.
@@ -269,7 +269,6 @@ _CLIP = nary_elementwise(
         lambda t, z, x, low, high: where((x > high) | (low > high), t, 0),
     ),
     loop=LoopRule("value", "minimum(maximum(x, y), z)"),
-    doc="x limited to the interval [low, high]; high where low > high.",
 )  # fmt: skip
 
 

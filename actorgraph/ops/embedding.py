@@ -80,7 +80,6 @@ _ROWS: Op = declare(
         Sample(((4, 3), shape), {"padding": None}, ints={1: 4})
         for shape in ((5,), (2, 3), (0,))
     ),
-    doc="Rows of a table by integers.",
 )  # fmt: skip
 
 _ADD: Op = declare(

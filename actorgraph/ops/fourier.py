@@ -122,7 +122,6 @@ _FFT: Op = declare(
         _sample((3, 4), (0, 1), False, "ortho"), _sample((3, 2), (0,), True, "forward"),
         _sample((3, 2), (1, 0), False, "forward"),
     ),
-    doc="Discrete Fourier transform over axes, forward or inverse.",
 )  # fmt: skip
 
 
@@ -262,7 +261,6 @@ _RFFT: Op = declare(
         on((5, 2), axis=0, norm="ortho", dtype="complex128"),
         on((2, 1), axis=1, norm="forward", dtype="complex128"),
     ),
-    doc="Half spectrum of real signals along an axis.",
 )  # fmt: skip
 
 _RFFT_ADJOINT: Op = declare(
@@ -339,7 +337,6 @@ _IRFFT: Op = declare(
         on((3, 2), axis=0, n=8, norm="forward", dtype="float64"),
         on((5,), axis=0, n=4, norm="backward", dtype="float64"),
     ),
-    doc="Real signals from half spectra along an axis.",
 )  # fmt: skip
 
 _IRFFT_ADJOINT: Op = declare(

@@ -181,7 +181,7 @@ _SIZE_OF: Op = declare(
     "size_of", "a[*s] -> int64[]",
     lambda xp, x, axis: xp.asarray(x.size if axis is None else x.shape[axis], xp.int64),
     cost=lambda shapes, result, attrs: 1, samples=(on((3, 4), axis=1), on((0, 2), axis=None)),
-    shape_only=(0,), doc="Number of entries along an axis, or of all, as an int64 scalar.",
+    shape_only=(0,),
 )  # fmt: skip
 
 
@@ -244,7 +244,6 @@ _PICK: Op = declare(
         Sample(((3, 4), (3,)), ints={1: 4}), Sample(((2, 3, 4), (2, 3)), ints={1: 4}),
         Sample(((4,), ()), ints={1: 4}), Sample(((0, 4), (0,)), ints={1: 4}),
     ),
-    doc="The entry of each row that an index names.",
 )  # fmt: skip
 
 _PUT: Op = declare(

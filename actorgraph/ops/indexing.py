@@ -153,7 +153,6 @@ _SAMPLES = (
 _GETITEM: Op = declare(
     "getitem", _getitem_scheme, _getitem_forward, shape=indexed_shape, vjp=_getitem_vjp,
     linear=(0,), samples=_SAMPLES, memory=Memory(ordered=_keeps_order),
-    doc="Part of an array, by ints, slices, None and integer arrays.",
 )  # fmt: skip
 
 
@@ -429,7 +428,7 @@ _ONE_HOT = declare(
         Sample(((3,),), {"depth": 4, "dtype": "float64"}, ints={0: 4}),
         Sample(((2, 0),), {"depth": 3, "dtype": "float32"}, ints={0: 3}),
     ),
-    memory=KEPT, doc="Rows of zeros with a one at each index.",
+    memory=KEPT,
 )  # fmt: skip
 
 

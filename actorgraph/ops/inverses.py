@@ -59,7 +59,7 @@ def _inv_vjp(ct: Node, y: Node, x: Node) -> Node:
 _INV: Op = declare(
     "inv", "x[*s, n, n] -> x[*s, n, n]", lambda xp, x: xp.linalg.inv(x), vjp=(_inv_vjp,),
     jvp=lambda tans, y, x: neg(y @ tans[0] @ y), cost=cubic_cost(2), samples=SQUARE_SAMPLES,
-    in_blas=True, doc="Inverse of each matrix.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ _DET: Op = declare(
     "det", "x[*s, n, n] -> x[*s]", lambda xp, x: xp.linalg.det(x),
     vjp=(lambda ct, y, x: expand_dims(ct, (-2, -1)) * conj(build(_COFACTOR, x)),),
     jvp=lambda tans, y, x: sum_over(tans[0] * build(_COFACTOR, x), (-2, -1)), cost=cubic_cost(1),
-    samples=SQUARE_SAMPLES, in_blas=True, doc="Determinant of each matrix.",
+    samples=SQUARE_SAMPLES, in_blas=True,
 )  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def _slogdet_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 _SLOGDET: Op = declare(
     "slogdet", "x[*s, n, n] -> x[*out]", _slogdet_forward, shape=_slogdet_shape,
     vjp=(_slogdet_vjp,), jvp=_slogdet_jvp, cost=cubic_cost(1), samples=SQUARE_SAMPLES,
-    in_blas=True, doc="Sign and log(abs(det)) of each matrix, in one array.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -220,7 +220,7 @@ _SOLVE: Op = declare(
         on((3, 3), (3, 2)), on((2, 2, 2), (2, 1)), on((2, 2), (3, 2, 2)),
         on((0, 0), (0, 2)), on((2, 2), (2, 2)),
     ),
-    in_blas=True, doc="Solution of systems of linear equations.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -324,7 +324,7 @@ _PINV: Op = declare(
         on(shape, rtol=None, atol=0.0)
         for shape in ((3, 3), (4, 2), (2, 2, 3), (0, 2), (2, 0))
     ),
-    in_blas=True, doc="Moore-Penrose pseudo-inverse of each matrix.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -370,7 +370,6 @@ def _rank_forward(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
 _RANK: Op = declare(
     "matrix_rank", "x[*s, m, n] -> int64[*s]", _rank_forward, cost=cubic_cost(4),
     samples=(on((4, 2), rtol=None, atol=0.0), on((2, 2, 3), rtol=1e-3, atol=0.1)), in_blas=True,
-    doc="Number of singular values of each matrix that are not 0.",
 )  # fmt: skip
 
 

@@ -79,7 +79,6 @@ _MATMUL = declare(
     through_float32(lambda xp, x, y, out=None: xp.matmul(x, y, out=out)), shape=_matmul_shape,
     vjp=(_matmul_vjp_x, matmul_vjp_y), linear=(0, 1), cost=_matmul_flops, ufunc="matmul",
     memory=FRESH_OUT, samples=tuple(map(Sample, _MATMUL_SHAPES)), total="sum", in_blas=True,
-    doc="Matrix product of vectors, matrices and batches of matrices.",
 )  # fmt: skip
 
 
@@ -127,7 +126,6 @@ _OUTER = declare(
     "outer", "n[m] -> n[k] -> n[m, k]", lambda xp, x, y: x[:, None] * y,
     vjp=(lambda ct, z, x, y: matmul(ct, conj(y)), lambda ct, z, x, y: matmul(conj(x), ct)),
     linear=(0, 1), samples=(on((3,), (4,)), on((0,), (2,))),
-    doc="Product of each element of a vector with each of another.",
 )  # fmt: skip
 
 
@@ -179,7 +177,7 @@ _VECDOT: Op = declare(
         on((3, 4), (3, 4)), on((2, 1, 4), (3, 4)), on((4,), (4,)), on((0, 2), (2,)),
         on((2, 0), (2, 0)),
     ),
-    total="sum", doc="Inner products of the vectors along the last axis; the first is conjugated.",
+    total="sum",
 )  # fmt: skip
 
 
@@ -292,7 +290,7 @@ _TENSORDOT: Op = declare(
         on((2, 3), (2, 3), x_axes=(0, 1), y_axes=(0, 1)),
         on((0, 3), (3, 2), x_axes=(1,), y_axes=(0,)),
     ),
-    total="sum", in_blas=True, doc="Sum of products over pairs of axes.",
+    total="sum", in_blas=True,
 )  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def _softmax_along(t: Node, y: Node, x: Node, axis: int) -> Node:
 _SOFTMAX = declare(
     "softmax", "f[*s] -> f[*s]", _softmax_forward, vjp=(_softmax_along,),
     jvp=tangents(_softmax_along), cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
-    loop=LoopRule("row", "exp({x} - {m}) / {e}"), doc="Exponentials that sum to 1 along an axis.",
+    loop=LoopRule("row", "exp({x} - {m}) / {e}"),
 )  # fmt: skip
 
 
@@ -131,7 +131,7 @@ _LOG_SOFTMAX = declare(
     vjp=(lambda ct, y, x, axis: ct - exp(y) * sum(ct, axis, keepdims=True),),
     jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
     cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
-    loop=LoopRule("row", "{x} - {m} - log({e})"), doc="Logarithm of softmax.",
+    loop=LoopRule("row", "{x} - {m} - log({e})"),
 )  # fmt: skip
 
 
@@ -322,7 +322,6 @@ _ENTROPY = declare(
     ),
     memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
     total="reduction", loop=LoopRule("row", "log({e}) - ({x} - {m})", classes=True, picks=True),
-    doc="Negative log of the softmax at the target class.",
 )  # fmt: skip
 
 

@@ -207,7 +207,6 @@ def _shape(checks: Checks, x: Shape) -> Shape:
 _LU: Op = declare(
     "lu", "x[*s, m, n] -> x[*out]", _forward, shape=_shape, vjp=(_vjp,), jvp=_jvp,
     cost=cubic_cost(2 / 3), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
-    doc="Lower and upper factor of each matrix in one, and the order of its rows.",
 )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ _DIAGONAL: Op = declare(
         on((3, 4), offset=-2, square=False), on((2, 2), offset=5, square=False),
         on((0, 2), offset=0, square=False),
     ),
-    memory=Memory(is_view=True), doc="Diagonal of each matrix of a batch.",
+    memory=Memory(is_view=True),
 )  # fmt: skip
 
 _PLACE: Op = declare(
@@ -138,7 +138,6 @@ _EMBED: Op = declare(
     "diag_embed", "a[*s, n] -> a[*out]", _embed, shape=_embed_shape,
     vjp=(lambda ct, y, x, offset: matrix_diagonal(ct, offset),), linear=(0,),
     samples=(on((3,), offset=0), on((2, 3), offset=-1), on((0,), offset=1)),
-    doc="Matrices with the given diagonals and zeros elsewhere.",
 )  # fmt: skip
 
 

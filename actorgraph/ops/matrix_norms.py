@@ -164,7 +164,7 @@ def _along(x: Node, direction: Node) -> Node:
 _EXP: Op = declare(
     "matrix_exp", "x[*s, n, n] -> x[*s, n, n]", _forward,
     vjp=(lambda ct, y, x: _along(adjoint(x), ct),), jvp=lambda tans, y, x: _along(x, tans[0]),
-    cost=cubic_cost(20), samples=SQUARE_SAMPLES, doc="Exponential of each matrix.",
+    cost=cubic_cost(20), samples=SQUARE_SAMPLES,
 )  # fmt: skip
 
 

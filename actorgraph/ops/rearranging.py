@@ -95,7 +95,6 @@ _ROLL: Op = declare(
         on((3, 4), shift=(1,), axis=(1,)), on((3, 4), shift=(-2, 7), axis=(0, 1)),
         on((0, 2), shift=(3,), axis=(0,)),
     ),
-    doc="Elements shifted along axes; what leaves at one end enters at the other.",
 )  # fmt: skip
 
 
@@ -179,7 +178,6 @@ _REPEAT: Op = declare(
     "repeat", "a[*s] -> a[*out]", _repeat_forward, shape=_repeated,
     vjp=(lambda ct, y, x, **attrs: build(_REPEAT_ADJOINT, ct, x, **attrs),), linear=(0,),
     samples=tuple(on(*shapes, **attrs) for shapes, attrs in _REPEAT_SAMPLES),
-    doc="Each entry along an axis several times in a row.",
 )  # fmt: skip
 
 _REPEAT_ADJOINT: Op = declare(
@@ -261,7 +259,6 @@ _TILE: Op = declare(
         on((3, 4), reps=(2,)), on((2, 3), reps=(2, 1, 3)),
         on((), reps=(2,)), on((2, 3), reps=(0, 1)),
     ),
-    doc="The whole array side by side with itself.",
 )  # fmt: skip
 
 _TILE_ADJOINT: Op = declare(
@@ -335,7 +332,7 @@ _PAD: Op = declare(
         on((3, 4), (), widths=((1, 2), (0, 3))),
         on((0, 2), (), widths=((1, 0), (0, 0))), on((), (), widths=()),
     ),
-    memory=KEPT, doc="An array with a constant border.",
+    memory=KEPT,
 )  # fmt: skip
 
 

@@ -88,7 +88,7 @@ _CUMSUM: Op = declare(
     "cumsum", "n[*s] -> n[*s]",
     lambda xp, x, axis, reverse: _accumulate(xp, xp.add, x, axis, reverse),
     vjp=(lambda ct, y, x, axis, reverse: build(_CUMSUM, ct, axis=axis, reverse=not reverse),),
-    linear=(0,), samples=_ALONG, doc="Running sum along an axis; the dtype is kept.",
+    linear=(0,), samples=_ALONG,
 )  # fmt: skip
 
 
@@ -188,7 +188,6 @@ _CUMPROD: Op = declare(
     "cumprod", "n[*s] -> n[*s]",
     lambda xp, x, axis, reverse: _accumulate(xp, xp.multiply, x, axis, reverse),
     vjp=(_cumprod_vjp,), jvp=_cumprod_jvp, cost=_cost, samples=_ALONG,
-    doc="Running product along an axis; the dtype is kept.",
 )  # fmt: skip
 
 
@@ -313,7 +312,6 @@ def _log_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int) -> Node:
 _LOGCUMSUMEXP: Op = declare(
     "logcumsumexp", "f[*s] -> f[*s]", _log_forward, vjp=(_log_vjp,), jvp=_log_jvp, cost=each(40),
     samples=tuple(on(*s.shapes, axis=s.attrs["axis"]) for s in _ALONG[::2]),
-    doc="Logarithm of the running sum of exponentials along an axis, without overflow.",
 )  # fmt: skip
 
 

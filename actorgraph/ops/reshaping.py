@@ -38,7 +38,7 @@ _RESHAPE: Op = declare(
     "reshape", "a[*s] -> a[*out]", lambda xp, x, shape: xp.reshape(x, shape), shape=_reshaped,
     vjp=(lambda ct, y, x, shape: reshape_like(ct, x),), linear=(0,),
     samples=(on((3, 4), shape=(2, 6)), on((3, 4), shape=(-1, 2)), on((), shape=(1, 1))),
-    memory=Memory("ordered"), doc="The same elements in another shape.",
+    memory=Memory("ordered"),
 )  # fmt: skip
 
 _RESHAPE_LIKE: Op = declare(
@@ -138,7 +138,6 @@ _FLATTEN: Op = declare(
     cost=lambda shapes, result, attrs: 1,
     samples=(on((2, 3, 4), start=1, stop=3), on((0, 3, 4), start=0, stop=2)),
     memory=Memory("ordered"),
-    doc="Neighbouring dims merged, where only the run knows the other dims.",
 )  # fmt: skip
 
 

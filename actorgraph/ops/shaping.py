@@ -59,7 +59,6 @@ _TRANSPOSE: Op = declare(
     cost=lambda shapes, result, attrs: 1,
     samples=(on((3, 4), axes=(1, 0)), on((2, 3, 4), axes=(2, 0, 1)), on((0, 2), axes=(1, 0))),
     memory=Memory(is_view=True), quick=_quick_transpose,
-    doc="The same elements with the axes in another order; a view.",
 )  # fmt: skip
 
 
@@ -166,7 +165,7 @@ _CONCATENATE: Op = declare(
         on((2, 3), (4, 3), axis=0), on((2, 3), (2, 1), (2, 2), axis=1),
         on((3,), axis=0), on((0, 2), (1, 2), axis=0),
     ),
-    memory=KEPT_OUT, jointly=(), doc="Join arrays along an axis.",
+    memory=KEPT_OUT, jointly=(),
 )  # fmt: skip
 
 
@@ -304,7 +303,7 @@ _STACK: Op = declare(
     "stack", _join_scheme, lambda xp, *xs, axis, out=None: xp.stack(xs, axis, out),
     shape=_stack_shape, vjp=Together(_stack_vjp), jvp=_stack_jvp,
     samples=(on((2, 3), (2, 3), axis=0), on((2, 3), (2, 3), (2, 3), axis=2), on((), (), axis=0)),
-    memory=KEPT_OUT, jointly=(), doc="Join arrays along a new axis.",
+    memory=KEPT_OUT, jointly=(),
 )  # fmt: skip
 
 

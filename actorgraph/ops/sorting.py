@@ -78,7 +78,6 @@ _SORT_SAMPLES = (
 
 _ARGSORT: Op = declare(
     "argsort", "r[*s] -> int64[*s]", _argsort_forward, cost=_cost, samples=_SORT_SAMPLES,
-    doc="Positions that sort along an axis.",
 )  # fmt: skip
 
 
@@ -98,7 +97,7 @@ def _sort_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int, descending: b
 
 _SORT: Op = declare(
     "sort", "r[*s] -> r[*s]", _sort_forward, vjp=(_sort_vjp,), jvp=_sort_jvp, cost=_cost,
-    samples=_SORT_SAMPLES, doc="The entries along an axis in order.",
+    samples=_SORT_SAMPLES,
 )  # fmt: skip
 
 
@@ -256,7 +255,6 @@ _SEARCH: Op = declare(
     samples=(
         Sample(((4,), (2, 3)), {"side": "left"}, ints={0: 5, 1: 5}), on((0,), (3,), side="right"),
     ),
-    doc="Where values would have to be inserted into a sorted array.",
 )  # fmt: skip
 
 
@@ -307,7 +305,6 @@ _UNIQUE: Op = declare(
     "unique", _unique_scheme, _unique_forward,
     shape=lambda checks, x, which: x if which == "inverse" else (UNKNOWN,), cost=_cost,
     samples=tuple(Sample(((3, 4),), {"which": which}, ints={0: 5}) for which in _WHICH),
-    doc="The different values of an array in ascending order, or where they are.",
 )  # fmt: skip
 
 

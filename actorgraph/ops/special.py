@@ -166,7 +166,6 @@ _SINC: Op = nary_elementwise(
     "sinc", "f[*s] -> f[*s]", _sinc_forward,
     (lambda t, y, x, order: t * build(_SINC, x, order=order + 1),), flops=60,
     samples=(on((3, 4), order=0), on((), order=0), on((0, 2), order=0), on((3, 4), order=3)),
-    doc="sin(pi x) / (pi x), 1 at 0; or its derivative of an order.",
 )  # fmt: skip
 
 
@@ -310,7 +309,6 @@ _ZETA: Op = nary_elementwise(
     "zeta", "f[*s] -> f[*s]", lambda xp, x, s: special_function(xp, "zeta", x, s),
     (lambda t, y, x, s: t * (zeta(s + 1, x) * -s),), flops=60,
     samples=tuple(Sample(((3, 4),), {"s": s}, 0.5, 3) for s in (1.5, 3.0)),
-    doc="Sum of (x + k) ** -s over k = 0, 1, 2 and so on.",
 )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def _eigh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 _EIGH: Op = declare(
     "eigh", "x[*s, n, n] -> x[*out]", _eigh_forward, shape=_eigh_shape, vjp=(_eigh_vjp,),
     jvp=_eigh_jvp, cost=cubic_cost(9), samples=SQUARE_SAMPLES,
-    in_blas=True, doc="Eigenvalues and eigenvectors of each Hermitian matrix, stacked.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -134,7 +134,7 @@ _EIGVALSH: Op = declare(
     "eigvalsh", "x[*s, n, n] -> x[*s, n]",
     lambda xp, x: xp.linalg.eigvalsh(hermitian_array(xp, x)).astype(x.dtype), vjp=(_eigvalsh_vjp,),
     jvp=_eigvalsh_jvp, cost=cubic_cost(4 / 3), samples=SQUARE_SAMPLES,
-    in_blas=True, doc="Eigenvalues of each Hermitian matrix.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def _svd_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 _SVD: Op = declare(
     "svd", "x[*s, m, n] -> x[*out]", _svd_forward, shape=_svd_shape, vjp=(_svd_vjp,), jvp=_svd_jvp,
     cost=cubic_cost(20), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
-    in_blas=True, doc="Singular values and vectors of each matrix, stacked.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -294,7 +294,7 @@ _SVDVALS: Op = declare(
     lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype), shape=_svdvals_shape,
     vjp=(_svdvals_vjp,), jvp=_svdvals_jvp, cost=cubic_cost(4),
     samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
-    in_blas=True, doc="Singular values of each matrix.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -394,7 +394,6 @@ _SAMPLES = tuple(on(*one.shapes, dtype="complex128") for one in SQUARE_SAMPLES)
 _EIG: Op = declare(
     "eig", _scheme("*out"), _eig_forward, shape=_eig_shape, vjp=(_eig_vjp,), jvp=_eig_jvp,
     cost=cubic_cost(25), samples=_SAMPLES,
-    doc="Eigenvalues and eigenvectors of each matrix, stacked.",
 )  # fmt: skip
 
 
@@ -412,7 +411,7 @@ def _eigvals_jvp(tans: tuple[Node, ...], y: Node, x: Node, dtype: str) -> Node:
 _EIGVALS: Op = declare(
     "eigvals", _scheme("*s, n"),
     lambda xp, x, dtype: xp.linalg.eigvals(x).astype(dtype, copy=False), vjp=(_eigvals_vjp,),
-    jvp=_eigvals_jvp, cost=cubic_cost(10), samples=_SAMPLES, doc="Eigenvalues of each matrix.",
+    jvp=_eigvals_jvp, cost=cubic_cost(10), samples=_SAMPLES,
 )  # fmt: skip
 
 

@@ -108,11 +108,11 @@ def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Nod
 _SPREADS = (*_with({"ddof": 0}), *_with({"ddof": 1})[:2])
 _VAR = reduction_op(
     "var", "f[*s] -> f[*out]", _var_forward, _var_slope, samples=_SPREADS,
-    cost=each(5, 0), doc="Variance over axes.",
+    cost=each(5, 0),
 )  # fmt: skip
 _STD = reduction_op(
     "std", "f[*s] -> f[*out]", _std_forward, _std_slope, samples=_SPREADS,
-    cost=each(5, 0), doc="Standard deviation over axes.",
+    cost=each(5, 0),
 )  # fmt: skip
 
 
@@ -241,7 +241,6 @@ def _norm_slope(y: Node, x: Node, axis: Axes, keepdims: bool, p: float) -> Node:
 
 _NORM = reduction_op(
     "norm", "f[*s] -> f[*out]", _norm_forward, _norm_slope, cost=each(8, 0),
-    doc="(sum(abs(x) ** p)) ** (1 / p) over axes.",
     samples=(
         *_with({"p": 2.0}), *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf)),
     ),

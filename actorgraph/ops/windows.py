@@ -276,7 +276,6 @@ _IM2COL: Op = declare(
         on((2, 2, 4, 3), **_GEOMETRY, size=None), on((1, 2, 5), **_WIDE, size=None),
         on((0, 2, 5), **_WIDE, size=None),
     ),
-    doc="Windows of an image as rows.",
 )  # fmt: skip
 
 _COL2IM: Op = declare(
@@ -284,7 +283,6 @@ _COL2IM: Op = declare(
     samples=(
         on((1, 2, 3, 12), **_GEOMETRY, size=(4, 3)), on((1, 3, 4), (1, 2, 5), **_WIDE, size=None),
     ),
-    doc="Rows of windows added into an image: the adjoint of im2col.",
 )  # fmt: skip
 
 
