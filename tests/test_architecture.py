@@ -77,7 +77,7 @@ LAYERS = (
 
 LONGEST_FILE, LONGEST_FUNCTION, LARGEST_CIRCLE = 700, 60, 4
 MOST_ATTRIBUTES = 30
-CALLS_OF_A_RUN, FILES_OF_A_RUN = 28, 12  # a call and the file of tables in it
+CALLS_OF_A_RUN, FILES_OF_A_RUN = 22, 10  # a call and the file of tables in it
 """What a warm ``run_sync`` of a small graph passes; 41 and 13 before plans were records."""
 THREADS = ("data/_processes.py", "deadlines.py", "scheduler.py", "devices/")
 STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}

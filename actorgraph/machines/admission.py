@@ -73,15 +73,14 @@ class Admission:
         return [run for _, _, run in self.queued]
 
     def enter(self, run: Run) -> bool:
-        """Let a thread compute a run by itself; False where it would have to wait."""
+        """Let a thread compute a run by itself; False where it would have to wait.
+
+        Whoever is let in takes an entry out of `direct` at its end.
+        """
         if self.queued or len(self.in_flight) + len(self.direct) >= self.max_in_flight:
             return False
         self.direct.append(run)
         return True
-
-    def leave(self) -> None:
-        """Make the room of such a run free."""
-        self.direct.pop()
 
     def add(self, run: Run) -> None:
         """Queue a run."""

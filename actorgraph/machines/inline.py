@@ -58,7 +58,7 @@ class Inline:
         try:
             return binding.direct[in_buffers].pop()
         except LookupError:
-            return self._make(binding, in_buffers)
+            return self.make(binding, in_buffers)
 
     def give(self, binding: Binding, in_buffers: bool, function: Direct) -> None:
         """Take back a function; nobody reads its results any more."""
@@ -69,7 +69,8 @@ class Inline:
         for binding in list(self._with_memory):
             binding.direct = {}
 
-    def _make(self, binding: Binding, in_buffers: bool) -> Direct:
+    def make(self, binding: Binding, in_buffers: bool) -> Direct:
+        """Return a fresh function, as `take` does where there is none."""
         with THIS.making:
             self.program = self.program or self._lower(binding.symbols)
         program, steps = self.program, self.steps

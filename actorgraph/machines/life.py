@@ -83,16 +83,10 @@ class Lifetime(Answering, ABC):
 
     def _started(self) -> Core:
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
-        core = self._core
-        if core is None or core.closed or core.process != THIS.id:
-            core = self._start()
-        return core
-
-    def _start(self) -> Core:
         with THIS.starting:
             core = self._core
             if core is not None and not core.closed and core.process == THIS.id:
-                return core  # another thread was faster
+                return core
             if self._closed:
                 raise MachineClosedError("the machine was closed; make a new one")
             core = self._core = Core(
