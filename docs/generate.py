@@ -526,7 +526,7 @@ def _layer(name):
     theirs = {ours: known[name].annotation for name, ours in layer._names.items()}
     settings = [
         f"{one.name}: {theirs[one.name]}"
-        + ("" if one.default is one.empty else f" = {one.default!r}")
+        + ("" if one.default is one.empty else f" = {_told(one.default)}")
         for one in signature(layer).parameters.values()
     ]
     return (

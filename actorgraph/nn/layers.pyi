@@ -437,7 +437,7 @@ class Softmin(Stateless):
 class Softplus(Stateless):
     """See `ops.softplus`."""
 
-    def __init__(self, beta: float = 1.0, threshold: float = inf) -> None: ...
+    def __init__(self, beta: float = 1.0, threshold: float = ...) -> None: ...
 
 class Softshrink(Stateless):
     """See `ops.softshrink`."""

@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.keywords import advice
-from actorgraph.nn._sized import settings
-from actorgraph.nn.module import Module
+from actorgraph.nn._sized import Layer
 
 _RENAMED = {"axis": "dim"}
 
 
-class Stateless(Module):
+class Stateless(Layer):
     """Base of modules that apply one function.
 
     A subclass says ``of=function`` and how many ``inputs`` it is called on.
@@ -69,7 +68,3 @@ class Stateless(Module):
         if self._trains:
             chosen["training"] = self.training
         return type(self)._of(*args, **chosen)
-
-    def extra_repr(self) -> str:
-        """Return the settings; see `Module.extra_repr`."""
-        return settings(self)
