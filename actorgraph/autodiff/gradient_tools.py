@@ -27,10 +27,6 @@ def stop_gradient(node: Node) -> Node:
     ----------
     node : node
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     GraphTypeError
@@ -90,10 +86,6 @@ def hook_gradient(node: Node, fn: Callable[..., Node | None], *others: Node) -> 
     *others : node
         Further nodes that `fn` uses.  It must not use nodes from elsewhere: a machine
         differentiates a copy of the graph.
-
-    Returns
-    -------
-    Node
 
     Raises
     ------

@@ -235,10 +235,6 @@ def load(path: str | Path, *, notation: Notation = "actorgraph", name: str = "")
     name : str
         By default the name of the file.
 
-    Returns
-    -------
-    Schedule
-
     Raises
     ------
     ScheduleError

@@ -64,10 +64,6 @@ def schedule(
         between devices and costs activations: where messages take up to half a microbatch's
         time, 1F1B with ``stages - 1`` loses no more to them than GPipe.
 
-    Returns
-    -------
-    Schedule
-
     Raises
     ------
     ScheduleError
