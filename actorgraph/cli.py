@@ -95,7 +95,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     json_option = _option("--json", action="store_true", help="print one JSON object")
     target = _option("target", metavar="FILE.py:FUNCTION", help="what returns (outputs, feeds)")
-    backward = _option("--backward", action="store_true", help="differentiate the first output")
     _command(
         commands, "demo", _demo, "train networks on handwritten digits and watch the actors",
         "Train four networks on 1,438 handwritten digits, every operation as an actor, test them "
@@ -110,6 +109,26 @@ def _parser() -> argparse.ArgumentParser:
         commands, "doctor", _doctor, "show versions, cores, BLAS and GPUs",
         "Show what actorgraph finds here, and what to install for more.", json_option,
     )  # fmt: skip
+    _add_recordings(commands, target)
+    _add_pipeline(commands, target)
+    _command(
+        commands, "calibrate", _calibrate, "measure this machine for the cost model",
+        "Measure in some 5 seconds how fast this machine calls, adds, moves and multiplies, store "
+        "it in the cache directory, and say which provider of matrix products is faster here. The "
+        "figures decide where nodes run, never what they compute.", json_option,
+    )  # fmt: skip
+    _add_serving(commands, json_option)
+    _command(
+        commands, "explain", _explain, "say what an error means, by its code",
+        "Print what an error means, a program that raises it, and the repair. The code stands at "
+        "the end of the traceback.",
+        _option("code", metavar="CODE", help="such as AG101; `all` lists everything"),
+    )  # fmt: skip
+    return parser
+
+
+def _add_recordings(commands: Any, target: _Option) -> None:
+    backward = _option("--backward", action="store_true", help="differentiate the first output")
     _command(
         commands, "trace", _trace, "record runs of a graph: where the time goes",
         "Call the function, which returns (outputs, feeds), run the graph, print a summary, and "
@@ -135,21 +154,6 @@ def _parser() -> argparse.ArgumentParser:
         backward,
         _option("-o", "--output", metavar="FILE", help="a page with the best timeline"),
     )  # fmt: skip
-    _add_pipeline(commands, target)
-    _command(
-        commands, "calibrate", _calibrate, "measure this machine for the cost model",
-        "Measure in some 5 seconds how fast this machine calls, adds, moves and multiplies, store "
-        "it in the cache directory, and say which provider of matrix products is faster here. The "
-        "figures decide where nodes run, never what they compute.", json_option,
-    )  # fmt: skip
-    _add_serving(commands, json_option)
-    _command(
-        commands, "explain", _explain, "say what an error means, by its code",
-        "Print what an error means, a program that raises it, and the repair. The code stands at "
-        "the end of the traceback.",
-        _option("code", metavar="CODE", help="such as AG101; `all` lists everything"),
-    )  # fmt: skip
-    return parser
 
 
 def _add_serving(commands: Any, json_option: _Option) -> None:
