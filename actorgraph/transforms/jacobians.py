@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.graph import Graph, Node
 from actorgraph.keywords import answering
 from actorgraph.transforms.gradient import grad
-from actorgraph.transforms.products import cotangents_of, pushed
+from actorgraph.transforms.products import cotangents_of
+from actorgraph.transforms.products import pushed as pushed_forward
 from actorgraph.transforms.staging import (
     Staged,
     Subject,
@@ -96,10 +99,15 @@ class _JacobianFunction:
         leaves, inner = flatten(chosen(args, self._argnums, self._name))
         wrt = [np.asarray(leaf) for leaf in leaves]
         derivatives.refuse_complex(outputs, wrt)
+        blocks = [[np.zeros((*y.shape, *x.shape), y.dtype) for x in wrt] for y in outputs]
         if sum(x.size for x in wrt) <= sum(y.size for y in outputs):
-            blocks = self._by_columns(args, kwargs, outputs, wrt, inner)
+            for i, place, pushed in _probed(wrt, inner, partial(self._push, args, kwargs)):
+                for row, column in zip(blocks, pushed, strict=True):
+                    row[i][(..., *place)] = column
         else:
-            blocks = self._by_rows(args, kwargs, outputs, wrt, structure)
+            for j, place, pulled in _probed(outputs, structure, partial(self._pull, args, kwargs)):
+                for block, gradient in zip(blocks[j], pulled, strict=True):
+                    block[place] = gradient
         found = unflatten(structure, [unflatten(inner, row) for row in blocks])
         return (found, aux) if self._subject.has_aux else found
 
@@ -118,7 +126,7 @@ class _JacobianFunction:
 
     def _build_push(self, args: tuple[Any, ...], kwargs: dict[str, Any], tangents: Any) -> Any:
         wrt = chosen(args, self._argnums, self._name)
-        return pushed(self._subject, args, kwargs, wrt, tangents)[1]
+        return pushed_forward(self._subject, args, kwargs, wrt, tangents)[1]
 
     def _build_pull(self, args: tuple[Any, ...], kwargs: dict[str, Any], seeds: Any) -> Any:
         nodes, structure = flatten(self._build_value(args, kwargs)[0])
@@ -126,33 +134,18 @@ class _JacobianFunction:
         wrt = chosen(args, self._argnums, self._name)
         return derivatives.gradient_tree(nodes, wrt, cts, f"an argument of {self._name}")
 
-    def _by_columns(
-        self, args: Any, kwargs: Any, outputs: list[Any], wrt: list[Any], inner: Structure
-    ) -> list[list[Any]]:
-        blocks = [[np.zeros((*y.shape, *x.shape), y.dtype) for x in wrt] for y in outputs]
-        tangents = [np.zeros_like(x) for x in wrt]
-        for i, x in enumerate(wrt):
-            for place in np.ndindex(x.shape):
-                tangents[i][place] = 1
-                pushed = flatten(self._push(args, kwargs, unflatten(inner, tangents)))[0]
-                tangents[i][place] = 0
-                for row, column in zip(blocks, pushed, strict=True):
-                    row[i][(..., *place)] = column
-        return blocks
 
-    def _by_rows(
-        self, args: Any, kwargs: Any, outputs: list[Any], wrt: list[Any], structure: Structure
-    ) -> list[list[Any]]:
-        blocks = [[np.zeros((*y.shape, *x.shape), y.dtype) for x in wrt] for y in outputs]
-        seeds = [np.zeros_like(y) for y in outputs]
-        for j, y in enumerate(outputs):
-            for place in np.ndindex(y.shape):
-                seeds[j][place] = 1
-                pulled = flatten(self._pull(args, kwargs, unflatten(structure, seeds)))[0]
-                seeds[j][place] = 0
-                for block, row in zip(blocks[j], pulled, strict=True):
-                    block[place] = row
-        return blocks
+def _probed(
+    arrays: list[Any], structure: Structure, compute: Callable[[Any], Any]
+) -> Iterator[tuple[int, tuple[int, ...], list[Any]]]:
+    """Yield which array, a place in it, and what is computed of a 1 there and zeros elsewhere."""
+    probe = [np.zeros_like(array) for array in arrays]
+    for number, array in enumerate(arrays):
+        for place in np.ndindex(array.shape):
+            probe[number][place] = 1
+            found = flatten(compute(unflatten(structure, probe)))[0]
+            probe[number][place] = 0
+            yield number, place, found
 
 
 @answering
