@@ -12,6 +12,7 @@ weight.  Glorot is also known as Xavier, He as Kaiming, by the authors' first na
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import cleandoc
 from itertools import count
 from math import prod, sqrt
 from typing import Any, Concatenate, ParamSpec, TypeAlias
@@ -257,6 +258,10 @@ def _drawn(
         variant(rule, is_normal, name, {"{kind}": kind, "{width}": width})
         for is_normal, kind, width in kinds
     )
+    for drawn in (first, second):
+        call = f">>> ag.nn.init.{drawn.__name__}((2, 3)).shape\n(2, 3)\n"
+        text = cleandoc(drawn.__doc__ or "")
+        drawn.__doc__ = f"{text}\n\nExamples\n--------\n>>> import actorgraph as ag\n{call}"
     return first, second
 
 
@@ -277,12 +282,6 @@ def _glorot(
         Factor; 5 / 3 suits tanh.
     dtype, seed
         As in `uniform`; so are errors, and a shape of fewer than two dims is one.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.nn.init.glorot_{kind}((2, 3)).shape
-    (2, 3)
     """
     return _spread(normal_ones, shape, _std(shape, gain, "fan_avg"), dtype, seed)
 
@@ -308,12 +307,6 @@ def _he(
         Whether the variance is kept forward, backward or about both.
     dtype, seed
         As in `glorot_uniform`.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.nn.init.he_{kind}((64, 3, 3, 3)).shape
-    (64, 3, 3, 3)
     """
     std = _std(shape, sqrt(2 / (1 + negative_slope**2)), mode)
     return _spread(normal_ones, shape, std, dtype, seed)
@@ -329,12 +322,6 @@ def _lecun(
 
     Source: Y. LeCun et al., Efficient backprop, 1998.  Parameters and errors as those of
     `glorot_uniform`.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.nn.init.lecun_{kind}((2, 3)).shape
-    (2, 3)
     """
     return _spread(normal_ones, shape, _std(shape, 1.0, "fan_in"), dtype, seed)
 

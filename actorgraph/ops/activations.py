@@ -168,17 +168,9 @@ def _not_far_below(xp: Any, x: Any) -> Any:
     return at_least(xp, x, scalar(x, -_FAR))
 
 
-def _silu_forward(xp: Any, x: Any) -> Any:
-    return xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x))
-
-
 def _silu_slope(x: Node) -> Node:
     gate = sigmoid(x)
     return gate * (_near(x) * (1 - gate) + 1)
-
-
-def _mish_forward(xp: Any, x: Any) -> Any:
-    return xp.multiply(_not_far_below(xp, x), xp.tanh(_softplus_forward(xp, x)))
 
 
 def _mish_slope(x: Node) -> Node:
@@ -187,11 +179,13 @@ def _mish_slope(x: Node) -> Node:
 
 
 silu = unary(
-    "silu", _silu_forward, lambda t, y, x: t * _silu_slope(x), "x * sigmoid(x), also called swish.",
+    "silu", lambda xp, x: xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x)),
+    lambda t, y, x: t * _silu_slope(x), "x * sigmoid(x), also called swish.",
     scheme=_FLOAT, flops=10,
 )  # fmt: skip
 mish = unary(
-    "mish", _mish_forward, lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).",
+    "mish", lambda xp, x: xp.multiply(_not_far_below(xp, x), xp.tanh(_softplus_forward(xp, x))),
+    lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).",
     scheme=_FLOAT, flops=20,
 )  # fmt: skip
 

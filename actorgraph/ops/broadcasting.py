@@ -321,10 +321,6 @@ def spread(node: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
     return broadcast_like(kept, x)
 
 
-def _sum_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
-    return spread(ct, x, axis, keepdims)
-
-
 REDUCTION_SAMPLES = (
     on((3, 4), axis=(0, 1), keepdims=False), on((3, 4), axis=(1,), keepdims=True),
     on((2, 3, 4), axis=(0, 2), keepdims=False), on((), axis=(), keepdims=False),
@@ -332,7 +328,8 @@ REDUCTION_SAMPLES = (
 """Where the law tests try reductions."""
 
 _SUM: Op = declare(
-    "sum", "n[*s] -> n[*out]", _sum_forward, shape=reduced_shape, memory=KEPT_OUT, vjp=(_sum_vjp,),
+    "sum", "n[*s] -> n[*out]", _sum_forward, shape=reduced_shape, memory=KEPT_OUT,
+    vjp=(lambda ct, y, x, axis, keepdims: spread(ct, x, axis, keepdims),),
     linear=(0,), samples=(*REDUCTION_SAMPLES, on((0, 2), axis=(0,), keepdims=False)),
     total="sum", quick=_quick_sum,
 )  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, Attrs, Op, Sample
+from actorgraph.op import KEPT, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._declare import Reduction, documented, reduction
 from actorgraph.ops._rules import declare, on, raises, returns
@@ -111,10 +111,6 @@ argmax = _position("argmax", "Position of the maximum along an axis.")
 argmin = _position("argmin", "Position of the minimum along an axis.")
 
 
-def _bincount_scheme(arity: int, attrs: Attrs) -> str:
-    return "i[n] -> int64[*out]" if arity == 1 else "i[n] -> f[n] -> f[*out]"
-
-
 def _bincount_forward(xp: Any, x: Any, *weights: Any, minlength: int) -> Any:
     x = x.astype(xp.int64, copy=False)
     if not weights:
@@ -128,7 +124,9 @@ def _bincount_jvp(tans: Any, y: Node, x: Node, *weights: Node, minlength: int) -
 
 
 _BINCOUNT: Op = declare(
-    "bincount", _bincount_scheme, _bincount_forward,
+    "bincount",
+    lambda arity, attrs: "i[n] -> int64[*out]" if arity == 1 else "i[n] -> f[n] -> f[*out]",
+    _bincount_forward,
     shape=lambda checks, x, *weights, minlength: (UNKNOWN,),
     vjp=(None, lambda ct, y, x, weights, minlength: take(ct, x)), jvp=_bincount_jvp,
     samples=(

@@ -184,10 +184,6 @@ def _weights(y: Node, first: int, **attrs: Any) -> Node:
     return build(_LINSPACE, *ends, **attrs)
 
 
-def _linspace_vjp(argnum: int, ct: Node, y: Node, start: Node, stop: Node, **attrs: Any) -> Node:
-    return sum(ct * _weights(y, 1 - argnum, **attrs))
-
-
 def _linspace_jvp(tans: tuple[Node | None, ...], y: Node, *ends: Node, **attrs: Any) -> Node | None:
     return add_all(
         [tan * _weights(y, 1 - i, **attrs) for i, tan in enumerate(tans) if tan is not None]
@@ -196,7 +192,9 @@ def _linspace_jvp(tans: tuple[Node | None, ...], y: Node, *ends: Node, **attrs: 
 
 _LINSPACE: Op = declare(
     "linspace", "x[] -> x[] -> x[*out]", _linspace_forward,
-    shape=lambda checks, start, stop, num, endpoint: (num,), vjp=_linspace_vjp, jvp=_linspace_jvp,
+    shape=lambda checks, start, stop, num, endpoint: (num,),
+    vjp=lambda argnum, ct, y, start, stop, **attrs: sum(ct * _weights(y, 1 - argnum, **attrs)),
+    jvp=_linspace_jvp,
     samples=(
         on((), (), num=5, endpoint=True), on((), (), num=4, endpoint=False),
         on((), (), num=1, endpoint=True), on((), (), num=0, endpoint=True),

@@ -50,7 +50,6 @@ from actorgraph.ops.matrices import (
     triu,
 )
 from actorgraph.ops.shaping import concatenate, swap_last
-from actorgraph.types import Checks, Shape
 
 __all__ = [
     "cholesky", "cholesky_solve", "householder_product", "qr", "solve_triangular",
@@ -97,10 +96,6 @@ def _pull_a(ct: Node, y: Node, a: Node, b: Node, upper: bool, unit: bool) -> Nod
     return unbroadcast(neg(_part(back @ adjoint(y), upper, unit)), a)
 
 
-def _pull_b(ct: Node, y: Node, a: Node, b: Node, upper: bool, unit: bool) -> Node:
-    return unbroadcast(_triangular(adjoint(a), ct, not upper, unit), b)
-
-
 def _push(tans: Any, y: Node, a: Node, b: Node, upper: bool, unit: bool) -> Node | None:
     parts = [] if tans[1] is None else [tans[1]]
     if tans[0] is not None:
@@ -112,7 +107,9 @@ def _push(tans: Any, y: Node, a: Node, b: Node, upper: bool, unit: bool) -> Node
 _SOLVE_TRIANGULAR: Op = declare(
     "solve_triangular", "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]",
     lambda xp, a, b, upper, unit: triangular_solution(xp, a, b, upper, unit),
-    vjp=(_pull_a, _pull_b), jvp=_push,
+    vjp=(_pull_a,
+    lambda ct, y, a, b, upper, unit: unbroadcast(_triangular(adjoint(a), ct, not upper, unit), b)),
+    jvp=_push,
     cost=lambda shapes, result, attrs: float(shapes[0][-1] * prod(result)),
     samples=(
         Sample(((3, 3), (3, 2)), {"upper": True, "unit": False}, low=0.5),
@@ -199,10 +196,6 @@ _TURN_FREE: Op = declare(
 )  # fmt: skip
 
 
-def _shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-1], x[-2] - x[-1])
-
-
 def _vjp(ct: Node, y: Node, x: Node) -> Node:
     # From x^H y = 0: dy = -pinv(x)^H dx^H y, and a turn, which is taken to be none.
     return neg(y @ adjoint(build(_TURN_FREE, ct, y)) @ adjoint(pinv(x)))
@@ -210,7 +203,9 @@ def _vjp(ct: Node, y: Node, x: Node) -> Node:
 
 _COMPLEMENT: Op = declare(
     "complement", "x[*s, m, n] -> x[*out]",
-    lambda xp, x: xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :], shape=_shape, vjp=(_vjp,),
+    lambda xp, x: xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :],
+    shape=lambda checks, x: (*x[:-1], x[-2] - x[-1]),
+    vjp=(_vjp,),
     jvp=lambda tans, y, x: neg(adjoint(pinv(x)) @ adjoint(tans[0]) @ y), cost=cubic_cost(4),
     samples=(on((3, 2)), on((2, 2, 1)), on((2, 2))),
     in_blas=True, doc="Orthonormal basis of what the columns of each matrix leave out.",
@@ -270,10 +265,6 @@ class QRResult(NamedTuple):
     R: Node
 
 
-def _qr_shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-2], x[-1] + x[-2], x[-1])
-
-
 def _qr_forward(xp: Any, x: Any) -> Any:
     rows, columns = x.shape[-2:]
     if rows < columns:
@@ -306,7 +297,9 @@ def _qr_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 
 _QR: Op = declare(
-    "qr", "x[*s, m, n] -> x[*out]", _qr_forward, shape=_qr_shape, vjp=(_qr_vjp,), jvp=_qr_jvp,
+    "qr", "x[*s, m, n] -> x[*out]", _qr_forward,
+    shape=lambda checks, x: (*x[:-2], x[-1] + x[-2], x[-1]),
+    vjp=(_qr_vjp,), jvp=_qr_jvp,
     cost=cubic_cost(4), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 3, 2)), on((3, 0))),
     in_blas=True,
 )  # fmt: skip

@@ -20,7 +20,7 @@ from actorgraph.ops.elementwise import astype, maximum, where
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.reductions import max as maximum_over
 from actorgraph.ops.sorting import searchsorted
-from actorgraph.types import UNKNOWN, Checks, Shape
+from actorgraph.types import UNKNOWN
 
 __all__ = ["embedding", "embedding_bag"]
 
@@ -42,12 +42,6 @@ def _add_forward(xp: Any, ct: Any, index: Any, *like: Any, size: Any, padding: i
     if padding is not None:
         out[padding] = 0
     return out
-
-
-def _add_shape(
-    checks: Checks, ct: Shape, index: Shape, *like: Shape, size: Any, padding: int | None
-) -> Shape:
-    return (like[0][0] if like else size, ct[-1])
 
 
 def _without_padding(rows: Node, index: Node, padding: int | None) -> Node:
@@ -85,7 +79,9 @@ _ROWS: Op = declare(
 _ADD: Op = declare(
     "embedding_adjoint",
     lambda arity, attrs: f"x[*s, d] -> i[*s] -> {'a[v, e] -> ' if arity == 3 else ''}x[*out]",
-    _add_forward, shape=_add_shape, vjp=_add_vjp, linear=(0,),
+    _add_forward,
+    shape=lambda checks, ct, index, *like, size, padding: (like[0][0] if like else size, ct[-1]),
+    vjp=_add_vjp, linear=(0,),
     samples=(
         Sample(((5, 3), (5,)), {"size": 4, "padding": 2}, ints={1: 4}),
         Sample(((2, 2, 3), (2, 2), (4, 3)), {"size": None, "padding": None}, ints={1: 4}),

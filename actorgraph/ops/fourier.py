@@ -63,13 +63,10 @@ def sized(xp: Any, x: Any, axis: int, size: int) -> Any:
     return result
 
 
-def _resized(checks: Checks, x: Shape, *, axis: int, size: int | Dim) -> Shape:
-    return (*x[:axis], size, *x[axis + 1 :])
-
-
 _RESIZE: Op = declare(
     "resize_axis", "a[*s] -> a[*out]", lambda xp, x, axis, size: sized(xp, x, axis, size),
-    shape=_resized, vjp=(lambda ct, y, x, axis, size: build(_RESIZE_LIKE, ct, x, axis=axis),),
+    shape=lambda checks, x, *, axis, size: (*x[:axis], size, *x[axis + 1 :]),
+    vjp=(lambda ct, y, x, axis, size: build(_RESIZE_LIKE, ct, x, axis=axis),),
     linear=(0,),
     samples=(on((3, 4), axis=1, size=6), on((3, 4), axis=0, size=2), on((3, 4), axis=0, size=3)),
     doc="Cut an axis, or extend it with zeros.",
@@ -106,17 +103,14 @@ def _fft_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
     return like_dtype(build(_FFT, ct, **{**attrs, **back}), x)
 
 
-def _same_shape(checks: Checks, x: Shape, **attrs: Any) -> Shape:
-    return x
-
-
 def _sample(shape: tuple[int, ...], axes: tuple[int, ...], inverse: bool, norm: str) -> Sample:
     attrs = {"axes": axes, "inverse": inverse, "norm": norm, "dtype": "complex128"}
     return on(shape, **attrs)
 
 
 _FFT: Op = declare(
-    "fft", to_dtype, _fft_forward, shape=_same_shape, vjp=(_fft_vjp,), linear=(0,), cost=flops_of,
+    "fft", to_dtype, _fft_forward, shape=lambda checks, x, **attrs: x,
+    vjp=(_fft_vjp,), linear=(0,), cost=flops_of,
     samples=(
         _sample((5,), (0,), False, "backward"), _sample((2, 4), (1,), True, "backward"),
         _sample((3, 4), (0, 1), False, "ortho"), _sample((3, 2), (0,), True, "forward"),
@@ -227,14 +221,6 @@ def _along(weights: Any, axis: int, ndim: int) -> Any:
     return weights.reshape((-1, *[1] * (ndim - axis - 1)))
 
 
-def _rfft_shape(checks: Checks, x: Shape, *, axis: int, norm: str, dtype: str) -> Shape:
-    return (*x[:axis], x[axis] // 2 + 1, *x[axis + 1 :])
-
-
-def _rfft_forward(xp: Any, x: Any, axis: int, norm: str, dtype: str) -> Any:
-    return xp.fft.rfft(x, None, axis, norm).astype(dtype, copy=False)
-
-
 def _rfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, norm: str) -> Any:
     n = like.shape[axis]
     weights = _weights(xp, ct.shape[axis], n, 0.5, like.dtype)
@@ -252,8 +238,9 @@ def _rfft_adjoint_of(ct: Node, x: Node, axis: int, norm: str) -> Node:
 
 
 _RFFT: Op = declare(
-    "rfft", lambda arity, attrs: f"f[*s] -> {attrs['dtype']}[*out]", _rfft_forward,
-    shape=_rfft_shape,
+    "rfft", lambda arity, attrs: f"f[*s] -> {attrs['dtype']}[*out]",
+    lambda xp, x, axis, norm, dtype: xp.fft.rfft(x, None, axis, norm).astype(dtype, copy=False),
+    shape=lambda checks, x, *, axis, norm, dtype: (*x[:axis], x[axis] // 2 + 1, *x[axis + 1 :]),
     vjp=(lambda ct, y, x, axis, norm, dtype: _rfft_adjoint_of(ct, x, axis, norm),),
     linear=(0,), cost=flops_of,
     samples=(
@@ -307,10 +294,6 @@ def _irfft_shape(
     return (*x[:axis], (x[axis] - 1) * 2 if n is None else n, *x[axis + 1 :])
 
 
-def _irfft_forward(xp: Any, x: Any, axis: int, n: int | None, norm: str, dtype: str) -> Any:
-    return xp.fft.irfft(x, n, axis, norm).astype(dtype, copy=False)
-
-
 def _irfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, n: int | None, norm: str) -> Any:
     n = ct.shape[axis]
     half = xp.fft.rfft(ct, None, axis, OTHER_NORM[norm])
@@ -320,16 +303,11 @@ def _irfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, n: int | None, norm: 
     return half.astype(like.dtype, copy=False)
 
 
-def _irfft_adjoint_vjp(ct: Node, y: Node, z: Node, like: Node, **attrs: Any) -> Node:
-    return build(_IRFFT, ct, dtype=z.dtype.name, **attrs)
-
-
-def _irfft_vjp(ct: Node, y: Node, x: Node, dtype: str, **attrs: Any) -> Node:
-    return build(_IRFFT_ADJOINT, ct, x, **attrs)
-
-
 _IRFFT: Op = declare(
-    "irfft", to_dtype, _irfft_forward, shape=_irfft_shape, vjp=(_irfft_vjp,),
+    "irfft", to_dtype,
+    lambda xp, x, axis, n, norm, dtype: xp.fft.irfft(x, n, axis, norm).astype(dtype, copy=False),
+    shape=_irfft_shape,
+    vjp=(lambda ct, y, x, dtype, **attrs: build(_IRFFT_ADJOINT, ct, x, **attrs),),
     linear=(0,), cost=flops_of,
     samples=(
         on((4,), axis=0, n=None, norm="backward", dtype="float64"),
@@ -340,7 +318,9 @@ _IRFFT: Op = declare(
 )  # fmt: skip
 
 _IRFFT_ADJOINT: Op = declare(
-    "irfft_adjoint", "f[*s] -> x1[*t] -> x1[*t]", _irfft_adjoint, vjp=(_irfft_adjoint_vjp, None),
+    "irfft_adjoint", "f[*s] -> x1[*t] -> x1[*t]", _irfft_adjoint,
+    vjp=(lambda ct, y, z, like, **attrs: build(_IRFFT, ct, dtype=z.dtype.name, **attrs),
+    None),
     linear=(0,), cost=flops_of,
     samples=(
         on((6,), (4,), axis=0, n=None, norm="backward"),

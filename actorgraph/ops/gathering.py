@@ -20,7 +20,7 @@ from actorgraph.ops.broadcasting import along_axis, broadcast_to
 from actorgraph.ops.indexing import ALONG, check_classes, getitem, take_index
 from actorgraph.ops.reshaping import ravel
 from actorgraph.ops.shaping import one_axis, transpose
-from actorgraph.types import UNKNOWN, Checks, Dim, Shape
+from actorgraph.types import UNKNOWN, Dim, Shape
 from actorgraph.types import size_of as dims_product
 
 __all__ = [
@@ -211,19 +211,11 @@ def _places(xp: Any, index: Any, classes: int) -> Any:
     return xp.arange(index.size) * classes + index.reshape(-1).astype(xp.int64)
 
 
-def _pick_forward(xp: Any, x: Any, index: Any) -> Any:
-    return x.reshape(-1).take(_places(xp, index, x.shape[-1])).reshape(index.shape)
-
-
 def _put_forward(xp: Any, ct: Any, index: Any, *like: Any, size: Any) -> Any:
     classes = like[0].shape[-1] if like else size
     out = xp.zeros((*index.shape, classes), ct.dtype)
     out.reshape(-1)[_places(xp, index, classes)] = ct.reshape(-1)
     return out
-
-
-def _put_shape(checks: Checks, ct: Shape, index: Shape, *like: Shape, size: Any) -> Shape:
-    return (*ct, like[0][-1] if like else size)
 
 
 def _pick_vjp(ct: Node, y: Node, x: Node, index: Node) -> Node:
@@ -232,14 +224,10 @@ def _pick_vjp(ct: Node, y: Node, x: Node, index: Node) -> Node:
     return build(_PUT, ct, index, size=x.dims[-1])
 
 
-def _put_vjp(
-    argnum: int, u: Node, y: Node, ct: Node, index: Node, *like: Node, size: Any
-) -> Node | None:
-    return None if argnum else build(_PICK, u, index)
-
-
 _PICK: Op = declare(
-    "pick", "a[*s, c] -> i[*s] -> a[*s]", _pick_forward, vjp=(_pick_vjp, None), linear=(0,),
+    "pick", "a[*s, c] -> i[*s] -> a[*s]",
+    lambda xp, x, index: x.reshape(-1).take(_places(xp, index, x.shape[-1])).reshape(index.shape),
+    vjp=(_pick_vjp, None), linear=(0,),
     samples=(
         Sample(((3, 4), (3,)), ints={1: 4}), Sample(((2, 3, 4), (2, 3)), ints={1: 4}),
         Sample(((4,), ()), ints={1: 4}), Sample(((0, 4), (0,)), ints={1: 4}),
@@ -249,7 +237,9 @@ _PICK: Op = declare(
 _PUT: Op = declare(
     "pick_adjoint",
     lambda arity, attrs: f"a[*s] -> i[*s] -> {'a1[*s, c] -> ' if arity == 3 else ''}a[*out]",
-    _put_forward, shape=_put_shape, vjp=_put_vjp, linear=(0,),
+    _put_forward, shape=lambda checks, ct, index, *like, size: (*ct, like[0][-1] if like else size),
+    vjp=lambda argnum, u, y, ct, index, *like, size: None if argnum else build(_PICK, u, index),
+    linear=(0,),
     samples=(
         Sample(((3,), (3,)), {"size": 4}, ints={1: 4}),
         Sample(((2, 3), (2, 3), (2, 3, 4)), {"size": None}, ints={1: 4}),

@@ -46,7 +46,6 @@ from actorgraph.ops.matrices import (
 )
 from actorgraph.ops.matrices import hermitian as hermitian_part
 from actorgraph.ops.shaping import stack, swap_last
-from actorgraph.types import Checks, Shape
 
 __all__ = ["det", "inv", "matrix_power", "matrix_rank", "pinv", "slogdet", "solve"]
 
@@ -141,10 +140,6 @@ class SlogdetResult(NamedTuple):
     logabsdet: Node
 
 
-def _slogdet_shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-2], 2)
-
-
 def _slogdet_forward(xp: Any, x: Any) -> Any:
     sign, logabs = xp.linalg.slogdet(x)
     return xp.stack([sign, logabs.astype(x.dtype)], axis=-1)
@@ -167,7 +162,7 @@ def _slogdet_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 
 _SLOGDET: Op = declare(
-    "slogdet", "x[*s, n, n] -> x[*out]", _slogdet_forward, shape=_slogdet_shape,
+    "slogdet", "x[*s, n, n] -> x[*out]", _slogdet_forward, shape=lambda checks, x: (*x[:-2], 2),
     vjp=(_slogdet_vjp,), jvp=_slogdet_jvp, cost=cubic_cost(1), samples=SQUARE_SAMPLES,
     in_blas=True,
 )  # fmt: skip
@@ -196,10 +191,6 @@ def slogdet(x: Node) -> SlogdetResult:
     return SlogdetResult(sign, real_like(logabs))
 
 
-def _solve_vjp_a(ct: Node, y: Node, a: Node, b: Node) -> Node:
-    return unbroadcast(neg(_solve(adjoint(a), ct) @ adjoint(y)), a)
-
-
 def _solve_jvp(tans: tuple[Node | None, ...], y: Node, a: Node, b: Node) -> Node | None:
     parts = [] if tans[1] is None else [tans[1]]
     if tans[0] is not None:
@@ -214,7 +205,11 @@ def _solve_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
 
 _SOLVE: Op = declare(
     "solve", "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]", lambda xp, a, b: xp.linalg.solve(a, b),
-    vjp=(_solve_vjp_a, lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b)), jvp=_solve_jvp,
+    vjp=(
+        lambda ct, y, a, b: unbroadcast(neg(_solve(adjoint(a), ct) @ adjoint(y)), a),
+        lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b),
+    ),
+    jvp=_solve_jvp,
     cost=_solve_flops,
     samples=(
         on((3, 3), (3, 2)), on((2, 2, 2), (2, 1)), on((2, 2), (3, 2, 2)),

@@ -64,10 +64,6 @@ def matmul_vjp_y(ct: Node, z: Node, x: Node, y: Node) -> Node:
     return unbroadcast(matmul(swap_last(x), ct), y)
 
 
-def _matmul_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
-    return float(2 * prod(result) * shapes[0][-1])
-
-
 _MATMUL_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((3, 4), (4, 2)), ((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 2)), ((2, 3, 4), (2, 4, 5)),
     ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (3, 4, 2)), ((2, 3, 4), (4,)),
@@ -77,7 +73,9 @@ _MATMUL_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 _MATMUL = declare(
     "matmul", "n[*s] -> n[*t] -> n[*out]",
     through_float32(lambda xp, x, y, out=None: xp.matmul(x, y, out=out)), shape=_matmul_shape,
-    vjp=(_matmul_vjp_x, matmul_vjp_y), linear=(0, 1), cost=_matmul_flops, ufunc="matmul",
+    vjp=(_matmul_vjp_x, matmul_vjp_y), linear=(0, 1),
+    cost=lambda shapes, result, attrs: float(2 * prod(result) * shapes[0][-1]),
+    ufunc="matmul",
     memory=FRESH_OUT, samples=tuple(map(Sample, _MATMUL_SHAPES)), total="sum", in_blas=True,
 )  # fmt: skip
 
@@ -253,10 +251,6 @@ def _tensordot_shape(checks: Checks, x: Shape, y: Shape, *, x_axes: Axes, y_axes
     return tuple(x[axis] for axis in _free(len(x), x_axes)) + free_y
 
 
-def _tensordot_forward(xp: Any, x: Any, y: Any, x_axes: Axes, y_axes: Axes) -> Any:
-    return xp.asarray(xp.tensordot(x, y, (x_axes, y_axes)))
-
-
 def _in_order(node: Node, axes: Axes) -> Node:
     """Transpose a node whose dim ``i`` belongs at ``axes[i]``."""
     return transpose(node, sorted(range(len(axes)), key=axes.__getitem__))
@@ -282,7 +276,9 @@ def _tensordot_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> floa
 
 
 _TENSORDOT: Op = declare(
-    "tensordot", "n[*s] -> n[*t] -> n[*out]", _tensordot_forward, shape=_tensordot_shape,
+    "tensordot", "n[*s] -> n[*t] -> n[*out]",
+    lambda xp, x, y, x_axes, y_axes: xp.asarray(xp.tensordot(x, y, (x_axes, y_axes))),
+    shape=_tensordot_shape,
     vjp=(_tensordot_vjp_x, _tensordot_vjp_y), linear=(0, 1), cost=_tensordot_flops,
     samples=(
         on((2, 3, 4), (4, 3, 5), x_axes=(1, 2), y_axes=(1, 0)),

@@ -43,7 +43,6 @@ from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import concatenate, swap_last
 from actorgraph.ops.sorting import argsort
 from actorgraph.ops.spectral import svdvals
-from actorgraph.types import Checks, Shape
 
 __all__ = ["lstsq", "lu", "lu_factor", "lu_solve", "tensorinv", "tensorsolve"]
 
@@ -200,12 +199,9 @@ def _jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return concatenate([moved, zeros_like(_columns(y, -1, None))], axis=-1)
 
 
-def _shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-1], x[-1] + 1)
-
-
 _LU: Op = declare(
-    "lu", "x[*s, m, n] -> x[*out]", _forward, shape=_shape, vjp=(_vjp,), jvp=_jvp,
+    "lu", "x[*s, m, n] -> x[*out]", _forward, shape=lambda checks, x: (*x[:-1], x[-1] + 1),
+    vjp=(_vjp,), jvp=_jvp,
     cost=cubic_cost(2 / 3), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.reshaping import group_dim, reshape_like
 from actorgraph.ops.statistics import var as variance
-from actorgraph.types import Checks, Shape, shape_from
+from actorgraph.types import Checks, shape_from
 
 __all__ = [
     "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm",
@@ -82,10 +82,6 @@ def _pull_forward(
     return result
 
 
-def _kept(checks: Checks, x: Shape, *, axis: Axes, **attrs: Any) -> Shape:
-    return reduced_shape(checks, x, axis=axis, keepdims=True)
-
-
 def _normalize_derivative(t: Node, y: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
     """Apply the Jacobian, which is symmetric, so that it serves both modes."""
     inverse = build(_INVERSE, x, axis=axis, eps=eps, centred=centred)
@@ -135,7 +131,9 @@ _NORMALIZE: Op = declare(
 )  # fmt: skip
 
 _INVERSE: Op = declare(
-    "inverse_deviation", "f[*s] -> f[*out]", _inverse_forward, shape=_kept, vjp=(_inverse_vjp,),
+    "inverse_deviation", "f[*s] -> f[*out]", _inverse_forward,
+    shape=lambda checks, x, *, axis, **attrs: reduced_shape(checks, x, axis=axis, keepdims=True),
+    vjp=(_inverse_vjp,),
     jvp=tangents(_inverse_push), cost=each(4, 0), samples=_SAMPLES,
     memory=KEPT, doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
 )  # fmt: skip

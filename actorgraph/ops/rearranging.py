@@ -240,10 +240,6 @@ def _aligned(shape: Sequence[Any], reps: Sequence[Any]) -> list[tuple[Any, Any]]
     )
 
 
-def _tiled(checks: Checks, x: Shape, *, reps: Shape) -> Shape:
-    return tuple(size * times for times, size in _aligned(x, reps))
-
-
 def _tile_back(xp: Any, ct: Any, x: Any, reps: tuple[int, ...]) -> Any:
     pairs = _aligned(x.shape, reps)
     apart = ct.reshape([size for pair in pairs for size in pair])
@@ -253,7 +249,8 @@ def _tile_back(xp: Any, ct: Any, x: Any, reps: tuple[int, ...]) -> Any:
 
 
 _TILE: Op = declare(
-    "tile", "a[*s] -> a[*out]", lambda xp, x, reps: xp.tile(x, reps), shape=_tiled,
+    "tile", "a[*s] -> a[*out]", lambda xp, x, reps: xp.tile(x, reps),
+    shape=lambda checks, x, *, reps: tuple(size * times for times, size in _aligned(x, reps)),
     vjp=(lambda ct, y, x, reps: build(_TILE_ADJOINT, ct, x, reps=reps),), linear=(0,),
     samples=(
         on((3, 4), reps=(2,)), on((2, 3), reps=(2, 1, 3)),
@@ -316,10 +313,6 @@ def _pad_forward(xp: Any, x: Any, value: Any, widths: Widths) -> Any:
     return out
 
 
-def _border_sum(ct: Node, y: Node, x: Node, value: Node, widths: Widths) -> Node:
-    return sum_over(ct * build(_PAD, zeros_like(x), 1, widths=widths))
-
-
 def _pad_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, value: Node, widths: Widths) -> Node:
     tan = zeros_like(x) if tans[0] is None else tans[0]
     return build(_PAD, tan, 0 if tans[1] is None else tans[1], widths=widths)
@@ -327,7 +320,11 @@ def _pad_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, value: Node, width
 
 _PAD: Op = declare(
     "pad", "a[*s] -> a[] -> a[*out]", _pad_forward, shape=_padded,
-    vjp=(lambda ct, y, x, value, widths: getitem(ct, _middle(widths)), _border_sum), jvp=_pad_jvp,
+    vjp=(
+        lambda ct, y, x, value, widths: getitem(ct, _middle(widths)),
+        lambda ct, y, x, value, widths: sum_over(ct * build(_PAD, zeros_like(x), 1, widths=widths)),
+    ),
+    jvp=_pad_jvp,
     samples=(
         on((3, 4), (), widths=((1, 2), (0, 3))),
         on((0, 2), (), widths=((1, 0), (0, 0))), on((), (), widths=()),

@@ -124,16 +124,13 @@ def ravel(x: Node) -> Node:
     return reshape(x, (-1,))
 
 
-def _flat_shape(checks: Checks, x: Shape, *, start: int, stop: int) -> Shape:
-    return (*x[:start], size_of(x[start:stop]), *x[stop:])
-
-
 def _flat_forward(xp: Any, x: Any, start: int, stop: int) -> Any:
     return xp.reshape(x, (*x.shape[:start], prod(x.shape[start:stop]), *x.shape[stop:]))
 
 
 _FLATTEN: Op = declare(
-    "flatten", "a[*s] -> a[*out]", _flat_forward, shape=_flat_shape,
+    "flatten", "a[*s] -> a[*out]", _flat_forward,
+    shape=lambda checks, x, *, start, stop: (*x[:start], size_of(x[start:stop]), *x[stop:]),
     vjp=(lambda ct, y, x, start, stop: reshape_like(ct, x),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
     samples=(on((2, 3, 4), start=1, stop=3), on((0, 3, 4), start=0, stop=2)),
@@ -267,13 +264,10 @@ def _merged(dims: Any, groups: tuple[int, ...]) -> tuple[Any, ...]:
     return tuple(sizes)
 
 
-def _merge_shape(checks: Checks, x: Shape, *, groups: tuple[int, ...]) -> Shape:
-    return _merged(x, groups)
-
-
 _MERGE: Op = declare(
     "merge_dims", "a[*s] -> a[*out]", lambda xp, x, groups: xp.reshape(x, _merged(x.shape, groups)),
-    shape=_merge_shape, vjp=(lambda ct, y, x, groups: reshape_like(ct, x),), linear=(0,),
+    shape=lambda checks, x, *, groups: _merged(x, groups),
+    vjp=(lambda ct, y, x, groups: reshape_like(ct, x),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
     samples=(on((2, 3, 4), groups=(1, 2)), on((2, 0), groups=(2, 0))),
     doc="Merge groups of adjacent dims into one dim each.",

@@ -46,7 +46,7 @@ from actorgraph.ops.matrices import (
     rows_stacked,
 )
 from actorgraph.ops.shaping import concatenate, swap_last
-from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_min
+from actorgraph.types import UNKNOWN, Dim, dim_min
 
 __all__ = [
     "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals",
@@ -58,10 +58,6 @@ class EighResult(NamedTuple):
 
     eigenvalues: Node
     eigenvectors: Node
-
-
-def _eigh_shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-2], x[-1] + 1, x[-1])
 
 
 def _eigh_forward(xp: Any, x: Any) -> Any:
@@ -88,7 +84,9 @@ def _eigh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 
 _EIGH: Op = declare(
-    "eigh", "x[*s, n, n] -> x[*out]", _eigh_forward, shape=_eigh_shape, vjp=(_eigh_vjp,),
+    "eigh", "x[*s, n, n] -> x[*out]", _eigh_forward,
+    shape=lambda checks, x: (*x[:-2], x[-1] + 1, x[-1]),
+    vjp=(_eigh_vjp,),
     jvp=_eigh_jvp, cost=cubic_cost(9), samples=SQUARE_SAMPLES,
     in_blas=True,
 )  # fmt: skip
@@ -167,10 +165,6 @@ def _least(rows: int | Dim, columns: int | Dim) -> int | Dim:
     return UNKNOWN if UNKNOWN in (rows, columns) else dim_min(rows, columns)
 
 
-def _svd_shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-2], x[-2] + x[-1] + 1, _least(x[-2], x[-1]))
-
-
 def _svd_forward(xp: Any, x: Any) -> Any:
     u, s, vh = xp.linalg.svd(x, full_matrices=False)
     v = xp.conjugate(xp.swapaxes(vh, -1, -2))
@@ -235,7 +229,9 @@ def _svd_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 
 _SVD: Op = declare(
-    "svd", "x[*s, m, n] -> x[*out]", _svd_forward, shape=_svd_shape, vjp=(_svd_vjp,), jvp=_svd_jvp,
+    "svd", "x[*s, m, n] -> x[*out]", _svd_forward,
+    shape=lambda checks, x: (*x[:-2], x[-2] + x[-1] + 1, _least(x[-2], x[-1])),
+    vjp=(_svd_vjp,), jvp=_svd_jvp,
     cost=cubic_cost(20), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
     in_blas=True,
 )  # fmt: skip
@@ -285,13 +281,10 @@ def _svdvals_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return real_of(matrix_diagonal(adjoint(u) @ tans[0] @ v, square=True))
 
 
-def _svdvals_shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-2], _least(x[-2], x[-1]))
-
-
 _SVDVALS: Op = declare(
     "svdvals", "x[*s, m, n] -> x[*out]",
-    lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype), shape=_svdvals_shape,
+    lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype),
+    shape=lambda checks, x: (*x[:-2], _least(x[-2], x[-1])),
     vjp=(_svdvals_vjp,), jvp=_svdvals_jvp, cost=cubic_cost(4),
     samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
     in_blas=True,
@@ -385,14 +378,12 @@ def _eig_jvp(tans: tuple[Node, ...], y: Node, x: Node, dtype: str) -> Node:
     return rows_stacked(matrix_diagonal(inner, square=True), moved)
 
 
-def _eig_shape(checks: Checks, x: Shape, *, dtype: str) -> Shape:
-    return (*x[:-2], x[-1] + 1, x[-1])
-
-
 _SAMPLES = tuple(on(*one.shapes, dtype="complex128") for one in SQUARE_SAMPLES)
 
 _EIG: Op = declare(
-    "eig", _scheme("*out"), _eig_forward, shape=_eig_shape, vjp=(_eig_vjp,), jvp=_eig_jvp,
+    "eig", _scheme("*out"), _eig_forward,
+    shape=lambda checks, x, *, dtype: (*x[:-2], x[-1] + 1, x[-1]),
+    vjp=(_eig_vjp,), jvp=_eig_jvp,
     cost=cubic_cost(25), samples=_SAMPLES,
 )  # fmt: skip
 

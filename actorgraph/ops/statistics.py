@@ -96,10 +96,6 @@ _DEVIATION: Op = declare(
 )  # fmt: skip
 
 
-def _var_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Node:
-    return build(_DEVIATION, x, axis=axis, ddof=ddof) * 2
-
-
 def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Node:
     rate = 1 / where(y == 0, inf, y)
     return build(_DEVIATION, x, axis=axis, ddof=ddof) * spread(rate, x, axis, keepdims)
@@ -107,7 +103,9 @@ def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Nod
 
 _SPREADS = (*_with({"ddof": 0}), *_with({"ddof": 1})[:2])
 _VAR = reduction_op(
-    "var", "f[*s] -> f[*out]", _var_forward, _var_slope, samples=_SPREADS,
+    "var", "f[*s] -> f[*out]", _var_forward,
+    lambda y, x, axis, keepdims, ddof: build(_DEVIATION, x, axis=axis, ddof=ddof) * 2,
+    samples=_SPREADS,
     cost=each(5, 0),
 )  # fmt: skip
 _STD = reduction_op(

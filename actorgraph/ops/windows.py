@@ -211,10 +211,6 @@ def _im2col_forward(
     return result.reshape((batch, *frame.outs, channels * entries))
 
 
-def _col2im_scheme(arity: int, attrs: Any) -> str:
-    return "x[*s] -> x[*out]" if arity == 1 else "x[*s] -> a[*t] -> x[*out]"
-
-
 def _col2im_shape(
     checks: Checks, columns: Shape, *like: Shape, kernel: Ints, stride: Ints, padding: Any,
     dilation: Ints, size: Any,
@@ -279,7 +275,9 @@ _IM2COL: Op = declare(
 )  # fmt: skip
 
 _COL2IM: Op = declare(
-    "col2im", _col2im_scheme, _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
+    "col2im",
+    lambda arity, attrs: "x[*s] -> x[*out]" if arity == 1 else "x[*s] -> a[*t] -> x[*out]",
+    _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
     samples=(
         on((1, 2, 3, 12), **_GEOMETRY, size=(4, 3)), on((1, 3, 4), (1, 2, 5), **_WIDE, size=None),
     ),
