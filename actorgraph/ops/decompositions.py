@@ -17,17 +17,9 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Memory, Op, Sample
+from actorgraph.ops import _rules
 from actorgraph.ops._arrays import raise_if
-from actorgraph.ops._rules import (
-    MIXED_LAPACK,
-    NO_LAPACK,
-    NOT_SQUARE,
-    add_all,
-    declare,
-    on,
-    raises,
-    returns,
-)
+from actorgraph.ops._rules import add_all, declare, on, raises, returns
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.creation import eye
@@ -121,7 +113,7 @@ _SOLVE_TRIANGULAR: Op = declare(
 
 
 @returns("Node of the shape of `b`, broadcast")
-@raises(MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
+@raises(_rules.MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
 def solve_triangular(
     a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Node:
@@ -238,7 +230,7 @@ _CHOLESKY: Op = declare(
 
 
 @returns("Node: lower triangles, or upper ones")
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@raises(types=_rules.NO_LAPACK, shapes=_rules.NOT_SQUARE)
 def cholesky(x: Node, upper: bool = False) -> Node:
     """Return L with ``x = L @ L^H``, as ``numpy.linalg.cholesky``.
 
@@ -359,7 +351,7 @@ def qr(x: Node, mode: str = "reduced") -> Any:
 
 
 @returns("Node of shape (..., m, n)")
-@raises(types=NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
+@raises(types=_rules.NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
 def householder_product(x: Any, tau: Any) -> Node:
     """Return the first columns of a product of reflections.
 

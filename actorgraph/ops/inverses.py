@@ -18,16 +18,8 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op
-from actorgraph.ops._rules import (
-    MIXED_LAPACK,
-    NO_LAPACK,
-    NOT_SQUARE,
-    add_all,
-    declare,
-    on,
-    raises,
-    returns,
-)
+from actorgraph.ops import _rules
+from actorgraph.ops._rules import add_all, declare, on, raises, returns
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -63,7 +55,7 @@ _INV: Op = declare(
 
 
 @returns("Node of the shape and dtype of `x`")
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@raises(types=_rules.NO_LAPACK, shapes=_rules.NOT_SQUARE)
 def inv(x: Node) -> Node:
     """Invert each matrix, as ``numpy.linalg.inv``.
 
@@ -117,7 +109,7 @@ _DET: Op = declare(
 
 
 @returns("Node of shape (...)")
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@raises(types=_rules.NO_LAPACK, shapes=_rules.NOT_SQUARE)
 def det(x: Node) -> Node:
     """Return the determinant of each matrix, as ``numpy.linalg.det``.
 
@@ -168,7 +160,7 @@ _SLOGDET: Op = declare(
 )  # fmt: skip
 
 
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@raises(types=_rules.NO_LAPACK, shapes=_rules.NOT_SQUARE)
 def slogdet(x: Node) -> SlogdetResult:
     """Return sign and logarithm of the modulus of determinants, as ``numpy.linalg.slogdet``.
 
@@ -224,7 +216,7 @@ def _solve(a: Node, b: Node) -> Node:
 
 
 @returns("Node of shape (..., n) where `b` is a vector, else (..., n, k)")
-@raises(MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
+@raises(_rules.MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
 def solve(a: Any, b: Any) -> Node:
     """Solve ``a @ x = b``, as ``numpy.linalg.solve``.
 
@@ -246,7 +238,7 @@ def solve(a: Any, b: Any) -> Node:
 
 
 @returns("Node of the shape and dtype of `x`")
-@raises("`n` is no int, or it is negative and the dtype is none that LAPACK takes.", NOT_SQUARE)
+@raises("`n` is no int, or negative where LAPACK does not take the dtype.", _rules.NOT_SQUARE)
 def matrix_power(x: Node, n: int) -> Node:
     """Raise square matrices to an integer power, as ``numpy.linalg.matrix_power``.
 
@@ -328,7 +320,7 @@ def _tolerances(rtol: float | None, atol: float | None) -> dict[str, float | Non
 
 
 @returns("Node of shape (..., n, m)")
-@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
+@raises(types=_rules.NO_LAPACK, shapes="`x` has fewer than two dims.")
 def pinv(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
 ) -> Node:
@@ -369,7 +361,7 @@ _RANK: Op = declare(
 
 
 @returns("Node: int64, shape (...)")
-@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
+@raises(types=_rules.NO_LAPACK, shapes="`x` has fewer than two dims.")
 def matrix_rank(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
 ) -> Node:

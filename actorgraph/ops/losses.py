@@ -22,18 +22,9 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
+from actorgraph.ops import _rules
 from actorgraph.ops._arrays import largest, one, through_float32, tiny
-from actorgraph.ops._rules import (
-    DIFFERENT,
-    NO_AXIS,
-    NO_FLOAT,
-    declare,
-    each,
-    on,
-    raises,
-    returns,
-    tangents,
-)
+from actorgraph.ops._rules import declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import abs, multiply, sqrt, square, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum
 from actorgraph.ops.elementwise import astype, exp, maximum, minimum
@@ -142,7 +133,7 @@ def _size(shape: tuple[int, ...]) -> float:
     return size
 
 
-@raises(types=NO_FLOAT, shapes=NO_AXIS)
+@raises(types=_rules.NO_FLOAT, shapes=_rules.NO_AXIS)
 @along_axis("x")
 def softmax(x: Node, axis: int = -1) -> Node:
     """Return ``exp(x) / sum(exp(x))`` along an axis, computed from ``x - max(x)``.
@@ -385,7 +376,7 @@ def above_zero(value: Any, what: str, least: float) -> float:
     return float(value)
 
 
-@raises("Dtypes differ, `delta` is not above 0, or there is no such reduction.", DIFFERENT)
+@raises("Dtypes differ, `delta` is not above 0, or there is no such reduction.", _rules.DIFFERENT)
 def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Node:
     """Return ``d^2 / 2`` up to ``d = abs(x - y) = delta``, then ``delta (d - delta / 2)``, reduced.
 
@@ -408,7 +399,7 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
 huber = huber_loss
 
 
-@raises(types="Dtypes differ, `beta` is negative, or there is no such reduction.", shapes=DIFFERENT)
+@raises("Dtypes differ, `beta` is negative, or there is no such reduction.", _rules.DIFFERENT)
 def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0) -> Node:
     """Return ``d^2 / (2 beta)`` up to ``d = abs(x - y) = beta``, then ``d - beta / 2``, reduced.
 
