@@ -14,8 +14,7 @@ from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.graph import Graph, Node
 from actorgraph.keywords import answering
 from actorgraph.transforms.gradient import grad
-from actorgraph.transforms.products import cotangents_of
-from actorgraph.transforms.products import pushed as pushed_forward
+from actorgraph.transforms.products import cotangents_of, pushed
 from actorgraph.transforms.staging import (
     Staged,
     Subject,
@@ -101,13 +100,13 @@ class _JacobianFunction:
         derivatives.refuse_complex(outputs, wrt)
         blocks = [[np.zeros((*y.shape, *x.shape), y.dtype) for x in wrt] for y in outputs]
         if sum(x.size for x in wrt) <= sum(y.size for y in outputs):
-            for i, place, pushed in _probed(wrt, inner, partial(self._push, args, kwargs)):
-                for row, column in zip(blocks, pushed, strict=True):
+            for i, place, columns in _probed(wrt, inner, partial(self._push, args, kwargs)):
+                for row, column in zip(blocks, columns, strict=True):
                     row[i][(..., *place)] = column
         else:
-            for j, place, pulled in _probed(outputs, structure, partial(self._pull, args, kwargs)):
-                for block, gradient in zip(blocks[j], pulled, strict=True):
-                    block[place] = gradient
+            for j, place, rows in _probed(outputs, structure, partial(self._pull, args, kwargs)):
+                for block, row in zip(blocks[j], rows, strict=True):
+                    block[place] = row
         found = unflatten(structure, [unflatten(inner, row) for row in blocks])
         return (found, aux) if self._subject.has_aux else found
 
@@ -126,7 +125,7 @@ class _JacobianFunction:
 
     def _build_push(self, args: tuple[Any, ...], kwargs: dict[str, Any], tangents: Any) -> Any:
         wrt = chosen(args, self._argnums, self._name)
-        return pushed_forward(self._subject, args, kwargs, wrt, tangents)[1]
+        return pushed(self._subject, args, kwargs, wrt, tangents)[1]
 
     def _build_pull(self, args: tuple[Any, ...], kwargs: dict[str, Any], seeds: Any) -> Any:
         nodes, structure = flatten(self._build_value(args, kwargs)[0])
@@ -137,7 +136,7 @@ class _JacobianFunction:
 
 def _probed(
     arrays: list[Any], structure: Structure, compute: Callable[[Any], Any]
-) -> Iterator[tuple[int, tuple[int, ...], list[Any]]]:
+) -> Iterator[tuple[int, tuple[Any, ...], list[Any]]]:
     """Yield which array, a place in it, and what is computed of a 1 there and zeros elsewhere."""
     probe = [np.zeros_like(array) for array in arrays]
     for number, array in enumerate(arrays):
