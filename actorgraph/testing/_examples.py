@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -19,6 +20,7 @@ Bits = list[tuple[Any, ...]]
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
 class Example:
     """A graph with what is asked of it, and several sets of feeds.
 
@@ -29,21 +31,12 @@ class Example:
         a set that is not differentiated in reverse.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        outputs: Sequence[Node],
-        wrt: Sequence[Node] | None,
-        feeds: Sequence[Feeds],
-        backward: Sequence[Any],
-        tangents: Sequence[Any],
-    ) -> None:
-        self.graph = graph
-        self.outputs = outputs
-        self.wrt = wrt
-        self.feeds = feeds
-        self.backward = backward
-        self.tangents = tangents
+    graph: Graph
+    outputs: Sequence[Node]
+    wrt: Sequence[Node] | None
+    feeds: Sequence[Feeds]
+    backward: Sequence[Any]
+    tangents: Sequence[Any]
 
     def modes(self, number: int) -> list[dict[str, Any]]:
         """Return the keywords of the runs to compare, for the feeds of that number."""
