@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
 from types import MappingProxyType
@@ -447,15 +447,20 @@ def as_nodes(outputs: Any, graph: Graph | None = None) -> list[Node]:
     return nodes
 
 
-def topological_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
-    """Return what `outputs` depend on in build order, without recursion."""
+def topological_order(
+    outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]] | None = None
+) -> tuple[Node, ...]:
+    """Return what `outputs` depend on in build order, without recursion.
+
+    `inputs_of` says which inputs of a node count; default all.
+    """
     found: dict[int, Node] = {}
     stack = list(outputs)
     while stack:
         node = stack.pop()
         if node.id not in found:
             found[node.id] = node
-            stack.extend(node.inputs)
+            stack.extend(node.inputs if inputs_of is None else inputs_of(node))
     return tuple([found[number] for number in sorted(found)])
 
 

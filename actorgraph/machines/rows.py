@@ -182,15 +182,13 @@ class Rows:
 
     def _between(self, output: Node) -> list[Node]:
         """Return the nodes from where rows are taken away to an output, inputs first."""
-        found: dict[int, Node] = {}
-        stack = [output]
-        while stack:
-            node = stack.pop()
-            if node.id not in found:
-                found[node.id] = node
-                if not any(part in self._having for part in node.inputs):
-                    stack.extend(part for part in node.inputs if part in self._varying)
-        return [found[number] for number in sorted(found)]
+
+        def inputs_of(node: Node) -> list[Node]:
+            if any(part in self._having for part in node.inputs):
+                return []
+            return [part for part in node.inputs if part in self._varying]
+
+        return [*topological_order([output], inputs_of)]
 
     def _terms(self, output: Node, node: Node, found: Mapping[Node, Terms]) -> Terms:
         if any(part in self._having for part in node.inputs):
