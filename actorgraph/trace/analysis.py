@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from actorgraph.errors import printable
@@ -181,7 +182,7 @@ def _busiest(records: Records) -> list[Busy]:
         )
         for actor, parts in of.items()
     ]
-    return sorted(found, key=_seconds, reverse=True)
+    return sorted(found, key=attrgetter("seconds"), reverse=True)
 
 
 def critical_path(records: Records) -> tuple[list[PathStep], int | None]:
@@ -325,10 +326,6 @@ def _busy(slices: Sequence[Slice], lane: str) -> list[tuple[float, float]]:
 
 def _taken(step: PathStep) -> float:
     return step.waited_s + step.seconds
-
-
-def _seconds(busy: Busy) -> float:
-    return busy.seconds
 
 
 def _bytes(count: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, prod
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -85,7 +86,7 @@ class Experiment:
     @property
     def best(self) -> ExperimentRow:
         """The row that took the least time."""
-        return min(self.rows, key=_took)
+        return min(self.rows, key=attrgetter("took_us"))
 
     def to_html(self, path: str | PathLike[str], row: ExperimentRow | None = None) -> Path:
         """Write the timeline of a row, by default the best one, as a page; return its path."""
@@ -107,10 +108,6 @@ class Experiment:
 
     def __repr__(self) -> str:
         return f"<Experiment of {len(self.rows)} rows>"
-
-
-def _took(row: ExperimentRow) -> float:
-    return row.took_us
 
 
 def experiment(
