@@ -281,7 +281,7 @@ class Op:
     predicted : callable, optional
         ``predicted(node, symbols) -> microseconds`` of one call, in place of `cost`.
     doc : str
-        One line for tables.
+        One line for tables, where no function of its name says what it is.
     """
 
     name: str
