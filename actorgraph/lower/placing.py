@@ -93,19 +93,6 @@ class Placing(Residents):
         self.captured, self._exact = captured, exact
         self.lanes = [one.lane(i) for i in range(lanes) for one in devices if not one.is_host]
 
-    @classmethod
-    def of(
-        cls,
-        graph: Graph,
-        devices: Sequence[Device],
-        lanes: int,
-        captured: bool = False,
-        exact: bool | None = None,
-    ) -> Placing | None:
-        """Return where nodes run, None where all do so on the host, as they do anyway."""
-        found = cls(graph, devices, lanes, captured, exact)
-        return None if all(one.is_host for one in found.used) else found
-
     # -- tasks ------------------------------------------------------------------------------------
 
     def cut(self, cut: Cut) -> Cut:
@@ -334,8 +321,7 @@ class Placing(Residents):
     def _fetching(self, step: Node, kind: str, fetch: bool) -> Callable[..., None]:
         def fetching(answer: Callable[[Callable[[], Any]], None], value: Handed) -> None:
             if fetch:
-                self.transfers[kind] += 1
-                value = value.lane.device.fetch(value, step)
+                value = self.fetch(value, kind, step)
             elif value.cell.home is not None:  # which a later run is to use again
                 work = value.lane.device.xp.array
                 value = value.lane.launch(work, [value], name="copy", node=step, record=True)

@@ -36,7 +36,15 @@ from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 if TYPE_CHECKING:
     from actorgraph.lower.table import Stretch
 
-__all__ = ["Program", "Subprogram", "Tabling", "lower", "lower_directly", "lower_loop", "numbered"]
+__all__ = [
+    "Program", "Subprogram", "Tabling", "constant_value", "lower", "lower_directly", "lower_loop",
+    "numbered",
+]  # fmt: skip
+
+
+def constant_value(node: Node) -> Any:
+    """Return the array of a constant."""
+    return node.attrs["value"]
 
 
 @dataclass(slots=True, eq=False)
@@ -119,7 +127,7 @@ class Program:
             )
             plain = part.program.make(*called, *constants)
             made.append(plain if part.stretch is None else part.stretch.walked(plain, symbols))
-        return made, [to_device(node.attrs["value"]) for node in self.constants]
+        return made, [*map(to_device, self.constants)]
 
     def expression(self, node: Node) -> str:
         """Return how the text refers to the value of a node."""
