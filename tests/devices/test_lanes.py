@@ -1,4 +1,4 @@
-"""Lanes that several threads use: order, credits, copies, events, and the runs that share a lane."""
+"""Lanes that several threads use: order, credits, copies, events, and runs that share a lane."""
 
 import threading
 
@@ -16,7 +16,7 @@ from actorgraph.lower.placing import Placing
 from actorgraph.lower.residents import Brought
 from tests.devices.test_checker import run_on
 from tests.devices.test_cuda import same
-from tests.devices.test_training import Net, train
+from tests.devices.test_training import Net
 
 
 def in_a_thread(call):
