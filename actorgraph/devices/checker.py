@@ -86,19 +86,10 @@ class Checked(Device):
 
     def __init__(self, inner: Device) -> None:
         super().__init__()
-        self.inner, self.name = inner, f"check({inner.name})"
+        self.inner = self._own = inner
+        self.name = f"check({inner.name})"
         self.refused = inner.refused
         self._findings: dict[Finding, None] = {}
-
-    @property
-    def xp(self) -> Any:
-        """That of the device inside."""
-        return self._own.xp
-
-    @property
-    def _own(self) -> Device:
-        assert self.inner is not None
-        return self.inner
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
         """As the device inside does."""

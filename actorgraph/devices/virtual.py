@@ -59,20 +59,17 @@ class Virtual(Device):
         """NumPy."""
         return np
 
-    def to_device(self, array: np.ndarray[Any, Any]) -> Any:
+    def to_device(self, array: Any) -> Any:
         """Return a copy."""
-        return self._copied(array)
-
-    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return a copy."""
-        return self._copied(array)
-
-    def _copied(self, array: Any) -> np.ndarray[Any, Any]:
         copy = np.array(array)
         takes_s = self.latency_s + copy.nbytes / self.bytes_per_s
         if takes_s:
             sleep(takes_s)
         return copy
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return a copy."""
+        return Virtual.to_device(self, array)  # type: ignore[no-any-return]
 
     def queue(self, name: str) -> Queue:
         """Return a queue with a thread of its own."""

@@ -187,12 +187,8 @@ class Placing(Residents):
         task_of = {step.id: spec.index for spec in tasks for step in spec.steps}
         before = [_producers(spec, task_of) for spec in tasks]
         spent = [sum([costs.get(s.id, 0.0) + _LAUNCH_US for s in spec.steps]) for spec in tasks]
-        rank = _ranks(before, spent)
-        after: list[list[int]] = [[] for _ in tasks]
+        rank, after = _ranks(before, spent)
         waiting = [len(producers) for producers in before]
-        for index, producers in enumerate(before):
-            for producer in producers:
-                after[producer].append(index)
         ready = [(-rank[index], index) for index, number in enumerate(waiting) if not number]
         heapify(ready)
         chosen: list[Lane | None] = [None] * len(tasks)
@@ -363,8 +359,10 @@ def _producers(spec: TaskSpec, task_of: Mapping[int, int]) -> dict[int, Node]:
     return found
 
 
-def _ranks(before: Sequence[Mapping[int, Node]], spent: Sequence[float]) -> list[float]:
-    """Return the length of the longest path from each task to the end."""
+def _ranks(
+    before: Sequence[Mapping[int, Node]], spent: Sequence[float]
+) -> tuple[list[float], list[list[int]]]:
+    """Return the length of the longest path from each task to the end, and who comes after each."""
     after: list[list[int]] = [[] for _ in before]
     for index, producers in enumerate(before):
         for producer in producers:
@@ -379,7 +377,7 @@ def _ranks(before: Sequence[Mapping[int, Node]], spent: Sequence[float]) -> list
             left[producer] -= 1
             if not left[producer]:
                 ready.append(producer)
-    return rank
+    return rank, after
 
 
 def _away_us(home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[str, int]) -> float:
