@@ -76,7 +76,8 @@ class Residents(ABC):
         self._residents: dict[Node, Brought] = {}
         self.graphs: WeakSet[CapturedSteps] = WeakSet()
         self._constants: WeakKeyDictionary[Handed, Node] = WeakKeyDictionary()
-        named = {node.id: self._resolved(where) for node, where in _named(graph)}
+        nodes, placed = graph.nodes, graph.placements.items()
+        named = {nodes[number].id: self._resolved(where) for number, where in placed}
         self._explicit: dict[int, Placement] = named
         self.used = [*dict.fromkeys([*devices, *[where.device for where in named.values()]])]
 
@@ -231,11 +232,6 @@ def launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[...,
 def _is_there(value: Any, device: Device) -> bool:
     """Return whether a feed was left on a device by an earlier run."""
     return isinstance(value, Handed) and value.lane.device.root is device.root
-
-
-def _named(graph: Graph) -> list[tuple[Node, Placement]]:
-    nodes = graph.nodes
-    return [(nodes[number], where) for number, where in graph.placements.items()]
 
 
 def looked_at(spec: TaskSpec) -> set[int]:
