@@ -27,7 +27,10 @@ _GLANCE_S = 1.0
 """Seconds after which the owner looks by itself: Ctrl-C in a worker may cut its call short."""
 
 here = threading.local()
-"""``here.held`` is (scheduler, ...) in a thread that runs ops for a machine."""
+"""``here.held`` is (scheduler, ...) in a thread that runs ops for a machine.
+
+``here.lane`` is the lane of a device whose job a thread does.
+"""
 
 
 class Tiles:

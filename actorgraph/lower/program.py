@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from actorgraph.lower.table import Stretch
 
 
+def constant_value(node: Node) -> Any:
+    """Return the array of a constant."""
+    return node.attrs["value"]
+
+
 @dataclass(slots=True, eq=False)
 class Program:
     """The code of a task, and which nodes its numbers stand for.
@@ -100,7 +105,7 @@ class Program:
             )
             plain = part.program.make(*called, *constants)
             made.append(plain if part.stretch is None else part.stretch.walked(plain, symbols))
-        return made, [to_device(node.attrs["value"]) for node in self.constants]
+        return made, [*map(to_device, self.constants)]
 
     def expression(self, node: Node) -> str:
         """Return how the text refers to the value of a node."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import kernel
-from actorgraph.lower.program import Tabling
+from actorgraph.lower.program import Tabling, constant_value
 from actorgraph.node import Parameter, Variable
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN
@@ -225,8 +225,10 @@ class Compiled:
         return placing.kernel(node, found, lane, self.joint, fetch=self.mode.fetch)
 
     def to_device(self, lane: Lane | None) -> Callable[[Any], Any]:
-        """Return what makes a constant a value of a lane, or of the host."""
-        return self.device.to_device if self.placing is None else self.placing.constant(lane)
+        """Return what makes the node of a constant a value of a lane, or of the host."""
+        if lane is None or self.placing is None:
+            return constant_value
+        return partial(self.placing.constant, lane)
 
     def kernel(
         self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None

@@ -76,7 +76,7 @@ class Inline:
         program, steps = self.program, self.steps
         compiled, symbols = self._compiled, binding.symbols
         kernels = [compiled.kernel(node, symbols) for node in steps]
-        called, fixed = program.callables(kernels, compiled.device.to_device, symbols)
+        called, fixed = program.callables(kernels, compiled.to_device(None), symbols)
         buffers: list[Any] = [None] * len(self.buffered)
         if in_buffers:
             from actorgraph.memory.packing import assign
