@@ -45,8 +45,8 @@ class Endpoint:
     port : int
     grpc_port : int or None
         None for no gRPC.
-    drain_delay_s : float
-        See `Server.drain`.
+    drain_delay_s : float or None
+        See `Server.drain`; None for the server's own, or what Kubernetes needs.
     access_log : bool
         Whether each request for inference is a line of the log.
     supervised : bool
@@ -57,7 +57,7 @@ class Endpoint:
     host: str = "127.0.0.1"
     port: int = 8000
     grpc_port: int | None = None
-    drain_delay_s: float = 0.0
+    drain_delay_s: float | None = None
     access_log: bool = True
     supervised: bool = False
 
@@ -140,8 +140,7 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
     """Serve until SIGTERM or Ctrl-C: requests that were taken are answered, new ones get 503.
 
     The second signal ends at once.  Where the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``,
-    models may be loaded and unloaded by who shows it.  Those of a directory are loaded anew when
-    their files change.
+    models may be loaded and unloaded by who shows it.
 
     Raises
     ------
@@ -196,7 +195,7 @@ class _Serving:
     async def run(self, port: socket.socket, directory: Directory | None) -> None:
         """Serve until a signal."""
         async with self._speaking_grpc(), anyio.create_task_group() as tasks:
-            if directory is not None:
+            if directory is not None and self._server.config.reload_mode == "watch":
                 tasks.start_soon(directory.watch)
             tasks.start_soon(self._end_by_signals)
             if self._endpoint.supervised:
@@ -244,7 +243,11 @@ class _Serving:
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def _end(self) -> None:
-        await self._server.drain(delay_s=self._endpoint.drain_delay_s)
+        delay_s = self._endpoint.drain_delay_s
+        if delay_s is None:  # balancers of Kubernetes need a while to look elsewhere
+            kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ
+            delay_s = self._server.config.drain_delay_s or 5.0 * kubernetes
+        await self._server.drain(delay_s=delay_s)
         grace_s = max((one.config.shutdown_grace_s for one in self._server.models), default=1.0)
         # Who reads slowly has so long to take what is answered.
         until = monotonic() + grace_s

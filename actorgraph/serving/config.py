@@ -1,4 +1,4 @@
-"""`Config`: the bounds within which a model is served."""
+"""`Config`, the bounds within which a model is served, and `ServerConfig`, those of a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from actorgraph.errors import near_names, shown, text_of
 from actorgraph.options import choice, flag, positive, seconds, several, text, whole
 from actorgraph.serving.errors import InvalidInput
 
-__all__ = ["Config", "ConfigFile", "ConfigLayers"]
+__all__ = ["Config", "ConfigFile", "ConfigLayers", "ServerConfig"]
 
 _T = TypeVar("_T")
 
@@ -66,6 +66,9 @@ class Config:
         What becomes of a request whose client has left.
     shutdown_grace_s : float
         How long `drain` waits before it refuses what has not ended.
+    cancel_grace_s : float
+        How long ops that nobody waits for any more may hold up the end of the model; those that
+        take longer are left, and their machine is closed when they return.
     max_request_bytes : int
         Bytes of the inputs, and of a body of HTTP.
     max_steps : int
@@ -102,6 +105,7 @@ class Config:
     default_priority: int = 1
     on_disconnect: str = "cancel"
     shutdown_grace_s: float = 30.0
+    cancel_grace_s: float = 5.0
     max_request_bytes: int = 64 << 20
     max_steps: int = 1000
     warmup: int = 1
@@ -113,7 +117,9 @@ class Config:
             "max_inflight", "max_batch_size", "priority_levels", "default_priority", "max_steps",
         ):  # fmt: skip
             positive(name, getattr(self, name))
-        for name in ("request_timeout_s", "batch_wait_s", "in_place_s", "shutdown_grace_s"):
+        for name in (
+            "request_timeout_s", "batch_wait_s", "in_place_s", "shutdown_grace_s", "cancel_grace_s",
+        ):  # fmt: skip
             seconds(name, getattr(self, name))
         for name in ("max_queued", "warmup"):
             if whole(name, getattr(self, name)) < 0:
@@ -172,7 +178,42 @@ def _asked(check: Callable[[str, Any], _T], name: str, value: Any) -> _T:
         raise InvalidInput(str(error)) from None
 
 
-_KINDS = {field.name: str(field.type).removesuffix(" | None") for field in fields(Config)}
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The keywords of `Server`.
+
+    Attributes
+    ----------
+    load_threads : int
+        Models that are made and warmed up at once when the server starts.
+    reload_mode : "none", "explicit" or "watch"
+        When models come and go: never, when `Server.load` and `Server.unload` are called (over HTTP
+        and gRPC by who shows a token), or also when files change in a folder that is served.
+    drain_delay_s : float
+        For how long `Server.drain` takes requests when the server is not ready any more.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.Server({"load_threads": 2}, reload_mode="none").config
+    ServerConfig(load_threads=2, reload_mode='none', drain_delay_s=0.0)
+    """
+
+    load_threads: int = 4
+    reload_mode: str = "explicit"
+    drain_delay_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive("load_threads", self.load_threads)
+        choice("reload_mode", self.reload_mode, ("none", "explicit", "watch"))
+        seconds("drain_delay_s", self.drain_delay_s)
+
+
+def _kinds(config: type[Config | ServerConfig]) -> dict[str, str]:
+    return {field.name: str(field.type).removesuffix(" | None") for field in fields(config)}
+
+
+_OF_MODEL, _OF_SERVER = _kinds(Config), _kinds(ServerConfig)
 
 
 def _ints(told: str) -> tuple[int, ...]:
@@ -194,7 +235,7 @@ class ConfigLayers:
     Parameters
     ----------
     file : path of a TOML file, mapping, or None
-        Fields of `Config` for all models, and tables ``[models.NAME]`` for one.
+        Fields of `ServerConfig`, of `Config` for all models, and tables ``[models.NAME]`` for one.
 
     Examples
     --------
@@ -211,10 +252,11 @@ class ConfigLayers:
         if not isinstance(self._models, Mapping):
             raise ValueError(f"models in {self._where} has to be tables, got {shown(self._models)}")
         self._all = found
-        for table in (found, *self._models.values()):
+        _check_names(found, _OF_MODEL | _OF_SERVER, "setting", f" in {self._where}")
+        for table in self._models.values():
             if not isinstance(table, Mapping):
                 raise ValueError(f"a model in {self._where} has to be a table, got {shown(table)}")
-            _check_names(table, "setting", f" in {self._where}")
+            _check_names(table, _OF_MODEL, "setting", f" of a model in {self._where}")
 
     def config(self, name: str, given: Mapping[str, Any]) -> Config:
         """Return the config of a model that is added with these keywords.
@@ -224,21 +266,30 @@ class ConfigLayers:
         TypeError, ValueError
             A keyword is unknown, or a value makes no sense.
         """
-        _check_names(given, "keyword", " of a model")
-        return Config(**{**_environment(), **self._all, **self._models.get(name, {}), **given})
+        _check_names(given, _OF_MODEL, "keyword", " of a model")
+        return Config(**{**self._found(_OF_MODEL), **self._models.get(name, {}), **given})
+
+    def server(self, given: Mapping[str, Any]) -> ServerConfig:
+        """Return the config of a server that is made with these keywords; raises as `config`."""
+        _check_names(given, _OF_SERVER, "keyword", " of a server")
+        return ServerConfig(**{**self._found(_OF_SERVER), **given})
+
+    def _found(self, kinds: Mapping[str, str]) -> dict[str, Any]:
+        """Return what environment and file say of such fields."""
+        own = {name: value for name, value in self._all.items() if name in kinds}
+        return {**_environment(kinds), **own}
 
 
-def _check_names(given: Mapping[str, Any], what: str, where: str) -> None:
+def _check_names(given: Mapping[str, Any], known: Mapping[str, str], what: str, where: str) -> None:
     for name in given:
-        if name not in _KINDS:
-            near = near_names(name, _KINDS)
-            known = ", ".join(_KINDS)
-            raise TypeError(f"unknown {what} {name!r}{where}{near}; known are {known}")
+        if name not in known:
+            near = near_names(name, known)
+            raise TypeError(f"unknown {what} {name!r}{where}{near}; known are {', '.join(known)}")
 
 
-def _environment() -> dict[str, Any]:
+def _environment(kinds: Mapping[str, str]) -> dict[str, Any]:
     found = {}
-    for name, kind in _KINDS.items():
+    for name, kind in kinds.items():
         variable = _PREFIX + name.upper()
         if (told := os.environ.get(variable)) is None:
             continue

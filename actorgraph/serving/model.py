@@ -50,6 +50,8 @@ from actorgraph.serving.statistics import Statistics
 
 __all__ = ["ServedModel"]
 
+_LOGGER = logging.getLogger("actorgraph")
+
 _TURN_S = 0.001
 """How long a look computes at most before others of its loop have their turn."""
 
@@ -117,6 +119,7 @@ class ServedModel:
         self._run_us, self._core = inf, cast("Core | None", None)  # of the latest run
         self._stopping = False  # nothing new is taken
         self._stopped = False  # nor does what was taken go on
+        self._left = False  # its ops are not waited for any more
         self._idle: list[Callable[[], object]] = []  # called once, when nothing is left
 
     # -- for users ------------------------------------------------------------------------------
@@ -307,23 +310,27 @@ class ServedModel:
 
     async def drain(self, grace_s: float | None = None) -> None:
         """Take no more requests, and wait for those that were taken; see `Server.drain`."""
-        event, notify = anyio.Event(), loop_notifier()
         with self._lock:
             self._stopping = True
-            self._idle.append(partial(notify, event.set))
             now = monotonic()
             for request in self._line.requests:
                 request.due = min(request.due, now)  # no company will come
+        if not await self._emptied(self.config.shutdown_grace_s if grace_s is None else grace_s):
+            _LOGGER.warning(
+                "the grace of model %r is over: %d requests are refused",
+                self.name, self._inflight + self.queued,
+            )  # fmt: skip
+            self.stop()
+
+    async def _emptied(self, within_s: float) -> bool:
+        """Wait until nothing is left of what was taken, but not for ever."""
+        event, notify = anyio.Event(), loop_notifier()
+        with self._lock:
+            self._idle.append(partial(notify, event.set))
         self._advance()
-        with anyio.move_on_after(self.config.shutdown_grace_s if grace_s is None else grace_s):
+        with anyio.move_on_after(within_s):
             await event.wait()
-            return
-        logging.getLogger("actorgraph").warning(
-            "the grace of model %r is over: %d requests are refused",
-            self.name, self._inflight + self.queued,
-        )  # fmt: skip
-        self.stop()
-        await event.wait()
+        return event.is_set()
 
     def stop(self) -> None:
         """Take no more requests, and answer those that were taken with `NotReady`."""
@@ -340,8 +347,15 @@ class ServedModel:
     async def aclose(self) -> None:
         """Stop, and close the machine if it was made for the model."""
         self.stop()
-        if self._owned:
+        if not self._owned:
+            return
+        if await self._emptied(0.0 if self._left else self.config.cancel_grace_s):
             await self.machine.aclose()
+        elif not self._left:
+            self._left = True
+            _LOGGER.warning("model %r has ops that do not return: they are left", self.name)
+            close = self.machine.close
+            threading.Thread(target=close, name="actorgraph-closing", daemon=True).start()
 
     def close(self) -> None:
         """End as `aclose` does, from a plain thread."""

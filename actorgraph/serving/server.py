@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, final
+from typing import Any, Self, TypeAlias, final
 
 import anyio
 import anyio.to_thread
@@ -19,12 +19,15 @@ from actorgraph.machines import ActorMachine, Machine
 from actorgraph.options import seconds
 from actorgraph.serving.building import built
 from actorgraph.serving.config import Config, ConfigFile, ConfigLayers
-from actorgraph.serving.errors import ModelNotFound, NotReady
+from actorgraph.serving.errors import ModelNotFound, NotReady, Unsupported
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Signature
 from actorgraph.serving.statistics import Histogram
 
 __all__ = ["Server"]
+
+Find: TypeAlias = Callable[[str, "str | None"], "tuple[str | None, Any]"]
+"""Returns the version of a model to load, and its outputs; None where it does not know them."""
 
 _LOGGER = logging.getLogger("actorgraph")
 
@@ -78,9 +81,15 @@ class Server:
     Parameters
     ----------
     config : path of a TOML file, or dict, optional
-        What keywords of `add` are where a call leaves them out: fields of `Config` for all models,
-        and tables ``[models.NAME]`` for one.  What the file leaves out, the environment may say, as
-        in ``ACTORGRAPH_MAX_QUEUED=50``.
+        What keywords are where a call leaves them out: fields of `ServerConfig`, fields of `Config`
+        for all models, and tables ``[models.NAME]`` for one.  What the file leaves out, the
+        environment may say, as in ``ACTORGRAPH_MAX_QUEUED=50``.
+    **settings
+        Fields of `ServerConfig`.
+
+    Attributes
+    ----------
+    config : ServerConfig
 
     Examples
     --------
@@ -96,8 +105,10 @@ class Server:
     {'sum': array([2., 2., 2.])}
     """
 
-    def __init__(self, config: ConfigFile | None = None) -> None:
+    def __init__(self, config: ConfigFile | None = None, **settings: Any) -> None:
         self._layers = ConfigLayers(config)
+        self.config = self._layers.server(settings)
+        self._find: Find = _nowhere
         self._entries: dict[str, dict[str, _Entry]] = {}
         self._starting = self._leaving = self._draining = self._closed = False
 
@@ -234,22 +245,52 @@ class Server:
 
     # -- models that come and go ------------------------------------------------------------------
 
+    def expect(self, models: Mapping[tuple[str, str], Any], find: Find) -> None:
+        """Have models made when the server starts.
+
+        Parameters
+        ----------
+        models : dict
+            By name and version, the outputs that `add` takes.
+        find : callable
+            Tells what `load` makes a model of.
+        """
+        self._find = find
+        for (name, version), outputs in models.items():
+            self._entries.setdefault(name, {})[version] = self._new_entry(name, version, outputs)
+
     async def start(self) -> None:
         """Warm up all models that have an example; `asgi` and ``async with`` do it.
 
         Raises
         ------
         GraphError
-            A model does not run its example.
+            A model cannot be made, or does not run its example.
         """
+        failed: list[Exception] = []
+        free = anyio.CapacityLimiter(self.config.load_threads)
+
+        async def begin(entry: _Entry) -> None:
+            async with free:
+                try:
+                    if entry.model is None:
+                        entry.model = await entry.made(entry.outputs)
+                    else:
+                        await entry.model.warm_up()
+                except Exception as error:  # noqa: BLE001 - raised below, by itself
+                    failed.append(error)
+                    tasks.cancel_scope.cancel()
+
         self._starting = True
         try:
-            for versions in self._entries.values():
-                for entry in versions.values():
-                    if entry.model is not None:
-                        await entry.model.warm_up()
+            async with anyio.create_task_group() as tasks:
+                for versions in self._entries.values():
+                    for entry in versions.values():
+                        tasks.start_soon(begin, entry)
         finally:
             self._starting = False
+        if failed:
+            raise failed[0]
 
     async def load(
         self, name: str, version: str | None = None, *, outputs: Any = None
@@ -272,13 +313,16 @@ class Server:
         ModelNotFound
             No such model was added.
         """
-        entry = self._entries.get(name, {}).get(version or "1") if outputs is not None else None
+        self._check_reloads()
+        if outputs is None:
+            version, outputs = self._find(name, version)
         if outputs is None:
             entry = self._entry(name, version)
             outputs = entry.outputs
-        elif entry is None:
-            entry = self._new_entry(name, version or "1", outputs)
-            self._entries.setdefault(name, {})[version or "1"] = entry
+        else:
+            if (version or "1") not in self._entries.get(name, ()):
+                self.expect({(name, version or "1"): outputs}, self._find)
+            entry = self._entry(name, version or "1")
         try:
             made = await entry.made(outputs)
         except Exception as error:
@@ -301,10 +345,15 @@ class Server:
         ModelNotFound
             It is not loaded.
         """
+        self._check_reloads()
         model = self.model(name, version)
         entry = self._entry(name, model.version)
         entry.model, entry.reason = None, "unloaded"
         await _ended(model)
+
+    def _check_reloads(self) -> None:
+        if self.config.reload_mode == "none":
+            raise Unsupported("models of this server stay as they are (reload_mode)")
 
     def loads(self) -> Iterator[tuple[str, str, Histogram]]:
         """Yield name, version and the seconds that it took to make each model."""
@@ -327,7 +376,7 @@ class Server:
 
     # -- the end --------------------------------------------------------------------------------
 
-    async def drain(self, grace_s: float | None = None, *, delay_s: float = 0.0) -> None:
+    async def drain(self, grace_s: float | None = None, *, delay_s: float | None = None) -> None:
         """Take no more requests, and wait until those that were taken have ended.
 
         Models end in reverse order, since a later one may ask an earlier one.
@@ -336,15 +385,15 @@ class Server:
         ----------
         grace_s : float, optional
             Seconds after which the rest gets `NotReady`; default each model's `shutdown_grace_s`.
-        delay_s : float
+        delay_s : float, optional
             Seconds before, in which the server is not `ready` but takes requests: balancers that
-            look whether it is ready send the next ones elsewhere.
+            look whether it is ready send the next ones elsewhere.  Default `drain_delay_s`.
         """
-        seconds("delay_s", delay_s)
+        delay_s = self.config.drain_delay_s if delay_s is None else seconds("delay_s", delay_s)
         if not self._leaving:
             _LOGGER.info("not ready any more; requests are taken for %g s", delay_s)
         self._leaving = True
-        if delay_s:  # else nothing is taken from this moment on
+        if delay_s and not self._draining:  # else nothing is taken from this moment on
             await anyio.sleep(delay_s)
         until = None if grace_s is None else monotonic() + seconds("grace_s", grace_s)
         first = not self._draining
@@ -401,6 +450,10 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<Server of {', '.join(self._entries) or 'nothing'}>"
+
+
+def _nowhere(name: str, version: str | None) -> tuple[str | None, Any]:
+    return version, None
 
 
 def _made(
