@@ -158,7 +158,9 @@ class _Exchange:
         encoding = header(self._scope, b"content-encoding")
         if encoding not in (None, b"identity"):
             raise Unsupported(f"bodies with the content encoding {shown(encoding)} are not read")
-        limits = server.model(found.name, found.version).config
+        model = server.model(found.name, found.version)
+        model.check_room()
+        limits = model.config
         with anyio.move_on_after(limits.request_timeout_s) as waiting:
             body = await self._body(limits.max_request_bytes)
         if waiting.cancelled_caught:

@@ -6,6 +6,7 @@ is answered within the grace, the rest is refused, ports and models are closed.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -33,6 +34,8 @@ __all__ = ["Endpoint", "bound", "serve", "server_of", "show_log"]
 
 _LOGGER = logging.getLogger("actorgraph")
 _LAST_WORDS_S = 0.5
+_OBJECTS = 20_000
+"""New ones after which cycles are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,16 @@ def show_log() -> None:
         _LOGGER.setLevel(logging.INFO)
 
 
+def spare_collections() -> None:
+    """Have the collector of cycles look rarely, and never at what is there now.
+
+    It holds the loop: 50 ms for modules and models, and each batch of requests would call it.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS)
+
+
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -165,6 +178,7 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
+                spare_collections()
                 at = _address(endpoint.host, port.getsockname()[1])
                 _LOGGER.info("HTTP at http://%s", at)
 
@@ -172,7 +186,7 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
     token = os.environ.get("ACTORGRAPH_REPOSITORY_TOKEN") or None
     config = uvicorn.Config(
         asgi(server, repository_token=token), host=endpoint.host, port=endpoint.port, lifespan="on",
-        access_log=False, log_level="warning",
+        access_log=False, log_level="warning", proxy_headers=False, server_header=False,
     )  # fmt: skip
     if not endpoint.access_log:  # said after uvicorn's config, which switches all loggers on
         logging.getLogger("actorgraph.access").disabled = True

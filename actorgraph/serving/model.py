@@ -28,7 +28,7 @@ import anyio
 
 from actorgraph.errors import RunCancelled
 from actorgraph.machines import Machine
-from actorgraph.machines.brief import direct_us, start_or_compute
+from actorgraph.machines.brief import direct_us, share_of, start_or_compute
 from actorgraph.machines.core import Core
 from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.step import SYNC_US
@@ -117,6 +117,7 @@ class ServedModel:
         self._batches, self._inflight = set[RequestBatch](), 0
         self._streams = self._helpers = 0
         self._run_us, self._core = inf, cast("Core | None", None)  # of the latest run
+        self._share = 1.0  # of what is predicted
         self._stopping = False  # nothing new is taken
         self._stopped = False  # nor does what was taken go on
         self._left = False  # its ops are not waited for any more
@@ -365,6 +366,28 @@ class ServedModel:
 
     # -- admission ------------------------------------------------------------------------------
 
+    def check_room(self) -> None:
+        """Refuse a request too many before its body is read.
+
+        Raises
+        ------
+        Overloaded
+            None would be taken now.
+        """
+        try:
+            self._check_room()
+        except Overloaded as error:
+            self._count_refusal(error)
+            raise
+
+    def _check_room(self) -> None:
+        if self.config.overflow == "reject":
+            self._line.check_room(len(self._batches), self._inflight)
+
+    def _count_refusal(self, error: Exception) -> None:
+        with self._lock:
+            self.statistics.answered(error, 0.0, PROTOCOL.get(), first=True)
+
     def _admitted(
         self,
         desk: Desk,
@@ -383,8 +406,8 @@ class ServedModel:
         """
         request = None
         try:
-            if not continues and self.config.overflow == "reject":
-                self._line.check_room(len(self._batches), self._inflight)
+            if not continues:
+                self._check_room()
             request = self._request(desk, inputs, deadline_s, priority, continues)
             if self._spans is not None:
                 self._spans.came(request, request_id)
@@ -396,8 +419,7 @@ class ServedModel:
                     shed = self._line.joined(request, len(self._batches), self._inflight)
                 self._line.add(request)
         except (NotReady, Overloaded) as error:
-            with self._lock:
-                self.statistics.answered(error, 0.0, PROTOCOL.get(), first=True)
+            self._count_refusal(error)
             if self._spans is not None and request is not None:
                 self._spans.answered(request, error)
             _note(error, request_id)
@@ -597,7 +619,7 @@ class ServedModel:
         first = batch.members[0]
         start = partial(
             start_or_compute, self.machine, priority=batch.priority,
-            most_us=in_place_us,
+            most_us=in_place_us, share=self._share,
             host=(first.desk if desk is None else desk).host,
         )  # fmt: skip
         try:
@@ -612,7 +634,8 @@ class ServedModel:
                 raise
             return
         batch.run, self._core = run, run.core
-        self._run_us = direct_us(self.machine, run)
+        self._run_us = direct_us(self.machine, run, self._share)
+        self._share = share_of(run, self._share)
         if run.done:
             self._ended(batch, desk)
             return

@@ -25,11 +25,10 @@ JSON = (b"content-type", b"application/json")
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """Return the first header of a name in lower case."""
+    """Return the first header of a name in lower case, as hosts of ASGI have them all."""
     headers: dict[bytes, bytes] | None = scope.get(_HEADERS)
     if headers is None:  # several are asked for
-        given = list(scope["headers"])
-        headers = scope[_HEADERS] = {key.lower(): value for key, value in given[::-1]}
+        headers = scope[_HEADERS] = dict([*scope["headers"]][::-1])
     return headers.get(name)
 
 

@@ -97,8 +97,8 @@ class Routes:
             version, rest = rest[1], rest[2:]
         match rest:
             case [("infer" | "infer_stream") as word]:
-                server.model(name, version)
                 if scope["method"] != "POST":
+                    server.model(name, version)
                     return _not_allowed(scope, b"POST")
                 return Inference(name, version, word == "infer_stream")
             case [] | ["ready" | "stats" | "config"]:
