@@ -24,6 +24,7 @@ more are worth it.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from bisect import insort
 from collections import deque
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
     from actorgraph.node_actor import Task
     from actorgraph.runs import AbstractRun
 
-__all__ = ["POOL", "Pool", "Scheduler", "Threads", "WAITING", "inside", "waited_for"]
+__all__ = [
+    "POOL", "Pool", "Scheduler", "Threads", "WAITING", "inside", "make_threads_nice", "waited_for",
+]  # fmt: skip
 
 WAITING = 32
 """Threads that a machine may have for ops that wait, if no more runs may be in flight."""
@@ -410,6 +413,8 @@ class Threads:
 
     def _serve(self) -> None:
         jobs = self._jobs
+        if _nice:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _nice)
         while (job := jobs.get()) is not None:
             job()
             del job  # an idle thread keeps no machine alive
@@ -500,6 +505,15 @@ class Pool:
 
 POOL = Pool()
 """The pool of this process."""
+
+_nice = 0
+
+
+def make_threads_nice(by: int) -> None:
+    """Let the main thread go before those that are started from now on, where the system can."""
+    global _nice
+    if sys.platform == "linux":  # elsewhere it is a property of the process
+        _nice = min(19, os.getpriority(os.PRIO_PROCESS, 0) + by)
 
 
 def _after_fork_in_child() -> None:

@@ -16,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from benchmarks.serve import DIGIT, ROW, computed, digits, mlp, torch_digits, torch_mlp
+from benchmarks.serve import DEADLINE_S, DIGIT, ROW, computed, digits, mlp, torch_digits, torch_mlp
 
 SHAPES = {"MLP": ROW.shape[1:], "digits": DIGIT.shape[1:]}
 BATCH, WAIT_S = 64, 0.001
@@ -96,7 +96,7 @@ def ours(model: str, port: int, **config: Any) -> None:
 
     x, y = mlp() if model == "MLP" else digits()
     server = ag.serving.Server()
-    server.add("net", {"y": y}, inputs=[x], max_queued=100_000, **config)
+    server.add("net", {"y": y}, inputs=[x], **{"max_queued": 100_000, **config})
     serve(server, Endpoint(port=port, grpc_port=port + 1, access_log=False))
 
 
@@ -108,6 +108,9 @@ SYSTEMS: dict[str, Callable[[str, int], None]] = {
     "Ray Serve": ray,
     "ours": ours,
     "ours batched": lambda model, port: ours(model, port, max_batch_size=BATCH),
+    "ours bounded": lambda model, port: ours(
+        model, port, max_queued=BATCH, request_timeout_s=DEADLINE_S
+    ),
 }
 
 if __name__ == "__main__":

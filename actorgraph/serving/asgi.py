@@ -22,7 +22,6 @@ from actorgraph.serving.disconnects import Receive, cancel_on_disconnect
 from actorgraph.serving.errors import (
     ClientGone,
     DeadlineExceeded,
-    NotReady,
     PayloadTooLarge,
     Unsupported,
 )
@@ -153,14 +152,10 @@ class _Exchange:
         server = self._routes.server
         if self._admit is not None:
             self._admit(self._scope)
-        if not server.accepting:
-            raise NotReady("the server takes no requests: it is starting or stopping")
+        limits = server.taking(found.name, found.version).config
         encoding = header(self._scope, b"content-encoding")
         if encoding not in (None, b"identity"):
             raise Unsupported(f"bodies with the content encoding {shown(encoding)} are not read")
-        model = server.model(found.name, found.version)
-        model.check_room()
-        limits = model.config
         with anyio.move_on_after(limits.request_timeout_s) as waiting:
             body = await self._body(limits.max_request_bytes)
         if waiting.cancelled_caught:

@@ -24,6 +24,7 @@ import anyio
 
 from actorgraph._target import called, outputs_and_feeds_of
 from actorgraph.errors import GraphError
+from actorgraph.scheduler import make_threads_nice
 from actorgraph.serving.asgi import asgi
 from actorgraph.serving.config import ConfigFile
 from actorgraph.serving.directory import Directory
@@ -36,6 +37,8 @@ _LOGGER = logging.getLogger("actorgraph")
 _LAST_WORDS_S = 0.5
 _OBJECTS = 20_000
 """New ones after which cycles are looked for."""
+_NICE = 5
+"""How far threads that compute stand back: the loop has to refuse what is too much at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +113,14 @@ def show_log() -> None:
         _LOGGER.setLevel(logging.INFO)
 
 
-def spare_collections() -> None:
+def _spare_collections() -> None:
     """Have the collector of cycles look rarely, and never at what is there now.
 
     It holds the loop: 50 ms for modules and models, and each batch of requests would call it.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_OBJECTS)
+    gc.set_threshold(_OBJECTS, 10, 50)
 
 
 def _address(host: str, port: int) -> str:
@@ -178,7 +181,7 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
-                spare_collections()
+                _spare_collections()
                 at = _address(endpoint.host, port.getsockname()[1])
                 _LOGGER.info("HTTP at http://%s", at)
 
@@ -191,6 +194,7 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
     if not endpoint.access_log:  # said after uvicorn's config, which switches all loggers on
         logging.getLogger("actorgraph.access").disabled = True
     with bound(endpoint.host, endpoint.port, shared=endpoint.supervised) as port:
+        make_threads_nice(_NICE)
         run = _Serving(server, endpoint, token, QuietUvicorn(config)).run
         fast = {"use_uvloop": util.find_spec("uvloop") is not None}
         anyio.run(run, port, directory, backend_options=fast)

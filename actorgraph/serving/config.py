@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from actorgraph.errors import near_names, shown, text_of
@@ -113,33 +114,11 @@ class Config:
     tracing: str = "off"
 
     def __post_init__(self) -> None:
-        for name in (
-            "max_inflight", "max_batch_size", "priority_levels", "default_priority", "max_steps",
-        ):  # fmt: skip
-            positive(name, getattr(self, name))
-        for name in (
-            "request_timeout_s", "batch_wait_s", "in_place_s", "shutdown_grace_s", "cancel_grace_s",
-        ):  # fmt: skip
-            seconds(name, getattr(self, name))
-        for name in ("max_queued", "warmup"):
-            if whole(name, getattr(self, name)) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if whole("max_request_bytes", self.max_request_bytes) < 1:
-            raise ValueError(f"max_request_bytes must be at least 1, got {self.max_request_bytes}")
-        for name in ("max_concurrent_batches", "channel_capacity", "max_queued_cost"):
-            if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
+        _check(self)
         buckets = several("a tuple of lengths", self.buckets)
         object.__setattr__(self, "buckets", tuple(positive("a bucket", one) for one in buckets))
         if list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"buckets have to grow, got {shown(self.buckets)}")
-        flag("exact_batches", self.exact_batches)
-        choice("overflow", self.overflow, ("reject", "wait", "shed_oldest"))
-        choice("on_disconnect", self.on_disconnect, ("cancel", "ignore"))
-        for name in ("metrics", "tracing"):
-            choice(name, getattr(self, name), ("off", "on", "nodes"))
-        if self.batch_by is not None:
-            text("batch_by", self.batch_by)
         if self.default_priority > self.priority_levels:
             raise ValueError(
                 f"default_priority is {self.default_priority}, but there are only "
@@ -204,9 +183,39 @@ class ServerConfig:
     drain_delay_s: float = 0.0
 
     def __post_init__(self) -> None:
-        positive("load_threads", self.load_threads)
-        choice("reload_mode", self.reload_mode, ("none", "explicit", "watch"))
-        seconds("drain_delay_s", self.drain_delay_s)
+        _check(self)
+
+
+def _at_least(what: str, value: Any, *, least: int) -> None:
+    if whole(what, value) < least:
+        raise ValueError(f"{what} must be at least {least}, got {value}")
+
+
+_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    **dict.fromkeys(
+        """max_inflight max_queued_cost max_batch_size max_concurrent_batches channel_capacity
+        priority_levels default_priority max_steps load_threads""".split(), positive
+    ),
+    **dict.fromkeys(
+        """request_timeout_s batch_wait_s in_place_s shutdown_grace_s cancel_grace_s
+        drain_delay_s""".split(), seconds
+    ),
+    **dict.fromkeys(("max_queued", "warmup"), partial(_at_least, least=0)),
+    "max_request_bytes": partial(_at_least, least=1),
+    "exact_batches": flag,
+    "batch_by": text,
+    "overflow": partial(choice, known=("reject", "wait", "shed_oldest")),
+    "on_disconnect": partial(choice, known=("cancel", "ignore")),
+    "reload_mode": partial(choice, known=("none", "explicit", "watch")),
+    **dict.fromkeys(("metrics", "tracing"), partial(choice, known=("off", "on", "nodes"))),
+}  # fmt: skip
+
+
+def _check(config: Config | ServerConfig) -> None:
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name in _CHECKS and not value is field.default is None:
+            _CHECKS[field.name](field.name, value)
 
 
 def _kinds(config: type[Config | ServerConfig]) -> dict[str, str]:

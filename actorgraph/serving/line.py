@@ -59,8 +59,8 @@ class Line:
         return len(self.requests) >= config.max_queued + startable
 
     def check_room(self, runs: int, inflight: int) -> None:
-        """Refuse a request too many, before anything is made of it."""
-        if self._is_full(runs, inflight):
+        """Refuse a request too many, before anything is made of it; others have to go later."""
+        if self._config.overflow == "reject" and self._is_full(runs, inflight):
             raise self.overload(inflight)
 
     def joined(self, request: Request, runs: int, inflight: int) -> Request | None:

@@ -32,6 +32,7 @@ from actorgraph.machines.brief import direct_us, share_of, start_or_compute
 from actorgraph.machines.core import Core
 from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.step import SYNC_US
+from actorgraph.scheduler import POOL
 from actorgraph.serving.access import PROTOCOL
 from actorgraph.serving.config import Config
 from actorgraph.serving.desks import Desk, Desks
@@ -75,7 +76,6 @@ class ServedModel:
     machine : Machine
     statistics : Statistics
     counts : Counter
-        ``statistics.counts``.
 
     Examples
     --------
@@ -255,12 +255,8 @@ class ServedModel:
         """
         self.machine.refuse_blocking("infer_sync", "await model.infer(...)")
         if self.signature.waits:  # its ops want a loop
-            return anyio.run(
-                partial(
-                    self.infer, inputs, deadline_s=deadline_s, priority=priority,
-                    request_id=request_id,
-                )
-            )  # fmt: skip
+            ask = partial(self.infer, inputs, deadline_s=deadline_s, priority=priority)
+            return anyio.run(partial(ask, request_id=request_id))
         calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         desk = Desk.of_thread(SYNC_US if self.config.in_place_s else 0.0, calls)
         request = self._admitted(desk, inputs, deadline_s, priority, request_id)
@@ -277,13 +273,7 @@ class ServedModel:
         return self._told(request, request_id)
 
     async def warm_up(self) -> None:
-        """Run the example, if there is one, unless it has run; it is neither counted nor bounded.
-
-        Raises
-        ------
-        NodeError
-            It does not run.
-        """
+        """Run the example, if there is one, unless it has run; it is not counted nor bounded."""
         example, self._example = self._example, None
         for _ in range(self.config.warmup):
             if example is not None:
@@ -317,10 +307,8 @@ class ServedModel:
             for request in self._line.requests:
                 request.due = min(request.due, now)  # no company will come
         if not await self._emptied(self.config.shutdown_grace_s if grace_s is None else grace_s):
-            _LOGGER.warning(
-                "the grace of model %r is over: %d requests are refused",
-                self.name, self._inflight + self.queued,
-            )  # fmt: skip
+            left = self._inflight + self.queued
+            _LOGGER.warning("the grace of model %r is over: %d are refused", self.name, left)
             self.stop()
 
     async def _emptied(self, within_s: float) -> bool:
@@ -355,8 +343,7 @@ class ServedModel:
         elif not self._left:
             self._left = True
             _LOGGER.warning("model %r has ops that do not return: they are left", self.name)
-            close = self.machine.close
-            threading.Thread(target=close, name="actorgraph-closing", daemon=True).start()
+            POOL.later(self.machine.close, "closing")
 
     def close(self) -> None:
         """End as `aclose` does, from a plain thread."""
@@ -367,26 +354,18 @@ class ServedModel:
     # -- admission ------------------------------------------------------------------------------
 
     def check_room(self) -> None:
-        """Refuse a request too many before its body is read.
-
-        Raises
-        ------
-        Overloaded
-            None would be taken now.
-        """
+        """Raise `Overloaded` where a request would not be taken now, before its body is read."""
         try:
-            self._check_room()
+            self._line.check_room(len(self._batches), self._inflight)
         except Overloaded as error:
-            self._count_refusal(error)
+            self._refused(error)
             raise
 
-    def _check_room(self) -> None:
-        if self.config.overflow == "reject":
-            self._line.check_room(len(self._batches), self._inflight)
-
-    def _count_refusal(self, error: Exception) -> None:
+    def _refused(self, error: Exception, request: Request | None = None) -> None:
         with self._lock:
             self.statistics.answered(error, 0.0, PROTOCOL.get(), first=True)
+        if self._spans is not None and request is not None:
+            self._spans.answered(request, error)
 
     def _admitted(
         self,
@@ -397,17 +376,11 @@ class ServedModel:
         request_id: str | None,
         continues: bool = False,
     ) -> Request:
-        """Return a request that waits from now on, after all that it brings was checked.
-
-        Raises
-        ------
-        InvalidInput, PayloadTooLarge, Overloaded, NotReady
-            It is refused.
-        """
+        """Return a request that waits from now on, after all that it brings was checked."""
         request = None
         try:
             if not continues:
-                self._check_room()
+                self._line.check_room(len(self._batches), self._inflight)
             request = self._request(desk, inputs, deadline_s, priority, continues)
             if self._spans is not None:
                 self._spans.came(request, request_id)
@@ -419,9 +392,7 @@ class ServedModel:
                     shed = self._line.joined(request, len(self._batches), self._inflight)
                 self._line.add(request)
         except (NotReady, Overloaded) as error:
-            self._count_refusal(error)
-            if self._spans is not None and request is not None:
-                self._spans.answered(request, error)
+            self._refused(error, request)
             _note(error, request_id)
             raise
         if shed is not None:
@@ -461,23 +432,20 @@ class ServedModel:
         at = request.looks_at(now)
         if at < desk.alarm:
             desk.alarm = at
-            desk.later(max(0.0, at - now), partial(self._ring, desk, at))
+            desk.later(max(0.0, at - now), partial(self._look_at_clock, desk, at))
 
-    def _ring(self, desk: Desk, at: float) -> None:
-        if desk.alarm == at:  # else an earlier one was set in its place
-            desk.alarm = inf
-            self._look_at_clock(desk)
-
-    def _look_at_clock(self, desk: Desk) -> None:
+    def _look_at_clock(self, desk: Desk, at: float = inf) -> None:
         """Answer the requests of a desk whose time is up, and look for a batch that is due."""
-        now = monotonic()
+        if at < inf and desk.alarm != at:  # an earlier one was set in its place
+            return
+        now, desk.alarm = monotonic(), inf
         with self._lock:
             waiting = [one for one in self._line.requests if one.desk is desk]
             running = [one for batch in self._batches for one in batch.members if one.desk is desk]
         for one in waiting + running:
             if one.answer is None and now >= one.until:
-                at = "it was running" if one.batch is not None else "it was waiting for a run"
-                late = DeadlineExceeded(f"the deadline is over: {at}")
+                where = "it was running" if one.batch is not None else "it was waiting for a run"
+                late = DeadlineExceeded(f"the deadline is over: {where}")
                 late.why = None if one.batch is not None else "expired"
                 self._answer(one, late)
         if any(one.due <= now for one in waiting):
@@ -618,9 +586,8 @@ class ServedModel:
     def _start(self, batch: RequestBatch, desk: Desk | None, in_place_us: float) -> None:
         first = batch.members[0]
         start = partial(
-            start_or_compute, self.machine, priority=batch.priority,
-            most_us=in_place_us, share=self._share,
-            host=(first.desk if desk is None else desk).host,
+            start_or_compute, self.machine, priority=batch.priority, most_us=in_place_us,
+            share=self._share, host=(first.desk if desk is None else desk).host,
         )  # fmt: skip
         try:
             feeds = self.signature.joined([one.arrays for one in batch.members])
@@ -667,12 +634,10 @@ class ServedModel:
         except BaseException as error:  # noqa: BLE001 - it is raised where the requests wait
             self._end(batch, desk, error)
         else:
+            began, ran_s = batch.started, ended - batch.started
             with self._lock:
-                self._line.run_s = ended - batch.started
-                self.statistics.ran(
-                    batch.rows, batch.started - batch.formed, ended - batch.started,
-                    monotonic() - ended,
-                )  # fmt: skip
+                self._line.run_s = ran_s
+                self.statistics.ran(batch.rows, began - batch.formed, ran_s, monotonic() - ended)
             self._end(batch, desk, None, answers)
 
     def _end(
@@ -682,13 +647,7 @@ class ServedModel:
         error: BaseException | None,
         answers: Sequence[Answer] = (),
     ) -> None:
-        """Answer the requests of a batch; after a failure, run each by itself.
-
-        Parameters
-        ----------
-        desk : Desk or None
-            The one where this is called.
-        """
+        """Answer the requests of a batch, at a desk or without; if it failed, each runs alone."""
         members, told = batch.members, dict[Desk, list[Any]]()
         if self._spans is not None and batch.span is not None:
             self._spans.ended(batch, error)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self, TypeAlias, final
 
 import anyio
@@ -232,6 +232,14 @@ class Server:
             raise ModelNotFound(f"model {name!r} is not loaded: {entry.reason}")
         return entry.model
 
+    def taking(self, name: str, version: str | None = None) -> ServedModel:
+        """Return a model that takes requests; raises `NotReady` and `Overloaded` where not."""
+        if not self.accepting:
+            raise NotReady("the server takes no requests: it is starting or stopping")
+        model = self.model(name, version)
+        model.check_room()
+        return model
+
     def _entry(self, name: str, version: str | None) -> _Entry:
         versions = self._entries.get(name)
         if versions is None:
@@ -424,26 +432,16 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         try:
-            if error is None:
+            if raised[0] is None:
                 await self.drain()
         finally:
             await self.aclose()
