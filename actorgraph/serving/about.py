@@ -15,7 +15,7 @@ from actorgraph.graph import Graph
 from actorgraph.serving import protocol
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
-from actorgraph.serving.statistics import Phases
+from actorgraph.serving.statistics import Histogram, Phases
 
 __all__ = ["configuration", "extensions", "page", "statistics"]
 
@@ -72,7 +72,6 @@ def statistics(models: Iterable[ServedModel]) -> dict[str, Any]:
 
 def _statistics(model: ServedModel) -> dict[str, Any]:
     found, durations = model.statistics, model.statistics.durations
-    waits = list(found.waits.values())
     fails = [value for key, value in durations.items() if key != "ok"]
     batches = sorted(found.batches.items())
 
@@ -90,15 +89,19 @@ def _statistics(model: ServedModel) -> dict[str, Any]:
         "inference_count": found.counts["inferences"],
         "execution_count": found.counts["executions"],
         "inference_stats": {
-            "success": _times(durations["ok"].count, durations["ok"].total),
-            "fail": _times(sum(one.count for one in fails), sum(one.total for one in fails)),
-            "queue": _times(sum(one.count for one in waits), sum(one.total for one in waits)),
+            "success": _of_all([durations["ok"]]),
+            "fail": _of_all(fails),
+            "queue": _of_all(list(found.waits.values())),
             **computing(*(phase for _, phase in batches)),
             "cache_hit": _times(0, 0.0),
             "cache_miss": _times(0, 0.0),
         },
         "batch_stats": [{"batch_size": rows, **computing(phase)} for rows, phase in batches],
     }
+
+
+def _of_all(found: list[Histogram]) -> dict[str, int]:
+    return _times(sum(one.count for one in found), sum(one.total for one in found))
 
 
 def _times(count: int, spent_s: float) -> dict[str, int]:

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib import util
@@ -86,21 +86,16 @@ def server_of(target: str, config: ConfigFile | None = None) -> Server:
         server = returned
     else:
         outputs, feeds = outputs_and_feeds_of(target, returned, "a Server, or (outputs, feeds)")
-        server = _server(target.rpartition(":")[2], outputs, feeds, config)
+        try:
+            server = Server(config)
+            server.add(target.rpartition(":")[2], outputs, example=feeds)
+        except (TypeError, ValueError) as error:
+            raise GraphError(str(error)) from error
     try:
         anyio.run(server.start)
     except BaseException:
         server.close()
         raise
-    return server
-
-
-def _server(name: str, outputs: Any, feeds: Mapping[Any, Any], config: ConfigFile | None) -> Server:
-    try:
-        server = Server(config)
-        server.add(name, outputs, example=feeds)
-    except (TypeError, ValueError) as error:
-        raise GraphError(str(error)) from error
     return server
 
 

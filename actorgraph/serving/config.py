@@ -192,30 +192,23 @@ def _at_least(what: str, value: Any, *, least: int) -> None:
 
 
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
-    **dict.fromkeys(
-        """max_inflight max_queued_cost max_batch_size max_concurrent_batches channel_capacity
-        priority_levels default_priority max_steps load_threads""".split(), positive
-    ),
-    **dict.fromkeys(
-        """request_timeout_s batch_wait_s in_place_s shutdown_grace_s cancel_grace_s
-        drain_delay_s""".split(), seconds
-    ),
+    "int": positive, "float": seconds, "bool": flag, "str": text,
     **dict.fromkeys(("max_queued", "warmup"), partial(_at_least, least=0)),
     "max_request_bytes": partial(_at_least, least=1),
-    "exact_batches": flag,
-    "batch_by": text,
     "overflow": partial(choice, known=("reject", "wait", "shed_oldest")),
     "on_disconnect": partial(choice, known=("cancel", "ignore")),
     "reload_mode": partial(choice, known=("none", "explicit", "watch")),
     **dict.fromkeys(("metrics", "tracing"), partial(choice, known=("off", "on", "nodes"))),
 }  # fmt: skip
+"""By the name of a field, or else by its type."""
 
 
 def _check(config: Config | ServerConfig) -> None:
     for field in fields(config):
-        value = getattr(config, field.name)
-        if field.name in _CHECKS and not value is field.default is None:
-            _CHECKS[field.name](field.name, value)
+        value, kind = getattr(config, field.name), str(field.type).removesuffix(" | None")
+        check = _CHECKS.get(field.name, _CHECKS.get(kind))
+        if check is not None and not (value is None and kind != field.type):
+            check(field.name, value)
 
 
 def _kinds(config: type[Config | ServerConfig]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
 from operator import attrgetter
 
 from actorgraph.serving.config import Config
@@ -38,12 +37,6 @@ class Line:
         self._name, self._config, self._most_runs = name, config, most_runs
         self.requests: list[Request] = []
         self.run_s = 0.0
-
-    def by_priority(self) -> dict[int, int]:
-        """Return how many wait, for each level."""
-        levels = range(1, self._config.priority_levels + 1)
-        found = Counter([one.order[0] for one in self.requests])
-        return {level: found[level] for level in levels}
 
     # -- who joins ------------------------------------------------------------------------------
 
@@ -99,11 +92,6 @@ class Line:
         )
 
     # -- who leaves -----------------------------------------------------------------------------
-
-    def emptied(self) -> list[Request]:
-        """Take all requests out."""
-        found, self.requests = self.requests, []
-        return found
 
     def taken(self, inflight: int, now: float) -> tuple[list[Request], str]:
         """Take the next batch out, or nothing yet; and why now."""

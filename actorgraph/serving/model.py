@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -287,7 +288,8 @@ class ServedModel:
     def waiting(self) -> dict[int, int]:
         """Return how many requests wait, by priority."""
         with self._lock:
-            return self._line.by_priority()
+            found = Counter([one.order[0] for one in self._line.requests])
+        return {level: found[level] for level in range(1, self.config.priority_levels + 1)}
 
     @property
     def inflight(self) -> int:
@@ -325,7 +327,7 @@ class ServedModel:
         """Take no more requests, and answer those that were taken with `NotReady`."""
         with self._lock:
             self._stopping = self._stopped = True
-            ended = self._line.emptied()
+            ended, self._line.requests = self._line.requests, []
             for batch in self._batches:
                 ended += batch.members
         why = f"model {self.name!r} was stopped before the request had ended"

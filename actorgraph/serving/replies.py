@@ -7,7 +7,7 @@ from collections.abc import Iterable, MutableMapping
 from typing import Any, TypeAlias
 
 from actorgraph.errors import GraphError, NodeError, shown
-from actorgraph.serving.errors import InvalidInput, NotReady, ServingError, Unauthorized
+from actorgraph.serving.errors import InvalidInput, NotReady, ServingError, Unauthorized, code_of
 
 __all__ = ["JSON", "Reply", "Scope", "as_json", "failure", "header", "number"]
 
@@ -49,13 +49,10 @@ def as_json(status: int, content: object, headers: Iterable[tuple[bytes, bytes]]
 
 def failure(error: GraphError, scope: Scope) -> Reply:
     """Return the answer for an error."""
-    content, headers, status = (
-        {"error": str(error), "code": "INTERNAL"},
-        list[tuple[bytes, bytes]](),
-        500,
-    )
+    content, status = {"error": str(error), "code": code_of(error)}, 500
+    headers: Headers = []
     if isinstance(error, ServingError):
-        status, content["code"] = error.status, error.code
+        status = error.status
         if error.retry_after_s is not None:
             headers.append((b"retry-after", str(error.retry_after_s).encode()))
         if isinstance(error, NotReady) and scope.get("http_version", "1.1").startswith("1"):
@@ -63,5 +60,5 @@ def failure(error: GraphError, scope: Scope) -> Reply:
         if isinstance(error, Unauthorized):
             headers.append((b"www-authenticate", b"Bearer"))
     elif isinstance(error, NodeError):
-        content |= {"code": "NODE_ERROR", "node": error.node}
+        content["node"] = error.node
     return as_json(status, content, headers)

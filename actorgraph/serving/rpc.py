@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -24,12 +24,13 @@ from actorgraph.serving.errors import (
     ServingError,
     Unsupported,
     check_token,
+    code_of,
 )
 from actorgraph.serving.messages import message, methods
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 from actorgraph.serving.signature import Array
-from actorgraph.serving.spans import remote_parent
+from actorgraph.serving.spans import parent_of
 
 __all__ = ["grpc"]
 
@@ -179,14 +180,12 @@ class _Calls:
 
         return told
 
-    def about_model(self, request: Any) -> Mapping[str, Any]:
-        """Return what the protocol tells of a model."""
+    def _metadata(self, request: Any) -> Mapping[str, Any]:
         model = self.model(request)
         versions = [request.version] if request.version else self.server.versions(request.name)
         return protocol.metadata(model, versions)
 
-    def statistics(self, request: Any) -> Mapping[str, Any]:
-        """Return those of a model, or of all."""
+    def _statistics(self, request: Any) -> Mapping[str, Any]:
         return about.statistics([self.model(request)] if request.name else self.server.models)
 
     def model(self, request: Any) -> ServedModel:
@@ -215,8 +214,7 @@ class _Calls:
 
     # -- health ---------------------------------------------------------------------------------
 
-    def check(self, request: Any) -> Mapping[str, Any]:
-        """Return the health of the server or a model."""
+    def _check(self, request: Any) -> Mapping[str, Any]:
         status = self._health(request.service)
         if status == "SERVICE_UNKNOWN":
             raise ModelNotFound(f"there is no service or model {request.service!r}")
@@ -250,7 +248,7 @@ class _Calls:
             model, asked, options = self._asked(request, context, told)
             call = model.infer(asked.inputs, **options)
             stays = model.config.on_disconnect == "ignore"
-            with _parent(model, context):
+            with parent_of(model.config.tracing, context.invocation_metadata() or ()):
                 results = await (shield(call) if stays else call)
         return _response(model, asked, results, raw=bool(request.raw_input_contents))
 
@@ -278,7 +276,7 @@ class _Calls:
         raw = bool(request.raw_input_contents)
         async with aclosing(model.stream(asked.inputs, **options)) as parts:
             while True:
-                with _parent(model, context):
+                with parent_of(model.config.tracing, context.invocation_metadata() or ()):
                     part = await anext(parts, None)
                 if part is None:
                     break
@@ -306,10 +304,10 @@ _TELLING: dict[str, Callable[[_Calls, Any], Mapping[str, Any]]] = {
     "ServerReady": lambda calls, request: {"ready": calls.server.ready},
     "ModelReady": lambda calls, asked: {"ready": calls.server.ready and calls.model(asked).ready},
     "ServerMetadata": lambda calls, request: about.extensions(calls.token is not None),
-    "ModelMetadata": _Calls.about_model,
+    "ModelMetadata": _Calls._metadata,
     "ModelConfig": lambda calls, request: {"config": about.configuration(calls.model(request))},
-    "ModelStatistics": _Calls.statistics,
-    "Check": _Calls.check,
+    "ModelStatistics": _Calls._statistics,
+    "Check": _Calls._check,
 }
 """What is told of the server and its models, by the names of calls."""
 
@@ -325,15 +323,12 @@ async def _answered(
             raise request
         return await call(request, context)
     except GraphError as error:
-        code = "NODE_ERROR" if isinstance(error, NodeError) else "INTERNAL"
-        more: list[tuple[str, str | bytes]] = []
-        if isinstance(error, ServingError):
-            code = error.code
-            if error.retry_after_s is not None:
-                more.append(("grpc-retry-pushback-ms", str(error.retry_after_s * 1000)))
+        code = code_of(error)
+        more: list[tuple[str, str | bytes]] = [("actorgraph-code", code)]
+        if isinstance(error, ServingError) and error.retry_after_s is not None:
+            more.append(("grpc-retry-pushback-ms", str(error.retry_after_s * 1000)))
         elif isinstance(error, NodeError):
             more.append(("actorgraph-node-bin", error.node.encode()))
-        more.append(("actorgraph-code", code))
         status = _STATUS.get(code, code)
         found = getattr(grpc.StatusCode, status, grpc.StatusCode.INTERNAL)
         await context.abort(found, str(error), tuple(more))
@@ -350,14 +345,6 @@ def _read_message(kind: Any, body: bytes) -> Any:
         return kind.FromString(body)
     except DecodeError as error:
         return InvalidInput(f"the message cannot be read: {error}")
-
-
-def _parent(model: ServedModel, context: Context) -> AbstractContextManager[None]:
-    """Return the context of what the client traces, where the model is traced."""
-    if model.config.tracing == "off":
-        return nullcontext()
-    metadata = context.invocation_metadata() or ()
-    return remote_parent({key: value for key, value in metadata if isinstance(value, str)})
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:

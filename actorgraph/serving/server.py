@@ -62,6 +62,12 @@ class _Entry:
         self.loads.observe(monotonic() - began)
         return model
 
+    def state(self) -> dict[str, str]:
+        """Return what the extension `model_repository` tells of it."""
+        if self.model is not None:
+            return {"state": "READY", "reason": ""}
+        return {"state": "UNAVAILABLE", "reason": self.reason}
+
     async def made(self, outputs: Any) -> ServedModel:
         """Return a new model that is warm; the loop goes on meanwhile."""
         model = await anyio.to_thread.run_sync(self.built, outputs)
@@ -90,6 +96,8 @@ class Server:
     Attributes
     ----------
     config : ServerConfig
+    draining : bool
+        Whether the server takes no more requests, for good.
 
     Examples
     --------
@@ -108,9 +116,9 @@ class Server:
     def __init__(self, config: ConfigFile | None = None, **settings: Any) -> None:
         self._layers = ConfigLayers(config)
         self.config = self._layers.server(settings)
-        self._find: Find = _nowhere
+        self._find: Find | None = None
         self._entries: dict[str, dict[str, _Entry]] = {}
-        self._starting = self._leaving = self._draining = self._closed = False
+        self._starting = self._leaving = self.draining = self._closed = False
 
     def add(
         self,
@@ -198,12 +206,7 @@ class Server:
     @property
     def accepting(self) -> bool:
         """Whether requests are taken: no model is being warmed up, and the server does not end."""
-        return not (self._starting or self._draining)
-
-    @property
-    def draining(self) -> bool:
-        """Whether the server takes no more requests, for good."""
-        return self._draining
+        return not (self._starting or self.draining)
 
     @property
     def models(self) -> list[ServedModel]:
@@ -253,16 +256,8 @@ class Server:
 
     # -- models that come and go ------------------------------------------------------------------
 
-    def expect(self, models: Mapping[tuple[str, str], Any], find: Find) -> None:
-        """Have models made when the server starts.
-
-        Parameters
-        ----------
-        models : dict
-            By name and version, the outputs that `add` takes.
-        find : callable
-            Tells what `load` makes a model of.
-        """
+    def expect(self, models: Mapping[tuple[str, str], Any], find: Find | None) -> None:
+        """Have models, by name and version, made when the server starts; `load` asks `find`."""
         self._find = find
         for (name, version), outputs in models.items():
             self._entries.setdefault(name, {})[version] = self._new_entry(name, version, outputs)
@@ -322,7 +317,7 @@ class Server:
             No such model was added.
         """
         self._check_reloads()
-        if outputs is None:
+        if outputs is None and self._find is not None:
             version, outputs = self._find(name, version)
         if outputs is None:
             entry = self._entry(name, version)
@@ -337,7 +332,7 @@ class Server:
             if entry.model is None:
                 entry.reason = text_of(error)
             raise
-        if self._draining:
+        if self.draining:
             await made.aclose()
             raise NotReady("the server takes no more models: it is stopping")
         old, entry.model, entry.outputs = entry.model, made, outputs
@@ -372,12 +367,7 @@ class Server:
     def index(self) -> list[dict[str, str]]:
         """Return name, version, state and reason of each model."""
         return [
-            {
-                "name": name,
-                "version": version,
-                "state": "UNAVAILABLE" if entry.model is None else "READY",
-                "reason": "" if entry.model is not None else entry.reason,
-            }
+            {"name": name, "version": version, **entry.state()}
             for name, versions in self._entries.items()
             for version, entry in versions.items()
         ]
@@ -401,14 +391,14 @@ class Server:
         if not self._leaving:
             _LOGGER.info("not ready any more; requests are taken for %g s", delay_s)
         self._leaving = True
-        if delay_s and not self._draining:  # else nothing is taken from this moment on
+        if delay_s and not self.draining:  # else nothing is taken from this moment on
             await anyio.sleep(delay_s)
         until = None if grace_s is None else monotonic() + seconds("grace_s", grace_s)
-        first = not self._draining
+        first = not self.draining
         if first:
             left = sum(model.inflight + model.queued for model in self.models)
             _LOGGER.info("no request is taken any more; %d are to be answered", left)
-        self._draining = True
+        self.draining = True
         for model in reversed(self.models):
             await model.drain(None if until is None else max(0.0, until - monotonic()))
         if first:
@@ -416,7 +406,7 @@ class Server:
 
     async def aclose(self) -> None:
         """Refuse what has not ended, and close the machines that the server has made."""
-        self._draining = True
+        self.draining = True
         for model in reversed(self.models):
             await model.aclose()
             if not self._closed:
@@ -425,7 +415,7 @@ class Server:
 
     def close(self) -> None:
         """End as `aclose` does, from a plain thread."""
-        self._draining = True
+        self.draining = True
         for model in reversed(self.models):
             model.close()
 
@@ -448,10 +438,6 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<Server of {', '.join(self._entries) or 'nothing'}>"
-
-
-def _nowhere(name: str, version: str | None) -> tuple[str | None, Any]:
-    return version, None
 
 
 def _made(
