@@ -169,9 +169,9 @@ def _add_serving(commands: Any, json_option: _Option) -> None:
         commands, "serve", _serve, "serve a model over HTTP",
         "Call the function of FILE.py:FUNCTION, which returns an ag.serving.Server, or (outputs, "
         "feeds) to serve one model under the function's name; or take a folder of models, "
-        "NAME/model.py, each loaded anew when its files change. Answer requests of the Open "
-        "Inference Protocol by uvicorn, and over gRPC with --grpc-port. SIGTERM and Ctrl-C answer "
-        "what was taken, then end; the second ends at once.",
+        "NAME/model.py. Answer requests of the Open Inference Protocol by uvicorn, and over gRPC "
+        "with --grpc-port. SIGTERM and Ctrl-C answer what was taken, then end; the second ends at "
+        "once.",
         _option("target", metavar="TARGET", help="FILE.py:FUNCTION, or a folder"),
         _option("--host", default="127.0.0.1", help="to listen at (127.0.0.1)"),
         _option("--port", type=_at_least(0, 65535), default=8000,
@@ -182,11 +182,10 @@ def _add_serving(commands: Any, json_option: _Option) -> None:
         _option("--workers", type=_at_least(1, _WORKERS), default=1,
                 help="processes that listen at the same ports and share nothing (1)"),
         _option("--reload", action="store_true", help="start anew when a file beside FILE.py "
-                "changes"),
+                "changes; load a model of a folder anew when its files change"),
         _option("--drain-delay", type=_number, metavar="SECONDS",
-                default=5.0 if "KUBERNETES_SERVICE_HOST" in os.environ else 0.0,
                 help="after a signal requests are still taken for so long, while /readyz says 503 "
-                "(0; 5 in Kubernetes)"),
+                "(drain_delay_s of the config, or 5 in Kubernetes)"),
         _option("--no-access-log", action="store_true",
                 help="do not log each request for inference"),
         _option("--supervised", action="store_true", help=argparse.SUPPRESS),
@@ -380,27 +379,30 @@ def _serve(arguments: argparse.Namespace) -> None:
     from actorgraph.serving.directory import Directory
 
     is_folder = os.path.isdir(arguments.target)
+    delay_s = None if arguments.drain_delay is None else float(arguments.drain_delay)
     endpoint = Endpoint(
-        arguments.host, arguments.port, arguments.grpc_port, float(arguments.drain_delay),
+        arguments.host, arguments.port, arguments.grpc_port, delay_s,
         not arguments.no_access_log, arguments.supervised,
     )  # fmt: skip
-    if arguments.workers > 1 or arguments.reload:
+    restarts = arguments.reload and not is_folder
+    if arguments.workers > 1 or restarts:
         from actorgraph.serving.workers import supervise
 
         options = [arguments.target, "--host", endpoint.host]
-        options += [f"--drain-delay={endpoint.drain_delay_s}"]
+        options += [] if delay_s is None else [f"--drain-delay={delay_s}"]
         options += ["--no-access-log"] * arguments.no_access_log
+        options += ["--reload"] * (arguments.reload and is_folder)
         if arguments.config is not None:
             options += ["--config", arguments.config]
-        folder = arguments.target if is_folder else arguments.target.rpartition(":")[0]
-        folder = folder if is_folder else os.path.dirname(folder) or "."
-        watched = folder if arguments.reload else None
+        folder = os.path.dirname(arguments.target.rpartition(":")[0]) or "."
+        watched = folder if restarts else None
         code = supervise(options, endpoint, workers=arguments.workers, watched=watched)
         if code:
             raise SystemExit(code)
         return
     try:
-        found = Directory(arguments.target, arguments.config) if is_folder else None
+        watching = {"reload_mode": "watch"} if arguments.reload else {}
+        found = Directory(arguments.target, arguments.config, **watching) if is_folder else None
         server = found.server if found else server_of(arguments.target, arguments.config)
     except GraphError as error:
         _failed(error)

@@ -24,6 +24,7 @@ more are worth it.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from bisect import insort
 from collections import deque
@@ -406,6 +407,8 @@ class Threads:
 
     def _serve(self) -> None:
         jobs = self._jobs
+        if _nice:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _nice)
         while (job := jobs.get()) is not None:
             job()
             del job  # an idle thread keeps no machine alive
@@ -496,6 +499,15 @@ class Pool:
 
 POOL = Pool()
 """The pool of this process."""
+
+_nice = 0
+
+
+def make_threads_nice(by: int) -> None:
+    """Let the main thread go before those that are started from now on, where the system can."""
+    global _nice
+    if sys.platform == "linux":  # elsewhere it is a property of the process
+        _nice = min(19, os.getpriority(os.PRIO_PROCESS, 0) + by)
 
 
 def _after_fork_in_child() -> None:
