@@ -47,7 +47,7 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_ARGUMENTS = 4
-"""Arrays that one row may call its loop with."""
+"""Arrays that one row may call its loop with; behind them it finds the bases of the walk."""
 
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """What machine code reads: numbers and addresses."""
@@ -102,7 +102,7 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 define i64 @walk(ptr %tuple, ptr %block, ptr %run) {{
 entry:
-  %args = alloca [4 x ptr]
+  %args = alloca [{args} x ptr]
   %specs = load ptr, ptr %block
   %count.at = getelementptr i64, ptr %block, i64 1
   %count = load i64, ptr %count.at
@@ -139,6 +139,8 @@ entry:
   %made.at = getelementptr i64, ptr %block, i64 {made}
   %bases = getelementptr i64, ptr %block, i64 {first_base}
   %items = getelementptr i8, ptr %tuple, i64 {items}
+  %args.bases = getelementptr ptr, ptr %args, i64 {bases}
+  store ptr %bases, ptr %args.bases
   br label %arrays
 arrays:
   %i = phi i64 [0, %entry], [%i.next, %accept]
@@ -327,7 +329,8 @@ def _text() -> str:
         place="".join([_PLACE.format(**one) for one in words]),
         first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS, row_words=ROW_WORDS,
         heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER, heedless=HEEDLESS,
-        first=FIRST, trips=TRIPS, flag=FLAG, made=MADE,
+        first=FIRST, trips=TRIPS, flag=FLAG, made=MADE, args=MOST_ARGUMENTS + 1,
+        bases=MOST_ARGUMENTS,
         **OFFSETS,
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ from actorgraph.ops._arrays import are_columns, at_least
 from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN, bind_shape
 
-__all__ = ["RESHAPE", "Unfit", "Written", "is_view", "kind_of"]
+__all__ = ["RESHAPE", "Unfit", "Written", "broadcast", "coalesced", "is_view", "kind_of"]
 
 LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
 """Results above which a call from Python costs nothing beside the arithmetic, and operands."""
@@ -192,7 +192,13 @@ class Written:
                 ]
                 self._write(copy, (1, [0, 0]), [size], [1, 1], given)
 
+    def in_another_row(self, step: Node) -> bool:
+        """Return whether a step has another row than it would have by itself."""
+        return False
+
     def _step(self, step: Node) -> None:
+        if self.in_another_row(step):
+            return
         if is_view(step):
             self.places[step.id] = self._view(step)
         elif step.op is _SUM and _are_columns(step):
@@ -297,11 +303,11 @@ class Written:
             raise Unfit
         if self._flat_row(result, loop, places, heard):
             return
-        strides = [_broadcast(place, result.shape) for place in places]
+        strides = [broadcast(place, result.shape) for place in places]
         others = [place for place in places if place != result]
         if self._overlaps(result, others):
             raise Unfit
-        dims = _coalesced(result.shape, strides)
+        dims = coalesced(result.shape, strides)
         for (outer, inner), shifts in _expanded(dims, len(places)):
             self._write(loop, outer, [inner[0]], inner[1], [
                 (place, place.offset + shift, ((inner[0], inner[1][k]), (outer[0], outer[1][k])))
@@ -454,8 +460,8 @@ class Written:
         stacks = [
             place._replace(shape=place.shape[:-2], strides=place.strides[:-2]) for place in places
         ]
-        strides = [_broadcast(stack, batch) for stack in stacks]
-        stack_dims = _coalesced(batch, strides) or [(1, [0, 0, 0])]
+        strides = [broadcast(stack, batch) for stack in stacks]
+        stack_dims = coalesced(batch, strides) or [(1, [0, 0, 0])]
         if len(stack_dims) > 1:
             if batch[0] > _MOST_EXPANDED:
                 raise Unfit
@@ -635,7 +641,7 @@ def _template() -> np.ndarray[Any, Any]:
     return np.zeros(READ_BYTES + 64, np.uint8)
 
 
-def _broadcast(place: _Place, shape: tuple[int, ...]) -> list[int]:
+def broadcast(place: _Place, shape: tuple[int, ...]) -> list[int]:
     """Return the strides by which a value goes through a shape."""
     missing = len(shape) - len(place.shape)
     if missing < 0:
@@ -652,7 +658,7 @@ _Dim = tuple[int, list[int]]
 """How many, and the stride of each argument."""
 
 
-def _coalesced(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> list[_Dim]:
+def coalesced(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> list[_Dim]:
     """Return the dims in as few as there can be, outermost first."""
     found: list[_Dim] = []
     for axis, size in enumerate(shape):

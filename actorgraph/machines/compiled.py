@@ -248,7 +248,7 @@ class Compiled:
         xp = np if lane is None else lane.device.xp
         found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and hasattr(found, "allow_tables"):  # a loop
-            found.allow_tables("wait" in (self.native, self.jit))
+            found.allow_tables("wait" in (self.native, self.jit), bool(self.jit))
         return found
 
 
