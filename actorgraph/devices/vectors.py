@@ -10,18 +10,21 @@ Source of the polynomials: S. Moshier, Cephes mathematical library, 1992 (`expf`
 from __future__ import annotations
 
 import ast
+import ctypes
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from actorgraph.devices import native
+from actorgraph.devices.background import BACKGROUND
 
-__all__ = ["Pointer", "can_write", "elements_text", "module_text", "product_text"]
+__all__ = ["Pointer", "QuickArrays", "can_write", "elements_text", "module_text", "product_text"]
 
 
 class Pointer(NamedTuple):
@@ -53,6 +56,9 @@ _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.66
         5.0000001201e-1)  # fmt: skip
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
          -3.33332819422e-1)  # fmt: skip
+_MOST_CODES = 256
+"""Products of different shapes that machine code is made for."""
+
 _ROUNDING = 12582912.0
 """1.5 * 2 ** 23: a small number plus this has its nearest integer in the last bits."""
 
@@ -347,3 +353,56 @@ def module_text(functions: Iterable[str]) -> str:
         for kind, bits, n in sums
     ]
     return "\n".join([*functions, *declared])
+
+
+@final
+class QuickArrays:
+    """An array module that is NumPy, but for `matmul`: by `product_text` where that is there.
+
+    Parameters
+    ----------
+    directory : str
+        Where machine code is kept.
+    wait : bool
+        Whether the first product of some shapes waits for it; else NumPy multiplies until then.
+    """
+
+    def __init__(self, directory: str, wait: bool) -> None:
+        self._directory, self._wait = directory, wait
+        self._codes: dict[Any, list[Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    @staticmethod
+    def in_rows(y: Any) -> Any:
+        """Return a matrix with rows without gaps, as the second of a product has to be."""
+        return np.ascontiguousarray(y)
+
+    def matmul(self, x: Any, y: Any, out: Any) -> Any:
+        """Write a product of matrices."""
+        key = x.dtype.char, x.shape, x.strides, y.shape, y.strides, out.strides
+        code = self._codes.get(key)
+        if code is None:
+            code = self._codes[key] = []
+            work = partial(self._make, key, code)
+            known = len(self._codes) < _MOST_CODES and out.size
+            if known and y.dtype == x.dtype == out.dtype and x.dtype.char in "fd":
+                work() if self._wait else BACKGROUND.submit(work)
+        if not code:
+            return np.matmul(x, y, out=out)
+        bases = np.array([x.ctypes.data, y.ctypes.data, out.ctypes.data])
+        args = np.array([*[0] * native.MOST_ARGUMENTS, bases.ctypes.data])
+        code[0](args.ctypes.data, None, None, None)
+        return out
+
+    def _make(self, key: tuple[Any, ...], code: list[Any]) -> None:
+        char, (n, depth), x, (_, m), y, out = key
+        size = np.dtype(char).itemsize
+        if (y[1], out[1]) == (size, size) and _lanes(char, m) > 1:
+            pointers = [Pointer(k, 0, *strides) for k, strides in enumerate((x, y, out))]
+            text = product_text("product", char, (n, depth, m), pointers, False)
+            with suppress(Exception):  # NumPy goes on
+                engine = native.engine(module_text([text]), self._directory)
+                call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
+                code += [call(engine.get_function_address("product")), engine]

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from math import gcd, prod
 from typing import Any
@@ -24,7 +25,7 @@ from actorgraph.lower.table_rows import Unfit, Written, broadcast, coalesced, is
 from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op
 from actorgraph.types import Checks, bind_shape
 
-__all__ = ["QuickRows", "node_like", "quickened"]
+__all__ = ["QuickRows", "node_like", "quick_arrays", "quickened"]
 
 _LEAST_ELEMENTS, _LEAST_LANES = 32, 4
 _MOST_BYTES = 1 << 20
@@ -32,6 +33,12 @@ _MOST_BYTES = 1 << 20
 
 _GROUP = Op("table_group", "a[*s]", lambda xp: None, memory=FRESH_OUT)
 _SIGMOID, _ADD, _TRANSPOSE = REGISTRY["sigmoid"], REGISTRY["add"], REGISTRY["transpose"]
+
+
+@cache
+def quick_arrays(wait: bool) -> vectors.QuickArrays:
+    """Return the array module of products that may change last bits."""
+    return vectors.QuickArrays(os.path.dirname(path()), wait)
 
 
 def node_like(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node:
