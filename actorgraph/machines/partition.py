@@ -176,8 +176,14 @@ def _walked(
 
 def walked_us(spec: TaskSpec, costs: Costs) -> float:
     """Return what a task spends in steps of a table that take so long that a worker gains."""
+    from actorgraph.lower.table import FEWEST
+    from actorgraph.lower.table_rows import is_view
+
+    steps = [step for step in spec.steps if not is_view(step)]
+    if len(steps) < FEWEST:
+        return 0.0  # they are called from Python
     least = rates().call_us + _BRIEF_US
-    return sum([cost for node in spec.steps if (cost := costs.get(node.id, 0.0)) >= least])
+    return sum([cost for step in steps if (cost := costs.get(step.id, 0.0)) >= least])
 
 
 def spent_us(spec: TaskSpec, costs: Costs) -> float:
