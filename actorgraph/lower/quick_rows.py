@@ -126,7 +126,7 @@ class _Product:
 
     def text(self, rows: Any, name: str) -> str:
         """Return a function for it."""
-        x, y, z = [rows._place(one) for one in (self.x, self.y, self.step)]
+        x, y, z = [rows.place(one) for one in (self.x, self.y, self.step)]
         size = x.itemsize
         if {len(one.shape) for one in (x, y, z)} != {2} or (y.strides[1], z.strides[1]) != (
             size, size
@@ -255,7 +255,7 @@ class _Group:
             if node.op is CONSTANT and node.attrs["value"].size == 1
         }
         read = [node for node in self.read if f"v{node.id}" not in numbers]
-        places = [rows._place(node) for node in (*read, *self.outputs)]
+        places = [rows.place(node) for node in (*read, *self.outputs)]
         shape, size = rows._shape(self.steps[0]), places[-1].itemsize
         dims = coalesced(shape, [broadcast(place, shape) for place in places])
         if not 1 <= len(dims) <= 2:
@@ -307,5 +307,5 @@ class QuickRows(Written):
                 self._step(one)
             return True
         self._texts.append((len(self.rows), text))
-        self._add(Routine(0, 0), 1, (), (), [], 0)
+        self._add(Routine(0, 0), (1, 1), (), (), [], 0)
         return True
