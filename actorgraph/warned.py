@@ -105,6 +105,20 @@ def told_errors(errors: Mapping[str, Any]) -> dict[str, Any]:
     return {**errors, **dict.fromkeys(warned, "call"), "call": _Teller(errors)}
 
 
+class _Stopper(_Teller):
+    """What NumPy calls where steps are tried: others compute them again, and tell."""
+
+    def __call__(self, kind: str, flag: int) -> None:
+        raise FloatingPointError(kind)
+
+
+def stopping_errors() -> dict[str, Any]:
+    """Return an `np.errstate`, as keywords, that raises what the current one does not ignore."""
+    errors = asked()
+    stopping = {kind: how if how == "ignore" else "call" for kind, how in errors.items()}
+    return {**stopping, "call": _Stopper(errors)}
+
+
 def _variable() -> ContextVar[Any]:
     """Return where NumPy keeps its error state."""
     context = Context()

@@ -20,6 +20,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import prod
 from typing import Any
 from weakref import WeakSet
 
@@ -50,7 +51,7 @@ _CALLS = 100
 """Calls of a part before its rows are written, which takes as long as some 300 walks save: few runs
 do not pay for many."""
 
-_MANY = 64
+_MANY = 16
 """Steps that are walked around one that has no row; that one takes 1 us more so."""
 
 _BRIEF_BYTES = 64 * 1024
@@ -326,9 +327,9 @@ class Stretch:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
         found = [f"# {len(written.rows)} rows of NumPy's loops stand for it:"]
         for of, times, dims, row in written.notes:
-            places = zip(row[::3], row[1::3], strict=True)
+            places = zip(row[::4], row[1::4], strict=True)
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
-            found.append(f"#   {of}: {times} x {list(dims)}, {shown}")
+            found.append(f"#   {of}: {prod(times)} x {list(dims)}, {shown}")
         return found
 
 

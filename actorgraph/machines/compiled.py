@@ -240,9 +240,14 @@ class Compiled:
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
         xp = np if lane is None else lane.device.xp
+        if self.jit and self.walks:
+            from actorgraph.control.in_blocks import IN_BLOCKS
+            from actorgraph.lower.quick_rows import quick_arrays
+
+            xp = quick_arrays(self.jit == "wait") if node.op is IN_BLOCKS else xp
         found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and hasattr(found, "allow_tables"):  # a loop
-            found.allow_tables("wait" in (self.native, self.jit))
+            found.allow_tables("wait" in (self.native, self.jit), bool(self.jit))
         return found
 
 
