@@ -1,5 +1,7 @@
 """Rows of tables: which steps have them, and what they are for the sizes of a run; see `table`.
 
+Rows of ufuncs, sums and products are written here, of compound ops by their kernels (`traced`).
+
 Invariants: what a row writes overlaps nothing that it reads, but for sums, which add to what a row
 before has written; every row lies within its memory, as `Written` checks.
 """
@@ -377,15 +379,18 @@ class Written:
         else:
             self.row(result, _copy_of(char), [x])
 
-    def moved(self, x: Spot, index: Spot, result: Spot, *, to: bool, name: str = "move") -> None:
-        """Write copies of single elements of ``x`` from where `index` says, or `to` there."""
+    def moved(
+        self, x: Spot, index: Spot, result: Spot, *, to: bool, name: str = "move", width: int = 1
+    ) -> None:
+        """Write copies of so many elements of ``x`` from where `index` says, or `to` there."""
         many, few = (result, x) if to else (x, result)
         routine = Routine(native.RUNTIME.routine(name), 0)
         if index.itemsize != 8 or not (many.is_flat and few.is_flat and index.is_flat):
             raise Unfit
-        if self._overlaps(result, [x, index]) or prod(few.shape) != prod(index.shape):
+        if self._overlaps(result, [x, index]) or prod(few.shape) != width * prod(index.shape):
             raise Unfit
-        count, limit, size = prod(index.shape), prod(many.shape), x.itemsize
+        count, limit = prod(index.shape), prod(many.shape) // width
+        size = width * x.itemsize
         steps = [size, 8, 0, 0, size] if to else [0, 8, size, size, 0]
         spans = [
             (few, few.offset, [(count, size)]),
