@@ -134,12 +134,10 @@ def reducing_loop(name: str, char: str) -> tuple[Routine, float | None] | None:
             x = np.where(x > 0, 0.0, np.where(x < -0.9, np.copysign(np.nan, x + 0.95), -0.0))
             x = np.where(np.sin(x.size + np.arange(x.size)).reshape(shape) > -0.99, x, 1.0)
         x = x.astype(char)
-        begins = [first] if name == "add" or len(axes) > 1 else [None, 0.0, -np.inf]
-        for begin in begins:
-            if begin is None and name != "add" and len(axes) > 1:
-                continue
-            given = {} if name == "add" or begin is None else {"initial": begin}
-            wanted = ufunc.reduce(x, axis=axes, keepdims=True, **given)
+        for begin in [first] if name == "add" else [-np.inf, 0.0, *[None] * (len(axes) == 1)]:
+            given = {} if begin is None or name == "add" else {"initial": begin}
+            with np.errstate(all="ignore"):
+                wanted = ufunc.reduce(x, axis=axes, keepdims=True, **given)
             if _by_rows(loop, x, axes, begin).tobytes() != wanted.tobytes():
                 return None
     return loop, first
