@@ -9,7 +9,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, Op, Sample
+from actorgraph.op import FRESH, KEPT, Op, Sample
 from actorgraph.ops._arrays import combine_at, through_float32
 from actorgraph.ops._rules import declare, raises, returns
 from actorgraph.ops.assignment import index_add
@@ -74,6 +74,7 @@ _ROWS: Op = declare(
         Sample(((4, 3), shape), {"padding": None}, ints={1: 4})
         for shape in ((5,), (2, 3), (0,))
     ),
+    memory=FRESH,
 )  # fmt: skip
 
 _ADD: Op = declare(
