@@ -50,6 +50,7 @@ LAYERS = (
         "_target",
         "flag",
         "gates",
+        "scratch",
         "tiles",
     ),
     ("devices",),

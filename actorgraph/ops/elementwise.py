@@ -152,7 +152,7 @@ def round(x: Any, decimals: int = 0) -> Node:
 # np.where branches on every element: 250 us for 256x256 float32 and a random condition, where
 # masking the bits takes 14 to 22 us for the same bits.  Below this size np.where is faster.
 _MANY = 2048
-_BLOCK = 1 << 16
+_BLOCK, _FEW = 1 << 16, 1 << 13
 """Elements whose masks are made at a time, so that these stay in the cache, and small."""
 _WORDS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
@@ -187,7 +187,8 @@ def select_positive(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
 def _times_sign(x: Any, y: Any, out: Any) -> Any:
     """Return x where y > 0, else 0: its bits, as an integer, times 1 or 0, without a branch."""
     word = _WORDS[x.dtype.itemsize]
-    kept = np.greater(y, zero(np, y)).astype(word)
+    kept = np.greater(y, zero(np, y))
+    kept = kept.astype(word) if y.size <= _FEW else kept.view(np.int8)  # which is cast in parts
     if out is None:
         return np.multiply(x.view(word), kept).view(x.dtype)
     np.multiply(x.view(word), kept, out.view(word))

@@ -25,6 +25,7 @@ from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.reshaping import group_dim, reshape_like
 from actorgraph.ops.statistics import var as variance
+from actorgraph.scratch import scratch_like
 from actorgraph.types import Checks, shape_from
 
 __all__ = [
@@ -46,9 +47,10 @@ def _centred(xp: Any, x: Any, axis: Axes, out: Any = None) -> Any:
     return xp.subtract(x, _mean(xp, x, axis), out=out)
 
 
-def _inverse_of(xp: Any, x: Any, axis: Axes, eps: float, scratch: Any = None) -> Any:
+def _inverse_of(xp: Any, x: Any, axis: Axes, eps: float, room: Any = None) -> Any:
     """Return one over the standard deviation of centred values."""
-    deviation = _mean(xp, xp.multiply(x, x, out=scratch), axis)
+    room = scratch_like(xp, x) if room is None else room
+    deviation = _mean(xp, xp.multiply(x, x, out=room), axis)
     deviation += x.dtype.type(eps)
     xp.sqrt(deviation, out=deviation)
     return xp.reciprocal(deviation)
@@ -64,8 +66,8 @@ def _normalize_forward(
 
 @through_float32
 def _inverse_forward(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> Any:
-    values = _centred(xp, x, axis) if centred else x
-    return _inverse_of(xp, values, axis, eps, scratch=values if centred else None)
+    values = _centred(xp, x, axis, scratch_like(xp, x)) if centred else x
+    return _inverse_of(xp, values, axis, eps, values if centred else None)
 
 
 @through_float32

@@ -34,11 +34,18 @@ def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
     return tuple(missing if dim == -1 else dim for dim in shape)
 
 
+def _reshape_forward(xp: Any, x: Any, shape: Any, out: Any = None) -> Any:
+    if out is None:
+        return xp.reshape(x, shape)
+    xp.copyto(out.reshape(x.shape), x)
+    return out
+
+
 _RESHAPE: Op = declare(
-    "reshape", "a[*s] -> a[*out]", lambda xp, x, shape: xp.reshape(x, shape), shape=_reshaped,
+    "reshape", "a[*s] -> a[*out]", _reshape_forward, shape=_reshaped,
     vjp=(lambda ct, y, x, shape: reshape_like(ct, x),), linear=(0,),
     samples=(on((3, 4), shape=(2, 6)), on((3, 4), shape=(-1, 2)), on((), shape=(1, 1))),
-    memory=Memory("ordered"),
+    memory=Memory("ordered", takes_out=True),
 )  # fmt: skip
 
 _RESHAPE_LIKE: Op = declare(
