@@ -21,11 +21,6 @@ import numpy as np
 
 from actorgraph.errors import printable
 
-__all__ = [
-    "DEFAULT", "ERRORS", "TELLING", "UnderWay", "asked", "runs_steps", "stopping_errors", "telling",
-    "told_context", "told_errors",
-]  # fmt: skip
-
 PROGRAM = "<actorgraph program"
 """How the file names of generated text begin."""
 

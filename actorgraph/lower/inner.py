@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.graph import Node
+from actorgraph.graph import Node, topological_order
 from actorgraph.lower.kernels import is_silent, kernel
 from actorgraph.lower.program import Program, lower_directly, lower_loop
 from actorgraph.lower.slices import with_slices_written_once
@@ -41,7 +41,6 @@ class InBody(Exception):
         Of the body; frames of its function are in the traceback of `cause`.
     iteration : int or None
         The position, None in a branch.
-    cause : Exception
     """
 
     def __init__(self, program: Program, iteration: int | None, cause: Exception) -> None:
@@ -91,7 +90,6 @@ class Inner(_Body):
     ----------
     call : callable
         ``call(run, (), *values) -> list`` of the results.
-    program : Program
     arity : int
         How many inputs there are.
     nodes : tuple of sequence of Node
@@ -376,12 +374,8 @@ def _with(call: Callable[..., list[Any]], fixed: Sequence[Any]) -> Callable[...,
 def between(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
     """Return what `results` depend on without seeing beyond `inputs`, in build order."""
     known = {node.id for node in inputs}
-    found: dict[int, Node] = {}
-    stack = list(results)
-    while stack:
-        node = stack.pop()
-        if node.id not in found:
-            found[node.id] = node
-            if node.id not in known:
-                stack.extend(node.inputs)
-    return tuple([found[number] for number in sorted(found)])
+
+    def inputs_of(node: Node) -> Sequence[Node]:
+        return () if node.id in known else node.inputs
+
+    return topological_order(results, inputs_of)

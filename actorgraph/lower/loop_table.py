@@ -26,7 +26,7 @@ from actorgraph.lower.quick_rows import QuickRows, node_like, quickened
 from actorgraph.lower.table import kinds
 from actorgraph.lower.table_rows import Unfit
 from actorgraph.lower.text import Dead
-from actorgraph.memory.buffers import Memory, aligned
+from actorgraph.memory.buffers import Memory
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
 from actorgraph.runs import AbstractRun
 
@@ -130,23 +130,14 @@ class LoopTable:
         given, asking = one.given, one.asking
         made = _IterationRows(one, symbols)
         self._made = made
-        self._rows = np.array(made.rows, np.int64).reshape(-1, native.ROW_WORDS)
+        self._rows = made.lines
         self._flag = made.places[asking.id].offset if asking is not None else None
         self._indexed = any(node is inputs[0][0] for node in given)
         self._packed, self._size = one.packed, len(one.steps)
         fixed = range(first + len(carries))
         self._dtypes = [node.dtype for node in carries]
-        self._specs = np.array(
-            [
-                native.spec(
-                    node.dtype, made.sizes[i] // node.dtype.itemsize,
-                    writable=i in fixed[first:] or i >= len(given),
-                    further=0 if i in fixed else made.sizes[i],
-                )
-                for i, node in enumerate(made.objects)
-            ],
-            np.int64,
-        )  # fmt: skip
+        every = range(len(made.objects))
+        self._specs = made.specs((*fixed[first:], *every[len(given) :]), every[len(fixed) :])
         spent = sum([predicted_us(step, symbols) for step in steps])
         self._at_once = max(1, int(_AT_ONCE_US / spent)) if spent else 1000
         self._blocks: list[_LoopBlock] = []
@@ -213,11 +204,8 @@ class LoopTable:
         try:
             block = self._blocks.pop()
         except IndexError:
-            made = self._made
-            memory = aligned(max(made.total, 1))
             specs = self._specs.copy()
-            bases = [memory.ctypes.data, *[value.ctypes.data for value in made.kept]]
-            words = native.block(specs, self._rows, bases, len(self._rows))
+            words, memory = self._made.block(specs, self._rows)
             if self._flag is not None:
                 words[native.FLAG] = memory.ctypes.data + self._flag
             block = _LoopBlock(words, specs, memory)

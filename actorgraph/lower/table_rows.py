@@ -1,12 +1,14 @@
 """Rows of tables: which steps have them, and what they are for the sizes of a run; see `table`.
 
+Rows of ufuncs, sums and products are written here, of compound ops by their kernels (`traced`).
+
 Invariants: what a row writes overlaps nothing that it reads, but for sums, which add to what a row
 before has written; every row lies within its memory, as `Written` checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from math import prod
 from operator import itemgetter
@@ -16,12 +18,19 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from actorgraph.devices import native
-from actorgraph.devices.loops import Routine, call, loop_of, product_loop, reducing_loop
+from actorgraph.devices.loops import (
+    Routine,
+    call,
+    loop_of,
+    may_have_loop,
+    product_loop,
+    reducing_loop,
+)
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.matmul import is_small, product
 from actorgraph.lower.traced import Traced, Unfit, trace
-from actorgraph.memory.buffers import VIEWS, usage
+from actorgraph.memory.buffers import VIEWS, Memory, aligned, usage
 from actorgraph.memory.packing import Span, pack
 from actorgraph.op import CONSTANT, REGISTRY, bind_attrs
 from actorgraph.ops._arrays import are_columns
@@ -80,12 +89,12 @@ def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
 
 def _has_loop(step: Node, symbols: Mapping[str, int]) -> bool:
     if step.op is _SUM:
-        return bool(step.attrs["axis"]) and reducing_loop("add", step.dtype.char) is not None
+        return bool(step.attrs["axis"]) and step.dtype.char in "fd"
     if step.op.ufunc == "matmul":
-        return is_small(step, symbols) and product_loop(step.dtype.char) is not None
+        return step.dtype.char in "fd" and is_small(step, symbols)
     if may_be_traced(step, symbols):
         return True
-    return _loop(step) is not None
+    return bool(_loop(step, may_have_loop))
 
 
 def _are_columns(step: Node) -> bool:
@@ -93,13 +102,12 @@ def _are_columns(step: Node) -> bool:
     return are_columns(len(of.dims), step.dtype, step.attrs["axis"], step.attrs["keepdims"])
 
 
-def _loop(step: Node) -> Routine | None:
+def _loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
+    """Return the loop of a step, or whether there may be one."""
     if step.op.ufunc is None or step.attrs or len(step.inputs) >= native.MOST_ARGUMENTS:
         return None
     chars = "".join([one.dtype.char for one in (*step.inputs, step)])
-    return loop_of(
-        step.op.ufunc, chars.translate(_AS_INTEGERS if step.op.ufunc == "positive" else {})
-    )
+    return of(step.op.ufunc, chars.translate(_AS_INTEGERS if step.op.ufunc == "positive" else {}))
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -195,6 +203,28 @@ class Written:
     def in_another_row(self, step: Node) -> bool:
         """Return whether a step has another row than it would have by itself."""
         return False
+
+    @property
+    def lines(self) -> native.Words:
+        """The rows, as machine code reads them."""
+        return np.array(self.rows, np.int64).reshape(-1, native.ROW_WORDS)
+
+    def specs(self, writable: Container[int], moving: Container[int] = ()) -> native.Words:
+        """Return what arrays have to be; those at `moving` lie further in each iteration."""
+        found = [
+            native.spec(
+                node.dtype, size // node.dtype.itemsize, writable=base in writable,
+                further=size * (base in moving),
+            )
+            for base, (node, size) in enumerate(zip(self.objects, self.sizes))
+        ]  # fmt: skip
+        return np.array(found, np.int64)
+
+    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Memory]:
+        """Return a block to walk with, and its memory; who calls keeps them, specs and lines."""
+        memory = aligned(max(self.total, 1))
+        bases = [memory.ctypes.data, *[value.ctypes.data for value in self.kept]]
+        return native.block(specs, lines, bases, self.computing), memory
 
     def _step(self, step: Node) -> None:
         self._scratch = self._within
@@ -364,15 +394,18 @@ class Written:
         else:
             self.row(result, _copy_of(char), [x])
 
-    def moved(self, x: Spot, index: Spot, result: Spot, *, to: bool, name: str = "move") -> None:
-        """Write copies of single elements of ``x`` from where `index` says, or `to` there."""
+    def moved(
+        self, x: Spot, index: Spot, result: Spot, *, to: bool, name: str = "move", width: int = 1
+    ) -> None:
+        """Write copies of so many elements of ``x`` from where `index` says, or `to` there."""
         many, few = (result, x) if to else (x, result)
         routine = Routine(native.RUNTIME.routine(name), 0)
         if index.itemsize != 8 or not (many.is_flat and few.is_flat and index.is_flat):
             raise Unfit
-        if self._overlaps(result, [x, index]) or prod(few.shape) != prod(index.shape):
+        if self._overlaps(result, [x, index]) or prod(few.shape) != width * prod(index.shape):
             raise Unfit
-        count, limit, size = prod(index.shape), prod(many.shape), x.itemsize
+        count, limit = prod(index.shape), prod(many.shape) // width
+        size = width * x.itemsize
         steps = [size, 8, 0, 0, size] if to else [0, 8, size, size, 0]
         spans = [
             (few, few.offset, [(count, size)]),

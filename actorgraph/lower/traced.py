@@ -167,13 +167,14 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         """Reduce by `logical_and`."""
         return _reduce(np.logical_and, self, axis=None)
 
-    def take(self, index: Any, out: Any = None) -> Traced:
-        """Return the elements at flat positions; one that there is not ends the walk."""
-        if not isinstance(index, Traced):
+    def take(self, index: Any, axis: int | None = None, out: Any = None) -> Traced:
+        """Return flat elements, or entries along axis 0; one that there is not ends the walk."""
+        if not isinstance(index, Traced) or axis not in (None, 0):
             raise Unfit
-        made = self._new(index.shape, self.dtype) if out is None else out
+        rest = self.shape[1:] if axis == 0 else ()
+        made = self._new((*index.shape, *rest), self.dtype) if out is None else out
         index = index.astype(np.int64, copy=False)
-        self.rows.moved(self.place, index.place, made.place, to=False)
+        self.rows.moved(self.place, index.place, made.place, to=False, width=prod(rest))
         return made
 
     def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
@@ -190,7 +191,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return self.__array_ufunc__(_CLIP, "__call__", *given)
         if function is np.take and isinstance(others[0], Traced):
             table = Traced(self.rows, self.rows.constant(first), first.dtype)
-            return table.take(others[0], named.get("out"))
+            return table.take(others[0], out=named.get("out"))
         if function in (np.concatenate, np.stack):
             return self._joined(function is np.stack, *given, **named)
         raise Unfit(function.__name__)

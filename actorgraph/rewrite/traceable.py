@@ -16,7 +16,7 @@ TRACED = frozenset(
     (
         "astype avg_pool clip concatenate conv conv_transpose conv_weight cross_entropy "
         "cross_entropy_of_logs cross_entropy_pull cross_entropy_pull_of_logs cube divide_by_size "
-        "divide_or_zero elu embedding_adjoint entr gelu_tanh getitem_adjoint hardshrink "
+        "divide_or_zero elu embedding embedding_adjoint entr gelu_tanh getitem_adjoint hardshrink "
         "hardsigmoid hardswish hardtanh inverse_deviation leaky_relu log_floored "
         "log_of_rest_floored log_softmax logit max max_pool max_pool_places mean min one_hot "
         "one_unless_nan pad pool_put prelu relu rsqrt sigmoid silu sinc slices softmax softshrink "

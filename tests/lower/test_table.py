@@ -247,17 +247,18 @@ def test_a_recurrent_net_forward_and_backward_is_one_table(dtype):
     assert check([(h * h).sum()], feeds, backward=True).count("table") == 1
 
 
-def image_net(dtype, **options):
-    """Return the loss of a net of convolutions and a pool, and feeds of `options`."""
+def image_net(dtype):
+    """Return the loss of a net of convolutions, a pool and a table of rows, and feeds."""
     g, rng = ag.Graph(), np.random.default_rng(6)
     x, t = g.input("x", (3, 2, 7, 6), dtype), g.input("t", (3,), "int64")
     sizes = {"w": (4, 2, 3, 3), "v": (5, 4, 2, 3), "u": (5 * 3 * 3, 10)}
     w, v, u = [g.parameter(k, rng.normal(size=n).astype(dtype) * 0.3) for k, n in sizes.items()]
     h = ops.max_pool2d(ops.relu(ops.conv2d(x, w, padding=1, stride=(1, 2))), 2, 1)
     h = ops.flatten(ops.conv2d(h, v, padding=(0, 1), stride=2), 1)
-    loss = ops.cross_entropy(ops.pad(h, ((0, 0), (0, 45 - h.shape[1]))) @ u, t)
+    seen = ops.embedding(t, g.parameter("e", rng.normal(size=(10, 10)).astype(dtype)))
+    loss = ops.cross_entropy(seen + ops.pad(h, ((0, 0), (0, 45 - h.shape[1]))) @ u, t)
     x = rng.normal(size=(3, 2, 7, 6)).astype(dtype)
-    return loss, {"x": x, "t": np.array([9, 0, 4])} | options
+    return loss, {"x": x, "t": np.array([9, 0, 4])}
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
