@@ -142,6 +142,11 @@ class LoopTable:
         self._at_once = max(1, int(_AT_ONCE_US / spent)) if spent else 1000
         self._blocks: list[_LoopBlock] = []
 
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that rows write into, of calls that have ended."""
+        return len(self._blocks) * self._made.total
+
     def fits(self, positions: range) -> bool:
         """Return whether so many iterations can be walked, and are worth it."""
         enough = len(positions) * self._size >= FEWEST

@@ -181,8 +181,11 @@ class _Grouping:
         self._done: set[int] = set()
         self.found: list[Node] = []
         while self._waiting:
+            before = len(self._waiting)
             self._take([step for step in self._waiting if self._of[step.id] is None])
             self._take_group()
+            if len(self._waiting) == before:
+                raise Unfit  # carries that wait for one another
 
     def _kind(self, step: Node) -> Any:
         """Return what steps of a group have in common, None where it is in none."""
