@@ -20,8 +20,6 @@ from contextvars import copy_context
 
 from actorgraph.warned import UnderWay, runs_steps
 
-__all__ = ["CUT_FLOPS", "TileQueue", "Tiles", "compute_parts", "evenly", "here"]
-
 CUT_FLOPS = 2.0**26
 """Steps of at least as many flops are cut: some 0.6 ms, ten times what waking a worker costs."""
 
@@ -42,7 +40,6 @@ class Tiles:
     ----------
     compute : callable
         ``compute(part)`` for each of ``range(count)``, from any thread, in any order.
-    count : int
     """
 
     __slots__ = ("_compute", "_context", "_ended", "_errors", "_over", "_owner", "_parts", "count")

@@ -21,8 +21,6 @@ from actorgraph.lower.regions import TaskSpec
 from actorgraph.memory.buffers import VIEWS
 from actorgraph.store import PROMISES, promised
 
-__all__ = ["Brought", "Residents", "is_fresh", "launched_name", "launching", "looked_at"]
-
 
 @final
 class Brought:
@@ -30,14 +28,12 @@ class Brought:
 
     Attributes
     ----------
-    value : ndarray or Handed
     kind : str
         Of transfers.
     array : ndarray, optional
         By which a parameter is known.
     node : Node, optional
         Whom to blame where a copy fails.
-    on : dict
     """
 
     __slots__ = ("array", "kind", "node", "on", "value")
@@ -52,7 +48,6 @@ class Residents(ABC):
 
     Parameters
     ----------
-    graph : Graph
     devices : sequence of Device
         Where nodes run that the user has placed nowhere.
     lanes : int

@@ -39,8 +39,6 @@ from actorgraph.warned import asked, told_context
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
 
-__all__ = ["Lifetime", "current_errors"]
-
 _LOOK_S = 0.0002
 """Seconds between looks for the end of direct runs: they are short, and tell nobody."""
 
@@ -54,7 +52,6 @@ class Lifetime(Answering, ABC):
     ----------
     workers, seed, max_in_flight, max_bytes
         As `Machine` takes them.
-    capacities : Capacities
     statistics : bool
         Whether channels count.
     """
@@ -86,16 +83,10 @@ class Lifetime(Answering, ABC):
 
     def _started(self) -> Core:
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
-        core = self._core
-        if core is None or core.closed or core.process != THIS.id:
-            core = self._start()
-        return core
-
-    def _start(self) -> Core:
         with THIS.starting:
             core = self._core
             if core is not None and not core.closed and core.process == THIS.id:
-                return core  # another thread was faster
+                return core
             if self._closed:
                 raise MachineClosedError("the machine was closed; make a new one")
             core = self._core = Core(

@@ -24,8 +24,6 @@ from actorgraph.op import CONSTANT
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
-__all__ = ["LispMachine"]
-
 Log = Callable[[Node, Any], None]
 
 
