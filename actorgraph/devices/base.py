@@ -37,7 +37,7 @@ from actorgraph.tiles import here
 from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = [
-    "COPY_OVER", "Cell", "Check", "Device", "Failed", "Handed", "Job", "Lane",
+    "ADDED", "COPY_OVER", "Cell", "Check", "Device", "Failed", "Handed", "Job", "Lane",
     "Placement", "Queue", "complete", "described", "issuing", "pending",
 ]  # fmt: skip
 
@@ -45,8 +45,8 @@ issuing = threading.RLock()
 """Held while work is launched: lanes of all devices know each other's clocks."""
 
 
-COPY_OVER = "copy over"
-"""The name of a copy from another device."""
+COPY_OVER, ADDED = "copy over", "sum of microbatches"
+"""Names of a copy from another device, and of a sum that is no node's."""
 
 _COPIES: dict[int | str, str] = {"in": "copies in", "out": "copies out"}
 
@@ -145,6 +145,8 @@ class Handed:
         With `lane` its token: it is there when the lane has done so many jobs.
     event : Event or None
         Recorded behind its job, where somebody outside of the lane was expected.
+    node : Node or None
+        Whom to blame where it cannot be had.
 
     Examples
     --------
@@ -154,11 +156,12 @@ class Handed:
     array([1., 1.])
     """
 
-    __slots__ = ("__weakref__", "cell", "event", "lane", "memories", "seq")
+    __slots__ = ("__weakref__", "cell", "event", "lane", "memories", "node", "seq")
 
     def __init__(self, lane: Lane, seq: int, cell: Cell, memories: tuple[_Hold, ...] = ()) -> None:
         self.lane, self.seq, self.cell, self.memories = lane, seq, cell, memories
         self.event: Event | None = None
+        self.node: Any = None
 
     def become(self, other: Handed) -> None:
         """Be another value, for all who have this one: it has failed, and was made again."""
@@ -483,6 +486,8 @@ class Lane:
             self.settle()
             for operand in operands:
                 self.join(operand)
+            if node is None:  # a copy is for the node whose value it is of
+                node = next((one.node for one in operands if one.node is not None), None)
             job = Job(self, name, node, work, operands, fresh, leaves, parts)
             self.queue.put(job)
             self.seq += 1
@@ -497,7 +502,7 @@ class Lane:
             if not fresh:
                 memories += tuple([one for operand in operands for one in operand.memories])
             made = Handed(self, self.seq, job.cell, memories)
-            made.event = event
+            made.event, made.node = event, node
             return made
 
     def await_credit(self) -> None:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from actorgraph.devices.base import COPY_OVER, Cell, Device, Job, Queue
+from actorgraph.devices.base import ADDED, COPY_OVER, Cell, Device, Job, Queue
 from actorgraph.devices.events import Event
 
 __all__ = ["GPU", "LaneSpan", "Sim", "SimulatedGPUs", "StepLoad", "Timeline"]
@@ -306,7 +306,7 @@ class _SimQueue(Queue):
             job.cell.array = source
             per_us = gpu.linked_per_us if job.name == COPY_OVER else gpu.copied_per_us
             cost_us, share = gpu.copy_us + source.nbytes / per_us, 0.0
-        elif job.node is None:  # a sum of microbatches
+        elif job.name == ADDED:
             job.cell.array, cost_us, share = source, gpu.kernel_us, 1.0 / gpu.sms
         else:
             work = simulation.work(job.node)

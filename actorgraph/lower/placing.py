@@ -241,8 +241,7 @@ class Placing(Residents):
 
         Tasks that fetch are added, and so are their lanes.
         """
-        for leaf in joint.leaves:
-            joint.sources.setdefault(leaf.node.id, leaf.source)
+        self.sources(joint)
         numbers = count(-(10**9), -1)  # no other step has these
         instead: list[dict[int, Node]] = [{} for _ in tasks]
         added: list[list[Node]] = [[] for _ in tasks]

@@ -32,12 +32,14 @@ class Brought:
         Of transfers.
     array : ndarray, optional
         By which a parameter is known.
+    node : Node, optional
+        Whom to blame where a copy fails.
     """
 
-    __slots__ = ("array", "kind", "on", "value")
+    __slots__ = ("array", "kind", "node", "on", "value")
 
-    def __init__(self, value: Any, kind: str, array: Any = None) -> None:
-        self.value, self.kind, self.array = value, kind, array
+    def __init__(self, value: Any, kind: str, array: Any = None, node: Node | None = None) -> None:
+        self.value, self.kind, self.array, self.node = value, kind, array, node
         self.on: dict[Device | None, Any] = {}  # None: the host
 
 
@@ -115,6 +117,12 @@ class Residents(ABC):
     ) -> Any:
         """Return what a program calls for a step on a lane, or on the host, in place of `found`."""
 
+    @staticmethod
+    def sources(joint: Joint) -> None:
+        """Have errors of copies of leaves name the user's nodes."""
+        for leaf in joint.leaves:
+            joint.sources.setdefault(leaf.node.id, leaf.source)
+
     def retain(self) -> None:
         """Count a machine that has started as a user of its devices."""
         for one in self.used:
@@ -139,19 +147,19 @@ class Residents(ABC):
                 if made.cell.failed is not None:
                     made.become(made.lane.device.bring(constant.attrs["value"], constant))
         return [
-            self.resident(leaf.source, value)
+            self.resident(leaf.source, value, leaf.node)
             if leaf.kind == "variable"
-            else Brought(value, "feeds")
+            else Brought(value, "feeds", node=leaf.node)
             for leaf, value in zip(joint.leaves, leaves, strict=True)
         ]
 
-    def resident(self, variable: Node, array: Any) -> Brought:
+    def resident(self, variable: Node, array: Any, node: Node | None = None) -> Brought:
         """Return a variable's array with its copies on devices."""
         with base.issuing:
             kept = self._residents.get(variable)
             if kept is None or kept.array is not array:
                 there = promised(array) if PROMISES.given else None
-                kept = Brought(array if there is None else there, "parameters", array)
+                kept = Brought(array if there is None else there, "parameters", array, node)
                 self._residents[variable] = kept
             return kept
 
@@ -171,7 +179,7 @@ class Residents(ABC):
                 elif brought.kind != "edges" and _is_there(given, device):
                     kept = device.hold(given.result())
                 else:
-                    kept = device.bring(given, step)
+                    kept = device.bring(given, brought.node if step is None else step)
                     self.transfers[brought.kind] += 1
                 brought.on[device] = kept
             return kept

@@ -92,7 +92,7 @@ class DeviceStep:
             ]
             complete([new for new, _ in made])
         except Failed as error:
-            raise blamed(joint, None, None, error) from error
+            raise blamed(joint, None, None, error) from error.cause
         outs = [slot.room() for slot in self._slots]
         for out, (new, _) in zip(outs, made, strict=True):
             promise(out, new)

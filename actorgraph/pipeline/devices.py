@@ -67,6 +67,7 @@ class Stages(Residents):
         symbols: Mapping[str, int],
     ) -> tuple[list[TaskSpec], list[Lane | None]]:
         """Return the tasks of stages with ports and sends, and the lane of each."""
+        self.sources(joint)
         specs = connect(tasks, result_of)
         check_order(specs)
         count = self._schedule.stages
@@ -137,7 +138,7 @@ class Stages(Residents):
         if not isinstance(total, Handed):
             return total + value
         lane = total.lane
-        return lane.launch(lane.device.xp.add, [total, value], name="sum of microbatches")
+        return lane.launch(lane.device.xp.add, [total, value], name=base.ADDED)
 
 
 def is_fetched(value: Any) -> bool:

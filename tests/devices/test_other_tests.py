@@ -12,6 +12,20 @@ from tests._soak import SOAK
 
 ROOT = Path(__file__).parents[2]
 BY_DESIGN = {
+    "test_a_cancelled_run_starts_no_further_op_of_unknown_cost": "what was launched is done",
+    "test_a_gradient_that_is_a_view_is_handed_out_as_it_is": "it is a copy from the device",
+    "test_a_large_result_counts_when_its_run_is_gone": "memory of the host",
+    "test_a_machine_that_an_op_runs_has_the_state_of_the_op": "refused: it is on the same device",
+    "test_a_machine_that_trains_is_checked_forward_and_backward": "lanes have cuts of their own",
+    "test_an_idle_worker_computes_tiles_of_another": "a lane computes by itself",
+    "test_an_idle_worker_takes_blocks_of_another": "a lane computes by itself",
+    "test_as_many_ops_run_at_once_as_there_are_workers": "three workers, and one lane",
+    "test_dims_of_none_do_not_hide_how_much_was_fed": "no run is small on a device",
+    "test_one_worker_computes_all_tiles_itself": "a lane computes by itself",
+    "test_ops_of_an_awaited_run_meet_too": "three workers, and one lane",
+    "test_results_belong_to_whoever_holds_the_run_until_he_lets_go": "memory of the host",
+    "test_tasks_share_memory_as_turns_that_run_at_once_do": "memory of the host",
+    "neighbours_of_a_run_that_is_cancelled_have_the_right_bits": "what was launched is done",
     "test_a_step_is_seen_where_modes_are": "a step on a device is a run, and then an update",
     "test_activations_die_with_the_last_task_that_needs_them": "they die when the next is launched",
     "test_gradients_that_end_cotangents_come_before_what_makes_more": "memory of the host",
@@ -22,7 +36,7 @@ BY_DESIGN = {
     "test_lanes_step_their_parameters_while_the_run_goes_on": "they are stepped after it",
     "test_nobody_reads_a_parameter_after_the_last_run": "its copy is kept for the next",
     "test_nothing_large_is_allocated_after_the_first_steps": "memory of the host",
-    "test_run_sync_inside_an_op": "the other machine is on the same lane",
+    "test_run_sync_inside_an_op": "refused: the other machine is on the same device",
     "test_the_log_gets_every_node_in_order": "copies are in it",
     "test_what_is_handed_out_to_be_written_is_the_parameter": "a copy of it is on the device",
 }
@@ -30,11 +44,21 @@ QUICK = ["tests/machines/test_stream.py", "tests/pipeline/test_ends.py"]
 FILES = [
     *QUICK,
     *[f"tests/machines/test_{name}.py" for name in (
-        "async_ops", "attack", "buffers", "contexts", "deadlines", "faults", "lisp", "overlapping",
-        "random_graphs", "step", "sums", "what_a_run_sees",
+        "async_ops", "attack", "bad_input", "batching", "blas_threads", "buffers", "check",
+        "concurrency_of_ops", "conformance", "contexts", "deadlines", "errstate", "faults",
+        "holdings", "large_convolutions", "large_products", "lisp", "long_ops", "memory", "oracle",
+        "overlapping", "overlapping_calls", "processes", "random_graphs", "repeats", "step", "sums",
+        "what_a_run_sees",
     )],
-    *[f"tests/pipeline/test_{name}.py" for name in ("losses", "order", "steps", "values")],
+    *[f"tests/pipeline/test_{name}.py" for name in (
+        "automatic", "command", "cutting", "losses", "measuring", "order", "refusals", "steps",
+        "sums", "tasks", "values",
+    )],
 ]  # fmt: skip
+
+
+# Not here: `direct_runs` and `costs`, which look at threads of the host; `max_bytes`, counted by
+# device (see `test_max_bytes` here); pipelines' `asynchronous`, whose ops are refused on devices.
 
 
 @pytest.mark.timeout(900 if SOAK else 60)
