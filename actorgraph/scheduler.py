@@ -51,10 +51,6 @@ if TYPE_CHECKING:
     from actorgraph.node_actor import Task
     from actorgraph.runs import AbstractRun
 
-__all__ = [
-    "POOL", "Pool", "Scheduler", "Threads", "WAITING", "inside", "make_threads_nice", "waited_for",
-]  # fmt: skip
-
 WAITING = 32
 """Threads that a machine may have for ops that wait, if no more runs may be in flight."""
 _HANDOVER_S = 0.0005
@@ -99,7 +95,6 @@ class Scheduler:
         Most calls at once of ops that wait in threads.
     seed : int
         0 keeps the natural order; another seed permutes the ready order (for tests).
-    pool : Pool
     on_idle : callable
         Called by a worker that found nothing more to do, when no slot is taken any more.
     on_crash : callable
@@ -205,7 +200,6 @@ class Scheduler:
 
         Parameters
         ----------
-        slot : int
         until : AbstractRun, optional
             Return as soon as this run has ended.
         """

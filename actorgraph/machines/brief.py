@@ -9,8 +9,6 @@ from typing import Any
 from actorgraph.machines.base import Machine
 from actorgraph.machines.run import Run
 
-__all__ = ["direct_us", "share_of", "start_or_compute"]
-
 _KNOWN = 3
 """Direct runs after which their times go before what is predicted; the first makes a program."""
 
@@ -55,10 +53,8 @@ def start_or_compute(
 
     Parameters
     ----------
-    machine : Machine
     feeds : dict
         By name.
-    priority : int
     most_us : float
         0 to start it in any case.
     share : float
