@@ -56,10 +56,11 @@ async def test_large_batches_are_brief_where_small_ones_took_less_than_predicted
         model = server.add("double", doubled(), max_batch_size=8, in_place_s=1.0)
         await model.infer(rows(1, 2))
         assert len(started) == 1  # 1.2 s are predicted
-        for _ in range(4):
+        while model._share == 1.0:  # some may meet the end of the first run, and are started too
             await model.infer(rows(1))
+        started.clear()
         await model.infer(rows(1, 2, 3, 4, 5, 6, 7, 8))
-    assert len(started) == 1
+    assert not started
 
 
 @pytest.mark.parametrize("outputs", [{"y": 1.0}, {"in_place_s": 0.0}])
