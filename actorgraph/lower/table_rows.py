@@ -533,6 +533,8 @@ class Written:
         heard: int,
     ) -> None:
         """Add a row; the one before looks for flags if this one clears them or hears of others."""
+        if not loop.function:
+            raise Unfit
         if self.rows and loop.keeps_flags and self.rows[-1][-1] == heard:
             self.rows[-1][-1] = native.LATER
         words = [loop.function, loop.data, self._words(dims), self._words(strides), *times]

@@ -367,6 +367,19 @@ def test_a_row_that_leaves_its_memory_is_refused():
             rows.write(loop, [], [count], [4, 4], [argument, argument])
 
 
+def test_a_row_without_machine_code_is_refused():
+    h, _, feeds = layers("float32")
+    check([h], feeds)  # so that there is machine code
+    tanh = h.inputs[0]
+    rows = table_rows.Written(
+        table.Stretch((tanh,), tanh.inputs, (tanh,), (), Tabling({}, True)), {}
+    )
+    place = rows.places[tanh.id]
+    assert native.RUNTIME.routine("add_d")
+    with pytest.raises(table_rows.Unfit):
+        rows.row(place, loops.Routine(native.RUNTIME.routine("add_l"), 0), [place])
+
+
 def test_an_unknown_layout_of_ufuncs_has_no_loops(monkeypatch):
     monkeypatch.setattr(loops, "_HEADER", 24)
     assert loops._proved.__wrapped__(np.tanh, "tanh", "ff") is None
