@@ -48,7 +48,7 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_ARGUMENTS = 4
-"""Arrays that one row may call its loop with."""
+"""Arrays that one row may call its loop with; behind them it finds the bases of the walk."""
 
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """What machine code reads: numbers and addresses."""

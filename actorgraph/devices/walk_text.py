@@ -18,7 +18,7 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 define i64 @walk(ptr %tuple, ptr %block, ptr %run) {{
 entry:
-  %args = alloca [4 x ptr]
+  %args = alloca [{args} x ptr]
   %specs = load ptr, ptr %block
   %count.at = getelementptr i64, ptr %block, i64 1
   %count = load i64, ptr %count.at
@@ -55,6 +55,8 @@ entry:
   %made.at = getelementptr i64, ptr %block, i64 {made}
   %bases = getelementptr i64, ptr %block, i64 {first_base}
   %items = getelementptr i8, ptr %tuple, i64 {items}
+  %args.bases = getelementptr ptr, ptr %args, i64 {bases}
+  store ptr %bases, ptr %args.bases
   br label %arrays
 arrays:
   %i = phi i64 [0, %entry], [%i.next, %accept]
@@ -417,5 +419,5 @@ def text(arguments: int, **words: int) -> str:
         fetch="".join([_FETCH.format(**one) for one in each]),
         shift="".join([_SHIFT.format(**one) for one in each]),
         place="".join([_PLACE.format(**one) for one in each]),
-        **words,
-    )
+        args=arguments + 1, bases=arguments, **words,
+    )  # fmt: skip

@@ -30,7 +30,7 @@ from actorgraph.devices import native
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import alike, kernel, with_errstate
-from actorgraph.lower.program import Tabling, lower_directly
+from actorgraph.lower.program import Tabling, constant_value, lower_directly
 from actorgraph.lower.rates import path
 from actorgraph.lower.table_rows import RESHAPE, Unfit, Written, is_view, kind_of
 from actorgraph.lower.text import Dead
@@ -286,7 +286,7 @@ class Stretch:
         program = lower_directly(self.steps, self.given, self.returned, bound=(), tabling=tabling)
         raising = {"divide": "raise", "invalid": "raise", "over": "raise", "under": "raise"}
         kernels = [with_errstate(kernel(one, np, symbols), raising) for one in self.steps]
-        called, fixed = program.callables(kernels, np.asarray, symbols)
+        called, fixed = program.callables(kernels, constant_value, symbols)
         made = program.make(*called, *fixed)
 
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:

@@ -112,7 +112,10 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     def fill(self, value: Any) -> None:
         """Repeat a number."""
-        self.assign(value)
+        if self.place.is_flat and not np.asarray(value, self.dtype).tobytes().strip(b"\0"):
+            self.rows.clear(self.place)
+        else:
+            self.assign(value)
 
     def copy(self) -> Traced:
         """Return a copy, in the order of its axes."""

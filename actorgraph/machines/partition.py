@@ -21,8 +21,6 @@ from actorgraph.memory.buffers import bulky, leaving, regular, size_in_bytes, wr
 from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
 from actorgraph.types import bind_shape
 
-__all__ = ["Partition", "UNCUT", "partitioned", "spent_us", "walked_us"]
-
 _LEASING_US = 5.0
 """Turns predicted to take less allocate what they write: leasing memory costs a turn 0.5 us."""
 

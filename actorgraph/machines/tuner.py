@@ -21,10 +21,6 @@ from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.node_actor import LATEST
 
-__all__ = [
-    "CUT_AFTER", "ROWS_AFTER", "ROWS_TRIED", "TRIAL_AFTER", "Tuner", "checked_costs", "turns_us",
-]  # fmt: skip
-
 CUT_AFTER = 8
 """Runs of a mode after which its cut is compared with measured time, and a trial is decided."""
 

@@ -24,13 +24,6 @@ import numpy as np
 from actorgraph.devices.base import Check, pending
 from actorgraph.devices.kernels import combine_in_order
 
-__all__ = [
-    "accumulator", "all_finite", "are_columns", "at_least", "at_most", "by_host", "column_sums",
-    "combine_at", "dot_tells", "exp_without_warning", "highest", "in_range", "is_half", "largest",
-    "limited", "logistic", "machine_epsilon", "one", "raise_if", "row_squares", "row_sums",
-    "running", "scalar", "smallest", "through_float32", "tiny", "zero",
-]  # fmt: skip
-
 
 @lru_cache(256)
 def _number(dtype: np.dtype[Any], value: float) -> Any:

@@ -30,8 +30,6 @@ from actorgraph.ops.windows import (
 )
 from actorgraph.types import Checks, Shape
 
-__all__ = ["AVERAGE", "MAX", "PLACES", "pool_put", "pool_take"]
-
 Ints = tuple[int, ...]
 
 _BLOCK = 1 << 17
