@@ -22,18 +22,13 @@ from actorgraph.devices.base import pending
 from actorgraph.devices.loops import Routine, loop_of
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
+from actorgraph.lower.spots import Spot, Unfit
 from actorgraph.memory.buffers import takes_out
 
 if TYPE_CHECKING:
-    from actorgraph.lower.table_rows import Spot, Written
+    from actorgraph.lower.table_rows import Written
 
-__all__ = ["Traced", "Unfit", "trace"]
-
-
-class Unfit(Exception):
-    """There is no row for a step after all, which is the one at `position`."""
-
-    position = 0
+__all__ = ["Traced", "trace"]
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
