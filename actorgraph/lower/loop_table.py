@@ -23,8 +23,8 @@ from actorgraph.devices import native
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.quick_rows import QuickRows, node_like, quickened
+from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table import kinds
-from actorgraph.lower.table_rows import Unfit
 from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import Memory
 from actorgraph.op import CONSTANT, FRESH_OUT, Op

@@ -21,7 +21,8 @@ from actorgraph.devices.loops import Routine
 from actorgraph.devices.vectors import Pointer
 from actorgraph.graph import Node
 from actorgraph.lower.rates import path
-from actorgraph.lower.table_rows import Unfit, Written, broadcast, coalesced, is_view
+from actorgraph.lower.spots import Unfit, broadcast, coalesced
+from actorgraph.lower.table_rows import Written, is_view
 from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op
 from actorgraph.types import Checks, bind_shape
 
