@@ -236,7 +236,7 @@ class _Grouping:
         outside = [part for part in read.values() if part.id not in group]
         end = node_like(first, next(self._numbers), _GROUP, (*outside, *outputs))
         self._quick.update(dict.fromkeys(group, None))
-        self._quick[end.id] = _Group([*group.values()], outside, outputs)
+        self._quick[end.id] = _RowGroup([*group.values()], outside, outputs)
         self.found += [*group.values(), end]
 
 
@@ -244,7 +244,7 @@ class _Grouping:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _RowGroup:
     """Steps of one shape, what they read and what others need of them."""
 
     steps: Sequence[Node]
