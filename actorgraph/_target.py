@@ -14,8 +14,6 @@ from typing import Any
 
 from actorgraph.errors import GraphError, near_names, text_of
 
-__all__ = ["called", "outputs_and_feeds", "outputs_and_feeds_of"]
-
 
 def outputs_and_feeds(target: str) -> tuple[Any, Mapping[Any, Any]]:
     """Return what the function that ``FILE.py:function`` names returns; runs the file.

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal
 
-__all__ = ["Channel", "ChannelStatistics"]
-
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatistics:
@@ -30,7 +28,6 @@ class ChannelStatistics:
 
     Attributes
     ----------
-    name : str
     direction : "forward" or "reverse"
     capacity : int
         Most messages that it may hold.

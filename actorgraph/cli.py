@@ -18,8 +18,6 @@ from typing import Any
 
 from actorgraph._version import __version__
 
-__all__ = ["main"]
-
 _EXPONENT = re.compile(r"e[+-]?0*[1-9][0-9]{3}", re.IGNORECASE)
 _WORKERS = 1 << 16
 _SEEDS = (1 << 63) - 1
@@ -71,113 +69,184 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+_Option = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def _option(*names: str, **how: Any) -> _Option:
+    return names, how
+
+
+def _command(
+    commands: Any, name: str, run: Callable[..., None], help_: str, about: str, *options: _Option
+) -> argparse.ArgumentParser:
+    """Add a command: what runs it, its line, its page, and its options."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=about)
+    parser.set_defaults(command=run)
+    for names, how in options:
+        parser.add_argument(*names, **how)
+    return parser
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="actorgraph", description="A concurrent executor for differentiable array graphs."
     )
     parser.add_argument("--version", action="version", version=f"actorgraph {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    demo = commands.add_parser(
-        "demo",
-        help="train networks on handwritten digits and watch the actors",
-        description="Train four networks on 1,438 handwritten digits, every operation as an actor, "
-        "test them on 359 others, and measure one worker thread against several.",
-    )
-    demo.add_argument(
-        "--workers", type=_at_least(1, _WORKERS), default=2, help="worker threads (2)"
-    )
-    demo.add_argument(
-        "--epochs", type=_at_least(1, 10_000), default=12, help="passes over the images (12)"
-    )
-    demo.add_argument(
-        "--seed", type=_at_least(0, _SEEDS), default=0, help="of weights and order (0)"
-    )
-    demo.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    demo.set_defaults(command=_demo)
-
-    doctor = commands.add_parser(
-        "doctor",
-        help="show versions, cores, BLAS and GPUs",
-        description="Show what actorgraph finds here, and what to install for more.",
-    )
-    doctor.add_argument("--json", action="store_true", help="print one JSON object")
-    doctor.set_defaults(command=_doctor)
-    _add_trace(commands)
-    _add_devices(commands)
-    _add_pipeline(commands)
-    _add_calibrate(commands)
-    _add_top(commands)
-    _add_serve(commands)
-    _add_bench(commands)
-    _add_explain(commands)
+    json_option = _option("--json", action="store_true", help="print one JSON object")
+    target = _option("target", metavar="FILE.py:FUNCTION", help="what returns (outputs, feeds)")
+    _command(
+        commands, "demo", _demo, "train networks on handwritten digits and watch the actors",
+        "Train four networks on 1,438 handwritten digits, every operation as an actor, test them "
+        "on 359 others, and measure one worker thread against several.",
+        _option("--workers", type=_at_least(1, _WORKERS), default=2, help="worker threads (2)"),
+        _option("--epochs", type=_at_least(1, 10_000), default=12,
+                help="passes over the images (12)"),
+        _option("--seed", type=_at_least(0, _SEEDS), default=0, help="of weights and order (0)"),
+        _option("--json", action="store_true", help="print one JSON object and nothing else"),
+    )  # fmt: skip
+    _command(
+        commands, "doctor", _doctor, "show versions, cores, BLAS and GPUs",
+        "Show what actorgraph finds here, and what to install for more.", json_option,
+    )  # fmt: skip
+    _add_recordings(commands, target)
+    _add_pipeline(commands, target)
+    _command(
+        commands, "calibrate", _calibrate, "measure this machine for the cost model",
+        "Measure in some 5 seconds how fast this machine calls, adds, moves and multiplies, store "
+        "it in the cache directory, and say which provider of matrix products is faster here. The "
+        "figures decide where nodes run, never what they compute.", json_option,
+    )  # fmt: skip
+    _add_serving(commands, json_option)
+    _command(
+        commands, "explain", _explain, "say what an error means, by its code",
+        "Print what an error means, a program that raises it, and the repair. The code stands at "
+        "the end of the traceback.",
+        _option("code", metavar="CODE", help="such as AG101; `all` lists everything"),
+    )  # fmt: skip
     return parser
 
 
-def _add_explain(commands: Any) -> None:
-    explain = commands.add_parser(
-        "explain",
-        help="say what an error means, by its code",
-        description="Print what an error means, a program that raises it, and the repair. The "
-        "code stands at the end of the traceback.",
-    )
-    explain.add_argument("code", metavar="CODE", help="such as AG101; `all` lists everything")
-    explain.set_defaults(command=_explain)
-
-
-def _add_serve(commands: Any) -> None:
-    serve = commands.add_parser(
-        "serve",
-        help="serve a model over HTTP",
-        description="Call the function of FILE.py:FUNCTION, which returns an ag.serving.Server, or "
-        "(outputs, feeds) to serve one model under the function's name; or take a folder of "
-        "models, NAME/model.py, each loaded anew when its files change. Answer requests of the "
-        "Open Inference Protocol by uvicorn, and over gRPC with --grpc-port. SIGTERM and Ctrl-C "
-        "answer what was taken, then end; the second ends at once.",
-    )
-    serve.add_argument("target", metavar="TARGET", help="FILE.py:FUNCTION, or a folder")
-    serve.add_argument("--host", default="127.0.0.1", help="to listen at (127.0.0.1)")
-    serve.add_argument(
-        "--port", type=_at_least(0, 65535), default=8000, help="to listen at; 0 for any (8000)"
-    )
-    serve.add_argument(
-        "--grpc-port", type=_at_least(0, 65535), help="to listen at for gRPC too; 0 for any"
-    )
-    serve.add_argument("--config", metavar="FILE.toml", help="fields of ag.serving.Config")
-    serve.add_argument(
-        "--workers", type=_at_least(1, _WORKERS), default=1,
-        help="processes that listen at the same ports and share nothing (1)",
+def _add_recordings(commands: Any, target: _Option) -> None:
+    backward = _option("--backward", action="store_true", help="differentiate the first output")
+    _command(
+        commands, "trace", _trace, "record runs of a graph: where the time goes",
+        "Call the function, which returns (outputs, feeds), run the graph, print a summary, and "
+        "write PREFIX.json for https://ui.perfetto.dev and PREFIX.html.", target,
+        _option("--machine", choices=("actor", "lisp", "tape"), default="actor",
+                help="which one (actor)"),
+        _option("--workers", type=_at_least(1, _WORKERS), help="worker threads (all cores)"),
+        _option("--fuse", choices=("none", "auto", "all"), default="auto", help="actors (auto)"),
+        _option("--runs", type=_at_least(1), default=1, help="runs, pipelined (1)"), backward,
+        _option("--cold", action="store_true", help="record the compilation too"),
+        _option("-o", "--output", metavar="PREFIX", help="of the files (the function)"),
     )  # fmt: skip
-    serve.add_argument(
-        "--reload", action="store_true", help="start anew when a file beside FILE.py changes"
-    )
-    in_kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ
-    serve.add_argument(
-        "--drain-delay", type=_number, default=5.0 if in_kubernetes else 0.0, metavar="SECONDS",
-        help="after a signal requests are still taken for so long, while /readyz says 503 "
-        "(0; 5 in Kubernetes)",
+    kinds = commands.add_parser("devices", help="what lanes and devices bring to a graph")
+    _command(
+        kinds.add_subparsers(metavar="COMMAND", required=True), "experiment", _experiment,
+        "run a graph on 1 to 8 lanes, simulated or measured",
+        "Tell what a run of a graph takes by the number of lanes (CUDA streams), eager and "
+        "captured, on simulated GPUs; or measure it on devices that are there.", target,
+        _option("--lanes", type=_at_least(1, 64), nargs="+", default=[1, 2, 4, 8],
+                help="(1 2 4 8)"),
+        _option("--gpus", type=_at_least(1, 64), default=1, help="simulated ones (1)"),
+        _option("--measure", metavar="DEVICE", nargs="+", help="such as virtual:0 or cuda:0"),
+        backward,
+        _option("-o", "--output", metavar="FILE", help="a page with the best timeline"),
     )  # fmt: skip
-    serve.add_argument(
-        "--no-access-log", action="store_true", help="do not log each request for inference"
-    )
-    serve.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
-    serve.set_defaults(command=_serve)
 
 
-def _add_bench(commands: Any) -> None:
-    bench = commands.add_parser(
-        "bench",
-        help="ask a served model, and show how long its answers take",
-        description="Ask a model of the Open Inference Protocol so many times a second, whether it "
-        "keeps up or not, and show status codes, percentiles of the time from when a request was "
-        "due to its answer, and a histogram.",
-    )
-    bench.add_argument("url", metavar="URL", help="http://HOST:PORT/v2/models/NAME")
-    bench.add_argument("--rate", type=_positive, default=100.0, help="requests a second (100)")
-    bench.add_argument("--seconds", type=_positive, default=5.0, help="for so long (5)")
-    bench.add_argument("--rows", type=_at_least(1), default=1, help="of a request (1)")
-    bench.add_argument("--json", action="store_true", help="print one JSON object")
-    bench.set_defaults(command=_bench)
+def _add_serving(commands: Any, json_option: _Option) -> None:
+    _command(
+        commands, "top", _top, "watch the machines of a running program",
+        "Show actors, queues, throughput and lateness of a program that runs `with "
+        "ag.trace.serve(SOCKET): ...`; Ctrl-C ends it.",
+        _option("socket", metavar="SOCKET", help="the path that the program serves at"),
+        _option("--every", type=_at_least(1), default=1, help="seconds between looks (1)"),
+        _option("--once", action="store_true", help="look once and end"),
+    )  # fmt: skip
+    _command(
+        commands, "serve", _serve, "serve a model over HTTP",
+        "Call the function of FILE.py:FUNCTION, which returns an ag.serving.Server, or (outputs, "
+        "feeds) to serve one model under the function's name; or take a folder of models, "
+        "NAME/model.py. Answer requests of the Open Inference Protocol by uvicorn, and over gRPC "
+        "with --grpc-port. SIGTERM and Ctrl-C answer what was taken, then end; the second ends at "
+        "once.",
+        _option("target", metavar="TARGET", help="FILE.py:FUNCTION, or a folder"),
+        _option("--host", default="127.0.0.1", help="to listen at (127.0.0.1)"),
+        _option("--port", type=_at_least(0, 65535), default=8000,
+                help="to listen at; 0 for any (8000)"),
+        _option("--grpc-port", type=_at_least(0, 65535),
+                help="to listen at for gRPC too; 0 for any"),
+        _option("--config", metavar="FILE.toml", help="fields of ag.serving.Config"),
+        _option("--workers", type=_at_least(1, _WORKERS), default=1,
+                help="processes that listen at the same ports and share nothing (1)"),
+        _option("--reload", action="store_true", help="start anew when a file beside FILE.py "
+                "changes; load a model of a folder anew when its files change"),
+        _option("--drain-delay", type=_number, metavar="SECONDS",
+                help="after a signal requests are still taken for so long, while /readyz says 503 "
+                "(drain_delay_s of the config, or 5 in Kubernetes)"),
+        _option("--no-access-log", action="store_true",
+                help="do not log each request for inference"),
+        _option("--supervised", action="store_true", help=argparse.SUPPRESS),
+    )  # fmt: skip
+    _command(
+        commands, "bench", _bench, "ask a served model, and show how long its answers take",
+        "Ask a model of the Open Inference Protocol so many times a second, whether it keeps up or "
+        "not, and show status codes, percentiles of the time from when a request was due to its "
+        "answer, and a histogram.",
+        _option("url", metavar="URL", help="http://HOST:PORT/v2/models/NAME"),
+        _option("--rate", type=_positive, default=100.0, help="requests a second (100)"),
+        _option("--seconds", type=_positive, default=5.0, help="for so long (5)"),
+        _option("--rows", type=_at_least(1), default=1, help="of a request (1)"), json_option,
+    )  # fmt: skip
+
+
+_SCHEDULES = ("stages", "microbatches", "schedule", "load", "save", "json")
+
+
+def _schedules(**defaults: Any) -> list[_Option]:
+    """Return what simulations and runs are both asked."""
+    known: dict[str, dict[str, Any]] = {
+        "stages": {"type": _at_least(1),
+                   "help": "number of devices (4; for a run as many as nodes are placed for)"},
+        "microbatches": {"type": _at_least(1), "help": "of a step (8)"},
+        "schedule": {"action": "extend", "type": _names, "metavar": "NAMES",
+                     "help": "those to compare, with commas between (all; for a run 1f1b)"},
+        "load": {"metavar": "FILE.csv", "help": "take the schedule of a file instead"},
+        "save": {"metavar": "FILE.csv", "help": "write the actions of the fastest"},
+        "json": {"action": "store_true", "help": "print one JSON array"},
+    }  # fmt: skip
+    return [_option(f"--{name}", default=defaults[name], **how) for name, how in known.items()]
+
+
+def _add_pipeline(commands: Any, target: _Option) -> None:
+    parser = _command(
+        commands, "pipeline", _pipeline, "compare schedules of a pipeline, simulated or run",
+        "Simulate schedules of a pipeline and show their times in a table, the fastest one as a "
+        "picture. Times are for one microbatch on one device, in any unit. `actorgraph pipeline "
+        "run` measures them instead.",
+        *_schedules(stages=None, microbatches=8, schedule=None, load=None, save=None, json=False),
+        _option("--costs", type=_numbers(3), metavar="F,B,W",
+                help="times of forward, backward to the inputs, backward to the weights (1,1,1)"),
+        _option("--latency", type=_number, help="time of a message (0)"),
+        _option("--memory", type=_number,
+                help="activations that fit on a device, in microbatches"),
+    )  # fmt: skip
+    _command(
+        parser.add_subparsers(metavar="run"), "run", _pipeline_run,
+        "run a graph of yours by schedules, and measure",
+        "Call the function, which returns (outputs, feeds), the loss first, run the batch in "
+        "microbatches by each schedule, gradients of all parameters included, and show measured "
+        "beside predicted makespans, and the fastest as a picture. Nodes are placed by `with "
+        "graph.stage(0): ...`, else the graph is cut by cost.", target,
+        # What is not given here stays as it was given before the word `run`.
+        *_schedules(**dict.fromkeys(_SCHEDULES, argparse.SUPPRESS)),
+        _option("--split", default="batch", metavar="DIM", help="what is cut (batch)"),
+        _option("--reduce", choices=("mean", "sum"), help="what ops of your own make of the rows"),
+        _option("--workers", type=_at_least(1, _WORKERS), help="threads (one for each device)"),
+        _option("--runs", type=_at_least(1), default=5, help="of each schedule (5)"),
+    )  # fmt: skip
 
 
 def _positive(text: str) -> float:
@@ -185,135 +254,6 @@ def _positive(text: str) -> float:
     if not value:
         raise argparse.ArgumentTypeError(f"{_shown(text)} is not more than 0")
     return value
-
-
-def _add_top(commands: Any) -> None:
-    top = commands.add_parser(
-        "top",
-        help="watch the machines of a running program",
-        description="Show actors, queues, throughput and lateness of a program that runs `with "
-        "ag.trace.serve(SOCKET): ...`; Ctrl-C ends it.",
-    )
-    top.add_argument("socket", metavar="SOCKET", help="the path that the program serves at")
-    top.add_argument("--every", type=_at_least(1), default=1, help="seconds between looks (1)")
-    top.add_argument("--once", action="store_true", help="look once and end")
-    top.set_defaults(command=_top)
-
-
-def _add_devices(commands: Any) -> None:
-    devices = commands.add_parser("devices", help="what lanes and devices bring to a graph")
-    kinds = devices.add_subparsers(metavar="COMMAND", required=True)
-    tried = kinds.add_parser(
-        "experiment",
-        help="run a graph on 1 to 8 lanes, simulated or measured",
-        description="Tell what a run of a graph takes by the number of lanes (CUDA streams), eager "
-        "and captured, on simulated GPUs; or measure it on devices that are there.",
-    )
-    tried.add_argument("target", metavar="FILE.py:FUNCTION", help="what returns (outputs, feeds)")
-    tried.add_argument(
-        "--lanes", type=_at_least(1, 64), nargs="+", default=[1, 2, 4, 8], help="(1 2 4 8)"
-    )
-    tried.add_argument("--gpus", type=_at_least(1, 64), default=1, help="simulated ones (1)")
-    tried.add_argument("--measure", metavar="DEVICE", nargs="+", help="such as virtual:0 or cuda:0")
-    tried.add_argument("--backward", action="store_true", help="differentiate the first output")
-    tried.add_argument("-o", "--output", metavar="FILE", help="a page with the best timeline")
-    tried.set_defaults(command=_experiment)
-
-
-def _add_trace(commands: Any) -> None:
-    trace = commands.add_parser(
-        "trace",
-        help="record runs of a graph: where the time goes",
-        description="Call the function, which returns (outputs, feeds), run the graph, print a "
-        "summary, and write PREFIX.json for https://ui.perfetto.dev and PREFIX.html.",
-    )
-    trace.add_argument("target", metavar="FILE.py:FUNCTION", help="what returns (outputs, feeds)")
-    trace.add_argument(
-        "--machine", choices=("actor", "lisp", "tape"), default="actor", help="which one (actor)"
-    )
-    trace.add_argument("--workers", type=_at_least(1, _WORKERS), help="worker threads (all cores)")
-    trace.add_argument(
-        "--fuse", choices=("none", "auto", "all"), default="auto", help="actors (auto)"
-    )
-    trace.add_argument("--runs", type=_at_least(1), default=1, help="runs, pipelined (1)")
-    trace.add_argument("--backward", action="store_true", help="differentiate the first output")
-    trace.add_argument("--cold", action="store_true", help="record the compilation too")
-    trace.add_argument("-o", "--output", metavar="PREFIX", help="of the files (the function)")
-    trace.set_defaults(command=_trace)
-
-
-def _add_pipeline(commands: Any) -> None:
-    parser = commands.add_parser(
-        "pipeline",
-        help="compare schedules of a pipeline, simulated or run",
-        description="Simulate schedules of a pipeline and show their times in a table, the fastest "
-        "one as a picture. Times are for one microbatch on one device, in any unit. "
-        "`actorgraph pipeline run` measures them instead.",
-    )
-    _add_schedules(parser, stages=None, microbatches=8, schedule=None, load=None, save=None,
-                   json=False)  # fmt: skip
-    parser.add_argument(
-        "--costs", type=_numbers(3), metavar="F,B,W",
-        help="times of forward, backward to the inputs, backward to the weights (1,1,1)",
-    )  # fmt: skip
-    parser.add_argument("--latency", type=_number, help="time of a message (0)")
-    parser.add_argument(
-        "--memory", type=_number, help="activations that fit on a device, in microbatches"
-    )
-    parser.set_defaults(command=_pipeline)
-    _add_pipeline_run(parser.add_subparsers(metavar="run"))
-
-
-def _add_pipeline_run(commands: Any) -> None:
-    parser = commands.add_parser(
-        "run",
-        help="run a graph of yours by schedules, and measure",
-        description="Call the function, which returns (outputs, feeds), the loss first, run the "
-        "batch in microbatches by each schedule, gradients of all parameters included, and show "
-        "measured beside predicted makespans, and the fastest as a picture. Nodes are placed by "
-        "`with graph.stage(0): ...`, else the graph is cut by cost.",
-    )
-    parser.add_argument("target", metavar="FILE.py:FUNCTION", help="what returns (outputs, feeds)")
-    # What is not given here stays as it was given before the word `run`.
-    _add_schedules(parser, **dict.fromkeys(_SCHEDULES, argparse.SUPPRESS))
-    parser.add_argument("--split", default="batch", metavar="DIM", help="what is cut (batch)")
-    parser.add_argument(
-        "--reduce", choices=("mean", "sum"), help="what ops of your own make of the rows"
-    )
-    parser.add_argument(
-        "--workers", type=_at_least(1, _WORKERS), help="threads (one for each device)"
-    )
-    parser.add_argument("--runs", type=_at_least(1), default=5, help="of each schedule (5)")
-    parser.set_defaults(command=_pipeline_run)
-
-
-_SCHEDULES = ("stages", "microbatches", "schedule", "load", "save", "json")
-
-
-def _add_schedules(parser: argparse.ArgumentParser, **defaults: Any) -> None:
-    """Add what simulations and runs are both asked."""
-    parser.add_argument(
-        "--stages", type=_at_least(1), default=defaults["stages"],
-        help="number of devices (4; for a run as many as nodes are placed for)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--microbatches", type=_at_least(1), default=defaults["microbatches"], help="of a step (8)"
-    )
-    parser.add_argument(
-        "--schedule", action="extend", type=_names, metavar="NAMES", default=defaults["schedule"],
-        help="those to compare, with commas between (all; for a run 1f1b)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--load", metavar="FILE.csv", default=defaults["load"],
-        help="take the schedule of a file instead",
-    )  # fmt: skip
-    parser.add_argument(
-        "--save", metavar="FILE.csv", default=defaults["save"],
-        help="write the actions of the fastest",
-    )  # fmt: skip
-    parser.add_argument(
-        "--json", action="store_true", default=defaults["json"], help="print one JSON array"
-    )
 
 
 def _names(text: str) -> list[str]:
@@ -345,18 +285,6 @@ def _numbers(count: int) -> Callable[[str], list[Fraction]]:
         return [_number(part) for part in parts]
 
     return numbers
-
-
-def _add_calibrate(commands: Any) -> None:
-    calibrate = commands.add_parser(
-        "calibrate",
-        help="measure this machine for the cost model",
-        description="Measure in some 5 seconds how fast this machine calls, adds, moves and "
-        "multiplies, store it in the cache directory, and say which provider of matrix products is "
-        "faster here. The figures decide where nodes run, never what they compute.",
-    )
-    calibrate.add_argument("--json", action="store_true", help="print one JSON object")
-    calibrate.set_defaults(command=_calibrate)
 
 
 def _at_least(smallest: int, largest: int = 1_000_000) -> Callable[[str], int]:
@@ -451,27 +379,30 @@ def _serve(arguments: argparse.Namespace) -> None:
     from actorgraph.serving.directory import Directory
 
     is_folder = os.path.isdir(arguments.target)
+    delay_s = None if arguments.drain_delay is None else float(arguments.drain_delay)
     endpoint = Endpoint(
-        arguments.host, arguments.port, arguments.grpc_port, float(arguments.drain_delay),
+        arguments.host, arguments.port, arguments.grpc_port, delay_s,
         not arguments.no_access_log, arguments.supervised,
     )  # fmt: skip
-    if arguments.workers > 1 or arguments.reload:
+    restarts = arguments.reload and not is_folder
+    if arguments.workers > 1 or restarts:
         from actorgraph.serving.workers import supervise
 
         options = [arguments.target, "--host", endpoint.host]
-        options += [f"--drain-delay={endpoint.drain_delay_s}"]
+        options += [] if delay_s is None else [f"--drain-delay={delay_s}"]
         options += ["--no-access-log"] * arguments.no_access_log
+        options += ["--reload"] * (arguments.reload and is_folder)
         if arguments.config is not None:
             options += ["--config", arguments.config]
-        folder = arguments.target if is_folder else arguments.target.rpartition(":")[0]
-        folder = folder if is_folder else os.path.dirname(folder) or "."
-        watched = folder if arguments.reload else None
+        folder = os.path.dirname(arguments.target.rpartition(":")[0]) or "."
+        watched = folder if restarts else None
         code = supervise(options, endpoint, workers=arguments.workers, watched=watched)
         if code:
             raise SystemExit(code)
         return
     try:
-        found = Directory(arguments.target, arguments.config) if is_folder else None
+        watching = {"reload_mode": "watch"} if arguments.reload else {}
+        found = Directory(arguments.target, arguments.config, **watching) if is_folder else None
         server = found.server if found else server_of(arguments.target, arguments.config)
     except GraphError as error:
         _failed(error)

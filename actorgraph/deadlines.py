@@ -11,8 +11,6 @@ from weakref import ref
 if TYPE_CHECKING:
     from actorgraph.runs import AbstractRun
 
-__all__ = ["Deadlines", "start"]
-
 
 class Deadlines:
     """One thread that ends runs whose time is up; started by the first deadline."""

@@ -16,12 +16,6 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError, shown
 
-__all__ = [
-    "Checks", "Dim", "Shape", "Size", "UNKNOWN", "UnboundDim", "bind_dims", "bind_shape",
-    "broadcast", "dim_max", "dim_min", "public_shape", "shape_from", "shapes_differ", "size_of",
-    "slice_size", "symbol",
-]  # fmt: skip
-
 # A monomial is the sorted tuple of its atoms (repeated for powers); an atom is a symbol name or
 # a `_Call` of a function that polynomials cannot express.
 _Monomial: TypeAlias = tuple[Union[str, "_Call"], ...]

@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 from actorgraph.errors import GraphError, printable
 
-__all__ = ["dot", "mermaid", "mimebundle", "svg", "text"]
-
 _MAX_DRAWN = 400
 _MAX_PLACED = 100  # nodes of an SVG that a notebook waits for, some 0.3 s
 _SHAPES = {"input": ("[/", "/]"), "parameter": ("[(", ")]"), "constant": ("([", "])")}

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 from actorgraph.errors import GraphTypeError, printable
 
-__all__ = ["Dual"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 

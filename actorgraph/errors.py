@@ -19,6 +19,7 @@ A run past its deadline raises the built-in ``TimeoutError``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from inspect import cleandoc
 from typing import Any
 
 __all__ = [
@@ -51,6 +52,13 @@ class GraphError(Exception):
 
     reference: str = "AG100"
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__module__ == __name__:
+            example = [">>> import actorgraph as ag", f">>> ag.{cls.__name__}.reference"]
+            lines = [cleandoc(cls.__doc__ or ""), "", "Examples", "--------", *example]
+            cls.__doc__ = "\n".join([*lines, repr(cls.reference), ""])
+
     def __init__(self, *args: Any, reference: str | None = None) -> None:
         super().__init__(*args)
         if reference is not None:
@@ -62,53 +70,25 @@ class GraphError(Exception):
 
 
 class GraphTypeError(GraphError, TypeError):
-    """Dtypes, kinds or ranks that do not unify; raised in the line that builds the node.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.GraphTypeError.reference
-    'AG101'
-    """
+    """Dtypes, kinds or ranks that do not unify; raised in the line that builds the node."""
 
     reference = "AG101"
 
 
 class ShapeError(GraphError, ValueError):
-    """Dims that can be shown not to fit, when a node is built or when a run binds symbols.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ShapeError.reference
-    'AG102'
-    """
+    """Dims that can be shown not to fit, when a node is built or when a run binds symbols."""
 
     reference = "AG102"
 
 
 class FeedError(GraphError, ValueError):
-    """A feed, seed or tangent is missing, unknown, or of the wrong dtype or shape.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.FeedError.reference
-    'AG103'
-    """
+    """A feed, seed or tangent is missing, unknown, or of the wrong dtype or shape."""
 
     reference = "AG103"
 
 
 class ScheduleError(GraphError, ValueError):
-    """A pipeline's schedule, or what it is to be made or simulated with, makes no sense.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ScheduleError.reference
-    'AG104'
-    """
+    """A pipeline's schedule, or what it is to be made or simulated with, makes no sense."""
 
     reference = "AG104"
 
@@ -132,12 +112,6 @@ class NodeError(GraphError):
         ``"forward"`` or ``"backward"``.
     iteration : tuple of int
         Of a node in the body of loops: the position in each, from 0, the outermost first.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.NodeError.reference
-    'AG105'
     """
 
     reference = "AG105"
@@ -165,53 +139,25 @@ class NodeError(GraphError):
 
 
 class DeadlockError(GraphError):
-    """Nothing is ready, nothing is running, and outputs are missing; says who waits for what.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.DeadlockError.reference
-    'AG106'
-    """
+    """Nothing is ready, nothing is running, and outputs are missing; says who waits for what."""
 
     reference = "AG106"
 
 
 class MachineClosedError(GraphError):
-    """The machine was closed before the run could finish, or before it was asked for.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.MachineClosedError.reference
-    'AG107'
-    """
+    """The machine was closed before the run could finish, or before it was asked for."""
 
     reference = "AG107"
 
 
 class MemoryLimitError(GraphError, MemoryError):
-    """A run needs more than the machine's `max_bytes` even by itself and in sequential order.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.MemoryLimitError.reference
-    'AG108'
-    """
+    """A run needs more than the machine's `max_bytes` even by itself and in sequential order."""
 
     reference = "AG108"
 
 
 class RunCancelled(GraphError):
-    """Raised by ``Run.result()`` of a run that was cancelled.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.RunCancelled.reference
-    'AG109'
-    """
+    """Raised by ``Run.result()`` of a run that was cancelled."""
 
     reference = "AG109"
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["Flag"]
-
 _LOOKS = 300_000
 """Looks at the byte of one `watch`: some 0.1 ms."""
 

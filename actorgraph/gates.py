@@ -8,8 +8,6 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-__all__ = ["Gate"]
-
 
 class Gate:
     """Lets a number of callers in at once; the others wait, the most urgent is next.

@@ -17,11 +17,6 @@ from weakref import ref
 Task: TypeAlias = Any
 """A `node_actor.Task`, of which nothing is imported here: what tells is below what it tells of."""
 
-__all__ = [
-    "Listening", "listen", "listening", "listening_to_turns",
-    "observed", "settle", "silence", "tell",
-]  # fmt: skip
-
 
 @final
 class Listening:

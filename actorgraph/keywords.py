@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 from actorgraph.errors import GraphTypeError, near_names, shown
 
-__all__ = ["Answering", "advice", "answering", "refusal", "standing_for"]
-
 _T = TypeVar("_T")
 _ANY = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 

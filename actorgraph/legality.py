@@ -9,8 +9,6 @@ from actorgraph.node import Node
 from actorgraph.op import CONSTANT, attrs_key, infer
 from actorgraph.types import Tensor
 
-__all__ = ["check_nodes"]
-
 
 def check_nodes(order: Iterable[Node], leaves: Iterable[Node] = ()) -> None:
     """Raise at the first node that is not legal where it stands.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
 from types import MappingProxyType
@@ -26,10 +26,6 @@ from actorgraph.types import Checks, Dim, Shape, Tensor, public_shape, size_of
 
 if TYPE_CHECKING:
     from actorgraph.graph import Graph
-
-__all__ = [
-    "Buffer", "Line", "Node", "Parameter", "Variable", "as_nodes", "topological_order", "user_line",
-]  # fmt: skip
 
 Line = tuple[str, int, str]
 """File, line number and function of the user's line that built a node."""
@@ -451,15 +447,20 @@ def as_nodes(outputs: Any, graph: Graph | None = None) -> list[Node]:
     return nodes
 
 
-def topological_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
-    """Return what `outputs` depend on in build order, without recursion."""
+def topological_order(
+    outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]] | None = None
+) -> tuple[Node, ...]:
+    """Return what `outputs` depend on in build order, without recursion.
+
+    `inputs_of` says which inputs of a node count; default all.
+    """
     found: dict[int, Node] = {}
     stack = list(outputs)
     while stack:
         node = stack.pop()
         if node.id not in found:
             found[node.id] = node
-            stack.extend(node.inputs)
+            stack.extend(node.inputs if inputs_of is None else inputs_of(node))
     return tuple([found[number] for number in sorted(found)])
 
 

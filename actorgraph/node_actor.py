@@ -151,10 +151,8 @@ class NodeActor:
 
     Attributes
     ----------
-    region : Region
     forward, backward, weights : Task or None
         A leaf whose cotangents are summed has only a backward task.
-    sums : list of Task
     """
 
     __slots__ = ("backward", "forward", "region", "sums", "weights")
@@ -226,7 +224,6 @@ def blamed(
 
     Parameters
     ----------
-    joint : Joint
     program : Program or None
         The program that was running, whose line tells the step.
     step : (node, operands) or None
@@ -253,7 +250,7 @@ def blamed(
         if isinstance(error, MemoryError):
             clear_frames(error.__traceback__)  # of ops, which hold what there was memory for
         if outer is not None:
-            return _explained_inside(joint, outer, node, got, error, iteration)
+            return _explained(joint, outer, got, error, inside=node, path=iteration)
         return _explained(joint, node, got, error)
     except BaseException as problem:  # noqa: BLE001 - the run has to end in any case
         found = GraphError(f"a run failed outside of its ops: {text_of(error)}")
@@ -298,56 +295,44 @@ def _operand(program: Program, part: Node, names: Mapping[str, Any]) -> Any:
     return part.attrs["value"] if constant else eval(program.expression(part), {}, names)
 
 
-def _explained_inside(
+def _explained(
     joint: Joint,
-    outer: Node,
     node: Node,
     got: tuple[str, ...],
     cause: BaseException,
-    path: Sequence[tuple[int | None, Node]],
+    device: str = "cpu",
+    inside: Node | None = None,
+    path: Sequence[tuple[int | None, Node]] = (),
 ) -> NodeError:
-    """Return the `NodeError` of a step in a body, `path` being the iterations, outermost first."""
-    source = node if node.owner is None else node.owner
-    direction = "backward" if joint.is_backward(outer) else "forward"
-    step = "" if node is source else f" (step {node.op.name!r} of its derivative)"
+    """Return the `NodeError` of a failed step, for the user's node that the step belongs to.
+
+    `inside` is the step in a body of `node`, `path` the iterations there, outermost first.
+    """
+    if inside is None:
+        failed, source = node, joint.source(node)
+        is_own = failed.op is source.op
+    else:
+        failed, source = inside, inside if inside.owner is None else inside.owner
+        is_own = failed is source
+    of = "rewritten form" if failed.owner is None else "derivative"
+    step = "" if is_own else f" (step {failed.op.name!r} of its {of})"
+    direction = "backward" if joint.is_backward(node) else "forward"
     where = ""
     for position, one in path:
-        of = joint.source(one) if one is outer else one
+        loop = joint.source(one) if one is node else one
         what = "in" if position is None else f"in iteration {position} of"
-        where += f"\n  {what} {of.name!r} (built at {of.where_built()})"
+        where += f"\n  {what} {loop.name!r} (built at {loop.where_built()})"
     error = NodeError(
         f"{direction} of node {source.name!r} failed in op {source.op.name!r}{step}: "
         f"{text_of(cause)}\n  inputs: {', '.join(got) or 'none'}\n"
-        f"  device: cpu\n  built at {source.where_built()}{where}",
-        node=source.name,
-        op=source.op.name,
-        inputs=got,
-        line=source.where_built(),
-        phase=direction,
-        iteration=tuple([position for position, _ in path if position is not None]),
-    )
-    error.__cause__ = cause
-    return error
-
-
-def _explained(
-    joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException, device: str = "cpu"
-) -> NodeError:
-    """Return the `NodeError` of a failed step, for the user's node that the step belongs to."""
-    source = joint.source(node)
-    direction = "backward" if joint.is_backward(node) else "forward"
-    of = "rewritten form" if node.owner is None else "derivative"
-    step = "" if node.op is source.op else f" (step {node.op.name!r} of its {of})"
-    error = NodeError(
-        f"{direction} of node {source.name!r} failed in op {source.op.name!r}{step}: "
-        f"{text_of(cause)}\n  inputs: {', '.join(got) or 'none'}\n"
-        f"  device: {device}\n  built at {source.where_built()}",
+        f"  device: {device}\n  built at {source.where_built()}{where}",
         node=source.name,
         op=source.op.name,
         inputs=got,
         device=device,
         line=source.where_built(),
         phase=direction,
+        iteration=tuple([position for position, _ in path if position is not None]),
     )
     error.__cause__ = cause
     return error

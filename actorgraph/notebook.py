@@ -10,8 +10,6 @@ import numpy as np
 
 from actorgraph.errors import printable
 
-__all__ = ["framed", "in_words", "of_dual", "of_run", "table", "verbatim"]
-
 _SHOWN = 100
 """Rows of a table, before the rest is counted only."""
 

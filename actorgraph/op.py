@@ -34,13 +34,6 @@ from actorgraph.types import (
     unify,
 )
 
-__all__ = [
-    "Attrs", "BUFFER", "CONSTANT", "FRESH", "FRESH_OUT", "Factoring", "INPUT", "IN_PLACE", "KEPT",
-    "KEPT_OUT", "LEAVES", "LoopRule", "Memory", "NO_ATTRS", "Op", "PARAMETER", "REGISTRY",
-    "RUN_NUMBER", "Sample", "Together", "VIEW", "attrs_key", "bind_attrs", "frozen", "infer",
-    "is_symbolic", "register",
-]  # fmt: skip
-
 Attrs: TypeAlias = Mapping[str, Any]
 """Attributes of an application of an op, such as ``axis``."""
 Array: TypeAlias = Any
@@ -288,7 +281,7 @@ class Op:
     predicted : callable, optional
         ``predicted(node, symbols) -> microseconds`` of one call, in place of `cost`.
     doc : str
-        One line for tables.
+        One line for tables, where no function of its name says what it is.
     """
 
     name: str
@@ -566,10 +559,8 @@ def infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs, key: Hashable) -> tup
 
     Parameters
     ----------
-    op : Op
     types : tuple of Tensor
         Concrete types of the arguments.
-    attrs : mapping
     key : hashable
         ``attrs_key(attrs)``, for the cache: the same application is inferred once.
 

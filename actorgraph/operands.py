@@ -18,11 +18,6 @@ from actorgraph.types import Dim, DType, Var, dtype_of
 if TYPE_CHECKING:
     from actorgraph.graph import Graph
 
-__all__ = [
-    "Convert", "as_array", "as_node", "converted", "counted", "explained", "foreign", "is_weak",
-    "lifted", "partner_of", "promoted", "weak_array", "weak_constant",
-]  # fmt: skip
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

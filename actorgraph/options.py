@@ -11,11 +11,6 @@ from typing import Any, TypeVar
 
 from actorgraph.errors import GraphTypeError, shown
 
-__all__ = [
-    "MOST", "NATIVE", "choice", "choices", "flag", "positive", "real", "seconds", "several", "text",
-    "whole",
-]  # fmt: skip
-
 NATIVE = "ACTORGRAPH_NATIVE"
 """Environment variable: 0 switches machine code off, 1 makes tables the default, wait waits."""
 

@@ -10,8 +10,6 @@ from actorgraph.errors import FeedError
 from actorgraph.store import Held
 from actorgraph.types import dtype_of
 
-__all__ = ["Buffer", "Parameter"]
-
 
 class _Typed(Held):
     """What is held in a dtype that graphs know."""

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Any
 
-__all__ = ["AbstractRun"]
-
 
 class AbstractRun(ABC):
     """A run as those see it who work for it.

@@ -24,6 +24,7 @@ more are worth it.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from bisect import insort
 from collections import deque
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
     from actorgraph.node_actor import Task
     from actorgraph.runs import AbstractRun
-
-__all__ = ["POOL", "Pool", "Scheduler", "Threads", "WAITING", "inside", "waited_for"]
 
 WAITING = 32
 """Threads that a machine may have for ops that wait, if no more runs may be in flight."""
@@ -96,7 +95,6 @@ class Scheduler:
         Most calls at once of ops that wait in threads.
     seed : int
         0 keeps the natural order; another seed permutes the ready order (for tests).
-    pool : Pool
     on_idle : callable
         Called by a worker that found nothing more to do, when no slot is taken any more.
     on_crash : callable
@@ -202,7 +200,6 @@ class Scheduler:
 
         Parameters
         ----------
-        slot : int
         until : AbstractRun, optional
             Return as soon as this run has ended.
         """
@@ -410,6 +407,8 @@ class Threads:
 
     def _serve(self) -> None:
         jobs = self._jobs
+        if _nice:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _nice)
         while (job := jobs.get()) is not None:
             job()
             del job  # an idle thread keeps no machine alive
@@ -500,6 +499,15 @@ class Pool:
 
 POOL = Pool()
 """The pool of this process."""
+
+_nice = 0
+
+
+def make_threads_nice(by: int) -> None:
+    """Let the main thread go before those that are started from now on, where the system can."""
+    global _nice
+    if sys.platform == "linux":  # elsewhere it is a property of the process
+        _nice = min(19, os.getpriority(os.PRIO_PROCESS, 0) + by)
 
 
 def _after_fork_in_child() -> None:

@@ -35,9 +35,6 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 
-__all__ = ["Held", "PROMISES", "Promises", "Store", "copies", "present", "promise", "promised",
-           "switch", "take"]  # fmt: skip
-
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _COUNTED = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()

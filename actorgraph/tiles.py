@@ -20,8 +20,6 @@ from contextvars import copy_context
 
 from actorgraph.warned import UnderWay, runs_steps
 
-__all__ = ["CUT_FLOPS", "TileQueue", "Tiles", "compute_parts", "evenly", "here"]
-
 CUT_FLOPS = 2.0**26
 """Steps of at least as many flops are cut: some 0.6 ms, ten times what waking a worker costs."""
 
@@ -29,7 +27,10 @@ _GLANCE_S = 1.0
 """Seconds after which the owner looks by itself: Ctrl-C in a worker may cut its call short."""
 
 here = threading.local()
-"""``here.held`` is (scheduler, ...) in a thread that runs ops for a machine."""
+"""``here.held`` is (scheduler, ...) in a thread that runs ops for a machine.
+
+``here.lane`` is the lane of a device whose job a thread does.
+"""
 
 
 class Tiles:
@@ -39,7 +40,6 @@ class Tiles:
     ----------
     compute : callable
         ``compute(part)`` for each of ``range(count)``, from any thread, in any order.
-    count : int
     """
 
     __slots__ = ("_compute", "_context", "_ended", "_errors", "_over", "_owner", "_parts", "count")

@@ -21,11 +21,6 @@ import numpy as np
 
 from actorgraph.errors import printable
 
-__all__ = [
-    "DEFAULT", "ERRORS", "TELLING", "UnderWay", "asked", "runs_steps", "telling", "told_context",
-    "told_errors",
-]  # fmt: skip
-
 PROGRAM = "<actorgraph program"
 """How the file names of generated text begin."""
 
@@ -108,6 +103,20 @@ def told_errors(errors: Mapping[str, Any]) -> dict[str, Any]:
     if not warned or "log" in others or ("call" in others and errors.get("call") is None):
         return {**errors}
     return {**errors, **dict.fromkeys(warned, "call"), "call": _Teller(errors)}
+
+
+class _Stopper(_Teller):
+    """What NumPy calls where steps are tried: others compute them again, and tell."""
+
+    def __call__(self, kind: str, flag: int) -> None:
+        raise FloatingPointError(kind)
+
+
+def stopping_errors() -> dict[str, Any]:
+    """Return an `np.errstate`, as keywords, that raises what the current one does not ignore."""
+    errors = asked()
+    stopping = {kind: how if how == "ignore" else "call" for kind, how in errors.items()}
+    return {**stopping, "call": _Stopper(errors)}
 
 
 def _variable() -> ContextVar[Any]:

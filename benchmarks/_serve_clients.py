@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,15 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._received = b""
-        self._answer: asyncio.Future[bytes] | None = None
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
         self.transport: Any = None
 
     def connection_made(self, transport: Any) -> None:
         """Keep where to write."""
         self.transport = transport
 
-    async def ask(self, request: bytes) -> bytes:
-        """Return the body of the answer, which has to be 200."""
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        """Return the status and the body of the answer."""
         self._answer = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         return await self._answer
@@ -48,10 +49,7 @@ class Connection(asyncio.Protocol):
             self._answer.set_exception(ValueError(f"no length: {head!r}"))
         elif len(body) >= int(size):
             self._received = b""
-            if head.split(b" ", 2)[1] == b"200":
-                self._answer.set_result(body)
-            else:
-                self._answer.set_exception(ValueError(f"{head!r} {body[:200]!r}"))
+            self._answer.set_result((int(head.split(b" ", 2)[1]), body))
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell who waits."""
@@ -93,19 +91,26 @@ def our_request(row: Any, *, binary: bool) -> bytes:
 
 
 @asynccontextmanager
-async def over_http(port: int, asked: bytes) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
-    """Give what asks, by as many connections as there are requests at once."""
+async def over_http(
+    port: int, asked: bytes, *, statuses: bool = False
+) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
+    """Give what asks, by as many connections as there are requests at once.
+
+    It returns the body of an answer, which has to be 200, or else the status of any.
+    """
     loop, idle, made = asyncio.get_running_loop(), list[Connection](), list[Connection]()
 
-    async def ask() -> bytes:
+    async def ask() -> Any:
         if not idle:
             _, new = await loop.create_connection(Connection, "127.0.0.1", port)
             made.append(new)
             idle.append(new)
         connection = idle.pop()
-        answer = await connection.ask(asked)
+        status, body = await connection.ask(asked)
         idle.append(connection)
-        return answer
+        if status != 200 and not statuses:
+            raise ValueError(f"{status} {body[:200]!r}")
+        return status if statuses else body
 
     try:
         yield ask
@@ -161,6 +166,11 @@ class Process:
                 why = str(error)[:200] or type(error).__name__
                 await asyncio.sleep(0.3)
         return why or "it has ended"
+
+    def resident_mb(self) -> float:
+        """Return how much memory it holds."""
+        pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def end(self) -> None:
         """End it and what it has started."""

@@ -16,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from benchmarks.serve import DIGIT, ROW, computed, digits, mlp, torch_digits, torch_mlp
+from benchmarks.serve import DEADLINE_S, DIGIT, ROW, computed, digits, mlp, torch_digits, torch_mlp
 
 SHAPES = {"MLP": ROW.shape[1:], "digits": DIGIT.shape[1:]}
 BATCH, WAIT_S = 64, 0.001
@@ -89,14 +89,15 @@ def bentoml(model: str, port: int) -> None:
     os.execv(sys.executable, [*command, "--host", "127.0.0.1"])
 
 
-def ours(model: str, port: int, **config: Any) -> None:
+def ours(model: str, port: int, workers: int | None = None, **config: Any) -> None:
     """`actorgraph serve`, with gRPC at the next port."""
     import actorgraph as ag
     from actorgraph.serving.command import Endpoint, serve
 
     x, y = mlp() if model == "MLP" else digits()
     server = ag.serving.Server()
-    server.add("net", {"y": y}, inputs=[x], max_queued=100_000, **config)
+    machine = ag.ActorMachine({"y": y}, wrt=[], workers=workers)
+    server.add("net", machine, inputs=[x], **{"max_queued": 100_000, **config})
     serve(server, Endpoint(port=port, grpc_port=port + 1, access_log=False))
 
 
@@ -108,6 +109,9 @@ SYSTEMS: dict[str, Callable[[str, int], None]] = {
     "Ray Serve": ray,
     "ours": ours,
     "ours batched": lambda model, port: ours(model, port, max_batch_size=BATCH),
+    "ours bounded": lambda model, port: ours(  # a core is left to the loop and the clients
+        model, port, workers=1, max_queued=BATCH, request_timeout_s=DEADLINE_S
+    ),
 }
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from benchmarks._report import (
 TRIPS = 1000
 STEPS, BATCH, HIDDEN, LAYERS = 100, 16, 64, 3
 WIDE = 512
-NATIVE = "TapeMachine, native"
+NATIVE, JIT = "TapeMachine, native", "TapeMachine, jit"
 
 DRAWN = np.random.default_rng(0)
 WEIGHTS = DRAWN.normal(size=(8, 8)).astype("float32") * np.float32(0.3)
@@ -39,6 +39,8 @@ ELEMENTS = DRAWN.normal(size=(TRIPS, 8, 8)).astype("float32")
 START = np.ones((8, 8), "float32")
 SEQUENCE = DRAWN.normal(size=(STEPS, BATCH, HIDDEN)).astype("float32")
 WIDE_SEQUENCE = DRAWN.normal(size=(STEPS, BATCH, WIDE)).astype("float32")
+
+_QUICK: dict[str, Any] = {"native": "wait", "jit": "wait", "exact": False}
 
 Ways = dict[str, Callable[[], Any] | None]
 
@@ -145,7 +147,8 @@ def lstm(backward: bool) -> Ways:
     return {
         "TapeMachine": run(ag.TapeMachine),
         NATIVE: run(partial(ag.TapeMachine, native="wait")),
-        "ActorMachine, native": run(partial(ag.ActorMachine, native="wait")),
+        JIT: run(partial(ag.TapeMachine, **_QUICK)),
+        "ActorMachine, jit": run(partial(ag.ActorMachine, **_QUICK)),
         "PyTorch": _torch_lstm(backward),
         "JAX jit": _jax_lstm(backward),
     }
@@ -255,7 +258,7 @@ TARGETS = [
     *[Target(case, "TapeMachine", ("Python, NumPy",), 1.2) for case in _LOOPS],
     *[Target(case, NATIVE, ("JAX jit",), 1.3) for case in _LOOPS],
     *[Target(case, "TapeMachine", PEERS, 2.0) for case in _NETS],
-    *[Target(case, NATIVE, PEERS, 1.3) for case in _NETS],
+    *[Target(case, JIT, PEERS, 1.3) for case in _NETS],
     Target([*CASES][4], "ActorMachine, 2 workers", ("ActorMachine, 1 worker",), 1 / 1.5),
 ]
 

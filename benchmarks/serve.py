@@ -11,14 +11,16 @@ reads them, else JSON, and batch where they can.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from importlib import util
+from typing import Any, TypeVar
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -42,8 +44,12 @@ WEIGHTS = [
 ROW = DRAW.standard_normal((1, WIDTHS[0])).astype("float32")
 DIGIT = DRAW.standard_normal((1, 1, 8, 8)).astype("float32")
 BATCHED, IN_PROCESS, HTTP, LATE_MS = 3.0, 2.0, 1.5, 10.0
+SERVED, REFUSED_MS = 0.9, 10.0
 """What is wanted: see `verdicts`."""
 
+OVERLOAD, OVERLOAD_S, DEADLINE_S = 3, 3.0, 0.5
+
+T = TypeVar("T")
 Ask = Callable[[], Awaitable[Any]]
 System = Callable[[], AbstractAsyncContextManager[Ask]]
 
@@ -249,14 +255,15 @@ async def measure(row: Row) -> None:
         found = await ask()
         if row.name.startswith("MLP,"):
             np.testing.assert_allclose(found, computed(ROW), rtol=1e-3, atol=1e-4)
+        gc.collect()
+        gc.freeze()  # to look at all modules holds the loop for 50 ms, whatever is measured
         for clients in (*CLIENTS, OPEN):
             times: list[float] = []
             late: list[float] = []
             begin = time.perf_counter()
             end = begin + SLICE_S
-            load = closed(ask, clients, end, times)
-            if clients == OPEN:
-                load = opened(ask, SHARE * max(row.rates.values()), end, times)
+            rate = SHARE * max(row.rates.values(), default=0.0)
+            load = closed(ask, clients, end, times) if clients else opened(ask, rate, end, times)
             await asyncio.gather(ticks(end, late), load)
             rate = len(times) / (time.perf_counter() - begin)
             if rate > row.rates.get(clients, 0.0) or clients == OPEN:
@@ -299,6 +306,51 @@ async def ticks(end: float, late: list[float]) -> None:
         late.append(time.perf_counter() - start - 0.002)
 
 
+@dataclass(frozen=True)
+class Overload:
+    """What became of three times as many requests as a bounded server of the MLP answers."""
+
+    peak_per_s: float
+    served_per_s: float
+    served_p99_ms: float
+    refused_per_s: float
+    refused_p50_ms: float
+    refused_p99_ms: float
+    grown_mb: float
+
+
+async def overloaded() -> Overload:
+    """Ask a server closed, and then so much more than it can answer; times count from sending."""
+    from benchmarks import _serve_clients as clients
+
+    times: dict[int, list[float]] = {}
+    asked, process = clients.our_request(ROW, binary=True), clients.Process("ours bounded", "MLP")
+    try:
+        if why := await process.answers(asked):
+            raise MissingPeer(why)
+        async with clients.over_http(process.port, asked, statuses=True) as send:
+
+            async def ask() -> None:
+                start = time.perf_counter()
+                status = await send()
+                times.setdefault(status, []).append(time.perf_counter() - start)
+
+            start = time.perf_counter()
+            await closed(ask, CLIENTS[-1], start + OVERLOAD_S, [])
+            peak = len(times.pop(200)) / (time.perf_counter() - start)
+            before_mb, start = process.resident_mb(), time.perf_counter()
+            await opened(ask, OVERLOAD * peak, start + OVERLOAD_S, [])
+            spent_s, grown_mb = time.perf_counter() - start, process.resident_mb() - before_mb
+    finally:
+        process.end()
+    served, refused = times[200], times[503]
+    served_ms = float(np.percentile(served, 99)) * 1e3
+    refused_ms = [float(one) * 1e3 for one in np.percentile(refused, [50, 99])]
+    return Overload(
+        peak, len(served) / spent_s, served_ms, len(refused) / spent_s, *refused_ms, grown_mb
+    )
+
+
 def print_table(rows: Sequence[Row]) -> None:
     """One line a system, one column a number of clients."""
     heads = [*[f"{count} clients" for count in CLIENTS], f"open loop at {SHARE:.0%}"]
@@ -318,7 +370,7 @@ def print_table(rows: Sequence[Row]) -> None:
             print(f"  {row.name}: {row.note}")
 
 
-def verdicts(rows: Sequence[Row]) -> dict[str, bool]:
+def verdicts(rows: Sequence[Row], over: Overload | None) -> dict[str, bool]:
     """Tell what was wanted and what was found, of what was measured."""
     by_name, most = {row.name: row for row in rows if row.rates}, CLIENTS[-1]
     found: dict[str, bool] = {}
@@ -358,7 +410,25 @@ def verdicts(rows: Sequence[Row]) -> dict[str, bool]:
         worst = max(late, key=lambda name: late[name])
         what = f"{LATE_MS:g} ms over the p99 of the loop's lateness at its worst ({worst})"
         judge(what, LATE_MS / late[worst], 1.0)
+    if over is not None:
+        what = (
+            f"share of its best that the MLP serves over HTTP at {OVERLOAD} times as many requests"
+        )
+        judge(what, over.served_per_s / over.peak_per_s, SERVED)
+        limit_ms = DEADLINE_S * 1e3 + CLIENTS[-1] / over.peak_per_s * 1e3
+        judge("deadline and one batch over the p99 of these", limit_ms / over.served_p99_ms, 1.0)
+        judge(f"{REFUSED_MS:g} ms over the p99 of a 503", REFUSED_MS / over.refused_p99_ms, 1.0)
+        tell(f"{over}")
     return found
+
+
+def run(main: Coroutine[Any, Any, T], *, remote: bool) -> T:
+    """Run it; clients of other processes take as little of the cores as they can."""
+    if remote and util.find_spec("uvloop") is not None:
+        import uvloop
+
+        return uvloop.run(main)
+    return asyncio.run(main)
 
 
 def main() -> int:
@@ -366,24 +436,30 @@ def main() -> int:
     asked = options("serve", __doc__)
     print_environment()
     rows = [row for row in all_rows() if asked.wants(row.name)]
+    begin, over = time.monotonic(), None
     for number in range(1 if asked.quick else 2):
         for row in rows:
+            print(f"{time.monotonic() - begin:4.0f} s: {row.name}", file=sys.stderr, flush=True)
             if number and " served by " in row.name:  # to start one takes longer than to ask it
                 continue
             try:
-                asyncio.run(measure(row))
+                run(measure(row), remote=" served by " in row.name)
             except ModuleNotFoundError as error:
                 row.note = MISSING_OURS if error.name == "actorgraph" else f"no {error.name}"
             except MissingPeer as error:
                 row.note = f"does not answer here: {error}"
+    if asked.wants("overload"):
+        over = run(overloaded(), remote=True)
     print_table(rows)
-    judged = verdicts(rows)
+    judged = verdicts(rows, over)
     found = [
         Figure(row.name, clients, rate, *row.times_ms[clients])
         for row in rows
         for clients, rate in row.rates.items()
     ]
-    write_json("serve", asked, found, {"verdicts": judged})
+    more = {} if over is None else {"overload": asdict(over)}
+    if found or over is None:
+        write_json("serve", asked, found, {"verdicts": judged, **more})
     return int(any("ours" in row.name and not row.rates for row in rows))
 
 

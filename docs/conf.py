@@ -23,6 +23,7 @@ default_role = "code"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "actorgraph"
+html_context = {"default_mode": "auto"}  # light or dark, as the reader has it
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 smartquotes = False  # figures and code stand in tables, with their own quotes

@@ -17,6 +17,7 @@ from textwrap import indent
 import numpy as np
 
 import actorgraph as ag
+from actorgraph.nn import layers
 from actorgraph.op import REGISTRY
 from actorgraph.ops import _numpy
 
@@ -494,6 +495,46 @@ def _stub_of(name, function):
     return f"def {name}{given}:\n{text}\n"
 
 
+# -- actorgraph/nn/layers.pyi -----------------------------------------------------------------
+
+LAYERS = "../actorgraph/nn/layers.pyi"
+LAYERS_HEAD = '''"""The layers of functions, for editors and type checkers.
+
+Written by `python docs/generate.py`; do not edit.
+"""
+
+from typing import Any
+
+from actorgraph.nn.stateless import Stateless
+'''
+
+
+def layers_stub():
+    """Return the stub of the table of layers: a class and its settings for each function."""
+    listed = "".join(f'    "{name}",\n' for name in layers.__all__)
+    return f"{LAYERS_HEAD}\n__all__ = [\n{listed}]\n" + "".join(map(_layer, layers.__all__))
+
+
+def _told(default):
+    return "..." if isinstance(default, float) and np.isinf(default) else repr(default)
+
+
+def _layer(name):
+    layer = getattr(layers, name)
+    doc = getdoc(layer).split("\n\n")[0]
+    known = signature(layer._of).parameters
+    theirs = {ours: known[name].annotation for name, ours in layer._names.items()}
+    settings = [
+        f"{one.name}: {theirs[one.name]}"
+        + ("" if one.default is one.empty else f" = {_told(one.default)}")
+        for one in signature(layer).parameters.values()
+    ]
+    return (
+        f'\nclass {name}(Stateless):\n    """{doc}"""\n\n'
+        f"    def __init__({', '.join(['self', *settings])}) -> None: ...\n"
+    )
+
+
 def errors_page():
     """Return what `actorgraph explain` reads."""
     return (DOCS.parent / "actorgraph/explanations.md").read_text()
@@ -517,7 +558,7 @@ def messages():
 
 PAGES = {
     "errors.md": errors_page, "ops.md": ops_page, "internal_ops.md": internal_page,
-    "numpy.md": numpy_page, STUB: ops_stub,
+    "numpy.md": numpy_page, STUB: ops_stub, LAYERS: layers_stub,
 }  # fmt: skip
 """What writes each page."""
 

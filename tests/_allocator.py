@@ -49,10 +49,12 @@ class Allocator:
     ----------
     failed : int
         Calls that got none, since the last `failing` began.
+    largest : int
+        The most bytes that a call has asked for.
     """
 
     def __init__(self):
-        self.failed = 0
+        self.failed = self.largest = 0
         self._before = self._left = 0
         self._lock = threading.Lock()
 
@@ -69,6 +71,7 @@ class Allocator:
 
     def gives(self, size):
         """Return whether a call gets so many bytes."""
+        self.largest = max(self.largest, size)
         if not self._left or size < _LEAST_BYTES:
             return True
         with self._lock:

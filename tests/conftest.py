@@ -11,7 +11,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import deadlines
-from actorgraph.lower import loop_table, simplify, table
+from actorgraph.lower import simplify, table, table_rows
 from actorgraph.machines import compiled
 from actorgraph.machines import run as run_module
 from actorgraph.memory import arenas, buffers
@@ -53,7 +53,7 @@ def memory_lies_between_guard_pages(request):
         if request.config.getoption("--guard"):
             from tests import _guard
 
-            for module in (arenas, buffers, loop_table, table):
+            for module in (arenas, buffers, table_rows):
                 patch.setattr(module, "aligned", _guard.aligned)
             patch.setattr(table, "fresh", _guard.fresh)
         yield

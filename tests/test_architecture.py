@@ -50,6 +50,7 @@ LAYERS = (
         "_target",
         "flag",
         "gates",
+        "scratch",
         "tiles",
     ),
     ("devices",),
@@ -77,7 +78,7 @@ LAYERS = (
 
 LONGEST_FILE, LONGEST_FUNCTION, LARGEST_CIRCLE = 700, 60, 4
 MOST_ATTRIBUTES = 30
-CALLS_OF_A_RUN, FILES_OF_A_RUN = 28, 12  # a call and the file of tables in it
+CALLS_OF_A_RUN, FILES_OF_A_RUN = 22, 10  # a call and the file of tables in it
 """What a warm ``run_sync`` of a small graph passes; 41 and 13 before plans were records."""
 THREADS = ("data/_processes.py", "deadlines.py", "scheduler.py", "devices/")
 STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}
@@ -350,11 +351,12 @@ def defined(module):
 
 @every_public_module
 def test_all_is_true_and_sorted(module):
+    """Where it stands: elsewhere the underscore says what is a module's own."""
     loaded = importlib.import_module(module)
     listed = list(getattr(loaded, "__all__", []))
     assert listed == sorted(set(listed))
     assert [name for name in listed if not hasattr(loaded, name)] == []
-    if part(module) != "ops":  # a family lists what users call, and shares more with others
+    if listed and part(module) != "ops":  # a family lists what users call, and shares more
         assert [name for name, _ in defined(module) if name not in listed] == []
 
 
@@ -390,7 +392,7 @@ def test_every_public_name_is_documented(module):
     loaded = importlib.import_module(module)
     assert loaded.__doc__
     undocumented = []
-    for name in getattr(loaded, "__all__", []):
+    for name in getattr(loaded, "__all__", dict(defined(module))):
         value = getattr(loaded, name)
         if isinstance(value, ModuleType) or name == "__version__":
             continue

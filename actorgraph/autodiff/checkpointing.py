@@ -20,11 +20,9 @@ from typing import Any
 
 from actorgraph.autodiff.trees import flatten, unflatten
 from actorgraph.errors import GraphTypeError
-from actorgraph.graph import Graph, Node, build
+from actorgraph.graph import Graph, Node, build, topological_order
 from actorgraph.op import CONSTANT, VIEW, Attrs, Op, Sample
 from actorgraph.ops._rules import declare
-
-__all__ = ["Recomputation", "checkpoint", "first_of_many", "starts_of"]
 
 
 def first_of_many(arity: int, attrs: Attrs) -> str:
@@ -110,17 +108,14 @@ def starts_of(ends: Iterable[Node], given: Iterable[Node], start: int) -> list[N
     """
     arguments = {node.id: node for node in given}
     first = min(arguments)
-    inside: dict[int, Node] = {}
-    stack = list(ends)
-    while stack:
-        node = stack.pop()
-        if node.id not in inside:
-            inside[node.id] = node
-            if node.id not in arguments and node.id > min(first, start):
-                stack.extend(node.inputs)
+
+    def inputs_of(node: Node) -> Iterable[Node]:
+        return node.inputs if node.id not in arguments and node.id > min(first, start) else ()
+
+    inside = {node.id: node for node in topological_order(ends, inputs_of)}
     dependent = set(arguments)
-    for number in sorted(inside):
-        if number in dependent or any(part.id in dependent for part in inside[number].inputs):
+    for number, node in inside.items():
+        if any(part.id in dependent for part in node.inputs):
             dependent.add(number)
     part = {i for i, node in inside.items() if not node.is_leaf and (i >= start or i in dependent)}
     part -= set(arguments)
@@ -132,14 +127,14 @@ def starts_of(ends: Iterable[Node], given: Iterable[Node], start: int) -> list[N
 def _part_of(end: Node) -> list[Node]:
     """Return the nodes that the checkpoint node `end` recomputes, in build order."""
     stops = {node.id for node in end.inputs[1:]}
-    found: dict[int, Node] = {}
-    stack = [end.inputs[0]]
-    while stack:
-        node = stack.pop()
-        if node.id not in found and node.id not in stops and not node.is_leaf:
-            found[node.id] = node
-            stack.extend(node.inputs)
-    return [found[number] for number in sorted(found)]
+
+    def inside(nodes: Iterable[Node]) -> list[Node]:
+        return [node for node in nodes if node.id not in stops and not node.is_leaf]
+
+    def inputs_of(node: Node) -> list[Node]:
+        return inside(node.inputs)
+
+    return [*topological_order(inside(end.inputs[:1]), inputs_of)]
 
 
 class Recomputation:

@@ -20,8 +20,6 @@ from actorgraph.op import CONSTANT, Memory, Op, Rule, Together
 from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.types import UNKNOWN
 
-__all__ = ["CustomRule", "custom_jvp", "custom_vjp"]
-
 
 @final
 class CustomRule:
@@ -165,14 +163,11 @@ def _varies(node: Node) -> bool:
 
 def _since(ends: Iterable[Node], number: int) -> list[Node]:
     """Return what `ends` depend on among the nodes built since, in build order."""
-    found: dict[int, Node] = {}
-    stack = list(ends)
-    while stack:
-        node = stack.pop()
-        if node.id >= number and node.id not in found:
-            found[node.id] = node
-            stack.extend(node.inputs)
-    return [found[i] for i in sorted(found)]
+
+    def inputs_of(node: Node) -> list[Node]:
+        return [part for part in node.inputs if part.id >= number]
+
+    return [*topological_order([end for end in ends if end.id >= number], inputs_of)]
 
 
 def custom_vjp(function: Callable[..., Node]) -> CustomRule:

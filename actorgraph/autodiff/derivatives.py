@@ -24,11 +24,6 @@ from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import stack
 from actorgraph.types import shapes_differ
 
-__all__ = [
-    "direction_nodes", "float_nodes", "gradient_tree", "jacobian_tree", "ones_seed", "output_nodes",
-    "product_tree", "push_tree", "refuse_complex", "seed_node",
-]  # fmt: skip
-
 
 def float_nodes(tree: Any, what: str) -> tuple[list[Node], Structure]:
     """Return the leaves of a tree of differentiable nodes, and its structure.

@@ -10,8 +10,6 @@ from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
 from actorgraph.ops.broadcasting import zeros_like
 
-__all__ = ["push_forward", "tangents"]
-
 
 def tangents(outputs: Any, seeds: Mapping[Node, Node]) -> list[Node]:
     """Return the tangents of `outputs` along `seeds` (node to tangent) as nodes of the graph.

@@ -11,9 +11,6 @@ from actorgraph.graph import Node, build
 from actorgraph.op import VIEW, Memory, Op, Sample
 from actorgraph.ops._rules import declare
 
-__all__ = ["hook_gradient", "stop_gradient"]
-
-
 _STOP: Op = declare(
     "stop_gradient", "a[*s] -> a[*s]", lambda xp, x: x, vjp=(None,), jvp=lambda tans, y, x: None,
     samples=(Sample(((3, 4),)), Sample(((),))), memory=VIEW,
@@ -29,10 +26,6 @@ def stop_gradient(node: Node) -> Node:
     Parameters
     ----------
     node : node
-
-    Returns
-    -------
-    Node
 
     Raises
     ------
@@ -93,10 +86,6 @@ def hook_gradient(node: Node, fn: Callable[..., Node | None], *others: Node) -> 
     *others : node
         Further nodes that `fn` uses.  It must not use nodes from elsewhere: a machine
         differentiates a copy of the graph.
-
-    Returns
-    -------
-    Node
 
     Raises
     ------

@@ -24,11 +24,6 @@ from actorgraph.ops._records import summed
 from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 from actorgraph.types import shapes_differ
 
-__all__ = [
-    "DERIVED", "active_nodes", "check_differentiable", "fitting", "fragment", "gradients",
-    "pull_back",
-]  # fmt: skip
-
 DERIVED = "fcVO"
 """Kinds of dtypes through which derivatives go: floats, complex numbers, and records of them."""
 
@@ -174,7 +169,6 @@ def pull_back(
         Topological order of everything that the seeded nodes depend on.
     seeds : dict
         Cotangent node of each seeded node.
-    wrt : sequence of Node
     owned : bool
         Whether each fragment is owned by its forward node and bears its line (machines), or is
         built as ordinary nodes of whoever is building (`gradients`, rules that differentiate).

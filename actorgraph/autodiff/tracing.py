@@ -21,10 +21,6 @@ from actorgraph.graph import Graph, Node, build
 from actorgraph.op import Op
 from actorgraph.types import dtype_of
 
-__all__ = [
-    "Arguments", "active_graph", "as_array", "is_traced", "lifted", "surroundings", "tracing",
-]  # fmt: skip
-
 _active: ContextVar[Graph | None] = ContextVar("actorgraph_traced_graph", default=None)
 
 _ARGUMENT: Op = Op(
@@ -95,7 +91,6 @@ class Arguments:
 
     Attributes
     ----------
-    structure : Structure
     statics : tuple
         Per leaf: the static value, or None where it is an array.
     arrays : tuple of arrays or None

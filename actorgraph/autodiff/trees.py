@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Structure", "flatten", "map_leaves", "unflatten"]
-
 
 class Structure(NamedTuple):
     """A tree without its leaves; `kind` is the container, None for None, Structure for a leaf."""

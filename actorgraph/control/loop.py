@@ -32,14 +32,14 @@ from actorgraph.tiles import compute_parts, evenly
 from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape, dtype_of
 
 __all__ = [
-    "Course", "LOOP", "LoopKernel", "Spec", "bound_length", "check_carries", "guessed_trips",
-    "joined", "length_of", "loop",
+    "Course", "KEPT_BYTES", "LOOP", "LoopKernel", "Spec", "bound_length", "check_carries",
+    "guessed_trips", "joined", "length_of", "loop",
 ]  # fmt: skip
 
 _TRIPS = Tensor.of("int64", ())
 _GUESSED_TRIPS = 1000
 """Iterations that are expected of a loop that ends by its own test."""
-_KEPT_BYTES = 1 << 24
+KEPT_BYTES = 1 << 24
 """Arrays that are stacked into are used again while nobody else has them, up to so much a loop."""
 
 _TURN_US = 2.0
@@ -252,9 +252,9 @@ class LoopKernel:
             course.advance(course.positions)
         return course.fields()
 
-    def allow_tables(self, wait: bool) -> None:
+    def allow_tables(self, wait: bool, quick: bool) -> None:
         """Let iterations be walked as tables."""
-        self.call.allow_tables(wait)
+        self.call.allow_tables(wait, quick)
 
     def room(self, length: int) -> list[Any]:
         """Return where what is stacked goes: arrays, or lists where the sizes are not known."""
@@ -263,7 +263,7 @@ class LoopKernel:
         if self.lists is None or self.lists[0] != length:
             lists = FreeLists()
             found = [self._sized(self.types[place], length) for place in self.places]
-            kept = sum([prod(shape) * dtype.itemsize for shape, dtype in found]) <= _KEPT_BYTES
+            kept = sum([prod(shape) * dtype.itemsize for shape, dtype in found]) <= KEPT_BYTES
             self.lists = (
                 length,
                 [

@@ -16,24 +16,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from math import lcm
+from math import lcm, prod
 from typing import Any
 
 import numpy as np
 
 from actorgraph.control.in_blocks import IN_BLOCKS, block_of
-from actorgraph.control.loop import Course
+from actorgraph.control.loop import KEPT_BYTES, Course
 from actorgraph.graph import Node
 from actorgraph.lower.inner import ALONE, Dead
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import lower_directly
+from actorgraph.memory.free_lists import FreeLists
 from actorgraph.op import CONSTANT, Op
 from actorgraph.ops._records import ITEM, any_types
 from actorgraph.rewrite.exact import is_pure, restated
 from actorgraph.tiles import compute_parts, here
 from actorgraph.types import Checks
-from actorgraph.warned import asked
+from actorgraph.warned import stopping_errors
 
 __all__ = ["with_waves"]
 
@@ -152,20 +153,31 @@ def _is_by_rows(step: Node, rows: Sequence[bool | None]) -> bool:
 class _RowStage:
     """A stage that computes blocks of rows of blocks of rows."""
 
-    def __init__(self, node: Node, call: Callable[..., Any], operands: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        call: Callable[..., Any],
+        operands: Sequence[Any],
+        room: Callable[..., Any],
+    ) -> None:
         self._call, self._operands = call, operands
+        self._writes = node.op is IN_BLOCKS or isinstance(call, np.ufunc)
         self._cut = [part.ndim == node.ndim and node.op is not IN_BLOCKS for part in node.inputs]
         self._cut[0] |= node.op is IN_BLOCKS
         first = operands[self._cut.index(True)]
         width = operands[1].shape[-1] if node.op is IN_BLOCKS else first.shape[-1]
-        self.made = np.empty((*first.shape[:-1], width), node.dtype)
+        self.made = room((*first.shape[:-1], width), node.dtype)
 
     def advance(self, positions: range) -> None:
         """Compute the rows of some positions, which are neighbours."""
         low, high = sorted((positions[0], positions[-1]))
         pairs = zip(self._operands, self._cut, strict=True)
         rows = slice(low, high + 1)
-        self.made[rows] = self._call(*[one[rows] if cut else one for one, cut in pairs])
+        given = [one[rows] if cut else one for one, cut in pairs]
+        if self._writes:
+            self._call(*given, out=self.made[rows])
+        else:
+            self.made[rows] = self._call(*given)
 
 
 class _WaveKernel:
@@ -181,12 +193,29 @@ class _WaveKernel:
         loops = [one for one in self._stages if "loop" in one.attrs]
         self._block_us = max([one.attrs["loop"].body.predicted_us(symbols) for one in loops])
         self._stored = all(self._kernels[one.id].stored for one in loops)
+        self._lists = FreeLists()
 
-    def allow_tables(self, wait: bool) -> None:
+    def allow_tables(self, wait: bool, quick: bool) -> None:
         """Let the loops be walked as tables."""
+        if quick:
+            from actorgraph.lower.quick_rows import quick_arrays
+
+            products = [node for node in self._nodes if node.op is IN_BLOCKS]
+            self._kernels |= {node.id: kernel(node, quick_arrays(wait), {}) for node in products}
         for one in self._kernels.values():
             if hasattr(one, "allow_tables"):
-                one.allow_tables(wait)
+                one.allow_tables(wait, quick)
+
+    def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Return an array for rows, used again while nobody else has it."""
+        most = 2 * len(self._nodes)
+        if len(self._lists) > most:  # of other lengths
+            self._lists.clear()
+        free = self._lists.of(shape, dtype, True, 0)
+        if free is None or prod(shape) * dtype.itemsize > KEPT_BYTES:
+            return np.empty(shape, dtype)
+        free.limit = most
+        return free.take()
 
     def __call__(self, run: Any, *operands: Any) -> Sequence[Any]:
         run = ALONE if run is None else run
@@ -200,10 +229,8 @@ class _WaveKernel:
 
     def _beside(self, run: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         """Return what the stages give, None where they are to be computed one after another."""
-        errors = {k: "ignore" if how == "ignore" else "raise" for k, how in asked().items()}
-        errors.pop("call", None)
         try:
-            with np.errstate(**errors):  # type: ignore[arg-type]
+            with np.errstate(**stopping_errors()):
                 begun, size, length = self._begun(run, operands)
                 blocks = -(-length // size)
                 layers = _layers(begun)
@@ -237,7 +264,7 @@ class _WaveKernel:
                 begun[node.id] = course = Course(call, run, given)
                 length = course.length
             else:
-                begun[node.id] = rows = _RowStage(node, call, given)
+                begun[node.id] = rows = _RowStage(node, call, given, self._room)
                 values[node.id] = rows.made
                 if node.op is IN_BLOCKS:
                     step = lcm(step, block_of(given[0].shape))

@@ -45,21 +45,14 @@ class Adversary(Device):
         self.inner, self.name = inner, f"adversary({inner.name})"
         self.random = Random(seed)
         self.queues: list[_LateQueue] = []
-        _all[:] = [one for one in _all if one() is not None] + [ref(self)]
+        with base.issuing:
+            _all[:] = [one for one in _all if one() is not None] + [ref(self)]
 
-    @property
-    def xp(self) -> Any:
-        """That of the device inside."""
-        assert self.inner is not None
-        return self.inner.xp
-
-    def to_device(self, array: np.ndarray[Any, Any]) -> Any:
+    def to_device(self, array: Any) -> Any:
         """Return a copy."""
         return np.array(array)
 
-    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return a copy."""
-        return np.array(array)
+    to_host = to_device
 
     def queue(self, name: str) -> Queue:
         """Return a list."""
@@ -125,6 +118,7 @@ class _LateQueue(Queue):
     def __init__(self, device: Adversary) -> None:
         self._device = device
         self._todo: deque[_Step] = deque()
+        self._busy = False
 
     def put(self, job: Job) -> None:
         self._add(job)
@@ -147,7 +141,8 @@ class _LateQueue(Queue):
         self._add(poisoned)
 
     def stop(self, join: bool) -> None:
-        self._device.drive(self._is_empty)
+        if join:
+            self._device.drive(self._is_empty)
 
     def _is_empty(self) -> bool:
         return not self._todo
@@ -160,18 +155,18 @@ class _LateQueue(Queue):
 
     def may_go_on(self) -> bool:
         """Return whether the first thing to do is not to wait for another list."""
-        first = self._todo[0] if self._todo else None
+        first = self._todo[0] if self._todo and not self._busy else None
         if isinstance(first, _Wait):
             return first.event.passed or not isinstance(first.event, _LateEvent)
         return first is not None
 
     def go_on(self) -> None:
-        """Do the first thing."""
-        step = self._todo.popleft()
-        if isinstance(step, _Wait):
-            step.event.block()
-        else:
-            step()
+        """Do the first thing; what it does may have other lanes go on, and never this one."""
+        step, self._busy = self._todo.popleft(), True
+        try:
+            (step.event.block if isinstance(step, _Wait) else step)()
+        finally:
+            self._busy = False
 
 
 def _poison(cell: Cell) -> None:

@@ -38,7 +38,7 @@ from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = [
     "COPY_OVER", "Cell", "Check", "Device", "Failed", "Handed", "Job", "Lane",
-    "Placement", "Queue", "described", "issuing", "pending",
+    "Placement", "Queue", "complete", "described", "issuing", "pending",
 ]  # fmt: skip
 
 issuing = threading.RLock()
@@ -47,6 +47,11 @@ issuing = threading.RLock()
 
 COPY_OVER = "copy over"
 """The name of a copy from another device."""
+
+_COPIES: dict[int | str, str] = {"in": "copies in", "out": "copies out"}
+
+_MARKED, _MARKS = 64, 8
+"""After how many jobs a lane is marked, and of how many marks the first has to be passed."""
 
 _EARLY = "a value of a device is read before it is there: a wait is missing"
 
@@ -149,11 +154,18 @@ class Handed:
     array([1., 1.])
     """
 
-    __slots__ = ("cell", "event", "lane", "memories", "seq")
+    __slots__ = ("__weakref__", "cell", "event", "lane", "memories", "seq")
 
     def __init__(self, lane: Lane, seq: int, cell: Cell, memories: tuple[_Hold, ...] = ()) -> None:
         self.lane, self.seq, self.cell, self.memories = lane, seq, cell, memories
         self.event: Event | None = None
+
+    def become(self, other: Handed) -> None:
+        """Be another value, for all who have this one: it has failed, and was made again."""
+        self.lane, self.seq, self.cell, self.memories = (
+            other.lane, other.seq, other.cell, other.memories
+        )  # fmt: skip
+        self.event = other.event
 
     def mark(self) -> None:
         """Have other lanes wait for it, and not for what is launched behind it."""
@@ -206,8 +218,7 @@ class Handed:
         return self.result().flags
 
     def fetch(self) -> np.ndarray[Any, Any]:
-        """Return the value as an array of NumPy, of the caller's own."""
-        self.result()
+        """Return the value as an array of NumPy, of the caller's own, when it is there."""
         device = self.lane.device
         device.retain()
         try:
@@ -238,6 +249,28 @@ class Handed:
         array = self.cell.array
         what = "not there yet" if array is None else f"{array.dtype}{list(array.shape)}"
         return f"<{what} on {self.device}>"
+
+
+def complete(values: Sequence[Handed]) -> None:
+    """Return when values are there, or raise why one is not; they are known to hold then."""
+    by_device: dict[Device, list[Handed]] = {}
+    for one in values:
+        by_device.setdefault(one.lane.device, []).append(one)
+    ends = [
+        device.lane("out").launch(_nothing, some, name="values are there", record=True, leaves=True)
+        for device, some in by_device.items()
+    ]
+    for end in ends:
+        assert end.event is not None
+        end.event.block()
+    for end in ends:
+        end.result()
+    for one in values:
+        one.cell.checks = ()
+
+
+def _nothing(*arrays: Any) -> np.ndarray[Any, Any]:
+    return np.zeros(())
 
 
 class Job:
@@ -298,8 +331,8 @@ class Job:
     def __call__(self) -> None:
         """Do it, as the lane's turn has come."""
         started = perf_counter() if self.launched and self.tells else 0.0
-        cell, outer = self.cell, getattr(here, "held", None)
-        here.held = self.held
+        cell, outer = self.cell, (getattr(here, "held", None), getattr(here, "lane", None))
+        here.held, here.lane = self.held, self.lane
         try:
             failed = [one.failed for one in self.reads if one.failed is not None]
             if failed:
@@ -318,7 +351,7 @@ class Job:
         except BaseException as error:  # noqa: BLE001 - it ends the run, not the lane
             cell.failed = Failed(*self._where(), error)
         finally:
-            here.held = outer
+            here.held, here.lane = outer
         for place, part in enumerate(self.parts):
             part.failed, part.checks = cell.failed, cell.checks
             part.array = None if cell.array is None else cell.array[place]
@@ -386,10 +419,14 @@ class Lane:
 
     Attributes
     ----------
+    which : int or str
+        What its device calls it.
     seq : int
         Jobs that were launched.
     seen : dict
         By lane, how many of its jobs are done before any job that is launched from now on.
+    ahead : deque of Event
+        Behind every so many jobs, the latest of them: credits for who launches.
     dropped : deque of (Cell, dict)
         Memory that nobody refers to any more, with its latest uses by other lanes.
     retired : deque of (Cell, list of (Lane, Event))
@@ -402,10 +439,12 @@ class Lane:
     'virtual:0 lane 1'
     """
 
-    def __init__(self, device: Device, name: str, queue: Queue) -> None:
-        self.device, self.name, self.queue = device, name, queue
-        self.seq = 0
+    def __init__(self, device: Device, which: int | str) -> None:
+        self.device, self.which, self.seq = device, which, 0
+        self.name = f"{device.name} {_COPIES.get(which, f'lane {which}')}"
+        self.queue = device.queue(self.name)
         self.seen: dict[Lane, int] = {}
+        self.ahead: deque[Event] = deque(maxlen=_MARKS)
         self.dropped: deque[tuple[Cell, dict[Lane, tuple[int, Event | None]]]] = deque()
         self.retired: deque[tuple[Cell, list[tuple[Lane, Event]]]] = deque()
 
@@ -444,10 +483,12 @@ class Lane:
             self.settle()
             for operand in operands:
                 self.join(operand)
-            self.seq += 1
             job = Job(self, name, node, work, operands, fresh, leaves, parts)
             self.queue.put(job)
+            self.seq += 1
             event = self.record() if record else None
+            if not self.seq % _MARKED:
+                self.ahead.append(event or self.record())
             for operand in operands:
                 for memory in operand.memories:
                     if memory.lane is not self:
@@ -458,6 +499,14 @@ class Lane:
             made = Handed(self, self.seq, job.cell, memories)
             made.event = event
             return made
+
+    def await_credit(self) -> None:
+        """Return when the lane is not far behind what was launched.
+
+        Never called where `issuing` is held: what the lane has to do first may need that.
+        """
+        if len(self.ahead) == _MARKS:
+            self.ahead[0].block()
 
     def join(self, value: Handed) -> None:
         """Have what is launched from now on wait for a value, if that is not implied."""
@@ -547,12 +596,13 @@ class Device(ABC):
 
     def __init__(self) -> None:
         self._lanes: dict[int | str, Lane] = {}
-        self._holders = 0
+        self._holders = self._retained = 0
 
     @property
-    @abstractmethod
     def xp(self) -> Any:
-        """The array module that op rules receive."""
+        """The array module that op rules receive: that of the device inside."""
+        assert self.inner is not None
+        return self.inner.xp
 
     @abstractmethod
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
@@ -592,9 +642,7 @@ class Device(ABC):
         with issuing:
             found = self._lanes.get(which)
             if found is None:
-                kind = f"lane {which}" if isinstance(which, int) else f"copies {which}"
-                name = f"{self.name} {kind}"
-                found = self._lanes[which] = Lane(self, name, self.queue(name))
+                found = self._lanes[which] = Lane(self, which)
             return found
 
     def hold(self, array: Any) -> Handed:
@@ -606,7 +654,9 @@ class Device(ABC):
 
         Where what computes it is under way, lanes wait for that.
         """
-        raise NotImplementedError
+        raise GraphError(
+            f"device {self.name} takes no arrays of other libraries as they are: feed NumPy's"
+        )
 
     def bring(self, value: Any, node: Any = None) -> Handed:
         """Return a host array, or a value of another device, as one of this device."""
@@ -637,19 +687,22 @@ class Device(ABC):
         """Count a machine that uses this device."""
         with issuing:
             self._holders += 1
+            self._retained += 1
 
     def release(self, join: bool = True) -> None:
         """Count a machine less; with the last one threads end, and `join` waits for that."""
         with issuing:
             self._holders -= 1
+            retained = self._retained
             ended = [] if self._holders else list(self._lanes.values())
             for lane in ended:
                 lane.settle()
         for lane in ended:
             lane.queue.stop(join)
         with issuing:
+            alone = retained == self._retained  # or what others have launched is under way
             for lane in ended:
-                lane.settle(ended=join)
+                lane.settle(ended=join and alone)
 
     def __repr__(self) -> str:
         return f"<device {self.name}>"

@@ -22,13 +22,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple, final
 from weakref import ref
 
-from actorgraph.devices.base import Cell, Check, Failed, Handed, Lane, described, issuing, pending
+from actorgraph.devices import base
+from actorgraph.devices.base import Cell, Check, Failed, Handed, Lane, described, pending
 from actorgraph.errors import text_of
 
 __all__ = ["CapturedSteps", "GraphInstance", "GraphStep"]
 
 _MOST = 32
 """Instances of a part; runs beyond launch their steps one by one."""
+
+_BESIDE = 4
+"""Lanes on which the instances of a part are launched."""
 
 _INVALIDATED = "CaptureInvalidated"
 """What CUDA says where something else has ended a capture."""
@@ -135,38 +139,49 @@ class CapturedSteps:
 
     def __call__(self, run: Any, *operands: Handed) -> tuple[Handed, ...]:
         """Launch all steps, and return the results to be."""
-        with issuing:
+        with base.issuing:
             if self._cut_for != len(self.refused):
                 self._cut()
-            values = dict(enumerate(operands))
-            for part in self._parts:
-                if isinstance(part, int):
-                    self._launch(part, values)
-                    continue
-                given = [values[one] for one in part.reads]
-                instance = self._free(part, given)
-                if instance is not None:
-                    values.update(zip(part.writes, instance.launched(given), strict=True))
-                    continue
-                for number in part.numbers:
-                    self._launch(number, values)
-            return tuple([values[one] for one in self.results])
+            parts = self._parts
+        values = dict(enumerate(operands))
+        for part in parts:
+            if isinstance(part, _Part) and self._replayed(part, values):
+                continue
+            for number in (part,) if isinstance(part, int) else part.numbers:
+                step = self.steps[number]
+                values[self.operands + number] = step.launched(*[values[one] for one in step.reads])
+        return tuple([values[one] for one in self.results])
 
-    def _launch(self, number: int, values: dict[int, Handed]) -> None:
-        step = self.steps[number]
-        values[self.operands + number] = step.launched(*[values[one] for one in step.reads])
+    def _replayed(self, part: _Part, values: dict[int, Handed]) -> bool:
+        """Launch an instance that is free; return whether there is one."""
+        given = [values[one] for one in part.reads]
+        self.lane.await_credit()
+        with base.issuing:
+            instance = self._free(part, given)
+            if instance is not None:
+                values.update(zip(part.writes, instance.launched(given), strict=True))
+        return instance is not None
 
     def _free(self, part: _Part, given: Sequence[Handed]) -> GraphInstance | None:
-        """Return an instance that is free, perhaps a new one; None where there are too many."""
-        self.lane.settle()
-        known = self._instances[part]
-        mine = known.setdefault(tuple([one.cell.home for one in given]), [])
+        """Return an instance that is free, perhaps a new one; None where there are too many.
+
+        Instances have lanes of their own, so that runs overlap; what reads the results of another
+        graph is on its lane.
+        """
+        known = self._instances.setdefault(part, {})
+        homes: tuple[Any, ...] = tuple([one.cell.home for one in given])
+        mine = known.setdefault(homes, [])
         for one in mine:
+            one.lane.settle()
             if one.is_free:
                 return one
-        if sum(map(len, known.values())) >= _MOST:
+        count = sum(map(len, known.values()))
+        if count >= _MOST:
             return None
-        mine.append(GraphInstance(part, self.lane))
+        beside = f"{self.lane.which}+{count % _BESIDE}"
+        own = self.lane.device.lane(beside) if count % _BESIDE else self.lane
+        lane = next((home.lane for home in homes if home is not None), own)
+        mine.append(GraphInstance(part, lane))
         return mine[-1]
 
     def _cut(self) -> None:
@@ -213,7 +228,7 @@ class GraphInstance:
     """
 
     def __init__(self, part: _Part, lane: Lane) -> None:
-        self._part, self._lane = part, lane
+        self._part, self.lane = part, lane
         self._device: Any = lane.device.root
         self._used: Callable[[], Cell | None] = _nothing
         self._given: list[Callable[[], Cell | None]] = []
@@ -239,12 +254,12 @@ class GraphInstance:
         for cell in cells:
             cell.home = self
         self._given = [ref(one.cell) for one in given]
-        made = self._lane.launch(
+        made = self.lane.launch(
             self, given, name=f"graph up to {last.name}", node=last.node, fresh=self._part.fresh,
             parts=cells,
         )  # fmt: skip
         self._used = ref(made.cell)
-        return [Handed(self._lane, made.seq, cell, made.memories) for cell in cells]
+        return [Handed(self.lane, made.seq, cell, made.memories) for cell in cells]
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Compute the results, in stream order; called by the thread that issues."""
@@ -349,7 +364,7 @@ class GraphInstance:
                     if first + number in part.crossing:
                         streams.made(step.lane, first + number)
             except Exception as error:  # noqa: BLE001 - it fails the run that it is for
-                where = step.node, tuple(map(described, operands)), self._lane.device.name
+                where = step.node, tuple(map(described, operands)), self.lane.device.name
                 raise Failed(*where, error) from None
             del operands
             for one in part.dropped.get(number, ()):
@@ -362,7 +377,7 @@ class GraphInstance:
         pending.checks = own
         made = step.call(*operands)
         if own:
-            where = step.node, tuple(map(described, operands)), self._lane.device.name
+            where = step.node, tuple(map(described, operands)), self.lane.device.name
             self._checks += [replace(one, where=where) for one in own]
         return made
 

@@ -13,7 +13,7 @@ Source: the happens-before detectors of L. Lamport's clocks, as in FastTrack (Fl
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeAlias, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -64,12 +64,13 @@ class _History:
 
 
 # Of all devices: values go from one to another.
+_Clock: TypeAlias = "WeakKeyDictionary[_CheckedQueue, int]"
 _histories: WeakKeyDictionary[Cell, _History] = WeakKeyDictionary()
-_orders: WeakKeyDictionary[Event, dict[_CheckedQueue, int]] = WeakKeyDictionary()
-_host: dict[_CheckedQueue, int] = {}
+_orders: WeakKeyDictionary[Event, _Clock] = WeakKeyDictionary()
+_host: _Clock = WeakKeyDictionary()
 
 
-def _merge(clock: dict[_CheckedQueue, int], other: dict[_CheckedQueue, int]) -> None:
+def _merge(clock: _Clock, other: _Clock) -> None:
     for queue, time in other.items():
         clock[queue] = max(time, clock.get(queue, 0))
 
@@ -85,20 +86,10 @@ class Checked(Device):
 
     def __init__(self, inner: Device) -> None:
         super().__init__()
-        self.inner, self.name = inner, f"check({inner.name})"
+        self.inner = self._own = inner
+        self.name = f"check({inner.name})"
         self.refused = inner.refused
         self._findings: dict[Finding, None] = {}
-        self._queues: list[_CheckedQueue] = []
-
-    @property
-    def xp(self) -> Any:
-        """That of the device inside."""
-        return self._own.xp
-
-    @property
-    def _own(self) -> Device:
-        assert self.inner is not None
-        return self.inner
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
         """As the device inside does."""
@@ -125,7 +116,7 @@ class Checked(Device):
 class _CheckedQueue(Queue):
     def __init__(self, device: Checked, name: str, inner: Queue) -> None:
         self.device, self.name, self._inner = device, name, inner
-        self._clock: dict[_CheckedQueue, int] = {}
+        self._clock: _Clock = WeakKeyDictionary()
 
     def _next(self, name: str) -> _Access:
         """Return the next access of this lane, which comes after all that the host has seen."""
@@ -164,17 +155,18 @@ class _CheckedQueue(Queue):
 
     def record(self) -> Event:
         event = self._inner.record()
-        _orders[event] = dict(self._clock)
+        _orders[event] = self._clock.copy()
         return event
 
     def wait(self, event: Event) -> None:
-        _merge(self._clock, _orders.get(event, {}))
+        if event in _orders:
+            _merge(self._clock, _orders[event])
         self._inner.wait(event)
 
     def passed(self, event: Event) -> bool:
         found = self._inner.passed(event)
-        if found:
-            _merge(_host, _orders.get(event, {}))
+        if found and event in _orders:
+            _merge(_host, _orders[event])
         return found
 
     def free(self, cell: Cell) -> None:
@@ -192,6 +184,9 @@ class _CheckedQueue(Queue):
         self._inner.free(cell)
 
     def stop(self, join: bool) -> None:
+        with base.issuing:
+            done = self._clock.copy()
         self._inner.stop(join)
-        if join:
-            _merge(_host, self._clock)  # all that was put is done
+        with base.issuing:
+            if join:
+                _merge(_host, done)

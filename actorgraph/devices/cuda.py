@@ -89,6 +89,8 @@ class CUDA(Device):
         self._untold: deque[tuple[Job, Any, Any]] = deque()
         self._zero: tuple[Any, float] | None = None  # an event, and when it was passed
         self._sides: dict[int, Any] = {}
+        self.making = threading.Lock()
+        self.events: deque[Any] = deque()  # for which nobody can wait any more
         self.products = Products(cupy)
         self.refused = {}
         _all.add(self)
@@ -143,7 +145,7 @@ class CUDA(Device):
 
     def queue(self, name: str) -> Queue:
         """Return a stream of its own."""
-        return _Stream(self)
+        return _Stream(self, -2 if " copies " in name else -name.endswith(" lane 0"))
 
     @contextmanager
     def entered(self, stream: Any) -> Iterator[None]:
@@ -151,14 +153,20 @@ class CUDA(Device):
         with self._cupy.cuda.Device(self._index), stream, self._cupyx.errstate(linalg="raise"):
             yield
 
-    def new_stream(self) -> Any:
-        """Return a stream that never waits for the null stream."""
+    def new_stream(self, priority: int = 0) -> Any:
+        """Return a stream that never waits for the null stream; the lowest number goes first."""
         with self._cupy.cuda.Device(self._index):
-            return self._cupy.cuda.Stream(non_blocking=True)
+            return self._cupy.cuda.Stream(non_blocking=True, priority=priority)
 
     def new_event(self) -> Any:
         """Return an event for waiting: it keeps no time."""
         return self._cupy.cuda.Event(block=True, disable_timing=True)
+
+    def idle_event(self) -> Any:
+        """Return one that was used before, if it is passed, or a new one."""
+        if self.events and self.is_passed(self.events[0]):
+            return self.events.popleft()
+        return self.new_event()
 
     def side(self, number: int) -> Any:
         """Return a stream for a lane of what is captured; called by the thread that issues."""
@@ -261,6 +269,10 @@ class _StreamEvent(Event):
         if self.cuda is not None:
             self.cuda.synchronize()
 
+    def __del__(self) -> None:
+        if self.cuda is not None:
+            self._device.events.append(self.cuda)
+
     def then(self, callback: Callable[[], object]) -> None:
         self._device.later(partial(self._call_back, callback))
 
@@ -272,9 +284,9 @@ class _StreamEvent(Event):
 
 
 class _Stream(Queue):
-    def __init__(self, device: CUDA) -> None:
-        self._device = device
-        self._stream: Any = None  # made by the thread that uses it
+    def __init__(self, device: CUDA, priority: int) -> None:
+        self._device, self._priority = device, priority
+        self._stream: Any = None  # made by who first uses it
 
     def put(self, job: Job) -> None:
         self._device.issue(partial(self._enter, partial(self._timed, job) if job.launched else job))
@@ -297,15 +309,16 @@ class _Stream(Queue):
         pass  # CuPy's pool has it when the last reference is gone
 
     def stop(self, join: bool) -> None:
-        if join and self._stream is not None:
+        if join:
             self._device.guarded(self.record().block)
         self._device.stop(join)
 
     def made(self) -> Any:
         """Return the stream."""
-        if self._stream is None:
-            self._stream = self._device.new_stream()
-        return self._stream
+        with self._device.making:
+            if self._stream is None:
+                self._stream = self._device.new_stream(self._priority)
+            return self._stream
 
     def _enter(self, call: Callable[[], object]) -> None:
         with self._device.entered(self.made()):
@@ -313,12 +326,13 @@ class _Stream(Queue):
 
     def _record(self, event: _StreamEvent) -> None:
         try:
-            self._enter(partial(self._mark, event))
+            if self._stream is not None:
+                self._enter(partial(self._mark, event))
         finally:
             event.recorded.set()  # who waits is not to wait for ever
 
     def _mark(self, event: _StreamEvent) -> None:
-        made = self._device.new_event()
+        made = self._device.idle_event()
         made.record(self._stream)
         event.cuda = made
 

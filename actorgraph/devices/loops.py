@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Routine", "call", "loop_of", "product_loop", "sum_loop"]
+__all__ = ["Routine", "call", "loop_of", "may_have_loop", "product_loop", "reducing_loop"]
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +45,7 @@ _CALL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )  # fmt: skip
 _LENGTHS = (1, 3, 8, 67)
-_FLOATS, _OTHERS = "fd", "?il"
+_FLOATS, _OTHERS = "fd", "?ilLB"
 _INTEGER_LOOPS = frozenset(
     "add subtract multiply negative absolute equal not_equal less less_equal greater "
     "greater_equal maximum minimum logical_and logical_or logical_not logical_xor bitwise_and "
@@ -72,8 +72,19 @@ def loop_of(name: str, chars: str) -> Routine | None:
     >>> loop_of("tanh", "OO") is None
     True
     """
-    ufunc = getattr(np, name, None)  # asked each time: it may be replaced for a while
+    # Asked each time: it may be replaced for a while.
+    module: Any = np._core.umath if name == "clip" else np  # type: ignore[attr-defined]
+    ufunc = getattr(module, name, None)
     return _proved(ufunc, name, chars) if isinstance(ufunc, np.ufunc) else None
+
+
+@cache
+def may_have_loop(name: str, chars: str) -> bool:
+    """Return whether there is probably a loop: nothing is proved, which takes 0.1 ms."""
+    ufunc = getattr(np, name, None)
+    if not isinstance(ufunc, np.ufunc) or ufunc.signature is not None:
+        return False
+    return _is_safe(name, chars) and f"{chars[:-1]}->{chars[-1]}" in ufunc.types
 
 
 @cache
@@ -94,29 +105,56 @@ def product_loop(char: str) -> Routine | None:
     return _read(np.matmul, 3 * char) if char in _FLOATS else None
 
 
-@cache
-def sum_loop(char: str) -> tuple[Routine, float] | None:
-    """Return the loop that adds rows up, and the number that sums begin with, if proved.
+_REDUCED = (
+    ((1,), (0,)), ((20_000,), (0,)), ((3, 7), (1,)), ((300, 3), (1,)), ((5, 129), (1,)),
+    ((40, 1300), (1,)), ((7, 5), (0,)), ((1300, 17), (0,)), ((3, 4, 70), (0, 2)),
+    ((5, 3, 4000), (0, 2)), ((6, 40, 9), (1,)), ((9, 50, 40), (1,)),
+)  # fmt: skip
+"""Shapes and axes for which loops are compared with reductions."""
 
-    It is that of `np.add` with the sum as first operand and result, without strides.
+
+@cache
+def reducing_loop(name: str, char: str) -> tuple[Routine, float | None] | None:
+    """Return the loop by which a ufunc reduces, and the number that it begins with, if proved.
+
+    It is that of the ufunc with the result as first operand, without strides along the axes.  A
+    maximum or minimum begins with the first entry, for which the number is None.
     """
-    loop = loop_of("add", 3 * char) if char in _FLOATS else None
-    if loop is None:
+    loop = loop_of(name, 3 * char)
+    if loop is None or name not in ("add", "maximum", "minimum", "logical_or", "logical_and"):
         return None
-    negative = bool(np.signbit(np.add.reduce(np.full(3, -0.0, char))))
-    first = -0.0 if negative else 0.0
-    for rows, length in ((1, 1), (1, 20_000), (3, 7), (2, 8), (300, 3), (5, 129), (3, 1000)):
-        values = np.sin(np.arange(rows * length)).astype(char).reshape(rows, length)
-        for wanted, parts in (
-            (np.add.reduce(values, axis=1), values),
-            (np.add.reduce(values, axis=(0, 1)), values.reshape(1, -1)),
-        ):
-            found = np.full(len(parts), first, char)
-            for into, part in zip(found[:, None], parts, strict=True):
-                _call(loop, [into, part, into], part.size, (0, part.itemsize, 0))
-            if found.tobytes() != np.asarray(wanted).tobytes():
+    if char not in _FLOATS:  # any order gives the same bits
+        return None if name == "add" and char in "?i" else (loop, None)
+    ufunc, first = getattr(np, name), None
+    if name == "add":
+        first = -0.0 if np.signbit(np.add.reduce(np.full(3, -0.0, char))) else 0.0
+    for shape, axes in _REDUCED:
+        x = np.sin(np.arange(float(np.prod(shape)))).reshape(shape)
+        if name != "add":  # where the order is to be seen
+            x = np.where(x > 0, 0.0, np.where(x < -0.9, np.copysign(np.nan, x + 0.95), -0.0))
+            x = np.where(np.sin(x.size + np.arange(x.size)).reshape(shape) > -0.99, x, 1.0)
+        x = x.astype(char)
+        for begin in [first] if name == "add" else [-np.inf, 0.0, *[None] * (len(axes) == 1)]:
+            given = {} if begin is None or name == "add" else {"initial": begin}
+            with np.errstate(all="ignore"):
+                wanted = ufunc.reduce(x, axis=axes, keepdims=True, **given)
+            if _by_rows(loop, x, axes, begin).tobytes() != wanted.tobytes():
                 return None
     return loop, first
+
+
+def _by_rows(loop: Routine, x: Array, axes: tuple[int, ...], begin: float | None) -> Array:
+    """Return what a reduction is, row by row."""
+    if begin is None:
+        found = x.take([0], axes[0])
+        x = x[(slice(None),) * axes[0] + (slice(1, None),)]
+    else:
+        found = np.full([1 if i in axes else n for i, n in enumerate(x.shape)], begin, x.dtype)
+    step = 0 if x.ndim - 1 in axes else x.itemsize
+    for index in np.ndindex(x.shape[:-1]):
+        into = found[tuple([0 if i in axes else place for i, place in enumerate(index)])]
+        _call(loop, [into, x[index], into], x.shape[-1], (step, x.itemsize, step))
+    return found
 
 
 def _read(ufunc: np.ufunc, chars: str) -> Routine | None:
@@ -178,8 +216,10 @@ def _keeps_flags(loop: Routine, chars: str) -> bool:
 
 
 def _values(char: str, length: int, seed: int) -> Array:
-    values = np.linspace(-3.0, 3.0, length) + 0.37 * (seed + 1)
-    return (values > 0 if char == "?" else values).astype(char)
+    values: Array = np.linspace(-3.0, 3.0, length) + 0.37 * (seed + 1)
+    if char in "?LB":
+        values = values > 0 if char == "?" else abs(values)
+    return values.astype(char)
 
 
 def _call(

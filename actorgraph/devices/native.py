@@ -1,6 +1,6 @@
 """The interpreter of tables: machine code that walks rows without the interpreter of Python.
 
-A row says which inner loop is called on which addresses (see `lower.table`).  The text below is
+A row says which inner loop is called on which addresses (see `lower.table`).  Its text is
 compiled for this processor by llvmlite, in the background, once: the object is kept beside other
 files of the cache.  Where llvmlite is missing, or anything is not as it is expected, there is none.
 
@@ -37,25 +37,26 @@ import numpy as np
 
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
+from actorgraph.devices.walk_text import CASTS, text
 from actorgraph.options import NATIVE
 from actorgraph.runs import AbstractRun
 
 __all__ = [
     "ALL_ERRORS", "DEAD", "DECLINED", "ERRORS", "FIRST", "FLAG", "HEEDLESS", "IDLE", "ITEMS",
-    "LATER", "MADE", "MOST_ARGUMENTS", "OFFSETS", "ROW_WORDS", "RUNTIME", "Runtime",
+    "LATER", "MADE", "MOST_ARGUMENTS", "OFFSETS", "REFUSES", "ROW_WORDS", "RUNTIME", "Runtime",
     "TRIPS", "Words", "block", "engine", "expected", "flags", "is_ignored", "spec", "switched_off",
 ]  # fmt: skip
 
 MOST_ARGUMENTS = 4
-"""Arrays that one row may call its loop with."""
+"""Arrays that one row may call its loop with; behind them it finds the bases of the walk."""
 
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """What machine code reads: numbers and addresses."""
 
-ROW_WORDS = 6 + 3 * MOST_ARGUMENTS
-"""Words of a row: loop, its data, how often it is called, addresses of its dims and strides; then
-base, offset, and stride from call to call of each argument; last the flags that are heard, or
-`LATER`."""
+ROW_WORDS = 7 + 4 * MOST_ARGUMENTS
+"""Words of a row: loop, its data, addresses of its dims and strides; how often it is called along
+two axes; base, offset, and strides from call to call along both of each argument; last the flags
+that are heard, or `LATER`, or `REFUSES`."""
 
 _SPEC_WORDS = 5
 _FIRST_BASE = 16
@@ -81,6 +82,10 @@ ERRORS = {"invalid": 1, "divide": 4, "over": 8, "under": 16}
 LATER = -1
 """What a row has in place of flags that does not look for them: a later one does."""
 
+REFUSES = -3
+"""What a row has in place of flags whose loop may find that the walk is to decline: it writes null
+over the address of its first argument.  All flags are heard: their bits are up in this number."""
+
 ALL_ERRORS = sum(ERRORS.values())
 """All of them."""
 
@@ -89,245 +94,12 @@ OFFSETS = {"data": 16, "nd": 24, "dimensions": 32, "strides": 40, "descr": 56, "
 ITEMS = 24
 """Bytes into a tuple object where the items begin."""
 
-_TEXT = """
-define void @copy(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
-  %from = load ptr, ptr %args
-  %into.at = getelementptr ptr, ptr %args, i64 1
-  %into = load ptr, ptr %into.at
-  %size = load i64, ptr %dims
-  call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %size, i1 false)
-  ret void
-}}
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define i64 @walk(ptr %tuple, ptr %block, ptr %run) {{
-entry:
-  %args = alloca [4 x ptr]
-  %specs = load ptr, ptr %block
-  %count.at = getelementptr i64, ptr %block, i64 1
-  %count = load i64, ptr %count.at
-  %rows.at = getelementptr i64, ptr %block, i64 2
-  %rows = load ptr, ptr %rows.at
-  %end.at = getelementptr i64, ptr %block, i64 3
-  %end = load i64, ptr %end.at
-  %type.at = getelementptr i64, ptr %block, i64 4
-  %type = load i64, ptr %type.at
-  %clear.at = getelementptr i64, ptr %block, i64 5
-  %clear = load ptr, ptr %clear.at
-  %test.at = getelementptr i64, ptr %block, i64 6
-  %test = load ptr, ptr %test.at
-  %mask.at = getelementptr i64, ptr %block, i64 7
-  %mask.long = load i64, ptr %mask.at
-  %mask = trunc i64 %mask.long to i32
-  %computing.at = getelementptr i64, ptr %block, i64 8
-  %computing = load i64, ptr %computing.at
-  %dead.offset.at = getelementptr i64, ptr %block, i64 9
-  %dead.offset = load i64, ptr %dead.offset.at
-  %dead.at = getelementptr i8, ptr %run, i64 %dead.offset
-  %none.at = getelementptr i64, ptr %block, i64 10
-  %none = load i64, ptr %none.at
-  %heedless.at = getelementptr i64, ptr %block, i64 {heedless}
-  %heedless = load i64, ptr %heedless.at
-  store i64 0, ptr %heedless.at
-  %heeds = icmp eq i64 %heedless, 0
-  %first.at = getelementptr i64, ptr %block, i64 {first}
-  %first = load i64, ptr %first.at
-  %trips.at = getelementptr i64, ptr %block, i64 {trips}
-  %trips = load i64, ptr %trips.at
-  %flag.at = getelementptr i64, ptr %block, i64 {flag}
-  %flag = load ptr, ptr %flag.at
-  %made.at = getelementptr i64, ptr %block, i64 {made}
-  %bases = getelementptr i64, ptr %block, i64 {first_base}
-  %items = getelementptr i8, ptr %tuple, i64 {items}
-  br label %arrays
-arrays:
-  %i = phi i64 [0, %entry], [%i.next, %accept]
-  %arrays.end = icmp eq i64 %i, %count
-  br i1 %arrays.end, label %begin, label %look
-look:
-  %item.at = getelementptr ptr, ptr %items, i64 %i
-  %item = load ptr, ptr %item.at
-  %spec.words = mul i64 %i, {spec_words}
-  %spec = getelementptr i64, ptr %specs, i64 %spec.words
-  %item.type.at = getelementptr i8, ptr %item, i64 8
-  %item.type = load i64, ptr %item.type.at
-  %is.array = icmp eq i64 %item.type, %type
-  br i1 %is.array, label %known, label %decline
-known:
-  %descr.at = getelementptr i8, ptr %item, i64 {descr}
-  %descr = load i64, ptr %descr.at
-  %want.descr = load i64, ptr %spec
-  %same.descr = icmp eq i64 %descr, %want.descr
-  %flags.at = getelementptr i8, ptr %item, i64 {flags}
-  %flags = load i32, ptr %flags.at
-  %flags.long = sext i32 %flags to i64
-  %want.flags.at = getelementptr i64, ptr %spec, i64 2
-  %want.flags = load i64, ptr %want.flags.at
-  %flags.both = and i64 %flags.long, %want.flags
-  %same.flags = icmp eq i64 %flags.both, %want.flags
-  %data.at = getelementptr i8, ptr %item, i64 {data}
-  %data = load i64, ptr %data.at
-  %low.at = getelementptr i64, ptr %spec, i64 3
-  %low = load i64, ptr %low.at
-  %odd = and i64 %data, %low
-  %even = icmp eq i64 %odd, 0
-  %nd.at = getelementptr i8, ptr %item, i64 {nd}
-  %nd = load i32, ptr %nd.at
-  %dimensions.at = getelementptr i8, ptr %item, i64 {dimensions}
-  %dimensions = load ptr, ptr %dimensions.at
-  br label %sizes
-sizes:
-  %d = phi i32 [0, %known], [%d.next, %size]
-  %elements = phi i64 [1, %known], [%elements.next, %size]
-  %sizes.end = icmp eq i32 %d, %nd
-  br i1 %sizes.end, label %judge, label %size
-size:
-  %dimension.at = getelementptr i64, ptr %dimensions, i32 %d
-  %dimension = load i64, ptr %dimension.at
-  %elements.next = mul i64 %elements, %dimension
-  %d.next = add i32 %d, 1
-  br label %sizes
-judge:
-  %want.at = getelementptr i64, ptr %spec, i64 1
-  %want = load i64, ptr %want.at
-  %same.elements = icmp eq i64 %elements, %want
-  %ok.1 = and i1 %same.descr, %same.flags
-  %ok.2 = and i1 %even, %same.elements
-  %ok = and i1 %ok.1, %ok.2
-  br i1 %ok, label %accept, label %decline
-accept:
-  %base.at = getelementptr i64, ptr %bases, i64 %i
-  %step.at = getelementptr i64, ptr %spec, i64 4
-  %step = load i64, ptr %step.at
-  %shift = mul i64 %first, %step
-  %base = add i64 %data, %shift
-  store i64 %base, ptr %base.at
-  %i.next = add i64 %i, 1
-  br label %arrays
-decline:
-  ret i64 {declined}
-begin:
-  %cleared = call i32 %clear(i32 %mask)
-  br label %iteration
-iteration:
-  %t = phi i64 [0, %begin], [%t.next, %moved]
-  %raised.before = phi i32 [0, %begin], [%raised, %moved]
-  br label %walking
-walking:
-  %r = phi i64 [0, %iteration], [%r.next, %next]
-  %raised = phi i32 [%raised.before, %iteration], [%raised.next, %next]
-  %rows.end = icmp eq i64 %r, %end
-  br i1 %rows.end, label %turn, label %alive
-alive:
-  %dead = load volatile i64, ptr %dead.at
-  %lives = icmp eq i64 %dead, %none
-  br i1 %lives, label %computed, label %died
-died:
-  ret i64 {dead}
-computed:
-  %failed = icmp ne i32 %raised, 0
-  %stops = and i1 %failed, %heeds
-  %copies = icmp sge i64 %r, %computing
-  %gives.up = and i1 %stops, %copies
-  br i1 %gives.up, label %over, label %row
-row:
-  %row.words = mul i64 %r, {row_words}
-  %at = getelementptr i64, ptr %rows, i64 %row.words
-  %loop = load ptr, ptr %at
-  %data.of.at = getelementptr i64, ptr %at, i64 1
-  %data.of = load ptr, ptr %data.of.at
-  %outer.at = getelementptr i64, ptr %at, i64 2
-  %outer = load i64, ptr %outer.at
-  %dims.at = getelementptr i64, ptr %at, i64 3
-  %dims = load ptr, ptr %dims.at
-  %steps.at = getelementptr i64, ptr %at, i64 4
-  %steps = load ptr, ptr %steps.at
-{fetch}
-  br label %again
-again:
-  %o = phi i64 [0, %row], [%o.next, %again]
-{place}
-  call void %loop(ptr %args, ptr %dims, ptr %steps, ptr %data.of)
-  %o.next = add i64 %o, 1
-  %more = icmp slt i64 %o.next, %outer
-  br i1 %more, label %again, label %done
-done:
-  %heard.at = getelementptr i64, ptr %at, i64 {heard}
-  %heard.long = load i64, ptr %heard.at
-  %later = icmp eq i64 %heard.long, {later}
-  br i1 %later, label %next, label %listen
-listen:
-  %heard = trunc i64 %heard.long to i32
-  %new = call i32 %test(i32 %mask)
-  %quiet = icmp eq i32 %new, 0
-  br i1 %quiet, label %next, label %note
-note:
-  %bad = and i32 %new, %heard
-  %wiped = call i32 %clear(i32 %mask)
-  br label %next
-next:
-  %more.raised = phi i32 [0, %done], [0, %listen], [%bad, %note]
-  %raised.next = or i32 %raised, %more.raised
-  %r.next = add i64 %r, 1
-  br label %walking
-turn:
-  %t.next = add i64 %t, 1
-  store i64 %t.next, ptr %made.at
-  %byte = load i8, ptr %flag
-  %wanted = icmp ne i8 %byte, 0
-  %due = icmp slt i64 %t.next, %trips
-  %on = and i1 %wanted, %due
-  br i1 %on, label %moving, label %over
-moving:
-  %a = phi i64 [0, %turn], [%a.next, %move]
-  %moving.end = icmp eq i64 %a, %count
-  br i1 %moving.end, label %moved, label %move
-move:
-  %moving.words = mul i64 %a, {spec_words}
-  %moving.spec = getelementptr i64, ptr %specs, i64 %moving.words
-  %by.at = getelementptr i64, ptr %moving.spec, i64 4
-  %by = load i64, ptr %by.at
-  %old.at = getelementptr i64, ptr %bases, i64 %a
-  %old = load i64, ptr %old.at
-  %new.base = add i64 %old, %by
-  store i64 %new.base, ptr %old.at
-  %a.next = add i64 %a, 1
-  br label %moving
-moved:
-  br label %iteration
-over:
-  %told = select i1 %heeds, i32 %raised, i32 0
-  %result = zext i32 %told to i64
-  ret i64 %result
-}}
-"""
-
-_FETCH = """
-  %b{k}.at = getelementptr i64, ptr %at, i64 {w0}
-  %b{k} = load i64, ptr %b{k}.at
-  %o{k}.at = getelementptr i64, ptr %at, i64 {w1}
-  %o{k} = load i64, ptr %o{k}.at
-  %t{k}.at = getelementptr i64, ptr %at, i64 {w2}
-  %t{k} = load i64, ptr %t{k}.at
-  %a{k}.at = getelementptr i64, ptr %bases, i64 %b{k}
-  %a{k} = load i64, ptr %a{k}.at
-  %p{k} = add i64 %a{k}, %o{k}"""
-
-_PLACE = """
-  %m{k} = mul i64 %o, %t{k}
-  %q{k} = add i64 %p{k}, %m{k}
-  %args{k} = getelementptr i64, ptr %args, i64 {k}
-  store i64 %q{k}, ptr %args{k}"""
-
 
 def _text() -> str:
-    words = [{"k": k, **{f"w{i}": 5 + 3 * k + i for i in range(3)}} for k in range(MOST_ARGUMENTS)]
-    return _TEXT.format(
-        fetch="".join([_FETCH.format(**one) for one in words]),
-        place="".join([_PLACE.format(**one) for one in words]),
-        first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS, row_words=ROW_WORDS,
-        heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER, heedless=HEEDLESS,
-        first=FIRST, trips=TRIPS, flag=FLAG, made=MADE,
+    return text(
+        MOST_ARGUMENTS, first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS,
+        row_words=ROW_WORDS, heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER,
+        refuses=REFUSES, heedless=HEEDLESS, first=FIRST, trips=TRIPS, flag=FLAG, made=MADE,
         **OFFSETS,
     )  # fmt: skip
 
@@ -483,15 +255,15 @@ class Runtime:
         The same, which keeps the GIL.
     reason : str or None
         Why it is not; None while nobody has asked, or it is being compiled.
-    clear, test, copy : int
-        Addresses of `feclearexcept` and `fetestexcept`, and of a loop that copies bytes.
+    clear, test : int
+        Addresses of `feclearexcept` and `fetestexcept`.
     """
 
     def __init__(self) -> None:
         self.walk: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
         self.brief: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
         self.reason: str | None = None
-        self.clear = self.test = self.copy = 0
+        self.clear = self.test = 0
         self.done = threading.Event()
         self._begun = False
         self._engine: Any = None
@@ -508,11 +280,20 @@ class Runtime:
             return
         BACKGROUND.submit(partial(self._make, directory))
 
+    def routine(self, name: str) -> int:
+        """Return the address of a loop that NumPy does not have: as of ``"copy"``.
+
+        Those of casts have the codes of two dtypes, ``"cast_fd"``; 0 is the address of none.
+        """
+        cast = name.removeprefix("cast_")
+        if cast != name:
+            name = "cast_" + "_".join(map(str, map(ord, cast))) if cast in CASTS else ""
+        return int(self._engine.get_function_address(name)) if name else 0
+
     def _make(self, directory: str) -> None:
         try:
             self.clear, self.test = flags()
             self._engine = engine(_text(), directory)
-            self.copy = self._engine.get_function_address("copy")
             kinds = ctypes.c_int64, ctypes.py_object, ctypes.c_size_t, ctypes.py_object
             place = self._engine.get_function_address("walk")
             self.brief = ctypes.PYFUNCTYPE(*kinds)(place)

@@ -59,20 +59,17 @@ class Virtual(Device):
         """NumPy."""
         return np
 
-    def to_device(self, array: np.ndarray[Any, Any]) -> Any:
+    def to_device(self, array: Any) -> Any:
         """Return a copy."""
-        return self._copied(array)
-
-    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return a copy."""
-        return self._copied(array)
-
-    def _copied(self, array: Any) -> np.ndarray[Any, Any]:
         copy = np.array(array)
         takes_s = self.latency_s + copy.nbytes / self.bytes_per_s
         if takes_s:
             sleep(takes_s)
         return copy
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return a copy."""
+        return Virtual.to_device(self, array)  # type: ignore[no-any-return]
 
     def queue(self, name: str) -> Queue:
         """Return a queue with a thread of its own."""
@@ -103,7 +100,8 @@ class ThreadQueue(Queue):
 
     def _reset(self) -> None:
         self._todo: SimpleQueue[Any] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # None: all is done
+        self._lock = threading.RLock()
 
     def put(self, job: Job) -> None:
         """Have the thread do it."""
@@ -114,10 +112,11 @@ class ThreadQueue(Queue):
     def record(self) -> Event:
         """Return a mark that the thread passes."""
         event = HostEvent()
-        if self._thread is None:
-            event.set()  # nothing is to be done
-        else:
-            self.add(event.set)
+        with self._lock:
+            if self._thread is None:
+                event.set()
+            else:
+                self.add(event.set)
         return event
 
     def wait(self, event: Event) -> None:
@@ -133,28 +132,36 @@ class ThreadQueue(Queue):
         """Nothing: Python's memory goes when nothing refers to it."""
 
     def stop(self, join: bool) -> None:
-        """End the thread; it starts anew with the next job."""
-        thread, todo = self._thread, self._todo
-        self._reset()
-        if thread is not None:
-            todo.put(None)
-            if join and thread is not threading.current_thread():
+        """End the thread, if nobody has given it more to do meanwhile."""
+        with self._lock:
+            thread, ended = self._thread, threading.Event()
+            if thread is not None:
+                self._todo.put(partial(self._end, ended))
+        if thread is not None and join and thread is not threading.current_thread():
+            ended.wait()
+            if self._thread is not thread:
                 thread.join()
 
-    def add(self, call: Any) -> None:
+    def _end(self, ended: threading.Event) -> bool:
+        with self._lock:
+            over = self._todo.empty()
+            if over:
+                self._thread = None
+        ended.set()
+        return over
+
+    def add(self, call: Callable[[], object]) -> None:
         """Have the thread make a call."""
-        self._todo.put(call)
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=_serve, args=(self._todo,), name=self._name, daemon=True
-            )
-            self._thread.start()
+        with self._lock:
+            self._todo.put(call)
+            if self._thread is None:
+                thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
 
-
-def _serve(todo: SimpleQueue[Any]) -> None:
-    while (call := todo.get()) is not None:
-        call()
-        del call  # an idle thread keeps no array alive
+    def _serve(self) -> None:
+        while self._todo.get()() is not True:
+            pass
 
 
 _queues: WeakSet[ThreadQueue] = WeakSet()

@@ -19,8 +19,6 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, printable, text_of
 from actorgraph.types import dtype_of
 
-__all__ = ["packed_arrays", "read_arrays", "unpacked_arrays", "write_arrays"]
-
 _DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32",
     "I32": "int32", "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16",

@@ -28,8 +28,6 @@ from actorgraph.errors import GraphError, GraphTypeError, shown, text_of
 from actorgraph.io.arrays import packed_arrays, unpacked_arrays
 from actorgraph.options import positive
 
-__all__ = ["load", "save"]
-
 _FORMAT = 1
 _TREE, _MODEL, _ARRAYS, _SUMS = (
     "checkpoint.json", "model.safetensors", "arrays.safetensors", "SHA256SUMS",

@@ -23,8 +23,6 @@ from typing import Any, final
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
 
-__all__ = ["COMPILER", "CompiledLoop", "Compiler", "is_installed"]
-
 
 def is_installed() -> bool:
     """Return whether Numba is there, without importing it."""

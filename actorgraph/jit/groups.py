@@ -17,8 +17,6 @@ from actorgraph.jit.loops import DTYPES, Level, is_sum, is_view, is_written, row
 from actorgraph.op import LoopRule
 from actorgraph.types import UNKNOWN, Shape, bind_shape
 
-__all__ = ["FEWEST", "Group", "groups", "is_read"]
-
 FEWEST = 256
 """Elements from which loops are worth it: a call costs less than two ufuncs, but what it gains has
 to pay for a compilation, a quarter of a second."""

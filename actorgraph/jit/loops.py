@@ -35,11 +35,6 @@ from actorgraph.graph import Node
 from actorgraph.op import LoopRule, Op
 from actorgraph.types import Dim
 
-__all__ = [
-    "DTYPES", "HEADER", "Level", "LoopParameter", "Source", "is_sum", "is_view", "is_written",
-    "open_sizes", "rows_of", "write",
-]  # fmt: skip
-
 Level = str
 """``"whole"``, ``"row"``, ``"element"``, ``"column"``: an input with the last axis only;
 ``"late"``: one number behind the loops, ``"foot"``: one for each column there."""

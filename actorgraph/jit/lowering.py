@@ -35,8 +35,6 @@ from actorgraph.lower.regions import TaskSpec
 from actorgraph.op import CONSTANT, FRESH_OUT, Op, bind_attrs
 from actorgraph.rewrite.exact import restated
 
-__all__ = ["FUSED", "OWN", "fuse", "fused", "fused_kernel"]
-
 
 def _never(xp: Any, *arrays: Any, **attrs: Any) -> Any:
     raise AssertionError("a fused step has a kernel of its own")

@@ -25,8 +25,6 @@ from actorgraph.op import Op, attrs_key
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import UNKNOWN, Checks
 
-__all__ = ["GRAPH", "PART", "captured", "told"]
-
 OnLanes = Callable[[Sequence[Node]], Sequence[int]]
 
 
@@ -99,10 +97,8 @@ def captured(
 
     Parameters
     ----------
-    spec : TaskSpec
     lane : Lane
         Where it runs.
-    joint : Joint
     numbers : iterator of int
         Of new steps.
     transfers : collection of Op

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["paused"]
-
 _lock = threading.Lock()
 _MANY = 10_000
 """New objects; of fewer the collector itself makes little work."""

@@ -17,8 +17,6 @@ from actorgraph.graph import Node
 from actorgraph.lower.rates import Rates, rates
 from actorgraph.types import bind_shape
 
-__all__ = ["predicted_us"]
-
 _UNKNOWN_US = 100.0  # a user's op may do anything, such as sleep
 
 _TRANSCENDENTAL = 4.0

@@ -27,11 +27,6 @@ from actorgraph.lower.regions import (
     with_weights_apart,
 )
 
-__all__ = [
-    "Costs", "Cut", "by_cost", "checked", "chunked", "fewest", "one_per_node", "sequential",
-    "side_by_side",
-]  # fmt: skip
-
 Costs: TypeAlias = Mapping[int, float]
 """Predicted microseconds by id of a node of the joint graph."""
 

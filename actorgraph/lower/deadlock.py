@@ -22,8 +22,6 @@ from typing import NamedTuple
 from actorgraph.errors import DeadlockError, GraphError
 from actorgraph.lower.regions import TaskSpec
 
-__all__ = ["Arc", "Credit", "Verdict", "check", "check_order"]
-
 Action = tuple[int, int]
 """Number of a task, and of the run that it fires for."""
 
@@ -37,7 +35,6 @@ class Arc(NamedTuple):
         Numbers of the tasks.
     capacity : int or None
         Most messages; None for no bound.
-    name : str
     fifo : bool
         Whether messages leave in the order in which they came; else the receiver picks its run's.
     """
@@ -58,7 +55,6 @@ class Credit(NamedTuple):
         Numbers of the tasks: who spends a credit at each firing, and who gives it back.
     limit : int or None
         None for no bound.
-    name : str
     """
 
     spender: int

@@ -17,8 +17,6 @@ from actorgraph.op import FRESH_OUT, Op
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import UNKNOWN
 
-__all__ = ["ELEMENTS", "as_one"]
-
 _MOST = 64
 """Steps of one kernel."""
 

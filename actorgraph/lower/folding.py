@@ -16,8 +16,6 @@ from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.op import CONSTANT
 from actorgraph.rewrite.exact import is_pure, restated
 
-__all__ = ["folded"]
-
 _MOST_BYTES = 65_536
 
 

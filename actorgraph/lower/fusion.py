@@ -17,10 +17,6 @@ from heapq import heapify, heappop, heappush
 from actorgraph.graph import Node
 from actorgraph.lower.rates import rates
 
-__all__ = [
-    "HEAVY_US", "cluster", "gains", "is_heavy", "one_after_another", "parallel_us", "sharing",
-]  # fmt: skip
-
 HEAVY_US = 10.0
 """A node or turn predicted to take longer is worth another worker."""
 
@@ -161,7 +157,6 @@ def gains(
         By task, the tasks that it waits for.
     costs : sequence of float
         Microseconds by task.
-    workers : int
     alone_us : float
         What the steps take one after another, where workers share the tiles of large products.
     """

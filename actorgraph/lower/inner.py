@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.graph import Node
-from actorgraph.lower.kernels import kernel
+from actorgraph.graph import Node, topological_order
+from actorgraph.lower.kernels import is_silent, kernel
 from actorgraph.lower.program import Program, lower_directly, lower_loop
 from actorgraph.lower.slices import with_slices_written_once
 from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import Unallocated, is_fresh, regular, writable
 from actorgraph.memory.packing import assign
 from actorgraph.op import CONSTANT
-from actorgraph.warned import UnderWay, runs_steps
+from actorgraph.warned import UnderWay, asked, runs_steps
 
 __all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
 
@@ -41,7 +41,6 @@ class InBody(Exception):
         Of the body; frames of its function are in the traceback of `cause`.
     iteration : int or None
         The position, None in a branch.
-    cause : Exception
     """
 
     def __init__(self, program: Program, iteration: int | None, cause: Exception) -> None:
@@ -91,7 +90,6 @@ class Inner(_Body):
     ----------
     call : callable
         ``call(run, (), *values) -> list`` of the results.
-    program : Program
     arity : int
         How many inputs there are.
     nodes : tuple of sequence of Node
@@ -183,11 +181,14 @@ class InnerLoop(_Body):
         self._form = inputs, computed, results, saved, test, symbols
         self._table: Any = None
         self._tries = _TRIES
-        self._calls, self._wait = -1, False
+        self._calls, self._wait, self._quick = -1, False, False
 
-    def allow_tables(self, wait: bool) -> None:
-        """Let iterations be walked as tables, after some calls or at once; or those in the body."""
-        self._wait, self._calls = wait, 0 if wait else _CALLS
+    def allow_tables(self, wait: bool, quick: bool) -> None:
+        """Let iterations be walked as tables, after some calls or at once; or those in the body.
+
+        With `quick` last bits may change.
+        """
+        self._wait, self._calls, self._quick = wait, 0 if wait else _CALLS, quick
 
     def _count(self) -> None:
         """Count a call without a table, and ask for it if it is time."""
@@ -205,11 +206,13 @@ class InnerLoop(_Body):
         # Else nobody knows how much there will be.
         if self._stored or not (saved or len(results) > len(inputs[2])):
             with suppress(Exception):  # the loop in Python goes on
-                self._table = LoopTable(inputs, computed, results, saved, tested, symbols)
+                self._table = LoopTable(
+                    inputs, computed, results, saved, tested, symbols, self._quick
+                )
                 return
         for one in self._kernels:
             if hasattr(one, "allow_tables"):
-                one.allow_tables(self._wait)
+                one.allow_tables(self._wait, self._quick)
 
     @runs_steps("self")
     def __call__(
@@ -260,7 +263,7 @@ class InnerLoop(_Body):
         """Return what the loop in Python would, or None where that has to do it."""
         if self._test is not None:
             positions = range(_ENDLESS if limit is None else limit)
-        if not self._table.fits(positions):
+        if not self._table.fits(positions) or (self._quick and not is_silent(asked())):
             return None
         try:
             if self._test is not None and not self._test.call(run, (), *tested, *carries)[0]:
@@ -360,12 +363,8 @@ def _with(call: Callable[..., list[Any]], fixed: Sequence[Any]) -> Callable[...,
 def between(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
     """Return what `results` depend on without seeing beyond `inputs`, in build order."""
     known = {node.id for node in inputs}
-    found: dict[int, Node] = {}
-    stack = list(results)
-    while stack:
-        node = stack.pop()
-        if node.id not in found:
-            found[node.id] = node
-            if node.id not in known:
-                stack.extend(node.inputs)
-    return tuple([found[number] for number in sorted(found)])
+
+    def inputs_of(node: Node) -> Sequence[Node]:
+        return () if node.id in known else node.inputs
+
+    return topological_order(results, inputs_of)

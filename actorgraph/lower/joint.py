@@ -22,8 +22,6 @@ from actorgraph.op import CONSTANT, RUN_NUMBER
 from actorgraph.rewrite import Pass
 from actorgraph.rewrite.copying import RewrittenCopies
 
-__all__ = ["Joint", "Leaf", "Mode", "join"]
-
 
 @dataclass(frozen=True, slots=True)
 class Mode:
@@ -68,7 +66,6 @@ class Joint:
     order : tuple of Node
         All nodes that are computed, inputs before consumers, without leaves: in build order, but
         for sums of cotangents, which come as soon as their terms are there.
-    leaves : tuple of Leaf
     values, derivatives : dict
         User's node to joint node: its value, and its cotangent or tangent where it has one.
     forward_ids : int

@@ -29,10 +29,6 @@ from actorgraph.ops._arrays import by_host, is_half, raise_if
 from actorgraph.types import Dim, bind_shape
 from actorgraph.warned import told_errors
 
-__all__ = [
-    "Waiting", "alike", "depends_on_symbols", "is_silent", "kernel", "with_errstate",
-]  # fmt: skip
-
 Kernel = Callable[..., Any]
 
 _OF_SCALARS: dict[str, Kernel] = {
@@ -102,7 +98,6 @@ def kernel(
 
     Parameters
     ----------
-    node : Node
     xp : module
         NumPy or CuPy.
     symbols : mapping

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = [
-    "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "CallKey", "DirectKey", "GIVES_RUN", "LEAVING",
-    "LONG", "LoopKey", "OVER", "OWN", "StepKey", "TaskKey",
-]  # fmt: skip
-
 
 class StepKey(NamedTuple):
     """A call: the number of its kernel, of its operands, and how it is made: flags."""

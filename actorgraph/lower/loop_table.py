@@ -13,7 +13,7 @@ has its turn: for signals, and for floating-point errors that end the loop.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, TypeAlias
 
@@ -22,13 +22,13 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.quick_rows import QuickRows, node_like, quickened
 from actorgraph.lower.table import kinds
-from actorgraph.lower.table_rows import Unfit, Written
+from actorgraph.lower.table_rows import Unfit
 from actorgraph.lower.text import Dead
-from actorgraph.memory.buffers import Memory, aligned
+from actorgraph.memory.buffers import Memory
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
 from actorgraph.runs import AbstractRun
-from actorgraph.types import Checks
 
 __all__ = ["Declined", "FEWEST", "LoopTable"]
 
@@ -36,7 +36,7 @@ _AT_ONCE_US = 1000.0
 """What is walked between two turns of Python."""
 
 FEWEST = 48
-"""Rows of a call that is worth it."""
+"""Steps of a call that is worth it."""
 
 _COPY = Op("table_copy", "a[*s] -> a[*s]", np.positive, ufunc="positive", memory=FRESH_OUT)
 _COPY_BOOL = Op(
@@ -63,6 +63,8 @@ class _Iteration:
         By the id of a step the carry.
     copied : collection of int
         As in `Stretch`: nothing waits for the end.
+    quick, packed
+        As `quick_rows.quickened` has them.
     """
 
     steps: Sequence[Node]
@@ -71,9 +73,11 @@ class _Iteration:
     asking: Node | None
     over: Mapping[int, Node]
     copied: Collection[int] = ()
+    quick: Mapping[int, Any] = field(default_factory=dict)
+    packed: Sequence[int] = ()
 
 
-class _IterationRows(Written):
+class _IterationRows(QuickRows):
     """The rows of an iteration, in which some steps write over what others are given."""
 
     def __init__(self, one: _Iteration, symbols: Mapping[str, int]) -> None:
@@ -97,6 +101,8 @@ class LoopTable:
     test : tuple of sequence of Node, optional
         Inputs, steps and result of the test.
     symbols : mapping
+    quick : bool
+        Whether last bits may change; see `quick_rows`.
 
     Raises
     ------
@@ -112,37 +118,33 @@ class LoopTable:
         saved: Sequence[int],
         test: _Test | None,
         symbols: Mapping[str, int],
+        quick: bool = False,
     ) -> None:
         _, captured, carries, _ = inputs
         one = _iteration(inputs, steps, results, saved, test, symbols)
+        first = len(captured) + (0 if test is None else len(test[0]) - len(carries))
+        self._scalars = [not node.dims for node in one.given[:first]]
+        if quick:
+            one = quickened(one, first, symbols)
+            first += len(one.packed)
         given, asking = one.given, one.asking
         made = _IterationRows(one, symbols)
         self._made = made
-        self._rows = np.array(made.rows, np.int64).reshape(-1, native.ROW_WORDS)
+        self._rows = made.lines
         self._flag = made.places[asking.id].offset if asking is not None else None
         self._indexed = any(node is inputs[0][0] for node in given)
-        first = len(captured) + (0 if test is None else len(test[0]) - len(carries))
+        self._packed, self._size = one.packed, len(one.steps)
         fixed = range(first + len(carries))
-        self._scalars = [not node.dims for node in given[:first]]
         self._dtypes = [node.dtype for node in carries]
-        self._specs = np.array(
-            [
-                native.spec(
-                    node.dtype, made.sizes[i] // node.dtype.itemsize,
-                    writable=i in fixed[first:] or i >= len(given),
-                    further=0 if i in fixed else made.sizes[i],
-                )
-                for i, node in enumerate(made.objects)
-            ],
-            np.int64,
-        )  # fmt: skip
+        every = range(len(made.objects))
+        self._specs = made.specs((*fixed[first:], *every[len(given) :]), every[len(fixed) :])
         spent = sum([predicted_us(step, symbols) for step in steps])
         self._at_once = max(1, int(_AT_ONCE_US / spent)) if spent else 1000
         self._blocks: list[_LoopBlock] = []
 
     def fits(self, positions: range) -> bool:
         """Return whether so many iterations can be walked, and are worth it."""
-        enough = len(positions) * len(self._rows) >= FEWEST
+        enough = len(positions) * self._size >= FEWEST
         return enough and native.RUNTIME.walk is not None
 
     def __call__(
@@ -171,6 +173,7 @@ class LoopTable:
         length = len(held[0]) if held else positions.stop
         index = [np.arange(length)] if self._indexed else ()
         given = [np.asarray(x) if one else x for x, one in zip(fixed, self._scalars, strict=True)]
+        given += [np.ascontiguousarray(given[place].T) for place in self._packed]
         taken = (*given, *states, *arrays, *index, *stacks)
         down = positions.step < 0
         block = self._taken(length, -1 if down else 1)
@@ -196,11 +199,8 @@ class LoopTable:
         try:
             block = self._blocks.pop()
         except IndexError:
-            made = self._made
-            memory = aligned(max(made.total, 1))
             specs = self._specs.copy()
-            bases = [memory.ctypes.data, *[value.ctypes.data for value in made.kept]]
-            words = native.block(specs, self._rows, bases, len(self._rows))
+            words, memory = self._made.block(specs, self._rows)
             if self._flag is not None:
                 words[native.FLAG] = memory.ctypes.data + self._flag
             block = _LoopBlock(words, specs, memory)
@@ -273,18 +273,11 @@ def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
     return {step.id for step, kind in zip(steps, found, strict=True) if kind == "row"}
 
 
-def _node(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node:
-    attrs = node.attrs if op is node.op else {}
-    return Node(
-        node.graph, number, op, inputs, attrs, node.type, Checks(), node.line, node.owner, node.name
-    )  # fmt: skip
-
-
 def _copy(node: Node, number: int) -> Node:
     """Return a step that copies a value."""
     if node.dtype.char == "?":
-        return _node(node, number, _COPY_BOOL, (node, node))
-    return _node(node, number, _COPY, (node,))
+        return node_like(node, number, _COPY_BOOL, (node, node))
+    return node_like(node, number, _COPY, (node,))
 
 
 def _renumbered(
@@ -292,13 +285,13 @@ def _renumbered(
 ) -> tuple[list[Node], list[Node]]:
     """Return captures and steps of a test on the carries; the last step copies what it says."""
     inputs, steps, result = test
-    tested = [_node(n, next(numbers), n.op, ()) for n in inputs[: len(inputs) - len(carries)]]
+    tested = [node_like(n, next(numbers), n.op, ()) for n in inputs[: len(inputs) - len(carries)]]
     stands = dict(zip([one.id for one in inputs], [*tested, *carries], strict=True))
 
     def stand(node: Node) -> Node:
         if node.id not in stands:  # a constant or a step
             parts = () if node.op is CONSTANT else tuple(map(stand, node.inputs))
-            stands[node.id] = _node(node, next(numbers), node.op, parts)
+            stands[node.id] = node_like(node, next(numbers), node.op, parts)
         return stands[node.id]
 
     made = [*map(stand, steps)]

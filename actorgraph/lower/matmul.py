@@ -27,8 +27,6 @@ from actorgraph.ops._arrays import dot_tells
 from actorgraph.tiles import CUT_FLOPS, compute_parts, evenly
 from actorgraph.types import bind_shape
 
-__all__ = ["cuts", "is_small", "product", "tile_count"]
-
 _TILE_FLOPS = 2.0**25
 _NARROWEST = 128
 """Rows or columns below which a tile spends too much on packing."""

@@ -13,8 +13,6 @@ from itertools import accumulate
 from actorgraph.graph import Node
 from actorgraph.op import CONSTANT
 
-__all__ = ["FEWEST", "cut_steps"]
-
 _LEAST, _MOST = 64, 128
 """Steps of a part: calling one costs about as much as one step."""
 
@@ -36,7 +34,6 @@ def cut_steps(
 
     Parameters
     ----------
-    steps : sequence of Node
     kept : iterable of Node
         What is needed after the last step.
     within : iterable of (int, int, int), optional

@@ -93,19 +93,6 @@ class Placing(Residents):
         self.captured, self._exact = captured, exact
         self.lanes = [one.lane(i) for i in range(lanes) for one in devices if not one.is_host]
 
-    @classmethod
-    def of(
-        cls,
-        graph: Graph,
-        devices: Sequence[Device],
-        lanes: int,
-        captured: bool = False,
-        exact: bool | None = None,
-    ) -> Placing | None:
-        """Return where nodes run, None where all do so on the host, as they do anyway."""
-        found = cls(graph, devices, lanes, captured, exact)
-        return None if all(one.is_host for one in found.used) else found
-
     # -- tasks ------------------------------------------------------------------------------------
 
     def cut(self, cut: Cut) -> Cut:
@@ -200,12 +187,8 @@ class Placing(Residents):
         task_of = {step.id: spec.index for spec in tasks for step in spec.steps}
         before = [_producers(spec, task_of) for spec in tasks]
         spent = [sum([costs.get(s.id, 0.0) + _LAUNCH_US for s in spec.steps]) for spec in tasks]
-        rank = _ranks(before, spent)
-        after: list[list[int]] = [[] for _ in tasks]
+        rank, after = _ranks(before, spent)
         waiting = [len(producers) for producers in before]
-        for index, producers in enumerate(before):
-            for producer in producers:
-                after[producer].append(index)
         ready = [(-rank[index], index) for index, number in enumerate(waiting) if not number]
         heapify(ready)
         chosen: list[Lane | None] = [None] * len(tasks)
@@ -334,8 +317,7 @@ class Placing(Residents):
     def _fetching(self, step: Node, kind: str, fetch: bool) -> Callable[..., None]:
         def fetching(answer: Callable[[Callable[[], Any]], None], value: Handed) -> None:
             if fetch:
-                self.transfers[kind] += 1
-                value = value.lane.device.fetch(value, step)
+                value = self.fetch(value, kind, step)
             elif value.cell.home is not None:  # which a later run is to use again
                 work = value.lane.device.xp.array
                 value = value.lane.launch(work, [value], name="copy", node=step, record=True)
@@ -377,8 +359,10 @@ def _producers(spec: TaskSpec, task_of: Mapping[int, int]) -> dict[int, Node]:
     return found
 
 
-def _ranks(before: Sequence[Mapping[int, Node]], spent: Sequence[float]) -> list[float]:
-    """Return the length of the longest path from each task to the end."""
+def _ranks(
+    before: Sequence[Mapping[int, Node]], spent: Sequence[float]
+) -> tuple[list[float], list[list[int]]]:
+    """Return the length of the longest path from each task to the end, and who comes after each."""
     after: list[list[int]] = [[] for _ in before]
     for index, producers in enumerate(before):
         for producer in producers:
@@ -393,7 +377,7 @@ def _ranks(before: Sequence[Mapping[int, Node]], spent: Sequence[float]) -> list
             left[producer] -= 1
             if not left[producer]:
                 ready.append(producer)
-    return rank
+    return rank, after
 
 
 def _away_us(home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[str, int]) -> float:

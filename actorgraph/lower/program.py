@@ -13,22 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actorgraph.errors import printable
 from actorgraph.graph import Node
-from actorgraph.lower.keys import (
-    AWAITED,
-    BOUND,
-    BUFFERED,
-    BY_NAME,
-    GIVES_RUN,
-    LEAVING,
-    LONG,
-    OVER,
-    OWN,
-    CallKey,
-    DirectKey,
-    LoopKey,
-    StepKey,
-    TaskKey,
-)  # fmt: skip
+from actorgraph.lower import keys
+from actorgraph.lower.keys import CallKey, DirectKey, LoopKey, StepKey, TaskKey
 from actorgraph.lower.parts import FEWEST, WALKED, WALKED_ALONE, cut_steps
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.text import Code, code_of, direct_code, loop_code
@@ -36,7 +22,10 @@ from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 if TYPE_CHECKING:
     from actorgraph.lower.table import Stretch
 
-__all__ = ["Program", "Subprogram", "Tabling", "lower", "lower_directly", "lower_loop", "numbered"]
+
+def constant_value(node: Node) -> Any:
+    """Return the array of a constant."""
+    return node.attrs["value"]
 
 
 @dataclass(slots=True, eq=False)
@@ -45,11 +34,8 @@ class Program:
 
     Attributes
     ----------
-    code : Code
-    steps : sequence of Node
     numbers : dict
         Joint node id to number.
-    constants : tuple of Node
     items : sequence of Node or Subprogram
         What the text calls: steps, and parts in place of others.
     kernels : sequence of int
@@ -119,7 +105,7 @@ class Program:
             )
             plain = part.program.make(*called, *constants)
             made.append(plain if part.stretch is None else part.stretch.walked(plain, symbols))
-        return made, [to_device(node.attrs["value"]) for node in self.constants]
+        return made, [*map(to_device, self.constants)]
 
     def expression(self, node: Node) -> str:
         """Return how the text refers to the value of a node."""
@@ -150,7 +136,6 @@ class Subprogram(NamedTuple):
 
     Attributes
     ----------
-    program : Program
     kernels : tuple of int
         Numbers of the task's kernels that it calls.
     arrays : int
@@ -221,7 +206,6 @@ def lower(
 
     Parameters
     ----------
-    spec : TaskSpec
     kernels : sequence of int
         The number of each step's kernel; steps may share one.
     preferred : int
@@ -240,7 +224,6 @@ def lower(
         Ids of steps whose results are to be forgotten at once; tasks with none may be in parts.
     over : container of int
         Ids of the steps that write over their first operand.
-    tabling : Tabling, optional
     """
     numbers: dict[int, int] = {}
     ports = []
@@ -278,14 +261,14 @@ def _program(
     steps: Sequence[Node],
     numbers: dict[int, int],
     constants: tuple[Node, ...],
-    keys: Sequence[StepKey | CallKey],
+    calls: Sequence[StepKey | CallKey],
     items: Sequence[Node | Subprogram],
 ) -> Program:
-    chosen = dict.fromkeys([key.kernel for key in keys if isinstance(key, StepKey)])
+    chosen = dict.fromkeys([key.kernel for key in calls if isinstance(key, StepKey)])
     sizes = [
         item.arrays if isinstance(item, Subprogram) else -1
-        for key, item in zip(keys, items, strict=True)
-        if (key.writes if isinstance(key, CallKey) else key.how & (BUFFERED | LEAVING))
+        for key, item in zip(calls, items, strict=True)
+        if (key.writes if isinstance(key, CallKey) else key.how & (keys.BUFFERED | keys.LEAVING))
     ]
     return Program(code, steps, numbers, constants, items, tuple(chosen), sizes)
 
@@ -298,7 +281,7 @@ def _stretches(
         return ()
     from actorgraph.lower.table import stretches
 
-    apart = AWAITED | OVER | OWN | GIVES_RUN
+    apart = keys.AWAITED | keys.OVER | keys.OWN | keys.GIVES_RUN
     may = [
         not one & apart and step.id != tabling.apart for step, one in zip(steps, how, strict=True)
     ]
@@ -306,7 +289,7 @@ def _stretches(
 
 
 def _may_be_in_parts(steps: Sequence[Node], how: Iterable[int], bulky: Container[int]) -> bool:
-    if len(steps) < FEWEST or any([one & (LONG | AWAITED | OVER) for one in how]):  # noqa: C419
+    if len(steps) < FEWEST or any([one & (keys.LONG | keys.AWAITED | keys.OVER) for one in how]):  # noqa: C419
         return False
     return not any([step.id in bulky for step in steps])  # noqa: C419
 
@@ -327,7 +310,7 @@ def _keyed(
     Parts stand for the steps `within` stretches, which may be tables, and others.  All results get
     numbers.
     """
-    keys: list[StepKey | CallKey] = []
+    calls: list[StepKey | CallKey] = []
     items: list[Node | Subprogram] = []
     constants: list[Node] = []
     done = 0
@@ -336,7 +319,7 @@ def _keyed(
 
     def one_by_one(begin: int, end: int) -> None:
         nonlocal first
-        keys.extend(
+        calls.extend(
             _numbered_steps(
                 steps[begin:end], kernels[begin:end], how[begin:end], numbers, first, constants
             )
@@ -357,7 +340,7 @@ def _keyed(
         writing = [
             step
             for step, one in zip(own, how[begin:end], strict=True)
-            if one & (BUFFERED | LEAVING)
+            if one & (keys.BUFFERED | keys.LEAVING)
         ]
         stretch = None
         if tabling is not None and begin in tables:
@@ -365,13 +348,13 @@ def _keyed(
 
             stretch = Stretch(own, given, returned, writing, tabling)
         items.append(Subprogram(program, tuple(chosen), len(writing), stretch))
-        keys.append(
+        calls.append(
             CallKey(tuple([numbers[node.id] for node in given]), len(returned), bool(writing))
         )
         numbers.update({node.id: number for number, node in enumerate(returned, first)})
         first += len(returned)
     one_by_one(done, len(steps))
-    return tuple(keys), items, tuple(constants)
+    return tuple(calls), items, tuple(constants)
 
 
 def _how(
@@ -385,24 +368,24 @@ def _how(
     number = step.id
     how = 0
     if number in bound:
-        how |= BOUND
+        how |= keys.BOUND
     if number in long_steps:
-        how |= LONG
+        how |= keys.LONG
     if step.op.waits:
-        how |= AWAITED
+        how |= keys.AWAITED
     if number in buffered:
-        how |= BUFFERED
+        how |= keys.BUFFERED
     elif number in leaving:
-        how |= LEAVING
+        how |= keys.LEAVING
     elif number in over:
-        how |= OVER
+        how |= keys.OVER
     # Forwards may have any number of operands; of these two NumPy deprecates a third one.
-    if how >= BUFFERED and step.op.ufunc in (None, "maximum", "minimum"):
-        how |= BY_NAME
+    if how >= keys.BUFFERED and step.op.ufunc in (None, "maximum", "minimum"):
+        how |= keys.BY_NAME
     if step.op.checked and not step.op.waits:
-        how |= OWN
+        how |= keys.OWN
     if step.op.kernel is not None:
-        how |= GIVES_RUN
+        how |= keys.GIVES_RUN
     return how
 
 
@@ -484,9 +467,6 @@ def lower_loop(
     ----------
     steps, leaves, results : sequence of Node
         Of the body; the leaves in the order of `LoopKey`.
-    carries, elements : int
-    saved : sequence of int
-    tested : int, optional
     buffered : container of int
         Ids of the steps for each of which there is an array among the buffers, or None.
     """

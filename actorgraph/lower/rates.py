@@ -19,8 +19,6 @@ import numpy as np
 
 from actorgraph.errors import shown
 
-__all__ = ["Rates", "path", "rates", "store", "stored"]
-
 _FORMAT = 1
 _SLOWEST, _FASTEST = 1e-9, 1e30
 _MIDDLING = ((2.0**16, 20_000.0), (2.0**20, 60_000.0), (2.0**24, 80_000.0))

@@ -26,11 +26,6 @@ from actorgraph.lower.joint import Joint
 from actorgraph.memory.buffers import takes_out
 from actorgraph.op import CONSTANT
 
-__all__ = [
-    "Port", "Region", "TaskSpec", "accumulating", "by_region", "connect", "owner_of",
-    "split_backward", "with_sums_apart", "with_weights_apart",
-]  # fmt: skip
-
 BUNDLED = 8
 """So many values and more that come to a task from one place travel in one message, a tuple."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
-from weakref import WeakSet
+from typing import Any, Self, final
+from weakref import WeakKeyDictionary, WeakSet
 
-from actorgraph.devices import Device, Handed, Lane, Placement
+from actorgraph.devices import Device, Handed, Lane, Placement, base
 from actorgraph.devices.capture import CapturedSteps
 from actorgraph.errors import GraphError
 from actorgraph.graph import Graph, Node
@@ -21,8 +21,6 @@ from actorgraph.lower.regions import TaskSpec
 from actorgraph.memory.buffers import VIEWS
 from actorgraph.store import PROMISES, promised
 
-__all__ = ["Brought", "Residents", "is_fresh", "launched_name", "launching", "looked_at"]
-
 
 @final
 class Brought:
@@ -30,12 +28,10 @@ class Brought:
 
     Attributes
     ----------
-    value : ndarray or Handed
     kind : str
         Of transfers.
     array : ndarray, optional
         By which a parameter is known.
-    on : dict
     """
 
     __slots__ = ("array", "kind", "on", "value")
@@ -50,7 +46,6 @@ class Residents(ABC):
 
     Parameters
     ----------
-    graph : Graph
     devices : sequence of Device
         Where nodes run that the user has placed nowhere.
     lanes : int
@@ -75,9 +70,17 @@ class Residents(ABC):
         self.transfers = dict.fromkeys(("parameters", "feeds", "edges", "results"), 0)
         self._residents: dict[Node, Brought] = {}
         self.graphs: WeakSet[CapturedSteps] = WeakSet()
-        named = {node.id: self._resolved(where) for node, where in _named(graph)}
+        self._constants: WeakKeyDictionary[Handed, Node] = WeakKeyDictionary()
+        nodes, placed = graph.nodes, graph.placements.items()
+        named = {nodes[number].id: self._resolved(where) for number, where in placed}
         self._explicit: dict[int, Placement] = named
         self.used = [*dict.fromkeys([*devices, *[where.device for where in named.values()]])]
+
+    @classmethod
+    def of(cls, *given: Any) -> Self | None:
+        """Return where all runs, None where that is the host, as it is anyway."""
+        found = cls(*given)
+        return None if all(one.is_host for one in found.used) else found
 
     def _resolved(self, where: Placement) -> Placement:
         """Return a placement by the user, on the machine's wrapper of its device if it has one."""
@@ -121,8 +124,9 @@ class Residents(ABC):
         """Count it less."""
         for one in self.used:
             one.release(join)
-        for graph in [*self.graphs] if join else ():
-            graph.clear()
+        with base.issuing:
+            for graph in [*self.graphs] if join else ():
+                graph.clear()
 
     def brought(self, joint: Joint, leaves: Sequence[Any]) -> list[Brought]:
         """Return what a run brings along, so that each is copied once to where it is needed.
@@ -130,6 +134,10 @@ class Residents(ABC):
         A variable stays where it was copied to until its array is another one: this one is held
         here, so nobody writes to it.
         """
+        with base.issuing:
+            for made, constant in [*self._constants.items()]:
+                if made.cell.failed is not None:
+                    made.become(made.lane.device.bring(constant.attrs["value"], constant))
         return [
             self.resident(leaf.source, value)
             if leaf.kind == "variable"
@@ -139,30 +147,42 @@ class Residents(ABC):
 
     def resident(self, variable: Node, array: Any) -> Brought:
         """Return a variable's array with its copies on devices."""
-        kept = self._residents.get(variable)
-        if kept is None or kept.array is not array:
-            there = promised(array) if PROMISES.given else None
-            kept = Brought(array if there is None else there, "parameters", array)
-            self._residents[variable] = kept
-        return kept
+        with base.issuing:
+            kept = self._residents.get(variable)
+            if kept is None or kept.array is not array:
+                there = promised(array) if PROMISES.given else None
+                kept = Brought(array if there is None else there, "parameters", array)
+                self._residents[variable] = kept
+            return kept
 
-    def constant(self, lane: Lane | None) -> Callable[[Any], Any]:
-        """Return what makes a constant a value of a lane."""
-        return _same if lane is None else lane.device.bring
+    def constant(self, lane: Lane, node: Node) -> Handed:
+        """Return a constant as a value of a lane; later runs try again if that fails."""
+        made = lane.device.bring(node.attrs["value"], node)
+        self._constants[made] = node
+        return made
 
     def bring(self, brought: Brought, device: Device, step: Node | None) -> Handed:
         """Return a value on a device, where it may have been before."""
-        given, kept = brought.value, brought.on.get(device)
-        if kept is None or kept.cell.failed is not None:
-            if isinstance(given, Handed) and given.lane.device is device:
-                kept = given
-            elif brought.kind != "edges" and _is_there(given, device):
-                kept = device.hold(given.result())
-            else:
-                kept = device.bring(given, step)
-                self.transfers[brought.kind] += 1
-            brought.on[device] = kept
-        return kept
+        with base.issuing:
+            given, kept = brought.value, brought.on.get(device)
+            if kept is None or kept.cell.failed is not None:
+                if isinstance(given, Handed) and given.lane.device is device:
+                    kept = given
+                elif brought.kind != "edges" and _is_there(given, device):
+                    kept = device.hold(given.result())
+                else:
+                    kept = device.bring(given, step)
+                    self.transfers[brought.kind] += 1
+                brought.on[device] = kept
+            return kept
+
+    def fetch(self, value: Any, kind: str, step: Node | None = None) -> Any:
+        """Return a value that is copied to the host, if it is not there."""
+        if not isinstance(value, Handed):
+            return value
+        with base.issuing:
+            self.transfers[kind] += 1
+            return value.lane.device.fetch(value, step)
 
 
 def _with_host_operands(found: Any, places: tuple[int, ...]) -> Callable[..., Any]:
@@ -193,30 +213,20 @@ def launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[...,
     if step.op.on_host:
         found = _with_host_operands(found, step.op.on_host)
     name, fresh = launched_name(step, joint), is_fresh(step)
-    launch, hold = lane.launch, lane.device.hold
+    on_host, hold = bool(step.op.on_host), lane.device.hold
 
-    def launched(*operands: Handed) -> Handed:
-        return launch(found, operands, name=name, node=step, fresh=fresh)
+    def launched(*operands: Any) -> Handed:
+        if on_host:
+            operands = tuple([one if isinstance(one, Handed) else hold(one) for one in operands])
+        lane.await_credit()
+        return lane.launch(found, operands, name=name, node=step, fresh=fresh)
 
-    def launched_with_host_numbers(*operands: Any) -> Handed:
-        handed = [one if isinstance(one, Handed) else hold(one) for one in operands]
-        return launch(found, handed, name=name, node=step, fresh=fresh)
-
-    return launched_with_host_numbers if step.op.on_host else launched
+    return launched
 
 
 def _is_there(value: Any, device: Device) -> bool:
     """Return whether a feed was left on a device by an earlier run."""
     return isinstance(value, Handed) and value.lane.device.root is device.root
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _named(graph: Graph) -> list[tuple[Node, Placement]]:
-    nodes = graph.nodes
-    return [(nodes[number], where) for number, where in graph.placements.items()]
 
 
 def looked_at(spec: TaskSpec) -> set[int]:

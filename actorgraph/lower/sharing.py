@@ -19,8 +19,6 @@ from actorgraph.ops._arrays import is_half
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import Checks
 
-__all__ = ["shared"]
-
 
 def shared(steps: Sequence[Node], joint: Joint) -> list[Node]:
     """Return the steps of a task, in order, with common beginnings as steps of their own.

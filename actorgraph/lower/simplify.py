@@ -33,8 +33,6 @@ from actorgraph.rewrite import Pass
 from actorgraph.rewrite._pass import Rule
 from actorgraph.rewrite.exact import is_pure, restated
 
-__all__ = ["combined", "combined_steps", "simplified"]
-
 _MOST_STEPS = 16
 """Replacements of one node before it is left as it is."""
 

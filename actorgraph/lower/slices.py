@@ -22,8 +22,6 @@ from actorgraph.op import FRESH_OUT, REGISTRY, Op
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import Dim
 
-__all__ = ["SLICES", "with_slices_written_once"]
-
 _FULL = slice(None)
 
 
@@ -54,7 +52,6 @@ def with_slices_written_once(
 
     Parameters
     ----------
-    parts : sequence of sequence of Node
     kept : collection of int
         Ids of the nodes that stay.
     """

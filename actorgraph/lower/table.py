@@ -20,6 +20,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import prod
 from typing import Any
 from weakref import WeakSet
 
@@ -29,11 +30,11 @@ from actorgraph.devices import native
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import alike, kernel, with_errstate
-from actorgraph.lower.program import Tabling, lower_directly
+from actorgraph.lower.program import Tabling, constant_value, lower_directly
 from actorgraph.lower.rates import path
 from actorgraph.lower.table_rows import RESHAPE, Unfit, Written, is_view, kind_of
 from actorgraph.lower.text import Dead
-from actorgraph.memory.buffers import aligned, regular
+from actorgraph.memory.buffers import regular
 from actorgraph.op import attrs_key, is_symbolic
 from actorgraph.types import bind_shape
 
@@ -50,7 +51,7 @@ _CALLS = 100
 """Calls of a part before its rows are written, which takes as long as some 300 walks save: few runs
 do not pay for many."""
 
-_MANY = 64
+_MANY = 16
 """Steps that are walked around one that has no row; that one takes 1 us more so."""
 
 _BRIEF_BYTES = 64 * 1024
@@ -285,7 +286,7 @@ class Stretch:
         program = lower_directly(self.steps, self.given, self.returned, bound=(), tabling=tabling)
         raising = {"divide": "raise", "invalid": "raise", "over": "raise", "under": "raise"}
         kernels = [with_errstate(kernel(one, np, symbols), raising) for one in self.steps]
-        called, fixed = program.callables(kernels, np.asarray, symbols)
+        called, fixed = program.callables(kernels, constant_value, symbols)
         made = program.make(*called, *fixed)
 
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
@@ -326,9 +327,9 @@ class Stretch:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
         found = [f"# {len(written.rows)} rows of NumPy's loops stand for it:"]
         for of, times, dims, row in written.notes:
-            places = zip(row[::3], row[1::3], strict=True)
+            places = zip(row[::4], row[1::4], strict=True)
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
-            found.append(f"#   {of}: {times} x {list(dims)}, {shown}")
+            found.append(f"#   {of}: {prod(times)} x {list(dims)}, {shown}")
         return found
 
 
@@ -379,24 +380,13 @@ class _WalkBlocks:
     """Blocks to walk rows with, each for one thread at a time."""
 
     def __init__(self, written: Written, given: int) -> None:
-        self._rows = np.array(written.rows, np.int64).reshape(-1, native.ROW_WORDS)
-        self._specs = np.array(
-            [
-                native.spec(
-                    node.dtype, written.sizes[i] // node.dtype.itemsize, writable=i >= given
-                )
-                for i, node in enumerate(written.objects)
-            ],
-            np.int64,
-        )
         self._written, self.bytes = written, 0
+        self._lines = written.lines
+        self._specs = written.specs(range(given, len(written.objects)))
         self.idle = [self.made()]
 
     def made(self) -> tuple[int, Any, Any]:
         """Return the address of a block, and what owns it."""
-        written = self._written
-        memory = aligned(written.total)
-        self.bytes += written.total
-        bases = [memory.ctypes.data, *[value.ctypes.data for value in written.kept]]
-        block = native.block(self._specs, self._rows, bases, written.computing)
+        block, memory = self._written.block(self._specs, self._lines)
+        self.bytes += self._written.total
         return block.ctypes.data, block, memory

@@ -1,12 +1,14 @@
 """Rows of tables: which steps have them, and what they are for the sizes of a run; see `table`.
 
+Rows of ufuncs, sums and products are written here, of compound ops by their kernels (`traced`).
+
 Invariants: what a row writes overlaps nothing that it reads, but for sums, which add to what a row
 before has written; every row lies within its memory, as `Written` checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from math import prod
 from operator import itemgetter
@@ -16,19 +18,29 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from actorgraph.devices import native
-from actorgraph.devices.loops import Routine, call, loop_of, product_loop, sum_loop
+from actorgraph.devices.loops import (
+    Routine,
+    call,
+    loop_of,
+    may_have_loop,
+    product_loop,
+    reducing_loop,
+)
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.matmul import is_small, product
-from actorgraph.lower.slices import SLICES
-from actorgraph.memory.buffers import VIEWS, usage
+from actorgraph.lower.traced import Traced, Unfit, trace
+from actorgraph.memory.buffers import VIEWS, Memory, aligned, usage
 from actorgraph.memory.packing import Span, pack
 from actorgraph.op import CONSTANT, REGISTRY, bind_attrs
-from actorgraph.ops._arrays import are_columns, at_least
+from actorgraph.ops._arrays import are_columns
 from actorgraph.rewrite.exact import is_pure
+from actorgraph.rewrite.traceable import is_traceable, may_be_traced
 from actorgraph.types import UNKNOWN, bind_shape
 
-__all__ = ["RESHAPE", "Unfit", "Written", "is_view", "kind_of"]
+__all__ = [
+    "RESHAPE", "Spot", "Unfit", "Written", "broadcast", "coalesced", "is_view", "kind_of",
+]  # fmt: skip
 
 LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
 """Results above which a call from Python costs nothing beside the arithmetic, and operands."""
@@ -39,15 +51,12 @@ _MOST_EXPANDED = 64
 _HANDED_OVER = 32
 """Steps that are written before another thread may have the GIL: some 0.5 ms."""
 
-_SUM, _SIGMOID, _ADJOINT = REGISTRY["sum"], REGISTRY["sigmoid"], REGISTRY["getitem_adjoint"]
-_RELU, _WHERE_POSITIVE = REGISTRY["relu"], REGISTRY["where_positive"]
-_STACK, _CONCATENATE = REGISTRY["stack"], REGISTRY["concatenate"]
+_SUM = REGISTRY["sum"]
 _AS_INTEGERS = str.maketrans("fd", "il")  # copies of floats take longer
-_JOINING = frozenset({_STACK, _CONCATENATE})
-_MEAN, _DIVIDE_BY_SIZE = REGISTRY["mean"], REGISTRY["divide_by_size"]
 RESHAPE = REGISTRY["reshape"]
 """The op whose results are views of what is in order, else copies."""
-_SHOWING = frozenset({REGISTRY["getitem"], RESHAPE})  # mostly, told by the result
+_GETITEM = REGISTRY["getitem"]
+_SHOWING = frozenset({_GETITEM, RESHAPE})  # mostly, told by the result
 
 
 # -- which steps ----------------------------------------------------------------------------------
@@ -79,19 +88,13 @@ def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
 
 
 def _has_loop(step: Node, symbols: Mapping[str, int]) -> bool:
-    if step.op in (_SUM, _MEAN):
-        axes, rank = step.attrs["axis"], len(step.inputs[0].dims)
-        last = bool(axes) and axes == tuple(range(rank - len(axes), rank))
-        columns = step.op is _SUM and _are_columns(step)
-        return (last or columns) and sum_loop(step.dtype.char) is not None
+    if step.op is _SUM:
+        return bool(step.attrs["axis"]) and step.dtype.char in "fd"
     if step.op.ufunc == "matmul":
-        return is_small(step, symbols) and product_loop(step.dtype.char) is not None
-    if step.op in _JOINING:
-        chars = {one.dtype.char for one in (step, *step.inputs)}
-        return len(chars) == 1 and chars <= set("?fdil")
-    if step.op in (_SIGMOID, _RELU, _DIVIDE_BY_SIZE, _WHERE_POSITIVE, SLICES, _ADJOINT):
-        return step.dtype.char in "fd" and (step.op is not _ADJOINT or len(step.inputs) == 1)
-    return _loop(step) is not None
+        return step.dtype.char in "fd" and is_small(step, symbols)
+    if may_be_traced(step, symbols):
+        return True
+    return bool(_loop(step, may_have_loop))
 
 
 def _are_columns(step: Node) -> bool:
@@ -99,19 +102,18 @@ def _are_columns(step: Node) -> bool:
     return are_columns(len(of.dims), step.dtype, step.attrs["axis"], step.attrs["keepdims"])
 
 
-def _loop(step: Node) -> Routine | None:
+def _loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
+    """Return the loop of a step, or whether there may be one."""
     if step.op.ufunc is None or step.attrs or len(step.inputs) >= native.MOST_ARGUMENTS:
         return None
     chars = "".join([one.dtype.char for one in (*step.inputs, step)])
-    return loop_of(
-        step.op.ufunc, chars.translate(_AS_INTEGERS if step.op.ufunc == "positive" else {})
-    )
+    return of(step.op.ufunc, chars.translate(_AS_INTEGERS if step.op.ufunc == "positive" else {}))
 
 
 # -- rows -----------------------------------------------------------------------------------------
 
 
-class _Place(NamedTuple):
+class Spot(NamedTuple):
     """Where a value lies: number of the base, offset, shape and strides in bytes."""
 
     base: int
@@ -119,6 +121,11 @@ class _Place(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     itemsize: int
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether there are no gaps, and axes are in order."""
+        return _is_flat(self.shape, self.strides, self.itemsize)
 
     @property
     def end(self) -> int:
@@ -131,12 +138,6 @@ class _Place(NamedTuple):
         """The first byte."""
         pairs = zip(self.shape, self.strides, strict=True)
         return self.offset + sum([(n - 1) * min(stride, 0) for n, stride in pairs])
-
-
-class Unfit(Exception):
-    """There is no row for a step after all, which is the one at `position`."""
-
-    position = 0
 
 
 class _AnyStretch(Protocol):
@@ -159,11 +160,11 @@ class Written:
         self.symbols = symbols
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
-        self.notes: list[tuple[str, int, Sequence[int], list[int]]] = []
+        self.notes: list[tuple[str, tuple[int, int], Sequence[int], list[int]]] = []
         self.words: dict[tuple[int, ...], tuple[int, Any]] = {}
-        self._clears: list[bool] = []
+        self._zeros: dict[int, Spot] = {}
         self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
-        self.places: dict[int, _Place] = {}
+        self.places: dict[int, Spot] = {}
         self.sizes: list[int] = []  # bytes of what each base stands for
         self.objects = [*stretch.given, *stretch.results]
         for base, node in enumerate(self.objects):
@@ -182,41 +183,66 @@ class Written:
                 raise
         self.bytes = sum([self._layout(step)[2] for step in stretch.steps])
         self.of, self.computing = "copy", len(self.rows)
-        copy = Routine(native.RUNTIME.copy, 0, keeps_flags=True)
         for base, node in enumerate(self.objects):
             if node.id in stretch.copied:
-                size, place = self.sizes[base], self.places[node.id]
-                into = _Place(base, 0, (size,), (1,), 1)
-                given = [
-                    (one, one.offset, ((size, 1),)) for one in (place._replace(itemsize=1), into)
-                ]
-                self._write(copy, (1, [0, 0]), [size], [1, 1], given)
+                self._bytes(self.places[node.id], Spot(base, 0, (), (), 1), self.sizes[base])
+
+    def _bytes(self, place: Spot, into: Spot, size: int) -> None:
+        """Write the row that copies bytes."""
+        copy = Routine(native.RUNTIME.routine("copy"), 0, keeps_flags=True)
+        given = [(one._replace(itemsize=1), one.offset, ((size, 1),)) for one in (place, into)]
+        self.write(copy, _ONCE, [size], [1, 1], given)
+
+    def clear(self, result: Spot) -> None:
+        """Write zeros in all bytes: to copy them takes a tenth of the time of one for all."""
+        size = prod(result.shape) * result.itemsize
+        if size not in self._zeros:
+            self._zeros[size] = self.constant(np.zeros(size, np.uint8))
+        self._bytes(self._zeros[size], result, size)
+
+    def in_another_row(self, step: Node) -> bool:
+        """Return whether a step has another row than it would have by itself."""
+        return False
+
+    @property
+    def lines(self) -> native.Words:
+        """The rows, as machine code reads them."""
+        return np.array(self.rows, np.int64).reshape(-1, native.ROW_WORDS)
+
+    def specs(self, writable: Container[int], moving: Container[int] = ()) -> native.Words:
+        """Return what arrays have to be; those at `moving` lie further in each iteration."""
+        found = [
+            native.spec(
+                node.dtype, size // node.dtype.itemsize, writable=base in writable,
+                further=size * (base in moving),
+            )
+            for base, (node, size) in enumerate(zip(self.objects, self.sizes))
+        ]  # fmt: skip
+        return np.array(found, np.int64)
+
+    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Memory]:
+        """Return a block to walk with, and its memory; who calls keeps them, specs and lines."""
+        memory = aligned(max(self.total, 1))
+        bases = [memory.ctypes.data, *[value.ctypes.data for value in self.kept]]
+        return native.block(specs, lines, bases, self.computing), memory
 
     def _step(self, step: Node) -> None:
+        self._scratch = self._within
+        if self.in_another_row(step):
+            return
         if is_view(step):
             self.places[step.id] = self._view(step)
         elif step.op is _SUM and _are_columns(step):
             self._column_sum(step)
-        elif step.op in (_SUM, _MEAN):
+        elif step.op is _SUM:
             self._sum(step)
-        elif step.op is _DIVIDE_BY_SIZE:
-            size = bind_attrs(step.attrs, self.symbols)["size"]
-            self._divide(self.places[step.id], self._place(step.inputs[0]), size, step.dtype.char)
         elif step.op.ufunc == "matmul":
-            x, y = map(self._place, step.inputs)
-            self._product(x, y, self.places[step.id], product(step, self.symbols))
-        elif step.op is _SIGMOID:
-            self._sigmoid(self.places[step.id], self._place(step.inputs[0]), step.dtype.char)
-        elif step.op in (SLICES, _ADJOINT):
-            self._slices(step)
-        elif step.op in _JOINING:
-            self._joined(step)
-        elif step.op is _RELU:
-            self._relu(self.places[step.id], self._place(step.inputs[0]), step.dtype.char)
-        elif step.op is _WHERE_POSITIVE:
-            self._where_positive(step)
+            x, y = map(self.place, step.inputs)
+            self.product(x, y, self.places[step.id], product(step, self.symbols))
+        elif is_traceable(step.op):
+            trace(self, step)
         else:
-            self._row(self.places[step.id], _loop(step), map(self._place, step.inputs))
+            self.row(self.places[step.id], _loop(step), map(self.place, step.inputs))
 
     def _shape(self, node: Node) -> tuple[int, ...]:
         return bind_shape(node.dims, self.symbols, 0)
@@ -232,7 +258,7 @@ class Written:
 
     def _whole(self, node: Node, base: int, offset: int) -> None:
         shape, strides, _ = self._layout(node)
-        self.places[node.id] = _Place(base, offset, shape, strides, node.dtype.itemsize)
+        self.places[node.id] = Spot(base, offset, shape, strides, node.dtype.itemsize)
 
     def _lay(self, stretch: _AnyStretch) -> None:
         """Find places for what stays inside, and for what is copied in the end."""
@@ -246,32 +272,42 @@ class Written:
         self.total, places = pack(spans, ())
         for (_, step), place in zip(inner, places, strict=True):
             self._whole(step, len(self.objects), place.begin)
+        self._scratch_base, self._within = len(self.sizes), -(-self.total // 64) * 64
         self.sizes.append(self.total)
 
-    def _place(self, node: Node) -> _Place:
+    def place(self, node: Node) -> Spot:
+        """Return where a value lies."""
         if node.op is CONSTANT and node.id not in self.places:
             value = np.array(node.attrs["value"], order="C")
             if value.dtype != node.dtype:
                 raise Unfit
-            self.places[node.id] = self._constant(value)
+            self.places[node.id] = self.constant(value)
         return self.places[node.id]
 
-    def _constant(self, value: np.ndarray[Any, Any]) -> _Place:
+    def constant(self, value: np.ndarray[Any, Any]) -> Spot:
         """Return where a constant lies, which gets a base of its own."""
         self.kept.append(value)
         self.sizes.append(value.nbytes)
-        return _Place(len(self.sizes) - 1, 0, value.shape, value.strides, value.itemsize)
+        return Spot(len(self.sizes) - 1, 0, value.shape, value.strides, value.itemsize)
 
-    def _view(self, step: Node) -> _Place:
+    def _view(self, step: Node) -> Spot:
         """Return what a view shows, as its kernel shows it of memory of the same layout."""
         [of] = step.inputs
-        place = self._shown(self.places[of.id], of.dtype, kernel(step, np, self.symbols))
+        if step.op is RESHAPE:  # which may have to copy, into memory that others do not get
+            place = Traced(self, self.places[of.id], of.dtype).reshape(self._shape(step)).place
+            self._within = self._scratch
+        else:
+            # With an ellipsis NumPy shows a single element, without one it is a number.
+            view = kernel(step, np, self.symbols)
+            if not step.dims and step.op is _GETITEM:
+                view = itemgetter((*bind_attrs(step.attrs, self.symbols)["index"], ...))
+            place = self.shown(self.places[of.id], of.dtype, view)
         if of.dtype != step.dtype or place.shape != self._shape(step):
             raise Unfit
         return place
 
     @staticmethod
-    def _shown(of: _Place, dtype: np.dtype[Any], view: Callable[..., Any]) -> _Place:
+    def shown(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
         """Return the place of a view, as NumPy makes it of memory of the same layout."""
         raw = _template()
         whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
@@ -279,38 +315,48 @@ class Written:
         if type(found) is not np.ndarray or found.dtype != dtype:
             raise Unfit
         offset = found.ctypes.data - raw.ctypes.data + of.begin
-        place = _Place(of.base, offset, found.shape, found.strides, found.itemsize)
+        place = Spot(of.base, offset, found.shape, found.strides, found.itemsize)
         if place.begin < of.begin or place.end > of.end:
             raise Unfit  # a copy
         return place
 
-    def _row(
+    def row(
         self,
-        result: _Place,
+        result: Spot,
         loop: Routine | None,
-        operands: Iterable[_Place],
+        operands: Iterable[Spot],
         heard: int = native.ALL_ERRORS,
     ) -> None:
         """Write the rows of an elementwise step; an operand may be what the result lies over."""
         places = [*operands, result]
         if loop is None:
             raise Unfit
+        if 0 in result.shape:
+            return
         if self._flat_row(result, loop, places, heard):
             return
-        strides = [_broadcast(place, result.shape) for place in places]
+        strides = [broadcast(place, result.shape) for place in places]
         others = [place for place in places if place != result]
         if self._overlaps(result, others):
             raise Unfit
-        dims = _coalesced(result.shape, strides)
-        for (outer, inner), shifts in _expanded(dims, len(places)):
-            self._write(loop, outer, [inner[0]], inner[1], [
-                (place, place.offset + shift, ((inner[0], inner[1][k]), (outer[0], outer[1][k])))
+        self._each(loop, places, coalesced(result.shape, strides), heard)
+
+    def _each(
+        self,
+        loop: Routine,
+        places: Sequence[Spot],
+        dims: list[_Dim],
+        heard: int = native.ALL_ERRORS,
+    ) -> None:
+        """Write the rows of a loop along several dims."""
+        for parts, shifts in _expanded(dims, len(places)):
+            *outer, inner = parts
+            self.write(loop, outer, [inner[0]], inner[1], [
+                (place, place.offset + shift, [(count, steps[k]) for count, steps in parts])
                 for k, (place, shift) in enumerate(zip(places, shifts, strict=True))
             ], heard)  # fmt: skip
 
-    def _flat_row(
-        self, result: _Place, loop: Routine, places: Sequence[_Place], heard: int
-    ) -> bool:
+    def _flat_row(self, result: Spot, loop: Routine, places: Sequence[Spot], heard: int) -> bool:
         """Write the row of a step on arrays without gaps and single numbers, which most are."""
         shape, count = result.shape, prod(result.shape)
         row, strides = [], []
@@ -328,123 +374,102 @@ class Written:
             meets = base == result.base and offset < end and result.offset < offset + reach
             if meets and place != result:
                 raise Unfit
-            row += [base, offset, 0]
+            row += [base, offset, 0, 0]
             strides.append(stride)
-        self._add(loop, 1, [count], strides, row, heard)
+        self._add(loop, (1, 1), [count], strides, row, heard)
         return True
 
-    def _sigmoid(self, result: _Place, x: _Place, char: str) -> None:
-        """Write ``1 / (1 + exp(-x))`` as `logistic` computes it, which tells of no overflow."""
-        one = self._constant(np.ones((), char))
-        quiet = native.ALL_ERRORS & ~native.ERRORS["over"]
-        self._row(result, loop_of("negative", 2 * char), [x])
-        self._row(result, loop_of("exp", 2 * char), [result], quiet)
-        self._row(result, loop_of("add", 3 * char), [result, one])
-        self._row(result, loop_of("divide", 3 * char), [one, result])
+    def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spot:
+        """Return memory that the rows of one step alone use."""
+        strides = _strides(shape, dtype.itemsize)
+        base, begin = self._scratch_base, self._scratch
+        self._scratch += -(-prod(shape) * dtype.itemsize // 64) * 64
+        self.total = self.sizes[base] = max(self.total, self._scratch)
+        return Spot(base, begin, shape, strides, dtype.itemsize)
 
-    def _relu(self, result: _Place, x: _Place, char: str) -> None:
-        """Write ``maximum(x, 0)``, if zeros and NaN have the bits of `at_least`."""
-        size = prod(x.shape)
-        loop = loop_of("maximum", 3 * char)
-        if loop is None or not _is_maximum(loop, char, size):
+    def copied(self, result: Spot, x: Spot, char: str) -> None:
+        """Write a copy."""
+        if char == "?":
+            self.row(result, loop_of("logical_or", "???"), [x, x])
+        else:
+            self.row(result, _copy_of(char), [x])
+
+    def moved(
+        self, x: Spot, index: Spot, result: Spot, *, to: bool, name: str = "move", width: int = 1
+    ) -> None:
+        """Write copies of so many elements of ``x`` from where `index` says, or `to` there."""
+        many, few = (result, x) if to else (x, result)
+        routine = Routine(native.RUNTIME.routine(name), 0)
+        if index.itemsize != 8 or not (many.is_flat and few.is_flat and index.is_flat):
             raise Unfit
-        zero = self._constant(np.zeros((), char))
-        self._row(_in_order(result, (size,)), loop, [_in_order(x, (size,)), zero])
-
-    def _where_positive(self, step: Node) -> None:
-        """Write x where y > 0, else 0, as `select_positive` has it: bits of x times 0 or 1.
-
-        The comparison writes the lowest byte of each element of zeros, which thus are integers.
-        """
-        x, y = map(self._place, step.inputs)
-        result, char, by = self.places[step.id], step.dtype.char, step.inputs[1].dtype.char
-        zeros = [self._constant(np.zeros((), one)) for one in (char, by)]
-        if self._overlaps(result, [x, y]):
+        if self._overlaps(result, [x, index]) or prod(few.shape) != width * prod(index.shape):
             raise Unfit
-        self._row(result, _copy_of(char), [zeros[0]])
-        self._row(result, loop_of("greater", f"{by}{by}?"), [y, zeros[1]])
-        self._row(result, loop_of("multiply", 3 * char.translate(_AS_INTEGERS)), [x, result])
+        count, limit = prod(index.shape), prod(many.shape) // width
+        size = width * x.itemsize
+        steps = [size, 8, 0, 0, size] if to else [0, 8, size, size, 0]
+        spans = [
+            (few, few.offset, [(count, size)]),
+            (index, index.offset, [(count, 8)]),
+            (many, many.offset, [(limit, size)]),
+        ]
+        dims = (count, limit, size)
+        self.write(routine, _ONCE, dims, steps, spans if to else spans[::-1], native.REFUSES)
 
-    def _joined(self, step: Node) -> None:
-        """Write operands beside each other."""
-        result, axis = self.places[step.id], step.attrs["axis"] % len(step.dims)
-        begin = 0
-        for part in step.inputs:
-            x, place = self._place(part), begin
-            begin += 1 if step.op is _STACK else x.shape[axis]
-            along: Any = place if step.op is _STACK else slice(place, begin)
-            index = (*[slice(None)] * axis, along, ...)
-            into = self._shown(result, step.dtype, itemgetter(index))
-            if into.shape != x.shape:
-                raise Unfit
-            char = step.dtype.char
-            if char == "?":
-                self._row(into, loop_of("logical_or", "???"), [x, x])
-            else:
-                self._row(into, _copy_of(char), [x])
-
-    def _slices(self, step: Node) -> None:
-        """Write slices of an array, and zeros elsewhere: one, or as `lower.slices` does."""
-        result, char = self.places[step.id], step.dtype.char
-        zero = self._constant(np.zeros((), char))
-        attrs = bind_attrs(step.attrs, self.symbols)
-        alone = step.op is _ADJOINT
-        if alone or not attrs["covered"]:
-            self._row(result, _copy_of(char), [zero])
-        indices = [attrs["index"]] if alone else attrs["indices"]
-        for part, index in zip(step.inputs, indices, strict=True):
-            into = self._shown(result, step.dtype, itemgetter((*index, ...)))
-            x = self._place(part)
-            if self._overlaps(result, [x]) or x.shape != into.shape:
-                raise Unfit
-            loop = _copy_of(char) if alone else loop_of("add", 3 * char)
-            self._row(into, loop, [x] if alone else [x, zero])
+    def refused(self, flag: Spot) -> None:
+        """Write that the walk declines where a flag is up."""
+        routine = Routine(native.RUNTIME.routine("refuse"), 0)
+        self.write(routine, _ONCE, [1], [1], [(flag, flag.offset, ())], native.REFUSES)
 
     @staticmethod
-    def _overlaps(result: _Place, places: Iterable[_Place]) -> bool:
+    def _overlaps(result: Spot, places: Iterable[Spot]) -> bool:
         return any(
             place.base == result.base and place.begin < result.end and result.begin < place.end
             for place in places
         )
 
-    def _divide(self, result: _Place, x: _Place, size: int, char: str) -> None:
-        """Write the row of a division by a number of elements, as means have it."""
-        number = self._constant(np.full((), size or 1, char))
-        self._row(result, loop_of("divide", 3 * char), [x, number])
-
     def _column_sum(self, step: Node) -> None:
         """Write a sum over all axes but the last as `column_sums` has it: a product with ones."""
-        x, result, char = self._place(step.inputs[0]), self.places[step.id], step.dtype.char
+        x, result, char = self.place(step.inputs[0]), self.places[step.id], step.dtype.char
         columns = (prod(x.shape[:-1]), x.shape[-1])
-        ones = self._constant(np.ones((1, columns[0]), char))
+        ones = self.constant(np.ones((1, columns[0]), char))
         sums = _in_order(result, (1, columns[1]))
-        self._product(ones, _in_order(x, columns), sums, _columns)
+        self.product(ones, _in_order(x, columns), sums, _columns)
 
     def _sum(self, step: Node) -> None:
-        """Write the rows of a sum or mean over the last axes of an array without gaps."""
-        x, result = self._place(step.inputs[0]), self.places[step.id]
-        axes, char = step.attrs["axis"], step.dtype.char
-        first = len(x.shape) - len(axes)
-        found = sum_loop(char)
-        if found is None or axes != tuple(range(first, len(x.shape))) or not axes:
-            raise Unfit
-        rows, length = prod(x.shape[:first]), prod(x.shape[first:])
-        loop, zero = found
-        x, result = _in_order(x, (rows, length)), _in_order(result, (rows,))
-        begin = self._constant(np.full((), zero, char))
-        size = x.itemsize
-        if self._overlaps(result, [x]):
-            raise Unfit
-        into = (result, result.offset, ((rows, size),))
-        self._write(_copy_of(char), (1, [0, 0]), [rows], [0, size], [(begin, 0, ()), into])
-        self._write(
-            loop, (rows, [size, length * size, size]), [length], [0, size, 0],
-            [into, (x, x.offset, ((rows, length * size), (length, size))), into],
-        )  # fmt: skip
-        if step.op is _MEAN:
-            self._divide(result, result, length, char)
+        """Write the rows of a sum or mean."""
+        x, result = self.place(step.inputs[0]), self.places[step.id]
+        shape = tuple([1 if i in step.attrs["axis"] else n for i, n in enumerate(x.shape)])
+        char = step.dtype.char
+        self.reduced("add", _in_order(result, shape), x, step.attrs["axis"], char)
 
-    def _product(self, x: _Place, y: _Place, result: _Place, kernel_of: Callable[..., Any]) -> None:
+    def reduced(
+        self, name: str, result: Spot, x: Spot, axes: Collection[int], char: str,
+        initial: float | None = None,
+    ) -> None:  # fmt: skip
+        """Write the rows of ``name.reduce(x, axes, keepdims=True, initial=initial)``."""
+        found = reducing_loop(name, char)
+        if found is None or not _in_c_order(x) or self._overlaps(result, [x]) or 0 in x.shape:
+            raise Unfit
+        loop, rest = found[0], x
+        first = found[1] if initial is None else initial
+        if first is not None:
+            self.row(result, _copy_of(char), [self.constant(np.full((), first, char))])
+        elif len(axes) == 1:  # the first along the axis, then the others
+            [axis] = axes
+            index = [slice(None)] * axis
+            begin, others = (*index, slice(1)), (*index, slice(1, None))
+            dtype = np.dtype(char)
+            self.row(result, _copy_of(char), [self.shown(x, dtype, itemgetter(begin))])
+            if x.shape[axis] == 1:
+                return
+            rest = self.shown(x, dtype, itemgetter(others))
+        else:
+            raise Unfit
+        through = [0 if i in axes else step for i, step in enumerate(result.strides)]
+        dims = coalesced(rest.shape, [through, rest.strides, through])
+        self._each(loop, [result, rest, result], dims)
+
+    def product(self, x: Spot, y: Spot, result: Spot, kernel_of: Callable[..., Any]) -> None:
         """Write the row of a product of matrices, or stacks of them, if it has a kernel's bits."""
         char = {4: "f", 8: "d"}[x.itemsize]
         loop = product_loop(char)
@@ -454,14 +479,14 @@ class Written:
         stacks = [
             place._replace(shape=place.shape[:-2], strides=place.strides[:-2]) for place in places
         ]
-        strides = [_broadcast(stack, batch) for stack in stacks]
-        stack_dims = _coalesced(batch, strides) or [(1, [0, 0, 0])]
+        strides = [broadcast(stack, batch) for stack in stacks]
+        stack_dims = coalesced(batch, strides) or [(1, [0, 0, 0])]
         if len(stack_dims) > 1:
             if batch[0] > _MOST_EXPANDED:
                 raise Unfit
             for i in range(batch[0]):
                 x_i, y_i, result_i = [_entry(place, len(batch), i) for place in places]
-                self._product(x_i, y_i, result_i, kernel_of)
+                self.product(x_i, y_i, result_i, kernel_of)
             return
         [(count, outer)] = stack_dims
         (n, k), m = x.shape[-2:], y.shape[-1]
@@ -471,18 +496,18 @@ class Written:
         if not _is_product(loop, kernel_of, char, x[2:4], y[2:4], apart, dims, steps):
             raise Unfit
         sizes = ((n, k), (k, m), (n, m))
-        self._write(loop, (1, [0, 0, 0]), dims, steps, [
+        self.write(loop, _ONCE, dims, steps, [
             (place, place.offset, ((count, step), *zip(size, place.strides[-2:], strict=True)))
             for place, step, size in zip(places, outer, sizes, strict=True)
         ])  # fmt: skip
 
-    def _write(
+    def write(
         self,
         loop: Routine,
-        outer: _Dim,
+        outer: Sequence[_Dim],
         dims: Sequence[int],
         strides: Sequence[int],
-        arguments: Sequence[tuple[_Place, int, Iterable[tuple[int, int]]]],
+        arguments: Sequence[tuple[Spot, int, Iterable[tuple[int, int]]]],
         heard: int = native.ALL_ERRORS,
     ) -> None:
         """Add a row.
@@ -490,32 +515,33 @@ class Written:
         Parameters
         ----------
         loop : Routine
-        outer : tuple
-            How often it is called, and the strides from call to call.
+        outer : sequence of tuple
+            How often it is called along at most two axes, and the strides from call to call.
         dims, strides : sequence of int
             What each call is given.
         arguments : sequence of tuple
-            Place of a value, offset, and sizes with strides of all that is read or written from
+            Spot of a value, offset, and sizes with strides of all that is read or written from
             there: what does not stay within the bounds of its memory, or is not aligned, is
             refused.
         heard : int
             Flags of floating-point errors that count.
         """
         row: list[int] = []
-        for (place, offset, spans), step in zip(arguments, outer[1], strict=True):
+        times, steps = _of_two_axes(outer, len(arguments))
+        for (place, offset, spans), step in zip(arguments, steps, strict=True):
             reach = [(size - 1) * stride for size, stride in spans]
             first = offset + sum([min(one, 0) for one in reach])
             last = offset + sum([max(one, 0) for one in reach]) + place.itemsize
             odd = any([number % place.itemsize for number in (offset, *reach)])  # noqa: C419
             if first < 0 or last > self.sizes[place.base] or odd:
                 raise Unfit
-            row += [place.base, offset, step]
-        self._add(loop, outer[0], dims, strides, row, heard)
+            row += [place.base, offset, *step]
+        self._add(loop, times, dims, strides, row, heard)
 
     def _add(
         self,
         loop: Routine,
-        times: int,
+        times: tuple[int, int],
         dims: Sequence[int],
         strides: Sequence[int],
         row: list[int],
@@ -524,8 +550,8 @@ class Written:
         """Add a row; the one before looks for flags if this one clears them or hears of others."""
         if self.rows and loop.keeps_flags and self.rows[-1][-1] == heard:
             self.rows[-1][-1] = native.LATER
-        words = [loop.function, loop.data, times, self._words(dims), self._words(strides)]
-        none = [0] * (native.ROW_WORDS - 6 - len(row))
+        words = [loop.function, loop.data, self._words(dims), self._words(strides), *times]
+        none = [0] * (native.ROW_WORDS - 7 - len(row))
         self.rows.append([*words, *row, *none, heard])
         self.notes.append((self.of, times, dims, row))
 
@@ -539,7 +565,7 @@ class Written:
         return found[0]
 
 
-def _entry(place: _Place, rank: int, number: int) -> _Place:
+def _entry(place: Spot, rank: int, number: int) -> Spot:
     """Return an entry along the first of so many axes of a stack of matrices, or all it has."""
     if len(place.shape) < rank + 2:
         return place
@@ -549,12 +575,18 @@ def _entry(place: _Place, rank: int, number: int) -> _Place:
     )
 
 
-def _in_order(place: _Place, shape: tuple[int, ...]) -> _Place:
+def _in_order(place: Spot, shape: tuple[int, ...]) -> Spot:
     """Return a value without gaps in another shape."""
     size = place.itemsize
     if not _is_flat(place.shape, place.strides, size):
         raise Unfit
     return place._replace(shape=shape, strides=_strides(shape, size))
+
+
+def _in_c_order(place: Spot) -> bool:
+    """Return whether NumPy goes through an array in the order of its axes."""
+    steps = [step for n, step in zip(place.shape, place.strides, strict=True) if n > 1]
+    return steps == sorted(steps, reverse=True) and 0 not in steps and len({*steps}) == len(steps)
 
 
 @lru_cache(4096)
@@ -608,15 +640,6 @@ def _numbers(char: str, size: int) -> np.ndarray[Any, Any]:
     return np.sin(np.arange(size // np.dtype(char).itemsize)).astype(char)
 
 
-@lru_cache(1024)
-def _is_maximum(loop: Routine, char: str, size: int) -> bool:
-    """Return whether a loop with one 0 has the bits of `at_least`, which repeats it."""
-    values = np.resize(np.array([-0.0, 0.0, np.nan, 1.0, -1.0, -np.nan, 2.0], char), size)
-    zero, result = np.zeros((), char), np.empty(size, char)
-    call(loop, [values, zero, result], [size], [values.itemsize, 0, values.itemsize])
-    return bool(result.tobytes() == at_least(np, values, zero).tobytes())
-
-
 def _columns(row: Any, x: Any) -> Any:
     """Return what `column_sums` does with ones."""
     return row.reshape(-1).dot(x)
@@ -635,7 +658,7 @@ def _template() -> np.ndarray[Any, Any]:
     return np.zeros(READ_BYTES + 64, np.uint8)
 
 
-def _broadcast(place: _Place, shape: tuple[int, ...]) -> list[int]:
+def broadcast(place: Spot, shape: tuple[int, ...]) -> list[int]:
     """Return the strides by which a value goes through a shape."""
     missing = len(shape) - len(place.shape)
     if missing < 0:
@@ -652,7 +675,7 @@ _Dim = tuple[int, list[int]]
 """How many, and the stride of each argument."""
 
 
-def _coalesced(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> list[_Dim]:
+def coalesced(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> list[_Dim]:
     """Return the dims in as few as there can be, outermost first."""
     found: list[_Dim] = []
     for axis, size in enumerate(shape):
@@ -666,11 +689,20 @@ def _coalesced(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> list
     return found
 
 
-def _expanded(dims: list[_Dim], count: int) -> list[tuple[tuple[_Dim, _Dim], list[int]]]:
-    """Return the two innermost dims with what is added to offsets, for each of the outer ones."""
-    nothing = (1, [0] * count)
-    padded = [nothing] * (2 - len(dims)) + dims
-    *outermost, outer, inner = padded
+_ONCE: list[_Dim] = []
+"""Along no axis."""
+
+
+def _of_two_axes(outer: Sequence[_Dim], count: int) -> tuple[tuple[int, int], list[list[int]]]:
+    """Return how often a loop is called along two axes, and each argument's strides along them."""
+    (n, along), (m, inner) = [(1, [0] * count)] * (2 - len(outer)) + [*outer]
+    return (n, m), [[*steps] for steps in zip(along, inner, strict=True)]
+
+
+def _expanded(dims: list[_Dim], count: int) -> list[tuple[list[_Dim], list[int]]]:
+    """Return the three innermost dims with what is added to offsets, for each of the outer ones."""
+    padded = [*dims] or [(1, [0] * count)]
+    outermost, inner = padded[:-3], padded[-3:]
     if prod([size for size, _ in outermost]) > _MOST_EXPANDED:
         raise Unfit
     shifts = [[0] * count]
@@ -680,4 +712,4 @@ def _expanded(dims: list[_Dim], count: int) -> list[tuple[tuple[_Dim, _Dim], lis
             for one in shifts
             for i in range(size)
         ]
-    return [((outer, inner), one) for one in shifts]
+    return [(inner, one) for one in shifts]

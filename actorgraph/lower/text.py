@@ -40,24 +40,8 @@ from itertools import count, islice
 from typing import Any, NamedTuple
 from weakref import finalize
 
-from actorgraph.lower.keys import (
-    AWAITED,
-    BOUND,
-    BUFFERED,
-    BY_NAME,
-    GIVES_RUN,
-    LEAVING,
-    LONG,
-    OVER,
-    OWN,
-    CallKey,
-    DirectKey,
-    LoopKey,
-    StepKey,
-    TaskKey,
-)  # fmt: skip
-
-__all__ = ["Code", "Dead", "code_of", "direct_code", "last_uses", "loop_code"]
+from actorgraph.lower import keys
+from actorgraph.lower.keys import CallKey, DirectKey, LoopKey, StepKey, TaskKey
 
 
 class Dead(Exception):
@@ -111,7 +95,7 @@ def direct_code(key: DirectKey) -> Code:
     of_run = ("run.context.copy()", "run") if key.is_part else ("copy_context()", "None")
     calls = count()
     for j, step in enumerate(steps):
-        if key.is_part and not isinstance(step, CallKey) and step.how & LONG:
+        if key.is_part and not isinstance(step, CallKey) and step.how & keys.LONG:
             body += ["        if run.dead is not None:", "            raise Dead"]
         call = (
             _call_of_part(step, next(calls), made[j], expressions, outs.get(j), of_run[1])
@@ -132,7 +116,7 @@ def _outs(steps: Iterable[StepKey | CallKey]) -> dict[int, str]:
     written = [
         j
         for j, step in enumerate(steps)
-        if (step.writes if isinstance(step, CallKey) else step.how & (BUFFERED | LEAVING))
+        if (step.writes if isinstance(step, CallKey) else step.how & (keys.BUFFERED | keys.LEAVING))
     ]
     return {j: f"b{i}" for i, j in enumerate(written)}
 
@@ -154,7 +138,7 @@ def loop_code(key: LoopKey) -> Code:
     constants = _name_constants(steps, expressions)
     _, freed_after = _name_steps(steps, leaves, results, expressions)
     kernels = _callables(steps)
-    outs = {j: f"b{j}" for j, step in enumerate(steps) if step.how & BUFFERED}
+    outs = {j: f"b{j}" for j, step in enumerate(steps) if step.how & keys.BUFFERED}
     names = [expressions[number] for number in range(leaves)]
     captured, carries, taken = names[1:first], names[first : first + count], names[first + count :]
     arrays = [f"e{i}" for i in range(key.elements)]
@@ -247,7 +231,7 @@ def _name_steps(
             else:
                 name = idle.pop() if idle else next(names)
             expressions[number] = name
-            if step.how & BUFFERED:
+            if step.how & keys.BUFFERED:
                 buffered.add(number)
         freed |= {expressions[number]: number for number in own if number in ended}
         idle += freed
@@ -282,16 +266,16 @@ def _call(
     A user's kernel is called in the context of the run's caller: a copy, because another worker
     may be in it, and so that no kernel sees what another one has set.  What waits is yielded.
     """
-    kernel = f"run.kernels[k{step.kernel}]" if step.how & BOUND else f"k{step.kernel}"
-    if step.how & AWAITED:
+    kernel = f"run.kernels[k{step.kernel}]" if step.how & keys.BOUND else f"k{step.kernel}"
+    if step.how & keys.AWAITED:
         return f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
-    if step.how & OWN:
+    if step.how & keys.OWN:
         args = [expressions[number] for number in step.operands]
         return f"{context}.run({', '.join([kernel, *args])})"
-    args = [run] if step.how & GIVES_RUN else []
+    args = [run] if step.how & keys.GIVES_RUN else []
     args += [expressions[number] for number in step.operands]
     if out is not None:
-        args.append(f"out={out}" if step.how & BY_NAME else out)
+        args.append(f"out={out}" if step.how & keys.BY_NAME else out)
     return f"{kernel}({', '.join(args)})"
 
 
@@ -461,9 +445,9 @@ class _Writer:
                 given = self.made[j], self.expressions, self.outs.get(j), "run"
                 call = _call_of_part(step, next(calls), *given)
             else:
-                if j and step.how & LONG:
+                if j and step.how & keys.LONG:
                     body += ["            if run.dead is not None:", "                raise Dead"]
-                over = self.expressions[step.operands[0]] if step.how & OVER else None
+                over = self.expressions[step.operands[0]] if step.how & keys.OVER else None
                 call = _call(step, self.expressions, self.outs.get(j, over))
                 call = f"{self.made[j][0]} = {call}"
             body.append(f"            {call}")

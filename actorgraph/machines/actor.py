@@ -7,8 +7,6 @@ from typing import final
 from actorgraph.lower.cuts import Cut, by_cost, checked, fewest, one_per_node
 from actorgraph.machines.base import Machine
 
-__all__ = ["ActorMachine"]
-
 CUTS = {"none": one_per_node, "auto": by_cost, "all": fewest}
 
 

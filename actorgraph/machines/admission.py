@@ -33,8 +33,6 @@ from actorgraph.memory.arenas import Arenas
 from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Parameter
 
-__all__ = ["Admission", "allocated", "bytes_of", "claim_of", "fitted"]
-
 _NAMED = 5
 
 
@@ -43,10 +41,8 @@ class Admission:
 
     Parameters
     ----------
-    max_in_flight : int
     max_bytes : Limits
         Bytes that all runs in flight may allocate.
-    workers : int
 
     Attributes
     ----------
@@ -77,15 +73,14 @@ class Admission:
         return [run for _, _, run in self.queued]
 
     def enter(self, run: Run) -> bool:
-        """Let a thread compute a run by itself; False where it would have to wait."""
+        """Let a thread compute a run by itself; False where it would have to wait.
+
+        Whoever is let in takes an entry out of `direct` at its end.
+        """
         if self.queued or len(self.in_flight) + len(self.direct) >= self.max_in_flight:
             return False
         self.direct.append(run)
         return True
-
-    def leave(self) -> None:
-        """Make the room of such a run free."""
-        self.direct.pop()
 
     def add(self, run: Run) -> None:
         """Queue a run."""
@@ -185,7 +180,6 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
 
     Parameters
     ----------
-    plan : Plan
     binding : Binding
         Of the same plan.
     regular : bool

@@ -31,11 +31,13 @@ from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of, trains
 from actorgraph.machines.options import allowed, compiling, placed, tabled
 from actorgraph.machines.plan import Plan
+from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
 from actorgraph.machines.step import SYNC_US, Check, Step
 from actorgraph.machines.tuner import Tuner, checked_costs
 from actorgraph.options import choice, choices, flag, whole
 from actorgraph.solvers import AbstractSolver
+from actorgraph.tiles import here
 
 if TYPE_CHECKING:
     from actorgraph.channels import ChannelStatistics
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.check import Report
     from actorgraph.machines.holdings import LiveBytes
     from actorgraph.machines.inspection import MemoryPlan
-
-__all__ = ["Machine"]
 
 INLINE_US = 50.0
 """Runs predicted to take less are run in the calling thread: waking another costs as much."""
@@ -296,7 +296,8 @@ class Machine(Lifetime):
         """
         if unknown:
             raise refusal(self.run_sync, (), unknown)
-        self.refuse_blocking("run_sync", "await machine.run(...)")
+        if in_event_loop() or getattr(here, "held", None) is not None:
+            self.refuse_blocking("run_sync", "await machine.run(...)")
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=None, fetch=fetch)
         return self._run_now(run, timeout_s)
 
@@ -470,7 +471,9 @@ class Machine(Lifetime):
         arrays, binding, regular = plan.repeats.find(feeds) or checked(
             plan, feeds, self._inputs, self._placing
         )
-        core = self._started()
+        core = self._core
+        if core is None or core.closed or core.process != THIS.id:
+            core = self._started()
         number = next(core.numbers) if number is None else number
         fed = iter(arrays)
         leaves: list[Any] = []

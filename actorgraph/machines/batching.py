@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.plan import Plan
     from actorgraph.machines.run import Run
 
-__all__ = ["BatchSlice", "Batches", "Batching"]
-
 Array = np.ndarray[Any, Any]
 
 
@@ -50,9 +48,6 @@ class BatchSlice:
 
     Attributes
     ----------
-    number : int
-    feeds : dict
-    start, rows : int
     share : float
         Of the rows of the batch.
     whole : dict
@@ -261,7 +256,6 @@ class Batching:
             An output or wrt.
         read : callable
             Given a term of the node, returns what each slice has for it; None is nothing.
-        slices : sequence of BatchSlice
         """
         total: Any = None
         for kind, term in self._terms[node].items():

@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 from actorgraph.machines.claim import Claim
 from actorgraph.node_actor import LATEST
 
-__all__ = ["Binding", "Direct"]
-
 Direct: TypeAlias = Callable[..., list[Any]]
 """A direct program, which one thread at a time may call."""
 
@@ -23,7 +21,6 @@ class Binding:
 
     Attributes
     ----------
-    symbols : dict
     kernels : list
         Kernels of the nodes that depend on symbols; programs index it.
     heavy : tuple of bool

@@ -9,16 +9,15 @@ from typing import Any
 from actorgraph.machines.base import Machine
 from actorgraph.machines.run import Run
 
-__all__ = ["direct_us", "start_or_compute"]
-
 _KNOWN = 3
 """Direct runs after which their times go before what is predicted; the first makes a program."""
 
 
-def direct_us(machine: Machine, run: Run) -> float:
+def direct_us(machine: Machine, run: Run, share: float = 1.0) -> float:
     """Return the microseconds that one thread needs for a run; infinite where it may not.
 
-    Ops of users may block or call anybody, and loops take as long as they like: actors run them.
+    What is predicted of a run whose like was not measured counts by `share`.  Ops of users may
+    block or call anybody, and loops take as long as they like: actors run them.
     """
     compiled, latest = run.plan.compiled, run.binding.direct_latest
     if (
@@ -29,7 +28,16 @@ def direct_us(machine: Machine, run: Run) -> float:
         or machine._actors_only
     ):
         return inf
-    return min(latest) * 1e6 if len(latest) >= _KNOWN else run.predicted_us
+    return min(latest) * 1e6 if len(latest) >= _KNOWN else run.predicted_us * share
+
+
+def share_of(run: Run, least: float) -> float:
+    """Return how much of its prediction a run has taken, or `least` where that is less or unknown.
+
+    Predictions are made for any machine, and of large batches they are several times too long.
+    """
+    latest = run.binding.direct_latest
+    return min(least, min(latest) * 1e6 / run.predicted_us) if len(latest) >= _KNOWN else least
 
 
 def start_or_compute(
@@ -38,23 +46,24 @@ def start_or_compute(
     *,
     priority: int,
     most_us: float,
+    share: float = 1.0,
     host: Callable[[Callable[[], object]], object] | None,
 ) -> Run:
     """Return a forward run that was started, or computed where it takes less than `most_us`.
 
     Parameters
     ----------
-    machine : Machine
     feeds : dict
         By name.
-    priority : int
     most_us : float
         0 to start it in any case.
+    share : float
+        As of `direct_us`.
     host : callable, optional
         Calls a function on the loop that waits for the run.
     """
     run = machine._prepare(feeds, False, None, priority, None, host=host)
-    if direct_us(machine, run) < most_us and run.core.run_directly(run):
+    if direct_us(machine, run, share) < most_us and run.core.run_directly(run):
         return run
     machine._refuse_without_loop(run, looped=host is not None)
     looped = host is not None and run.plan.compiled.waits and machine._small(run)

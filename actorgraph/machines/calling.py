@@ -27,8 +27,6 @@ from actorgraph.node_actor import Message, Poison, Task, guarded
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
-__all__ = ["Calling", "Steps"]
-
 Push = Callable[[Task], object]
 Steps = Callable[..., Generator[Any, Any, list[Any]]]
 """Given a run, ``()`` and the values that the task receives: yields kernel and operands of each
@@ -47,12 +45,7 @@ class _Firing:
 
 
 class Calling:
-    """The coroutine of a task with ops that wait, and what it waits for.
-
-    Parameters
-    ----------
-    task : Task
-    """
+    """The coroutine of a task with ops that wait, and what it waits for."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -75,8 +68,6 @@ class Calling:
 
         Parameters
         ----------
-        steps : callable
-        ports : sequence of Channel
         credited : sequence of (queue, callable, Task)
             Of ports with credits: what the producer waits for, what gives one back, the producer.
         targets : sequence of (queue, callable, Task)

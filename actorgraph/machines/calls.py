@@ -23,8 +23,6 @@ from actorgraph.scheduler import Scheduler
 if TYPE_CHECKING:
     from actorgraph.machines.looped import Looped
 
-__all__ = ["Answer", "Call", "Calls", "Raised", "gave_up", "resumed", "returned", "spawn"]
-
 Answer = Callable[[], Any]
 """Returns the result of a call, or raises what it has raised."""
 
@@ -34,16 +32,12 @@ class Call:
 
     Parameters
     ----------
-    run : Run
     owner : object
         What waits for the answer.
     task, known : Task
         What goes on with the answer, and what instruments know.
     put : callable
         Takes the call when it is answered; `task` is made ready if it waits for `signal` then.
-    signal : object
-    kernel : Waiting
-    args : tuple
     """
 
     __slots__ = (

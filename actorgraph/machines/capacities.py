@@ -12,8 +12,6 @@ from actorgraph.lower.joint import Joint
 from actorgraph.lower.regions import Port, TaskSpec
 from actorgraph.options import positive
 
-__all__ = ["Capacities", "Pair", "channel_name", "edges_of"]
-
 _BOUNDED = ("value", "bundle")
 """Ports whose channels have the bounds of edges; a residual has none."""
 

@@ -20,8 +20,6 @@ from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.options import several
 
-__all__ = ["CheckedEdge", "CheckedMachine", "Report", "report"]
-
 _KINDS = {"F": "forward", "B": "backward", "W": "weights"}
 _MODES = {"backward": "forward and backward"}
 _SHOWN = 20
@@ -103,9 +101,6 @@ class CheckedMachine:
     ----------
     plan : Plan
         Cut or not; one that is not cut yet by cost is checked with one task a node.
-    networks : sequence of Network
-    capacities : Capacities
-    max_in_flight : int
     """
 
     plan: Plan

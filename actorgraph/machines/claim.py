@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 from actorgraph import devices
 from actorgraph.options import positive
 
-__all__ = ["Claim", "HOST", "Limits", "checked_limits", "limit_of"]
-
 HOST = "cpu"
 """The name by which the host's own memory goes."""
 

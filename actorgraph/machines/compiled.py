@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,15 +17,13 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import kernel
-from actorgraph.lower.program import Tabling
+from actorgraph.lower.program import Tabling, constant_value
 from actorgraph.node import Parameter, Variable
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
-
-__all__ = ["Compiled", "compiled"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,17 +32,12 @@ class Compiled:
 
     Attributes
     ----------
-    mode : Mode
-    outputs : dict of str to Node
-    wrt : tuple of Node
     joint : Joint
         After all passes.
     assignments : list of (Variable, Node)
         What a run assigns to which buffers and parameters.
     late : tuple of Pass
         Passes that tasks are rewritten by too.
-    device : Device
-    watch : tuple of str
     interpreter : callable or None
         What stands for the generated programs (`LispMachine`): returns the `Steps` of a task.
     jit : bool or "wait"
@@ -115,7 +108,6 @@ class Compiled:
 
         Parameters
         ----------
-        symbols : mapping
         ordered : collection of int
             Ids of steps whose strides are in C order.
         errors : mapping, optional
@@ -233,8 +225,10 @@ class Compiled:
         return placing.kernel(node, found, lane, self.joint, fetch=self.mode.fetch)
 
     def to_device(self, lane: Lane | None) -> Callable[[Any], Any]:
-        """Return what makes a constant a value of a lane, or of the host."""
-        return self.device.to_device if self.placing is None else self.placing.constant(lane)
+        """Return what makes the node of a constant a value of a lane, or of the host."""
+        if lane is None or self.placing is None:
+            return constant_value
+        return partial(self.placing.constant, lane)
 
     def kernel(
         self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None
@@ -246,9 +240,14 @@ class Compiled:
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
         xp = np if lane is None else lane.device.xp
+        if self.jit and self.walks:
+            from actorgraph.control.in_blocks import IN_BLOCKS
+            from actorgraph.lower.quick_rows import quick_arrays
+
+            xp = quick_arrays(self.jit == "wait") if node.op is IN_BLOCKS else xp
         found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and hasattr(found, "allow_tables"):  # a loop
-            found.allow_tables("wait" in (self.native, self.jit))
+            found.allow_tables("wait" in (self.native, self.jit), bool(self.jit))
         return found
 
 

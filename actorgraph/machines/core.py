@@ -48,8 +48,6 @@ from actorgraph.warned import asked, told_context
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
 
-__all__ = ["Core"]
-
 
 class Core:
     """Networks and runs of a machine.
@@ -190,7 +188,7 @@ class Core:
             finally:
                 scheduler.leave(slot)
                 if entered:
-                    self.admission.leave()
+                    self.admission.direct.pop()
                     if self.admission.queued:
                         self._admit_more()
             self._conclude(run)
@@ -226,7 +224,7 @@ class Core:
         with self.lock:
             if not self.calls.drop(looped):
                 return False
-            self.admission.leave()
+            self.admission.direct.pop()
         self._conclude(run)
         if self.admission.queued:
             self._admit_more()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from actorgraph.devices import Device, Handed, Lane
-from actorgraph.devices.base import Cell, Failed
+from actorgraph.devices.base import Cell, Failed, complete
 from actorgraph.graph import Node
 from actorgraph.lower.residents import Residents
 from actorgraph.node_actor import blamed
@@ -90,7 +90,7 @@ class DeviceStep:
                 self._launched(caller, place, value, grad)
                 for place, (value, grad) in enumerate(zip(values, prepared, strict=True))
             ]
-            caller.wait([new for new, _ in made])
+            complete([new for new, _ in made])
         except Failed as error:
             raise blamed(joint, None, None, error) from error
         outs = [slot.room() for slot in self._slots]
@@ -153,31 +153,9 @@ class _OnLanes:
         return self._copies.setdefault(key, self._copies.get(key) or device.bring(value))
 
     def read(self, value: Handed) -> np.ndarray[Any, Any]:
-        there = value.lane.device.fetch(value)
-        assert there.event is not None
-        there.event.block()
-        return np.array(there.result())
+        return value.fetch()
 
-    def wait(self, values: Sequence[Handed]) -> None:
-        """Return when values are there, or raise why one is not; they are known to hold then."""
-        by_device: dict[Device, list[Handed]] = {}
-        for one in values:
-            by_device.setdefault(one.lane.device, []).append(one)
-        ends = [
-            device.lane("out").launch(_nothing, made, name="step's end", record=True, leaves=True)
-            for device, made in by_device.items()
-        ]
-        for end in ends:
-            assert end.event is not None
-            end.event.block()
-        for end in ends:
-            end.result()
-        for one in values:
-            one.cell.checks = ()
-
-
-def _nothing(*arrays: Any) -> np.ndarray[Any, Any]:
-    return np.zeros(())
+    wait = staticmethod(complete)
 
 
 def _take_along(slot: Any, device: Device) -> None:

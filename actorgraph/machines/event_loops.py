@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from actorgraph.errors import GraphError
 
-__all__ = ["in_event_loop", "in_main_thread", "in_trio", "loop_notifier", "refuse_in_loop"]
-
 
 def _nothing() -> None:
     return None

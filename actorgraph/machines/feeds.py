@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.binding import Binding
     from actorgraph.machines.plan import Plan
 
-__all__ = [
-    "as_array", "bind_feeds", "by_node", "check_dims", "check_like", "checked", "resolve",
-]  # fmt: skip
-
 Array = np.ndarray[Any, Any]
 _KINDS = "biufc"
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from actorgraph.graph import Graph
     from actorgraph.machines.core import Core
 
-__all__ = ["LiveBytes", "live_bytes"]
-
 
 @dataclass(frozen=True, slots=True)
 class LiveBytes:

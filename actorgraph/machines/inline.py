@@ -14,8 +14,6 @@ from actorgraph.memory.arenas import in_parts
 from actorgraph.memory.buffers import regular, writable
 from actorgraph.warned import UnderWay
 
-__all__ = ["Inline", "MEMORIES_KEPT"]
-
 MEMORIES_KEPT = 4
 """Of so many bindings the buffers are kept: a batch, the rest of the batches, and their kind."""
 
@@ -28,7 +26,6 @@ class Inline:
 
     Parameters
     ----------
-    compiled : Compiled
     keeps_derivatives : bool
         Whether derivatives outlive the call; else they are read before the function is given back.
 
@@ -36,7 +33,6 @@ class Inline:
     ----------
     program : Program or None
         None until a run was computed so.
-    steps : sequence of Node
     buffered : frozenset of int
         The steps that write into memory which the function keeps.
     """
@@ -62,7 +58,7 @@ class Inline:
         try:
             return binding.direct[in_buffers].pop()
         except LookupError:
-            return self._make(binding, in_buffers)
+            return self.make(binding, in_buffers)
 
     def give(self, binding: Binding, in_buffers: bool, function: Direct) -> None:
         """Take back a function; nobody reads its results any more."""
@@ -73,13 +69,14 @@ class Inline:
         for binding in list(self._with_memory):
             binding.direct = {}
 
-    def _make(self, binding: Binding, in_buffers: bool) -> Direct:
+    def make(self, binding: Binding, in_buffers: bool) -> Direct:
+        """Return a fresh function, as `take` does where there is none."""
         with THIS.making:
             self.program = self.program or self._lower(binding.symbols)
         program, steps = self.program, self.steps
         compiled, symbols = self._compiled, binding.symbols
         kernels = [compiled.kernel(node, symbols) for node in steps]
-        called, fixed = program.callables(kernels, compiled.device.to_device, symbols)
+        called, fixed = program.callables(kernels, compiled.to_device(None), symbols)
         buffers: list[Any] = [None] * len(self.buffered)
         if in_buffers:
             from actorgraph.memory.packing import assign

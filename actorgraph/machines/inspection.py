@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.machines.binding import Binding
@@ -11,8 +12,6 @@ from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.tuner import turns_us
 from actorgraph.memory.buffers import peak_bytes
-
-__all__ = ["MemoryPlan", "busiest", "costs", "explain", "memory_plan", "source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def busiest(
             seconds += sum(task.seconds for task in actor.tasks)
             turns += sum(task.turns for task in actor.tasks)
             found[node.id] = node.name, node.op.name, seconds, turns
-    return sorted(found.values(), key=_seconds, reverse=True)[:count]
+    return sorted(found.values(), key=itemgetter(2), reverse=True)[:count]
 
 
 def _share(plan: Plan, binding: Binding, found: dict[int, tuple[str, str, float, int]]) -> None:
@@ -100,10 +99,6 @@ def _share(plan: Plan, binding: Binding, found: dict[int, tuple[str, str, float,
         turns += 0 if node.id in counted else binding.direct_turns
         counted.add(node.id)
         found[node.id] = node.name, node.op.name, seconds, turns
-
-
-def _seconds(entry: tuple[str, str, float, int]) -> float:
-    return entry[2]
 
 
 def explain(plans: Iterable[Plan], networks: Sequence[Network], workers: int) -> str:

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["Instrument"]
-
 
 class Instrument:
     """What a tool overrides to be told of runs; every method does nothing by itself.

@@ -39,8 +39,6 @@ from actorgraph.warned import asked, told_context
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
 
-__all__ = ["Lifetime", "current_errors"]
-
 _LOOK_S = 0.0002
 """Seconds between looks for the end of direct runs: they are short, and tell nobody."""
 
@@ -54,7 +52,6 @@ class Lifetime(Answering, ABC):
     ----------
     workers, seed, max_in_flight, max_bytes
         As `Machine` takes them.
-    capacities : Capacities
     statistics : bool
         Whether channels count.
     """
@@ -86,16 +83,10 @@ class Lifetime(Answering, ABC):
 
     def _started(self) -> Core:
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
-        core = self._core
-        if core is None or core.closed or core.process != THIS.id:
-            core = self._start()
-        return core
-
-    def _start(self) -> Core:
         with THIS.starting:
             core = self._core
             if core is not None and not core.closed and core.process == THIS.id:
-                return core  # another thread was faster
+                return core
             if self._closed:
                 raise MachineClosedError("the machine was closed; make a new one")
             core = self._core = Core(
@@ -192,7 +183,7 @@ class Lifetime(Answering, ABC):
         run.context = told_context(copy_context()) if run.plan.compiled.has_own else None
         try:
             if self._placing is not None:
-                _check_errstate(self._placing)
+                _check_thread(self._placing)
             if timeout_s is not None:
                 given_s = seconds("timeout_s", timeout_s)
                 run.deadline = inf, given_s  # which is told if it ends before the next line
@@ -345,8 +336,18 @@ def current_errors() -> dict[str, Any] | None:
     return None if errors == _DEFAULT_ERRORS else errors
 
 
-def _check_errstate(placing: Residents) -> None:
-    """Raise `GraphError` where the caller's `np.errstate` asks for what a device cannot do."""
+def _check_thread(placing: Residents) -> None:
+    """Raise `GraphError` where devices cannot do what a run of the calling thread asks them for.
+
+    A lane would wait for itself, or the caller's `np.errstate` cannot hold.
+    """
+    lane = getattr(here, "lane", None)
+    if lane is not None and lane.device in placing.used:
+        raise GraphError(
+            f"a machine was run inside an op on {lane.name}, and that machine is on "
+            f"{lane.device.name} too, which would wait for itself; place the node of the op on "
+            "'cpu', or make the inner machine on another device"
+        )
     deaf = [one.name for one in placing.used if one.xp.__name__ != "numpy"]
     errors = asked()
     if deaf and not is_silent(errors):

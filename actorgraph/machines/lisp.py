@@ -24,8 +24,6 @@ from actorgraph.op import CONSTANT
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
-__all__ = ["LispMachine"]
-
 Log = Callable[[Node, Any], None]
 
 
@@ -82,7 +80,7 @@ def _interpreted(
     spec = task.spec
     received, outputs = [node.id for node in spec.received], spec.outputs
     fixed = {
-        part.id: to_device(part.attrs["value"])
+        part.id: to_device(part)
         for step in spec.steps
         for part in step.inputs
         if part.op is CONSTANT

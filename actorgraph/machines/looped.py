@@ -21,8 +21,6 @@ from actorgraph.warned import runs_steps
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
-__all__ = ["Looped"]
-
 
 class Looped:
     """A run on the loop: await it in the task that waits for the run, or have it `begin` its own.

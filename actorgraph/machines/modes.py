@@ -13,8 +13,6 @@ from actorgraph.lower.joint import Mode
 from actorgraph.machines.feeds import by_node
 from actorgraph.store import Held
 
-__all__ = ["mode_of", "trains"]
-
 _NUMBER = attrgetter("id")
 
 

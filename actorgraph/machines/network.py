@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from actorgraph.channels import Channel
 from actorgraph.devices import Lane
+from actorgraph.graph import Node
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
 from actorgraph.lower.program import Program, Tabling, lower, lower_directly, numbered
@@ -29,8 +30,6 @@ from actorgraph.memory.free_lists import FreeLists
 from actorgraph.node_actor import Dead, Message, NodeActor, Task, blamed, fail
 from actorgraph.scheduler import Scheduler
 
-__all__ = ["KernelCache", "Network", "Networks"]
-
 _KEPT = 16
 """Networks of a machine before idle ones are dropped: many modes and error states."""
 
@@ -40,10 +39,8 @@ class KernelCache:
 
     Parameters
     ----------
-    plan : Plan
-    arenas : Arenas
     guarded : callable
-        Gives a kernel the network's `np.errstate`.
+        Gives the kernel of a node the network's `np.errstate`.
     free_lists : callable or None
         Makes the free lists of arrays that leave a turn; None where such arrays are always fresh.
 
@@ -57,7 +54,7 @@ class KernelCache:
         self,
         plan: Plan,
         arenas: Arenas,
-        guarded: Callable[[Any], Any],
+        guarded: Callable[[Any, Node], Any],
         free_lists: Callable[[], FreeLists] | None,
     ) -> None:
         self._plan, self._arenas = plan, arenas
@@ -91,7 +88,7 @@ class KernelCache:
         cut, placed = self._plan.partition, self._plan.compiled.placed
         lane_of = cut.lane_of
         kernels: list[Any] = [
-            placed(node, self._guarded(found), lane_of.get(node.id))
+            placed(node, self._guarded(found, node), lane_of.get(node.id))
             for node, found in zip(cut.bound, binding.kernels, strict=True)
         ]
         free_lists = None if self._free_lists is None else self._free_lists()
@@ -114,14 +111,12 @@ class Network:
 
     Parameters
     ----------
-    plan : Plan
     ready : list of deque
         Ready queues of the class of priority, one per worker.
     arenas : Arenas
         Memory for the turns of tasks.
     capacities : Capacities
         Most messages of channels; None means `max_in_flight`, which admission guarantees.
-    max_in_flight : int
     errors : mapping or None
         `np.errstate` of the runs, None for NumPy's defaults.
     counted : bool
@@ -208,7 +203,7 @@ class Network:
         for task in self.tasks:
             task.close()
 
-    def _guarded(self, found: Callable[..., Any]) -> Callable[..., Any]:
+    def _guarded(self, found: Callable[..., Any], node: Node | None = None) -> Callable[..., Any]:
         return found if self.errors is None else with_errstate(found, self.errors)
 
     def _tabling(self) -> Tabling | None:
@@ -390,7 +385,6 @@ class Networks(dict[Any, Network]):
 
     Parameters
     ----------
-    scheduler : Scheduler
     **options
         `max_in_flight`, `capacities`, `counted` and `recycling` of the networks.
     """

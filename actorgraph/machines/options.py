@@ -16,8 +16,6 @@ from actorgraph.rewrite import Pass, chosen
 if TYPE_CHECKING:
     from actorgraph.lower.placing import Placing
 
-__all__ = ["allowed", "checked_devices", "compiling", "placed", "tabled"]
-
 
 def compiling(jit: bool | str, exact: bool) -> bool | str:
     """Return whether steps are compiled: False, True or ``"wait"``.

@@ -21,8 +21,6 @@ from actorgraph.memory.buffers import bulky, leaving, regular, size_in_bytes, wr
 from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
 from actorgraph.types import bind_shape
 
-__all__ = ["Partition", "UNCUT", "partitioned", "spent_us", "walked_us"]
-
 _LEASING_US = 5.0
 """Turns predicted to take less allocate what they write: leasing memory costs a turn 0.5 us."""
 
@@ -176,8 +174,14 @@ def _walked(
 
 def walked_us(spec: TaskSpec, costs: Costs) -> float:
     """Return what a task spends in steps of a table that take so long that a worker gains."""
+    from actorgraph.lower.table import FEWEST
+    from actorgraph.lower.table_rows import is_view
+
+    steps = [step for step in spec.steps if not is_view(step)]
+    if len(steps) < FEWEST:
+        return 0.0  # they are called from Python
     least = rates().call_us + _BRIEF_US
-    return sum([cost for node in spec.steps if (cost := costs.get(node.id, 0.0)) >= least])
+    return sum([cost for step in steps if (cost := costs.get(step.id, 0.0)) >= least])
 
 
 def spent_us(spec: TaskSpec, costs: Costs) -> float:

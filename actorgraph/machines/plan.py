@@ -39,8 +39,6 @@ from actorgraph.machines.repeats import Repeats
 from actorgraph.op import attrs_key
 from actorgraph.types import UnboundDim
 
-__all__ = ["Plan"]
-
 _BINDINGS_KEPT = 128  # twice what `Repeats` keeps
 
 
@@ -49,14 +47,12 @@ class Plan:
 
     Parameters
     ----------
-    compiled : Compiled
     cut : callable
         How the joint graph becomes tasks, see `lower.cuts`.
     names : Names, optional
         Default the outputs and each wrt.
     collect : callable, optional
         Makes the results of a run that has succeeded; default `Reader.collect`.
-    inline : Inline, optional
     costs : dict, optional
         Microseconds of the user's nodes, forward, instead of predictions.
     workers : int
@@ -72,7 +68,6 @@ class Plan:
         How much longer the user's nodes take, derivative included, than `lower.cost` predicts.
     latest : Binding or None
         The one that was made last.
-    repeats : Repeats
     result_count : int
         How many results a run gathers from its tasks.
     name : str

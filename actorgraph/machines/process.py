@@ -9,8 +9,6 @@ import os
 import threading
 from typing import final
 
-__all__ = ["THIS"]
-
 _FORK_S = 10.0
 """Seconds that a fork waits for a lock at most, whatever locks its holder waits for."""
 

@@ -18,8 +18,6 @@ from actorgraph.runs import AbstractRun
 from actorgraph.store import PROMISES, Held, present
 from actorgraph.types import UNKNOWN
 
-__all__ = ["Collected", "Names", "Reader", "duals_of"]
-
 Collected = tuple[dict[Node, Dual], Sequence[tuple[Variable, Any]]]
 """The Duals of a run that has succeeded, and what it assigns to buffers."""
 
@@ -29,7 +27,6 @@ class Names:
 
     Parameters
     ----------
-    nodes : sequence of Node
     more : dict
         Names beside those of the nodes, which they take precedence over.
     """
@@ -72,7 +69,6 @@ class Reader:
 
     Parameters
     ----------
-    compiled : Compiled
     nodes : iterable of Node
         What is read: outputs, and each wrt.
     derivatives : bool

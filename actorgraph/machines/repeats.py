@@ -11,8 +11,6 @@ from typing import Any, Generic, TypeAlias, TypeVar, final
 
 import numpy as np
 
-__all__ = ["Repeats"]
-
 _KEPT = 64
 """Half of what a plan keeps: who is found here tells the plan nothing, so all ask it again now and
 then, and sizes in use do not become its oldest."""

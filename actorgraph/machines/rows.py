@@ -30,8 +30,6 @@ from actorgraph.ops.elementwise import ASTYPE
 from actorgraph.ops.reductions import DIVIDE_BY_SIZE
 from actorgraph.types import UNKNOWN, Dim, Shape, size_of
 
-__all__ = ["Kind", "Reduce", "Rows", "Terms"]
-
 Reduce: TypeAlias = Literal["mean", "sum"]
 """How what takes the rows away makes one of them."""
 
@@ -47,8 +45,6 @@ class Rows:
 
     Parameters
     ----------
-    wanted : iterable of Node
-    dim : str
     active : iterable of Node
         What is differentiated with respect to; nothing that depends on it is a whole.
     reduce : str, optional
@@ -186,15 +182,13 @@ class Rows:
 
     def _between(self, output: Node) -> list[Node]:
         """Return the nodes from where rows are taken away to an output, inputs first."""
-        found: dict[int, Node] = {}
-        stack = [output]
-        while stack:
-            node = stack.pop()
-            if node.id not in found:
-                found[node.id] = node
-                if not any(part in self._having for part in node.inputs):
-                    stack.extend(part for part in node.inputs if part in self._varying)
-        return [found[number] for number in sorted(found)]
+
+        def inputs_of(node: Node) -> list[Node]:
+            if any(part in self._having for part in node.inputs):
+                return []
+            return [part for part in node.inputs if part in self._varying]
+
+        return [*topological_order([output], inputs_of)]
 
     def _terms(self, output: Node, node: Node, found: Mapping[Node, Terms]) -> Terms:
         if any(part in self._having for part in node.inputs):

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.claim import Claim
     from actorgraph.machines.plan import Plan
 
-__all__ = ["Run"]
-
 _GLANCE_S = 1.0
 """Seconds after which a waiter looks by itself: Ctrl-C just before it waits is handled then."""
 
@@ -245,7 +243,10 @@ class Run(AbstractRun):
         try:
             here.held = self.core.scheduler, None, outer  # as `Scheduler.call`, which costs 0.2 us
             ERRORS.set(TELLING if state is DEFAULT else telling(state))  # 0.16 us
-            program = inline.take(binding, self.regular)
+            try:  # as `Inline.take`, and below as `give`
+                program = binding.direct[self.regular].pop()
+            except LookupError:
+                program = inline.make(binding, self.regular)
             self.results = program(*self.values)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and in_main_thread():
@@ -262,7 +263,7 @@ class Run(AbstractRun):
             instrument.tell("on_direct", self, began, ended)
         self.collect()
         if program is not None:
-            inline.give(binding, self.regular, program)
+            binding.direct.setdefault(self.regular, []).append(program)
             program = None  # an error keeps this frame
 
     # -- for actors ---------------------------------------------------------------------------

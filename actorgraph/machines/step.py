@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
     from actorgraph.machines.run import Run
 
-__all__ = ["Check", "SYNC_US", "Step"]
-
 SYNC_US = 3000.0
 """Runs of one sequence predicted to take less are computed by the thread that waits for them.
 
@@ -247,8 +245,6 @@ class _Ahead:
 
     Parameters
     ----------
-    solver : AbstractSolver
-    parameters : sequence of Node
     slots : sequence
         Of the solver, for each of them.
     run : Run
@@ -310,8 +306,6 @@ class _Updating:
 
     Parameters
     ----------
-    compiled : Compiled
-    parameters : sequence of Node
     update : callable
         Takes the values and the gradients of the parameters.
     check : callable, optional

@@ -22,8 +22,6 @@ from actorgraph.machines.event_loops import loop_notifier, refuse_in_loop
 from actorgraph.machines.run import Run
 from actorgraph.options import flag, positive
 
-__all__ = ["Stream"]
-
 
 class Stream:
     """An iterator of runs, for ``for`` and for ``async for``; made by `Machine.stream`.

@@ -7,8 +7,6 @@ from typing import final
 from actorgraph.lower.cuts import Cut, sequential
 from actorgraph.machines.base import Machine
 
-__all__ = ["TapeMachine"]
-
 
 @final
 class TapeMachine(Machine):

@@ -21,19 +21,26 @@ from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.node_actor import LATEST
 
-__all__ = ["CUT_AFTER", "TRIAL_AFTER", "Tuner", "checked_costs", "turns_us"]
-
 CUT_AFTER = 8
 """Runs of a mode after which its cut is compared with measured time, and a trial is decided."""
 
 TRIAL_AFTER = 16
 """Runs after which several tasks have to show that they are faster than one sequence."""
 
+ROWS_AFTER = 160
+"""Runs after which rows stand for steps (`lower.table`): several tasks have to show it again."""
+
+ROWS_TRIED = 128
+"""Runs of that trial, in which the one sequence gets rows, too."""
+
+_BRIEF_S = 0.005
+"""Runs above that gain little by rows, and are not tried again."""
+
 _TRIED_NODES = 2000
 """Nodes above which nothing is tried: compiling the sequence alone takes 0.1 s and more."""
 
-_LOOKS = frozenset((3, CUT_AFTER, TRIAL_AFTER))
-"""Runs after which measuring begins anew: at first threads start and memory is touched."""
+_LOOKS = frozenset((3, CUT_AFTER, TRIAL_AFTER, ROWS_TRIED, ROWS_AFTER))
+"""Runs after which it decides, or measures anew: at first threads start and memory is touched."""
 
 _WORTH = 2.0
 """Predictions off by less than this are left alone: another cut would gain little."""
@@ -58,7 +65,7 @@ class Tuner:
         The plan that stays if the one on trial is no faster.
     """
 
-    __slots__ = ("_incumbent_s", "incumbent", "measured_s", "plan", "runs")
+    __slots__ = ("_incumbent_s", "_trials", "incumbent", "measured_s", "plan", "runs")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -66,6 +73,7 @@ class Tuner:
         self.measured_s: deque[float] = deque(maxlen=LATEST)
         self.incumbent: Plan | None = None
         self._incumbent_s = 0.0
+        self._trials = 0
 
     def is_due(self) -> bool:
         """Count a run; return whether it is time to look at what is measured."""
@@ -74,7 +82,14 @@ class Tuner:
 
     def is_done(self) -> bool:
         """Return whether the plan stays."""
-        return self.runs >= TRIAL_AFTER and self.incumbent is None
+        last = ROWS_AFTER if self._gets_rows() else TRIAL_AFTER
+        return self.runs >= last and self.incumbent is None
+
+    def _gets_rows(self) -> bool:
+        """Return whether the plan has won a trial, and machine code changes what tasks take."""
+        plan = self.plan
+        won = plan.sequential is None and 0.0 < self._incumbent_s < _BRIEF_S
+        return won and bool(plan.compiled.native)
 
     def note(self, plan: Plan, seconds: float) -> None:
         """Note how long a run of a plan took that met no other."""
@@ -88,8 +103,9 @@ class Tuner:
         """
         plan, binding = self.plan, self.plan.only_binding
         if self.incumbent is not None:
-            return self._decide() if self.runs >= CUT_AFTER else None
-        if self.runs == TRIAL_AFTER and tries and self._is_worth_a_trial():
+            enough = CUT_AFTER if self._trials == 1 else ROWS_TRIED
+            return self._decide() if self.runs >= enough else None
+        if self.runs in (TRIAL_AFTER, ROWS_AFTER) and tries and self._is_worth_a_trial():
             self._begin_trial()
             return None
         # Figures are compared for one set of dims: where several were run, nothing is known.
@@ -130,16 +146,17 @@ class Tuner:
         reason = f"it is on trial against {tasks} tasks"
         self.plan = incumbent.cut_anew(sequential, incumbent.factors, reason)
         self.measured_s.clear()
-        self.runs = 0
+        self.runs, self._trials = 0, self._trials + 1
 
     def _decide(self) -> Plan:
         """Keep the faster one of the plan on trial and the incumbent; return the other."""
         tried, incumbent, binding = self.plan, self.incumbent, self.plan.only_binding
         assert incumbent is not None
         seconds = self.measured_s or (binding.direct_latest if binding is not None else ())
-        self.incumbent, self.runs = None, TRIAL_AFTER
+        self.incumbent, self.runs = None, TRIAL_AFTER if self._trials == 1 else ROWS_AFTER
         if len(seconds) < _TURNS or _median(seconds) > self._incumbent_s:
             self.plan = incumbent
+            self.measured_s.clear()
             return tried
         tried.sequential = (
             f"runs took {_median(seconds) * 1e6:.0f} us so, and {self._incumbent_s * 1e6:.0f} us "

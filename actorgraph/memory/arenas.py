@@ -17,7 +17,7 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import Buffers, Memory, Unallocated, aligned
-from actorgraph.memory.free_lists import FreeList
+from actorgraph.memory.free_lists import FreeList, Recycling
 from actorgraph.types import bind_shape
 
 __all__ = ["Arenas", "Layout", "in_parts"]
@@ -50,7 +50,7 @@ class Arenas:
     def __init__(self) -> None:
         self.idle: deque[_Arena] = deque()
         self._all: list[_Arena] = []
-        self._layouts: list[ref[Layout]] = []
+        self._layouts: list[ref[Layout | Recycling]] = []
         self._crowded = _CROWDED
 
     @property
@@ -71,8 +71,8 @@ class Arenas:
         idle = sum([arena.memory.nbytes for arena in self._all]) + sum([size for size, _ in found])
         return idle, [array for _, lent in found for array in lent]
 
-    def add(self, layout: Layout) -> None:
-        """Note a layout, whose arrays are to go with the memory that they show."""
+    def add(self, layout: Layout | Recycling) -> None:
+        """Note what has arrays, which are to go with the memory that they show."""
         if len(self._layouts) >= self._crowded:
             self._layouts = [held for held in self._layouts if held() is not None]
             self._crowded = max(_CROWDED, 2 * len(self._layouts))

@@ -29,8 +29,8 @@ from actorgraph.types import UNKNOWN, bind_shape
 
 __all__ = [
     "ALIGNMENT", "Buffers", "Memory", "Unallocated", "Usage", "VIEWS", "aligned", "bulky",
-    "is_fresh", "leaving", "peak_bytes", "regular", "size_in_bytes", "takes_out", "usage",
-    "writable",
+    "is_fresh", "leaving", "may_take_out", "peak_bytes", "regular", "size_in_bytes", "takes_out",
+    "usage", "writable",
 ]  # fmt: skip
 
 VIEWS = ("any", "ordered")
@@ -123,14 +123,19 @@ def leaving(
 
 def takes_out(step: Node) -> bool:
     """Return whether the kernel can write its result into an array of dims known before."""
+    if step.op.memory.layout in VIEWS or not may_take_out(step):
+        return False
+    return not [dim for dim in step.dims if dim is UNKNOWN]
+
+
+def may_take_out(step: Node) -> bool:
+    """Return whether the kernel takes an array to write into, where the result is not a view."""
     op = step.op
     # Floats of two bytes are widened on their way.
-    if not (op.memory.takes_out or (op.ufunc is not None and not step.attrs)) or is_half(
-        step.dtype
-    ):
+    if not (op.memory.takes_out or (op.ufunc is not None and not step.attrs)):
         return False
     # The result of a ufunc on 0-d arrays is a scalar, and costs nothing to make.
-    return bool(step.dims) and not [dim for dim in step.dims if dim is UNKNOWN]
+    return bool(step.dims) and not is_half(step.dtype)
 
 
 @dataclass(slots=True)

@@ -8,16 +8,20 @@ threads may look at one array at the same moment; then each counts the other, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from sys import getrefcount
 from typing import Any, final
 
 import numpy as np
 
-__all__ = ["FreeList", "FreeLists", "RECYCLED_BYTES"]
+__all__ = ["FreeList", "FreeLists", "RECYCLED_BYTES", "Recycling"]
 
 RECYCLED_BYTES = 32 * 1024
 """Arrays from this size on are kept: smaller ones come from memory that malloc has at hand."""
+
+_MOST_LAYOUTS = 16
+"""Of so many layouts of operands a `Recycling` keeps arrays."""
 
 _PROBES = 8
 """Arrays that `FreeList.take` looks at; the oldest, which are the likeliest to be idle."""
@@ -34,7 +38,7 @@ _IDLE = _references([np.empty(0)], 0)
 
 @final
 class FreeList:
-    """Arrays of one shape and dtype.
+    """Arrays of one shape, dtype and layout, by default in C order.
 
     Attributes
     ----------
@@ -42,9 +46,13 @@ class FreeList:
         How many are kept; whoever uses the free list adds what it has in use at once.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None = None
+    ) -> None:
         self._shape, self._dtype = shape, dtype
-        self._strides = tuple([prod(shape[i:]) * dtype.itemsize for i in range(1, len(shape) + 1)])
+        self._strides = strides or tuple(
+            [prod(shape[i:]) * dtype.itemsize for i in range(1, len(shape) + 1)]
+        )
         self._arrays: list[Any] = []
         self._place = 0
         self.limit = 0
@@ -59,12 +67,15 @@ class FreeList:
             if getrefcount(array) == _IDLE:
                 if self._is_usable(array):
                     return array
-                arrays[place] = array = np.empty(self._shape, self._dtype)
+                arrays[place] = array = self._fresh()
                 return array
-        array = np.empty(self._shape, self._dtype)
+        array = self._fresh()
         if count < self.limit:
             arrays.append(array)
         return array
+
+    def _fresh(self) -> np.ndarray[Any, Any]:
+        return np.ndarray(self._shape, self._dtype, strides=self._strides)
 
     def kept(self) -> tuple[int, list[Any]]:
         """Return the bytes that nobody else holds, and the arrays that somebody does."""
@@ -113,3 +124,55 @@ class FreeLists(dict[Any, FreeList]):
             free_list = self[key] = FreeList(shape, dtype)
         free_list.limit += use if self._live is None else self._live
         return free_list
+
+
+@final
+class Recycling:
+    """A kernel that writes again into arrays which it has made, where nobody else holds them.
+
+    Of steps that no plan gives memory, because their layout follows from that of operands in a
+    run: it is the one that the kernel chose when it first had operands which lay like these.
+
+    Parameters
+    ----------
+    kernel : callable
+        Takes ``out=``; what may be a view of an operand is one, or is not, by the layout alone.
+    live : int
+        How many arrays live at once at most.
+    """
+
+    __slots__ = ("__weakref__", "_kernel", "_lists", "_live")
+
+    def __init__(self, kernel: Callable[..., Any], live: int) -> None:
+        self._kernel, self._live = kernel, live
+        self._lists: dict[Any, FreeList | None] = {}
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Return the kernel's result, but for the first in an array that is kept."""
+        key = tuple([(one.shape, one.strides) for one in arrays])
+        try:
+            free_list = self._lists[key]
+        except KeyError:
+            return self._first(key, arrays)
+        return self._kernel(*arrays, out=free_list.take()) if free_list else self._kernel(*arrays)
+
+    def _first(self, key: Any, arrays: Any) -> Any:
+        result, found = self._kernel(*arrays), None
+        if result.nbytes >= RECYCLED_BYTES and not any(
+            np.may_share_memory(result, one) for one in arrays
+        ):
+            found = FreeList(result.shape, result.dtype, result.strides)
+            found.limit = self._live
+            np.copyto(out := found.take(), result)
+            result = out
+        if len(self._lists) >= _MOST_LAYOUTS:
+            self._lists.clear()
+        self._lists[key] = found
+        return result
+
+    def free_lists(self) -> list[FreeList]:
+        """Return those that there are by now."""
+        return [one for one in self._lists.values() if one is not None]
+
+    def forget(self, arena: Any) -> None:
+        """Nothing that it keeps shows an arena's memory."""

@@ -17,8 +17,6 @@ from actorgraph.node import Node
 if TYPE_CHECKING:
     from actorgraph.nn.module import Module
 
-__all__ = ["fed", "held", "made_for", "run_on_arrays"]
-
 _machines: WeakKeyDictionary[Module, dict[Any, Any]] = WeakKeyDictionary()
 
 

@@ -7,8 +7,6 @@ from typing import Any
 from actorgraph.nn import init
 from actorgraph.parameters import Parameter
 
-__all__ = ["filled", "normal", "uniform"]
-
 
 def uniform(shape: tuple[int, ...], bound: float, dtype: Any) -> Parameter:
     """Return a parameter drawn from [-bound, bound)."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from actorgraph.ops._foreign import with_example
 
-__all__ = ["document"]
-
 _LIKE = {
     "()(x)": """AlphaDropout CELU Dropout ELU Flatten GELU Hardshrink Hardsigmoid Hardswish Hardtanh
         Identity LeakyReLU LogSigmoid LogSoftmax Mish PReLU RReLU ReLU ReLU6 SELU SiLU Sigmoid

@@ -10,10 +10,16 @@ from actorgraph.errors import GraphTypeError, ShapeError, shown
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
 
-__all__ = ["Sized", "per_axis", "settings"]
+
+class Layer(Module):
+    """A module whose settings are attributes under the names of its constructor's parameters."""
+
+    def extra_repr(self) -> str:
+        """Return the settings; see `Module.extra_repr`."""
+        return settings(self)
 
 
-class Sized(Module, ABC):
+class Sized(Layer, ABC):
     """Base of layers whose input size may be None until they are first called.
 
     Subclasses name the attribute in `size_name` and make their parameters in `make`.
@@ -61,10 +67,6 @@ class Sized(Module, ABC):
     def size_of_weight(self, shape: tuple[int, ...]) -> int:
         """Return the input's size by the shape of a weight."""
         return shape[self.weight_axis]
-
-    def extra_repr(self) -> str:
-        """Return the settings; see `Module.extra_repr`."""
-        return settings(self)
 
 
 def settings(module: Module) -> str:

@@ -15,8 +15,6 @@ from actorgraph.types import bind_shape
 if TYPE_CHECKING:
     from actorgraph.nn.module import Module
 
-__all__ = ["ModuleSummary"]
-
 _TITLES = ("layer", "kind", "shape", "parameters", "flops")
 
 

@@ -9,18 +9,16 @@ from typing import Any
 from actorgraph import ops
 from actorgraph.errors import GraphTypeError
 from actorgraph.nn import _draws
-from actorgraph.nn._sized import settings
+from actorgraph.nn._sized import Layer
+from actorgraph.nn.layers import Dropout
 from actorgraph.nn.linear import Linear
 from actorgraph.nn.module import Module
 from actorgraph.nn.normalisation import LayerNorm
-from actorgraph.nn.stateless import Dropout
 from actorgraph.node import Node
 from actorgraph.options import choice, real
 
-__all__ = ["MultiheadAttention", "TransformerDecoderLayer", "TransformerEncoderLayer"]
 
-
-class MultiheadAttention(Module):
+class MultiheadAttention(Layer):
     """Attention of several heads, as PyTorch's class of that name.
 
     Source: A. Vaswani et al., "Attention is all you need", 2017.
@@ -120,10 +118,6 @@ class MultiheadAttention(Module):
         if padding is not None:
             masks.append(ops.expand_dims(scores.graph.lift(padding), (-3, -2)))
         return masks
-
-    def extra_repr(self) -> str:
-        """Return the settings; see `Module.extra_repr`."""
-        return settings(self)
 
 
 def _grouped(x: Node, heads: int, size: int) -> Node:

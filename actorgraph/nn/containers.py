@@ -8,8 +8,6 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, shown
 from actorgraph.nn.module import Module
 
-__all__ = ["Lambda", "ModuleDict", "ModuleList", "Sequential"]
-
 
 def _checked(module: Any) -> Module:
     if not isinstance(module, Module):

@@ -13,8 +13,6 @@ from actorgraph.nn._sized import Sized, per_axis
 from actorgraph.node import Node
 from actorgraph.options import choice
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d"]
-
 _MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 

@@ -11,14 +11,17 @@ weight.  Glorot is also known as Xavier, He as Kaiming, by the authors' first na
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import cleandoc
 from itertools import count
 from math import prod, sqrt
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.ops._declare import variant
 from actorgraph.ops.random import PhiloxStream
 from actorgraph.options import whole
 from actorgraph.types import dtype_of
@@ -234,22 +237,42 @@ def _std(shape: Any, gain: float, mode: str) -> float:
     return gain / sqrt(max(fan, 1))
 
 
-def _scaled_uniform(shape: Any, gain: float, mode: str, dtype: Any, seed: int | None) -> Array:
-    bound = sqrt(3) * _std(shape, gain, mode)
+def _spread(normal_ones: bool, shape: Any, std: float, dtype: Any, seed: int | None) -> Array:
+    """Return numbers of a deviation: normal ones, or uniform ones around 0."""
+    if normal_ones:
+        return normal(shape, 0.0, std, dtype, seed=seed)
+    bound = sqrt(3) * std
     return uniform(shape, -bound, bound, dtype, seed=seed)
 
 
-def _scaled_normal(shape: Any, gain: float, mode: str, dtype: Any, seed: int | None) -> Array:
-    return normal(shape, 0.0, _std(shape, gain, mode), dtype, seed=seed)
+_P = ParamSpec("_P")
+_Drawn: TypeAlias = Callable[_P, Array]
 
 
-def glorot_uniform(
-    shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int | None = None
-) -> Array:
-    """Return uniform numbers within ``gain * sqrt(6 / (fan in + fan out))``.
+def _drawn(
+    rule: Callable[Concatenate[bool, _P], Array], name: str
+) -> tuple[_Drawn[_P], _Drawn[_P]]:
+    """Return the function of uniform and that of normal numbers; the rule is told which."""
+    kinds = (False, "uniform", "within sqrt(3) times"), (True, "normal", "of a deviation of")
+    first, second = (
+        variant(rule, is_normal, name, {"{kind}": kind, "{width}": width})
+        for is_normal, kind, width in kinds
+    )
+    for drawn in (first, second):
+        call = f">>> ag.nn.init.{drawn.__name__}((2, 3)).shape\n(2, 3)\n"
+        text = cleandoc(drawn.__doc__ or "")
+        drawn.__doc__ = f"{text}\n\nExamples\n--------\n>>> import actorgraph as ag\n{call}"
+    return first, second
+
+
+def _glorot(
+    normal_ones: bool, shape: Any, gain: float = 1.0, dtype: Any = "float32", *,
+    seed: int | None = None,
+) -> Array:  # fmt: skip
+    """Return {kind} numbers {width} ``gain * sqrt(2 / (fan in + fan out))``.
 
     Source: X. Glorot and Y. Bengio, Understanding the difficulty of training deep feedforward
-    neural networks, 2010.  PyTorch's ``xavier_uniform_``.
+    neural networks, 2010.  PyTorch's ``xavier_{kind}_``.
 
     Parameters
     ----------
@@ -259,43 +282,20 @@ def glorot_uniform(
         Factor; 5 / 3 suits tanh.
     dtype, seed
         As in `uniform`; so are errors, and a shape of fewer than two dims is one.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> round(float(abs(ag.nn.init.glorot_uniform((300, 300), seed=1)).max()), 3)
-    0.1
     """
-    return _scaled_uniform(shape, gain, "fan_avg", dtype, seed)
+    return _spread(normal_ones, shape, _std(shape, gain, "fan_avg"), dtype, seed)
 
 
-def glorot_normal(
-    shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int | None = None
-) -> Array:
-    """Return normal numbers of deviation ``gain * sqrt(2 / (fan in + fan out))``.
-
-    PyTorch's ``xavier_normal_``; source, parameters and errors as those of `glorot_uniform`.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.nn.init.glorot_normal((2, 3)).shape
-    (2, 3)
-    """
-    return _scaled_normal(shape, gain, "fan_avg", dtype, seed)
+glorot_uniform, glorot_normal = _drawn(_glorot, "glorot_{kind}")
 
 
-def he_uniform(
-    shape: Any,
-    negative_slope: float = 0.0,
-    mode: str = "fan_in",
-    dtype: Any = "float32",
-    *,
-    seed: int | None = None,
-) -> Array:
-    """Return uniform numbers within ``sqrt(6 / ((1 + negative_slope**2) * fan))``.
+def _he(
+    normal_ones: bool, shape: Any, negative_slope: float = 0.0, mode: str = "fan_in",
+    dtype: Any = "float32", *, seed: int | None = None,
+) -> Array:  # fmt: skip
+    """Return {kind} numbers {width} ``sqrt(2 / ((1 + negative_slope**2) * fan))``.
 
-    Source: K. He et al., Delving deep into rectifiers, 2015.  PyTorch's ``kaiming_uniform_``.
+    Source: K. He et al., Delving deep into rectifiers, 2015.  PyTorch's ``kaiming_{kind}_``.
 
     Parameters
     ----------
@@ -307,64 +307,26 @@ def he_uniform(
         Whether the variance is kept forward, backward or about both.
     dtype, seed
         As in `glorot_uniform`.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.nn.init.he_uniform((64, 3, 3, 3), seed=1).shape
-    (64, 3, 3, 3)
     """
-    return _scaled_uniform(shape, sqrt(2 / (1 + negative_slope**2)), mode, dtype, seed)
+    std = _std(shape, sqrt(2 / (1 + negative_slope**2)), mode)
+    return _spread(normal_ones, shape, std, dtype, seed)
 
 
-def he_normal(
-    shape: Any,
-    negative_slope: float = 0.0,
-    mode: str = "fan_in",
-    dtype: Any = "float32",
-    *,
-    seed: int | None = None,
+he_uniform, he_normal = _drawn(_he, "he_{kind}")
+
+
+def _lecun(
+    normal_ones: bool, shape: Any, dtype: Any = "float32", *, seed: int | None = None
 ) -> Array:
-    """Return normal numbers of deviation ``sqrt(2 / ((1 + negative_slope**2) * fan))``.
-
-    PyTorch's ``kaiming_normal_``; source, parameters and errors as those of `he_uniform`.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.nn.init.he_normal((2, 3)).shape
-    (2, 3)
-    """
-    return _scaled_normal(shape, sqrt(2 / (1 + negative_slope**2)), mode, dtype, seed)
-
-
-def lecun_uniform(shape: Any, dtype: Any = "float32", *, seed: int | None = None) -> Array:
-    """Return uniform numbers within ``sqrt(3 / fan in)``.
+    """Return {kind} numbers {width} ``sqrt(1 / fan in)``; normal ones are what selu asks for.
 
     Source: Y. LeCun et al., Efficient backprop, 1998.  Parameters and errors as those of
     `glorot_uniform`.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.nn.init.lecun_uniform((2, 3)).shape
-    (2, 3)
     """
-    return _scaled_uniform(shape, 1.0, "fan_in", dtype, seed)
+    return _spread(normal_ones, shape, _std(shape, 1.0, "fan_in"), dtype, seed)
 
 
-def lecun_normal(shape: Any, dtype: Any = "float32", *, seed: int | None = None) -> Array:
-    """Return normal numbers of deviation ``sqrt(1 / fan in)``, as selu asks for.
-
-    Source, parameters and errors as those of `lecun_uniform`.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.nn.init.lecun_normal((2, 3)).shape
-    (2, 3)
-    """
-    return _scaled_normal(shape, 1.0, "fan_in", dtype, seed)
+lecun_uniform, lecun_normal = _drawn(_lecun, "lecun_{kind}")
 
 
 def orthogonal(

@@ -9,12 +9,10 @@ import numpy as np
 
 from actorgraph import ops
 from actorgraph.nn import _draws
-from actorgraph.nn._sized import Sized, settings
+from actorgraph.nn._sized import Layer, Sized
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
 from actorgraph.parameters import Parameter
-
-__all__ = ["Bilinear", "Embedding", "Linear", "PReLU"]
 
 
 class Linear(Sized):
@@ -86,7 +84,7 @@ class PReLU(Module):
         return ops.prelu(x, self.weight)
 
 
-class Embedding(Module):
+class Embedding(Layer):
     """Rows of a table of vectors, by number.
 
     Parameters
@@ -117,7 +115,3 @@ class Embedding(Module):
     def forward(self, index: Node) -> Node:
         """Return a row for each number."""
         return ops.embedding(index, self.weight, self.padding_idx)
-
-    def extra_repr(self) -> str:
-        """Return the settings; see `Module.extra_repr`."""
-        return settings(self)

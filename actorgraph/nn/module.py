@@ -21,8 +21,6 @@ from actorgraph.parameters import Buffer, Parameter
 from actorgraph.store import Held, copies, take
 from actorgraph.types import dtype_of
 
-__all__ = ["Module"]
-
 _H = TypeVar("_H", bound=Held)
 Hook = Callable[..., Any]
 

@@ -9,16 +9,10 @@ import numpy as np
 from actorgraph import ops
 from actorgraph.errors import ShapeError
 from actorgraph.nn import _draws
-from actorgraph.nn._sized import Sized, settings
-from actorgraph.nn.module import Module
+from actorgraph.nn._sized import Layer, Sized
 from actorgraph.node import Node
 from actorgraph.options import real
 from actorgraph.parameters import Buffer
-
-__all__ = [
-    "BatchNorm1d", "BatchNorm2d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "LayerNorm",
-    "RMSNorm",
-]  # fmt: skip
 
 
 class _PerChannel(Sized):
@@ -146,7 +140,7 @@ class InstanceNorm1d(InstanceNorm2d):
     ranks = (3,)
 
 
-class GroupNorm(Module):
+class GroupNorm(Layer):
     """Groups of channels of each example normalised together.
 
     Source: Y. Wu and K. He, "Group Normalization", ECCV 2018.
@@ -168,12 +162,8 @@ class GroupNorm(Module):
         """Return `x`, normalised."""
         return ops.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
-    def extra_repr(self) -> str:
-        """Return the settings; see `Module.extra_repr`."""
-        return settings(self)
 
-
-class LayerNorm(Module):
+class LayerNorm(Layer):
     """The last axes of each example normalised together.
 
     Source: J. Ba, J. Kiros, G. Hinton, "Layer Normalization", 2016.
@@ -209,12 +199,8 @@ class LayerNorm(Module):
         """Return `x`, normalised."""
         return ops.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
-    def extra_repr(self) -> str:
-        """Return the settings; see `Module.extra_repr`."""
-        return settings(self)
 
-
-class RMSNorm(Module):
+class RMSNorm(Layer):
     """The last axes of each example divided by the root of the mean of their squares.
 
     Source: B. Zhang and R. Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019.
@@ -236,7 +222,3 @@ class RMSNorm(Module):
     def forward(self, x: Node) -> Node:
         """Return `x`, normalised."""
         return ops.rms_norm(x, self.normalized_shape, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        """Return the settings; see `Module.extra_repr`."""
-        return settings(self)

@@ -10,17 +10,15 @@ from actorgraph import ops
 from actorgraph.control.recurrent import gru, lstm, rnn
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.nn import _draws
-from actorgraph.nn._sized import settings
+from actorgraph.nn._sized import Layer
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
 from actorgraph.options import choice, real
 
-__all__ = ["GRU", "LSTM", "RNN", "TreeLSTM"]
-
 State = tuple[Node, ...]
 
 
-class _Recurrent(Module, ABC):
+class _Recurrent(Layer, ABC):
     """Layers of cells over the steps of a sequence."""
 
     gates: ClassVar[int]
@@ -113,10 +111,6 @@ class _Recurrent(Module, ABC):
             steps, first, *[weights.pop(name, None) for name in usual], **weights,
             reverse=suffix.endswith("_reverse"), lengths=lengths,
         )  # fmt: skip
-
-    def extra_repr(self) -> str:
-        """Return the settings; see `Module.extra_repr`."""
-        return settings(self)
 
 
 class RNN(_Recurrent):

@@ -24,13 +24,6 @@ import numpy as np
 from actorgraph.devices.base import Check, pending
 from actorgraph.devices.kernels import combine_in_order
 
-__all__ = [
-    "accumulator", "all_finite", "are_columns", "at_least", "at_most", "by_host", "column_sums",
-    "combine_at", "dot_tells", "exp_without_warning", "highest", "in_range", "is_half", "largest",
-    "limited", "logistic", "machine_epsilon", "one", "raise_if", "row_squares", "row_sums",
-    "running", "scalar", "smallest", "through_float32", "tiny", "zero",
-]  # fmt: skip
-
 
 @lru_cache(256)
 def _number(dtype: np.dtype[Any], value: float) -> Any:
@@ -70,6 +63,11 @@ def scalar(x: Any, value: float) -> Any:
     if type(x) is not np.ndarray or not value:
         return x.dtype.type(value)
     return _number(x.dtype, value)  # half the cost for the ufunc that gets it
+
+
+def is_traced(xp: Any) -> bool:
+    """Return whether a forward is asked for what it would do, with arrays that hold no numbers."""
+    return getattr(xp, "is_traced", False)
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:
@@ -156,12 +154,12 @@ def limited(xp: Any, x: Any, low: Any, high: Any) -> Any:
 
 
 def _many_floats(xp: Any, x: Any, out: Any) -> bool:
-    plain = xp is np and x.dtype.kind == "f" and x.flags.c_contiguous
+    plain = (xp is np or is_traced(xp)) and x.dtype.kind == "f" and x.flags.c_contiguous
     return plain and (out is None or out.flags.c_contiguous)
 
 
 def _in_rows(ufunc: Any, x: Any, bound: Any, out: Any) -> Any:
-    out = np.empty(x.shape, x.dtype) if out is None else out
+    out = np.empty_like(x) if out is None else out
     numbers, into, row = x.reshape(-1), out.reshape(-1), _repeated(x.dtype, bound.tobytes())
     rest = x.size % _ROW
     whole = x.size - rest
@@ -279,7 +277,8 @@ def raise_if(xp: Any, bad: Any, kind: type[Exception], text: str, of: Any = None
     made of it; the run fails when one of these is fetched.
     """
     if xp is not np or bad:
-        numbers = () if of is None else (of.min(), of.max())
+        untold = of is None or is_traced(xp)
+        numbers = () if untold else (of.min(), of.max())
         if xp is np:
             raise kind(text.format(*numbers))
         pending.checks.append(Check(bad, kind, text, numbers))
@@ -304,7 +303,7 @@ def smallest(xp: Any, x: Any, axis: Any, keepdims: bool, initial: Any) -> Any:
 
 
 def _extreme(xp: Any, name: str, x: Any, axis: Any, keepdims: bool, initial: Any) -> Any:
-    if xp is np:
+    if xp is np or is_traced(xp):
         return getattr(np, name).reduce(x, axis=axis, keepdims=keepdims, initial=initial)
     start = x.dtype.type(initial)
     if not x.size:
@@ -329,7 +328,7 @@ def running(xp: Any, name: str, x: Any, axis: int, dtype: Any = None) -> Any:
 
 def combine_at(xp: Any, name: str | None, out: Any, places: Any, values: Any) -> None:
     """Do ``ufunc.at(out, places, values)``, all of rank 1; without a name write the last value."""
-    if xp is not np:
+    if xp is not np and not is_traced(xp):
         combine_in_order(xp, name, out, places, values)
     elif name is None:
         out[places] = values

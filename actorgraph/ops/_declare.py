@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import wraps
-from inspect import Signature, signature
+from inspect import signature
 from math import prod
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -31,13 +31,9 @@ from actorgraph.ops.broadcasting import (
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.types import Checks, Shape
 
-__all__ = [
-    "Binary", "Reduction", "Unary", "binary", "documented", "nary_elementwise", "over_axes",
-    "reduction", "reduction_op", "unary",
-]  # fmt: skip
-
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 Derivative: TypeAlias = Callable[..., Any]
 Unary: TypeAlias = Callable[[Any], Node]
@@ -240,28 +236,36 @@ def over_axes(
     `name` holds ``{n}``.  The rule's docstring is theirs: ``{n}``, ``{axes}``, ``{ints}`` and
     ``{places}`` stand for the number, its word, what is given per axis, and the names of the axes.
     """
-    given = signature(rule)
-    given = given.replace(parameters=list(given.parameters.values())[1:])
-    first, second, third = (_over(rule, name, axes, given) for axes in (1, 2, 3))
+    first, second, third = (
+        variant(rule, axes, name, {**_OVER[axes - 1], "{n}": str(axes)}) for axes in (1, 2, 3)
+    )
     return first, second, third
 
 
-def _over(
-    rule: Callable[Concatenate[int, P], R], name: str, axes: int, given: Signature
+def variant(
+    rule: Callable[Concatenate[T, P], R], given: T, name: str, words: Mapping[str, str]
 ) -> Callable[P, R]:
-    name = name.replace("{n}", str(axes))
+    """Return the rule as a function for which its first argument is `given`.
+
+    `words` stand in the name and in the docstring for what they are told for.
+    """
+    for word, meaning in words.items():
+        name = name.replace(word, meaning)
     # A copy, so that Python's own complaints about arguments have the name that was called.
     own = FunctionType(rule.__code__, rule.__globals__, name, rule.__defaults__)
     own.__qualname__, own.__kwdefaults__ = name, rule.__kwdefaults__
 
     @wraps(own)
     def function(*args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = own(axes, *args, **kwargs)
+        result: R = own(given, *args, **kwargs)
         return result
 
     text = rule.__doc__ or ""
-    for word, meaning in {**_OVER[axes - 1], "{n}": str(axes)}.items():
+    for word, meaning in words.items():
         text = text.replace(word, meaning)
     function.__doc__ = text
-    function.__signature__ = given  # type: ignore[attr-defined]
+    asked = signature(rule)
+    function.__signature__ = asked.replace(  # type: ignore[attr-defined]
+        parameters=[*asked.parameters.values()][1:]
+    )
     return function

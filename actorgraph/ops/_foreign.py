@@ -12,8 +12,6 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.keywords import advice, refusal, standing_for
 
-__all__ = ["example_in", "install", "translating", "with_example"]
-
 _NAME = re.compile(r"\b[a-z]\b")
 
 _MADE = {

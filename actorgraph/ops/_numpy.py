@@ -42,8 +42,6 @@ from actorgraph.ops.rearranging import pad
 from actorgraph.ops.reshaping import ravel
 from actorgraph.types import size_of
 
-__all__ = ["attach", "names"]
-
 _FULL = slice(None)
 
 

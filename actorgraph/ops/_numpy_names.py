@@ -30,8 +30,6 @@ from actorgraph.ops.broadcasting import broadcast_like, expand_dims
 from actorgraph.ops.matrices import hermitian as hermitian_part
 from actorgraph.types import size_of
 
-__all__ = ["NUMPY_ONLY"]
-
 _FULL = slice(None)
 
 

@@ -15,8 +15,6 @@ from actorgraph.ops.arithmetic import floor_divide, imag, mod, power, real
 from actorgraph.ops.elementwise import round as nearest
 from actorgraph.ops.shaping import swapaxes, transpose
 
-__all__ = ["attach"]
-
 _BINARY = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod",
     "floordiv": "floor_divide", "pow": "power", "matmul": "matmul", "and": "bitwise_and",

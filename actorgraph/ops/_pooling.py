@@ -18,7 +18,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, KEPT, Op, Sample
-from actorgraph.ops._arrays import combine_at, through_float32
+from actorgraph.ops._arrays import combine_at, is_traced, through_float32
 from actorgraph.ops._rules import declare, on
 from actorgraph.ops.windows import (
     Frame,
@@ -29,8 +29,6 @@ from actorgraph.ops.windows import (
     taps,
 )
 from actorgraph.types import Checks, Shape
-
-__all__ = ["AVERAGE", "MAX", "PLACES", "pool_put", "pool_take"]
 
 Ints = tuple[int, ...]
 
@@ -131,7 +129,8 @@ def _places_forward(xp: Any, x: Any, y: Any, out: Any = None, **geometry: Any) -
     frame = _frame(x.shape[x.ndim - axes :], y.shape[y.ndim - axes :], **geometry)
     starts, by_score = map(xp.asarray, _window_numbers(frame))
     places = xp.empty(y.shape, xp.int64) if out is None else out
-    with_nan = bool(xp.isnan(xp.add.reduce(y, axis=None))) and x.dtype.kind in "fV"
+    untold = is_traced(xp)
+    with_nan = x.dtype.kind in "fV" and (untold or bool(xp.isnan(xp.add.reduce(y, axis=None))))
     count = prod(y.shape[: y.ndim - axes])
     images, tops = x.reshape(count, *frame.sizes), y.reshape(count, *frame.outs)
     into = places.reshape(count, *frame.outs)
@@ -142,7 +141,9 @@ def _places_forward(xp: Any, x: Any, y: Any, out: Any = None, **geometry: Any) -
         scores = _scores(xp, images[part], tops[part], frame, with_nan)
         xp.take(by_score, scores, out=into[part], **unbuffered)
         into[part] += starts
-        if not scores.all():  # nothing but padding
+        if untold:
+            into[part] *= scores != 0
+        elif not scores.all():  # nothing but padding
             into[part][scores == 0] = 0
     return places
 

@@ -14,8 +14,6 @@ from actorgraph.op import Attrs, Memory, Op
 from actorgraph.ops.broadcasting import add
 from actorgraph.types import Checks, Record, Tensor
 
-__all__ = ["ITEM", "any_types", "cotangents", "fields_read", "item", "summed", "tangent_of"]
-
 
 def any_types(arity: int, attrs: Attrs) -> str:
     """Return the scheme of an op whose `typing` says what it takes."""

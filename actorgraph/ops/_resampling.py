@@ -24,8 +24,6 @@ from actorgraph.ops._rules import declare, each, on
 from actorgraph.ops.windows import known
 from actorgraph.types import Checks, Shape
 
-__all__ = ["ADAPTIVE_MAX", "ADAPTIVE_PLACES", "RESAMPLE", "SHARPNESS", "cubic_far", "cubic_near"]
-
 SHARPNESS = -0.75
 """Of the cubic, as PyTorch has it."""
 

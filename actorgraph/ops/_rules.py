@@ -11,12 +11,6 @@ from typing import Any, ParamSpec, TypeVar
 from actorgraph.graph import Node, build
 from actorgraph.op import REGISTRY, Op, Rule, Sample, register
 
-__all__ = [
-    "DIFFERENT", "MIXED", "MIXED_LAPACK", "NOT_SQUARE", "NO_AXIS", "NO_EPS", "NO_FLOAT",
-    "NO_INDEX", "NO_LAPACK", "NO_NORM", "NO_PARTS", "NO_POINTS", "NO_REDUCTION", "WRONG_AXIS",
-    "add_all", "declare", "each", "on", "raises", "tangents",
-]  # fmt: skip
-
 P = ParamSpec("P")
 
 
@@ -122,14 +116,27 @@ def raises(
         "GraphError": other, "GraphTypeError": types, "GraphTypeError, ShapeError": both,
         "ShapeError": shapes,
     }  # fmt: skip
-    lines = ["Raises", "------"]
-    for name, text in said.items():
-        lines += [name, f"    {text}"] if text else []
-    section = f"\n{_MARGIN}".join(["", *lines])
+    return _saying("Raises", *[f"{name}\n    {text}" for name, text in said.items() if text])
+
+
+def returns(what: str) -> Callable[[F], F]:
+    """Return a decorator that says in the docstring what a function returns."""
+    return _saying("Returns", what)
+
+
+_SECTIONS = ("Returns", "Raises", "Examples")
+
+
+def _saying(title: str, *said: str) -> Callable[[F], F]:
+    """Return a decorator that writes a section in front of those that come after it."""
+    section = "\n".join(["", title, "-" * len(title), *said]).replace("\n", f"\n{_MARGIN}")
+    later = _SECTIONS[_SECTIONS.index(title) + 1 :]
 
     def document(function: F) -> F:
-        text, mark, examples = (function.__doc__ or "").partition(f"\n{_MARGIN}Examples\n")
-        function.__doc__ = f"{text.rstrip()}\n{section}\n{mark}{examples}"
+        text = (function.__doc__ or "").rstrip()
+        marks = (text.find(f"\n\n{_MARGIN}{one}\n") for one in later)
+        place = next((mark for mark in marks if mark >= 0), len(text))
+        function.__doc__ = f"{text[:place]}\n{section}{text[place:]}\n"
         return function
 
     return document

@@ -30,7 +30,7 @@ from actorgraph.ops._arrays import (
     zero,
 )
 from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
-from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
+from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import is_complex, reciprocal
 from actorgraph.ops.broadcasting import (
     along_axis,
@@ -168,17 +168,9 @@ def _not_far_below(xp: Any, x: Any) -> Any:
     return at_least(xp, x, scalar(x, -_FAR))
 
 
-def _silu_forward(xp: Any, x: Any) -> Any:
-    return xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x))
-
-
 def _silu_slope(x: Node) -> Node:
     gate = sigmoid(x)
     return gate * (_near(x) * (1 - gate) + 1)
-
-
-def _mish_forward(xp: Any, x: Any) -> Any:
-    return xp.multiply(_not_far_below(xp, x), xp.tanh(_softplus_forward(xp, x)))
 
 
 def _mish_slope(x: Node) -> Node:
@@ -187,11 +179,13 @@ def _mish_slope(x: Node) -> Node:
 
 
 silu = unary(
-    "silu", _silu_forward, lambda t, y, x: t * _silu_slope(x), "x * sigmoid(x), also called swish.",
+    "silu", lambda xp, x: xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x)),
+    lambda t, y, x: t * _silu_slope(x), "x * sigmoid(x), also called swish.",
     scheme=_FLOAT, flops=10,
 )  # fmt: skip
 mish = unary(
-    "mish", _mish_forward, lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).",
+    "mish", lambda xp, x: xp.multiply(_not_far_below(xp, x), xp.tanh(_softplus_forward(xp, x))),
+    lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).",
     scheme=_FLOAT, flops=20,
 )  # fmt: skip
 
@@ -261,10 +255,10 @@ _SPARSEMAX = declare(
         Sample(((3, 4),), {"axis": 1}, -0.6, 0.6), on((2, 4, 3), axis=1), on((3, 4), axis=0),
         on((0, 2), axis=1), on((2, 0), axis=1),
     ),
-    doc="Euclidean projection on the simplex along an axis.",
 )  # fmt: skip
 
 
+@returns("Node of the shape of `x`")
 @raises(types=NO_FLOAT, shapes=NO_AXIS)
 @along_axis("x")
 def sparsemax(x: Node, axis: int = -1) -> Node:
@@ -279,10 +273,6 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
         Float, rank 1 or more.
     axis : int
         Along which the result sums to 1.
-
-    Returns
-    -------
-    Node of the shape of `x`
     """
     return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim, "sparsemax"))
 

@@ -49,7 +49,6 @@ def _real_dtype(x: Node) -> str:
 _IMAG: Op = declare(
     "imag", _to_real, lambda xp, x, dtype: xp.imag(x).astype(dtype),
     vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype) * 1j,), linear=(0,), samples=_SAMPLES,
-    doc="Imaginary part of complex numbers.",
 )  # fmt: skip
 
 _ABS: Op = declare(
@@ -206,6 +205,9 @@ _EXACT_POWERS: dict[float, Callable[[Node], Node]] = {
 }  # fmt: skip
 
 
+@raises(
+    both="The operands do not fit the type, or an integer x meets a negative or fractional scalar.",
+)
 def power(x: Any, y: Any) -> Node:
     """Return ``x ** y`` elementwise.
 
@@ -218,11 +220,6 @@ def power(x: Any, y: Any) -> Node:
     ----------
     x, y : node, array or scalar
         Shapes that broadcast.
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The operands do not fit the type, or an integer x meets a negative or fractional scalar.
     """
     _refuse_negative_powers_of_ints(x, y)
     if isinstance(x, Node) and is_weak(y) and not isinstance(y, (complex, np.complexfloating)):

@@ -16,7 +16,7 @@ from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import combine_at, through_float32
-from actorgraph.ops._rules import NO_INDEX, declare, on, raises
+from actorgraph.ops._rules import NO_INDEX, declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
 from actorgraph.ops.elementwise import where
 from actorgraph.ops.gathering import check_along, positions_of
@@ -142,7 +142,6 @@ WRITES = (
 INDEX_PUT: Op = declare(
     "index_put", writing_scheme("a", "a[*out]"), _put_forward, shape=written_shape, vjp=_put_vjp,
     jvp=_both_tangents(lambda: INDEX_PUT), samples=WRITES,
-    doc="An array with the entries at an index replaced; the last of repeated writes stays.",
 )  # fmt: skip
 """What replaces entries at an index."""
 
@@ -207,6 +206,7 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
     return reshape_like(build(op, flat, written, *arrays, index=static), x)
 
 
+@returns("Node: without `accumulate` the last of repeated writes stays, and gets the gradient")
 @raises(
     types="The dtypes differ, or the indices are not integers.",
     shapes="The values do not broadcast to the indices.",
@@ -224,10 +224,6 @@ def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
         Broadcasts to the shape of the indices.
     accumulate : bool
         Add instead of replace, as in ``torch.Tensor.put_``.
-
-    Returns
-    -------
-    Node: without `accumulate` the last of repeated writes stays, and gets the gradient
     """
     node = positions_of(x, indices, "put")
     return reshape_like(index_put(ravel(x), node, values, accumulate), x)
@@ -279,6 +275,7 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
+@returns("Node of the type of `x`")
 @raises(NO_INDEX, "The shapes do not fit, or there is no such axis.")
 @along_axis("x")
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
@@ -295,15 +292,12 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
         Of the rank of `x`, along the other axes at most as long as it.
     src : node, array or scalar
         Broadcasts to the shape of the index; entries beyond it are left out.
-
-    Returns
-    -------
-    Node of the type of `x`
     """
     values, arrays, static = along("scatter_add", x, axis, index, src)
     return build(INDEX_ADD, x, values, *arrays, index=static)
 
 
+@returns("Node of the type of `x`")
 @raises(NO_INDEX, "The index has not one dim, or the shapes do not fit.")
 @along_axis("x")
 def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> Node:
@@ -320,10 +314,6 @@ def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> No
     source : node, array or scalar
         Broadcasts to the shape of `x` with ``len(index)`` along the axis.
     alpha : scalar or node
-
-    Returns
-    -------
-    Node of the type of `x`
     """
     values, arrays, static = of_slices("index_add", x, axis, index, source)
     values = values if is_weak(alpha) and alpha == 1 else values * alpha

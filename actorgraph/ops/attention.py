@@ -14,7 +14,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
 from actorgraph.ops._arrays import highest, is_half
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.ops.comparison import greater
 from actorgraph.ops.convolution import linear
 from actorgraph.ops.elementwise import astype, where
@@ -36,6 +36,7 @@ _CAUSAL: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node of shape (..., queries, outputs)")
 @raises(
     types="Dtypes differ, the mask is neither bool nor of the dtype of `query`, or `scale` is "
     "needed because only a run knows the features.", shapes="Shapes do not fit.",
@@ -69,10 +70,6 @@ def scaled_dot_product_attention(
     enable_gqa : bool
         Shapes are (..., heads, length, features), and several heads of queries share one of keys
         and values.
-
-    Returns
-    -------
-    Node of shape (..., queries, outputs)
     """
     keys, values = query.graph.lift(key), query.graph.lift(value)
     if min(query.ndim, keys.ndim) < 2:
@@ -133,6 +130,7 @@ def _scale(query: Node) -> float:
     return 1 / sqrt(max(features, 1))
 
 
+@returns("Node of shape (..., queries, outputs)")
 @raises(types="Dtypes differ.", shapes="Shapes do not fit.")
 def multi_head_attention(
     query: Node, key: Any, value: Any, num_heads: int, *, in_proj_weight: Any, out_proj_weight: Any,
@@ -160,10 +158,6 @@ def multi_head_attention(
         As of `scaled_dot_product_attention`; broadcasts to (..., heads, queries, keys).
     dropout_p, is_causal
         As of `scaled_dot_product_attention`.
-
-    Returns
-    -------
-    Node of shape (..., queries, outputs)
 
     Examples
     --------

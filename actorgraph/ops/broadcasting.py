@@ -18,7 +18,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, LoopRule, Op
 from actorgraph.ops._arrays import accumulator, are_columns, column_sums
-from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises
+from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises, returns
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
 __all__ = ["broadcast_like", "broadcast_to", "conj", "expand_dims", "squeeze", "sum"]
@@ -107,7 +107,7 @@ _ADD: Op = declare(
     samples=(
         on((3, 4), (3, 4)), on((3, 4), (4,)), on((2, 1), (1, 3)), on((), (3,)), on((0, 2), (2,)),
     ),
-    loop=LoopRule("value", "add(x, y)"), linear=(0, 1), jointly=(), doc="Add elementwise.",
+    loop=LoopRule("value", "add(x, y)"), linear=(0, 1), jointly=(),
 )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def add(x: Any, y: Any) -> Node:
 _CONJ: Op = declare(
     "conj", "n[*s] -> n[*s]", lambda xp, x: xp.conjugate(x), vjp=(lambda ct, y, x: conj(ct),),
     jvp=lambda tans, y, x: conj(tans[0]), ufunc="conjugate", memory=KEPT,
-    samples=(on((3, 4)),), doc="Complex conjugate; a real array as it is.",
+    samples=(on((3, 4)),),
 )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ _EXPAND: Op = declare(
     "expand_dims", "a[*s] -> a[*out]", expanded, shape=_expand_shape,
     vjp=(lambda ct, y, x, axis: build(_SQUEEZE, ct, axis=axis),), linear=(0,),
     samples=(on((3, 4), axis=(0, 2)), on((), axis=(0,))), memory=VIEW,
-    loop=LoopRule("view"), doc="Insert dims of size 1.",
+    loop=LoopRule("view"),
 )  # fmt: skip
 
 
@@ -187,7 +187,6 @@ _SQUEEZE: Op = declare(
     "squeeze", "a[*s] -> a[*out]", lambda xp, x, axis: x.squeeze(axis), shape=_squeeze_shape,
     vjp=(lambda ct, y, x, axis: build(_EXPAND, ct, axis=axis),), linear=(0,),
     samples=(on((1, 3, 1), axis=(0, 2)),), memory=VIEW, loop=LoopRule("view"),
-    doc="Remove dims of size 1.",
 )  # fmt: skip
 
 
@@ -251,7 +250,7 @@ _BROADCAST: Op = declare(
     "broadcast_to", "a[*s] -> a[*out]", _broadcast_forward, shape=_broadcast_shape,
     vjp=(lambda ct, y, x, shape: unbroadcast(ct, x),), linear=(0,),
     samples=(on((4,), shape=(3, 4)), on((3, 1), shape=(2, 3, 4)), on((), shape=(2,))), memory=VIEW,
-    loop=LoopRule("view"), doc="Broadcast to a shape.",
+    loop=LoopRule("view"),
 )  # fmt: skip
 
 _BROADCAST_LIKE: Op = declare(
@@ -259,10 +258,10 @@ _BROADCAST_LIKE: Op = declare(
     lambda xp, x, like: _broadcast_forward(xp, x, xp.shape(like)),
     vjp=(lambda ct, y, x, like: unbroadcast(ct, x), None), linear=(0,),
     samples=(on((4,), (3, 4)),), memory=VIEW, loop=LoopRule("view"), shape_only=(1,),
-    doc="Broadcast to the shape of another array.",
 )  # fmt: skip
 
 
+@returns("Node: the node itself where it has that shape")
 @raises(shapes="`x` does not broadcast to `shape`.")
 def broadcast_to(x: Node, shape: Any) -> Node:
     """Broadcast `x` to `shape` by NumPy's rules.
@@ -274,10 +273,6 @@ def broadcast_to(x: Node, shape: Any) -> Node:
     x : node
     shape : tuple of int, str or Dim
         Dims may be symbols of the graph.
-
-    Returns
-    -------
-    Node: the node itself where it has that shape
     """
     dims = shape_from(shape)
     return x if dims == x.dims and UNKNOWN not in dims else build(_BROADCAST, x, shape=dims)
@@ -326,10 +321,6 @@ def spread(node: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
     return broadcast_like(kept, x)
 
 
-def _sum_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
-    return spread(ct, x, axis, keepdims)
-
-
 REDUCTION_SAMPLES = (
     on((3, 4), axis=(0, 1), keepdims=False), on((3, 4), axis=(1,), keepdims=True),
     on((2, 3, 4), axis=(0, 2), keepdims=False), on((), axis=(), keepdims=False),
@@ -337,9 +328,10 @@ REDUCTION_SAMPLES = (
 """Where the law tests try reductions."""
 
 _SUM: Op = declare(
-    "sum", "n[*s] -> n[*out]", _sum_forward, shape=reduced_shape, memory=KEPT_OUT, vjp=(_sum_vjp,),
+    "sum", "n[*s] -> n[*out]", _sum_forward, shape=reduced_shape, memory=KEPT_OUT,
+    vjp=(lambda ct, y, x, axis, keepdims: spread(ct, x, axis, keepdims),),
     linear=(0,), samples=(*REDUCTION_SAMPLES, on((0, 2), axis=(0,), keepdims=False)),
-    total="sum", quick=_quick_sum, doc="Sum over axes; the dtype is kept.",
+    total="sum", quick=_quick_sum,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, is_weak
-from actorgraph.ops._rules import WRONG_AXIS, raises
+from actorgraph.ops._rules import WRONG_AXIS, raises, returns
 from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.ops.shaping import stack
 from actorgraph.ops.statistics import norm
@@ -30,6 +30,7 @@ def _checked(max_norm: Any, what: str) -> Any:
     return max_norm
 
 
+@returns("Node of the shape and dtype of `x`")
 @raises("`x` is an int or bool.", WRONG_AXIS, other="`max_norm` is a number not above 0.")
 def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
     """Scale `x` down to the length `max_norm` where it is longer; TensorFlow's ``clip_by_norm``.
@@ -44,15 +45,12 @@ def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
         Above 0.
     axis : int, tuple of int, or None for all
         The axes that make a vector; each vector is clipped by itself.
-
-    Returns
-    -------
-    Node of the shape and dtype of `x`
     """
     max_norm = _checked(max_norm, "clip_by_norm")
     return _shrunk(x, norm(x, 2, axis, keepdims=True), max_norm)
 
 
+@returns("list of Node, Node\n    The scaled nodes, and the norm of all elements before.")
 @raises(
     other="There are no nodes, or `max_norm` is a number not above 0.",
     types="A dtype is int or bool, or they differ.",
@@ -68,11 +66,6 @@ def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node
         Float, of one dtype, or complex; such as what `ag.gradients` returns.
     max_norm : scalar or node
         Above 0.
-
-    Returns
-    -------
-    list of Node, Node
-        The scaled nodes, and the norm of all elements before.
     """
     max_norm = _checked(max_norm, "clip_by_global_norm")
     if not nodes:

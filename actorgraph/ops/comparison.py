@@ -78,7 +78,6 @@ _ISCLOSE = nary_elementwise(
         on(*shapes, **_DEFAULTS)
         for shapes in (((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
     ),
-    doc="Whether abs(x - y) <= atol + rtol * abs(y).",
 )  # fmt: skip
 
 
@@ -114,7 +113,6 @@ _ARRAY_EQUAL = declare(
     "array_equal", "a[*s] -> a[*t] -> bool[]",
     lambda xp, x, y, equal_nan: xp.asarray(xp.array_equal(x, y, equal_nan)), vjp=(None, None),
     samples=tuple(on(*shapes, equal_nan=True) for shapes in (((3, 4), (3, 4)), ((2,), (3,)))),
-    doc="Whether two arrays have one shape and equal elements.",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Op
 from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._declare import over_axes
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.einsum import einsum
 from actorgraph.ops.linalg import matmul
@@ -41,6 +41,7 @@ from actorgraph.ops.windows import (
     static_kernel,
     to_columns,
 )
+from actorgraph.scratch import scratch
 from actorgraph.tiles import CUT_FLOPS, compute_parts, evenly
 from actorgraph.types import Checks, Shape
 
@@ -67,16 +68,16 @@ def _rows(batch: int, entries: int, size_of_one: int, flops: float = CUT_FLOPS) 
 
 def _for_each_block(
     xp: Any, batch: int, rows: int, flops: float, compute: Callable[[slice, Any], object],
-    scratch: Callable[[], Any],
+    room: Callable[[], Any],
 ) -> None:  # fmt: skip
-    """Call ``compute(block, scratch())``; who computes several blocks has one array for all."""
+    """Call ``compute(block, room())``; who computes several blocks has one array for all."""
     free: list[Any] = []
 
     def part(index: int) -> None:
         try:
             array = free.pop()
         except IndexError:
-            array = scratch()
+            array = room()
         compute(slice(index * rows, (index + 1) * rows), array)
         free.append(array)
 
@@ -112,9 +113,10 @@ def _conv_forward(
     at_a_time = _rows(batch, entries, channels * entries * places, _flops(w.shape, out.shape))
     pointwise = _is_pointwise(frame)
 
-    def scratch() -> Any:
+    def room() -> Any:
         # Written again for each block, which leaves the zeros of the padding.
-        return None if pointwise else xp.zeros((at_a_time, channels, entries, *frame.outs), x.dtype)
+        shape = at_a_time, channels, entries, *frame.outs
+        return None if pointwise else scratch(xp, shape, x.dtype, cleared=True)
 
     def compute(part: slice, columns: Any) -> None:
         block = x[part]
@@ -122,7 +124,7 @@ def _conv_forward(
             block = to_columns(xp, block, frame, columns[: len(block)])
         xp.matmul(matrix, block.reshape(len(block), groups, rows, places), out=result[part])
 
-    _for_each_block(xp, batch, at_a_time, _flops(w.shape, out.shape), compute, scratch)
+    _for_each_block(xp, batch, at_a_time, _flops(w.shape, out.shape), compute, room)
     return out
 
 
@@ -165,8 +167,8 @@ def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, out: Any = None, **
         filled = product(matrix, block, out=columns[: len(block)])
         from_columns(xp, filled.reshape(len(block), channels, entries, *outs), frame, out[part])
 
-    scratch = partial(xp.empty, (at_a_time, groups, rows, places), ct.dtype)
-    _for_each_block(xp, batch, at_a_time, flops, compute, scratch)
+    room = partial(scratch, xp, (at_a_time, groups, rows, places), ct.dtype)
+    _for_each_block(xp, batch, at_a_time, flops, compute, room)
     return out
 
 
@@ -185,29 +187,39 @@ def _weight_forward(
     total = out.reshape(groups, features // groups, rows)
     # Batch and places side by side: one product per group sums over both.
     flops = _flops(out.shape, ct.shape)
+    copied = xp is np and batch > 1 < features and ct.flags.c_contiguous
     ct = xp.swapaxes(ct, 0, 1)
     at_a_time = _rows(batch, entries, (channels * entries + features) * places)
     chunks = _chunks(-(-batch // at_a_time), flops, out.size)
     totals = [total, *(xp.zeros_like(total) for _ in chunks[1:])]
 
-    def compute(part: slice, whole: Any) -> None:
+    made = channels * entries * at_a_time * places
+    most = features * at_a_time * places
+
+    def room() -> Any:
+        found = scratch(xp, (made + most + out.size,), x.dtype, cleared=True)
+        return found[:made], found[made : made + most], found[made + most :].reshape(total.shape)
+
+    def compute(part: slice, rooms: Any) -> None:
+        whole, pulled, product = rooms
         chunk = chunks[part.start]
         for index in range(chunk.start, chunk.stop):
             block = x[index * at_a_time : (index + 1) * at_a_time]
             count = len(block)
-            columns = whole[: channels * entries * count]
+            columns = whole[: channels * entries * count * places]
             columns = columns.reshape(channels, entries, count, *frame.outs)
             if count < at_a_time:
                 columns.fill(0)
             to_columns(xp, block, frame, xp.transpose(columns, (2, 0, 1, *range(3, 3 + axes))))
             columns = columns.reshape(groups, rows, count * places)
-            pulled = ct[:, index * at_a_time : index * at_a_time + count]
-            pulled = pulled.reshape(groups, features // groups, count * places)
-            totals[part.start] += xp.matmul(pulled, xp.swapaxes(columns, 1, 2))
-            del pulled  # before the next copy is made
+            given = ct[:, index * at_a_time : index * at_a_time + count]
+            if copied:  # not by reshape, into an array of its own
+                seen, given = given, pulled[: given.size].reshape(given.shape)
+                xp.copyto(given, seen)
+            given = given.reshape(groups, features // groups, count * places)
+            totals[part.start] += xp.matmul(given, xp.swapaxes(columns, 1, 2), out=product)
 
-    scratch = partial(xp.zeros, (channels * entries * at_a_time, *frame.outs), x.dtype)
-    _for_each_block(xp, len(chunks), 1, flops, compute, scratch)
+    _for_each_block(xp, len(chunks), 1, flops, compute, room)
     for more in totals[1:]:
         total += more
     return out
@@ -386,6 +398,7 @@ def _applied(op: Any, x: Node, weight: Any, bias: Any, axes: int, **attrs: Any) 
     return squeeze(y, 0) if single else y
 
 
+@returns("Node of shape (batch, features, {places}) of the result; linear in each of the operands")
 @raises(
     types="The dtypes differ, or the padding is an unknown word.",
     shapes="Ranks, channels or groups do not fit, or the kernel is larger than the padded input.",
@@ -415,10 +428,6 @@ def _convolve(
         Channels and features are divided into so many independent groups; as many groups as
         channels make a depthwise convolution.
 
-    Returns
-    -------
-    Node of shape (batch, features, {places}) of the result; linear in each of the operands
-
     Examples
     --------
     >>> import actorgraph as ag, numpy as np
@@ -430,6 +439,7 @@ def _convolve(
     return _applied(CONV, x, weight, bias, axes, **geometry)
 
 
+@returns("Node of shape (batch, features, {places}) of the result")
 @raises(
     types="The dtypes differ, or the padding is a word.",
     shapes="Ranks, channels or groups do not fit, or `output_padding` reaches stride and dilation.",
@@ -458,10 +468,6 @@ def _conv_transpose(
         Entries more at the end of the result, fewer than the stride or the dilation.
     groups : int
         Channels and features are divided into so many independent groups.
-
-    Returns
-    -------
-    Node of shape (batch, features, {places}) of the result
     """
     what = f"conv_transpose{axes}d"
     if isinstance(padding, str) and padding != "valid":
@@ -483,6 +489,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = over_axes(
 )
 
 
+@returns("Node of shape (..., outputs)")
 def linear(x: Node, weight: Any, bias: Any = None) -> Node:
     """Return ``x weight^T + bias``, as ``torch.nn.functional.linear``.
 
@@ -494,16 +501,13 @@ def linear(x: Node, weight: Any, bias: Any = None) -> Node:
         Shape (outputs, features), or (features,) for one output without an axis.
     bias : node or array, optional
         Shape (outputs,).
-
-    Returns
-    -------
-    Node of shape (..., outputs)
     """
     weight = x.graph.lift(weight)
     y = matmul(x, swap_last(weight) if weight.ndim > 1 else weight)
     return y if bias is None else y + bias
 
 
+@returns("Node of shape (..., outputs)")
 def bilinear(x1: Node, x2: Any, weight: Any, bias: Any = None) -> Node:
     """Return ``x1^T weight[k] x2 + bias[k]`` for each k, as ``torch.nn.functional.bilinear``.
 
@@ -515,10 +519,6 @@ def bilinear(x1: Node, x2: Any, weight: Any, bias: Any = None) -> Node:
         Shape (outputs, n, m).
     bias : node or array, optional
         Shape (outputs,).
-
-    Returns
-    -------
-    Node of shape (..., outputs)
     """
     y = einsum("...n,knm,...m->...k", x1, x1.graph.lift(weight), x1.graph.lift(x2))
     return y if bias is None else y + bias

@@ -15,10 +15,10 @@ import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, Attrs, Op, Sample
+from actorgraph.op import KEPT, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._declare import Reduction, documented, reduction
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import add, is_complex, multiply, sqrt, square
 from actorgraph.ops.assignment import index_add
@@ -111,10 +111,6 @@ argmax = _position("argmax", "Position of the maximum along an axis.")
 argmin = _position("argmin", "Position of the minimum along an axis.")
 
 
-def _bincount_scheme(arity: int, attrs: Attrs) -> str:
-    return "i[n] -> int64[*out]" if arity == 1 else "i[n] -> f[n] -> f[*out]"
-
-
 def _bincount_forward(xp: Any, x: Any, *weights: Any, minlength: int) -> Any:
     x = x.astype(xp.int64, copy=False)
     if not weights:
@@ -128,14 +124,15 @@ def _bincount_jvp(tans: Any, y: Node, x: Node, *weights: Node, minlength: int) -
 
 
 _BINCOUNT: Op = declare(
-    "bincount", _bincount_scheme, _bincount_forward,
+    "bincount",
+    lambda arity, attrs: "i[n] -> int64[*out]" if arity == 1 else "i[n] -> f[n] -> f[*out]",
+    _bincount_forward,
     shape=lambda checks, x, *weights, minlength: (UNKNOWN,),
     vjp=(None, lambda ct, y, x, weights, minlength: take(ct, x)), jvp=_bincount_jvp,
     samples=(
         Sample(((5,), (5,)), {"minlength": 0}, ints={0: 4}),
         Sample(((5,),), {"minlength": 6}, ints={0: 4}),
     ),
-    doc="How often each number from 0 on occurs, or the sum of its weights.",
 )  # fmt: skip
 
 
@@ -179,6 +176,7 @@ def _sorted_edges(x: Node, bins: Any, what: str) -> tuple[Node, Node]:
     return as_node(bins, x), x
 
 
+@returns("Node of int64, in the shape of `x`")
 @raises(shapes="The edges have not one dim, or are in no order.")
 def digitize(x: Node, bins: Any, right: bool = False) -> Node:
     """Tell in which bin each element lies, as ``numpy.digitize``; no gradient.
@@ -193,10 +191,6 @@ def digitize(x: Node, bins: Any, right: bool = False) -> Node:
         Edges in order, which may fall where it is an array.
     right : bool
         Whether a bin holds its right edge instead of its left one.
-
-    Returns
-    -------
-    Node of int64, in the shape of `x`
     """
     side = "left" if right else "right"
     falling = (

@@ -15,7 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, build
 from actorgraph.op import Op
-from actorgraph.ops._rules import add_all, declare, on, raises
+from actorgraph.ops._rules import add_all, declare, on, raises, returns
 from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum
 from actorgraph.ops.elementwise import astype
 from actorgraph.ops.shaping import swapaxes
@@ -126,10 +126,10 @@ _ARANGE: Op = declare(
         on((), first=0, size=4, step=2), on((), first=3, size=3, step=-1),
         on((), first=0, size=0, step=1),
     ),
-    doc="Numbers from an offset on, as many as the run says.",
 )  # fmt: skip
 
 
+@returns("Node: one dim; a constant where the numbers are known")
 @raises(types="The step is 0, or an argument is neither a number nor a dim.")
 def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Node:
     """Return evenly spaced numbers in ``[start, stop)``, as ``numpy.arange``.
@@ -145,10 +145,6 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
         Not 0.
     dtype : dtype, optional
         Default: int64, or float32 where a number is a float.
-
-    Returns
-    -------
-    Node: one dim; a constant where the numbers are known
 
     Examples
     --------
@@ -188,10 +184,6 @@ def _weights(y: Node, first: int, **attrs: Any) -> Node:
     return build(_LINSPACE, *ends, **attrs)
 
 
-def _linspace_vjp(argnum: int, ct: Node, y: Node, start: Node, stop: Node, **attrs: Any) -> Node:
-    return sum(ct * _weights(y, 1 - argnum, **attrs))
-
-
 def _linspace_jvp(tans: tuple[Node | None, ...], y: Node, *ends: Node, **attrs: Any) -> Node | None:
     return add_all(
         [tan * _weights(y, 1 - i, **attrs) for i, tan in enumerate(tans) if tan is not None]
@@ -200,12 +192,13 @@ def _linspace_jvp(tans: tuple[Node | None, ...], y: Node, *ends: Node, **attrs: 
 
 _LINSPACE: Op = declare(
     "linspace", "x[] -> x[] -> x[*out]", _linspace_forward,
-    shape=lambda checks, start, stop, num, endpoint: (num,), vjp=_linspace_vjp, jvp=_linspace_jvp,
+    shape=lambda checks, start, stop, num, endpoint: (num,),
+    vjp=lambda argnum, ct, y, start, stop, **attrs: sum(ct * _weights(y, 1 - argnum, **attrs)),
+    jvp=_linspace_jvp,
     samples=(
         on((), (), num=5, endpoint=True), on((), (), num=4, endpoint=False),
         on((), (), num=1, endpoint=True), on((), (), num=0, endpoint=True),
     ),
-    doc="Evenly spaced numbers between two.",
 )  # fmt: skip
 
 
@@ -251,6 +244,7 @@ def logspace(
     return float(base) ** linspace(graph, start, stop, num, endpoint, dtype)
 
 
+@returns("Node: a constant where the sizes are known")
 @raises(shapes="A size is negative or None.")
 def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -> Node:
     """Return a matrix with ones on a diagonal, as ``numpy.eye``.
@@ -264,10 +258,6 @@ def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -
     k : int
         The diagonal: above the main one where positive.
     dtype : dtype
-
-    Returns
-    -------
-    Node: a constant where the sizes are known
     """
     home = _graph_of(graph, "eye")
     rows, columns = shape_from((n, n if m is None else m))
@@ -279,6 +269,7 @@ def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -
     return astype(expand_dims(arange(home, rows), 1) + k == arange(home, columns), kind)
 
 
+@returns("list of Node\n    One for each argument, all of the shape of the grid; views.")
 @raises(
     types="There is no argument, or `indexing` is neither \"xy\" nor \"ij\".",
     shapes="An argument has more than one dim.",
@@ -292,11 +283,6 @@ def meshgrid(*xs: Node, indexing: str = "xy") -> list[Node]:
         At most one dim each; at least one.
     indexing : {"xy", "ij"}
         Whether the first two axes are swapped, as plots have them.
-
-    Returns
-    -------
-    list of Node
-        One for each argument, all of the shape of the grid; views.
     """
     if not xs or indexing not in ("xy", "ij"):
         raise GraphTypeError(

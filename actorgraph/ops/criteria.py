@@ -16,7 +16,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, is_weak
 from actorgraph.ops._arrays import tiny
 from actorgraph.ops._declare import unary
-from actorgraph.ops._rules import DIFFERENT, NO_REDUCTION, raises
+from actorgraph.ops._rules import DIFFERENT, NO_REDUCTION, raises, returns
 from actorgraph.ops.activations import logsigmoid, relu, softplus
 from actorgraph.ops.arithmetic import neg, square, subtract
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum
@@ -434,6 +434,7 @@ def nll_loss(
 nll = nll_loss
 
 
+@returns("Node: a scalar, or of the shape of `logits` without the classes; the dtype of `logits`")
 @raises(
     types="A dtype does not fit, the smoothing is not in [0, 1], there is no such reduction, or "
     "`ignore_index` is given with probabilities.",
@@ -469,10 +470,6 @@ def cross_entropy(
         In [0, 1]: the share of the target that is spread over all classes.
     axis : int
         Where the classes stand in `logits` (and in probabilities); 1 in PyTorch.
-
-    Returns
-    -------
-    Node: a scalar, or of the shape of `logits` without the classes; the dtype of `logits`
     """
     _check_options(reduction, weight, "cross_entropy")
     if not 0 <= label_smoothing <= 1:

@@ -19,7 +19,7 @@ from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.ops._arrays import combine_at, raise_if, running, through_float32
-from actorgraph.ops._rules import declare, raises, tangents
+from actorgraph.ops._rules import declare, raises, returns, tangents
 from actorgraph.ops.broadcasting import broadcast_like, sum
 from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.ops.indexing import check_classes
@@ -264,7 +264,6 @@ _LOSS: Op = declare(
     ),
     cost=lambda shapes, result, attrs: 60 * shapes[0][0] * prod(shapes[1]),
     samples=(Sample(((5, 2, 3), *_INTS), _ATTRS, ints={1: 3, 2: 6, 3: 3}),),
-    doc="Negative log-likelihood of label sequences, each sample's.",
 )  # fmt: skip
 
 _PULL: Op = declare(
@@ -296,6 +295,7 @@ _CURVATURE: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: a scalar, or of shape (batch,)")
 @raises("A dtype does not fit, or there is no such reduction.", "The shapes do not fit.")
 def ctc_loss(
     log_probs: Node, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
@@ -321,10 +321,6 @@ def ctc_loss(
     zero_infinity : bool
         Count as 0, instead of infinity, a target that is too long for its input; its gradient is 0
         either way.
-
-    Returns
-    -------
-    Node: a scalar, or of shape (batch,)
 
     Examples
     --------

@@ -17,8 +17,9 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Memory, Op, Sample
+from actorgraph.ops import _rules
 from actorgraph.ops._arrays import raise_if
-from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
+from actorgraph.ops._rules import add_all, declare, on, raises, returns
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.creation import eye
@@ -41,7 +42,6 @@ from actorgraph.ops.matrices import (
     triu,
 )
 from actorgraph.ops.shaping import concatenate, swap_last
-from actorgraph.types import Checks, Shape
 
 __all__ = [
     "cholesky", "cholesky_solve", "householder_product", "qr", "solve_triangular",
@@ -88,10 +88,6 @@ def _pull_a(ct: Node, y: Node, a: Node, b: Node, upper: bool, unit: bool) -> Nod
     return unbroadcast(neg(_part(back @ adjoint(y), upper, unit)), a)
 
 
-def _pull_b(ct: Node, y: Node, a: Node, b: Node, upper: bool, unit: bool) -> Node:
-    return unbroadcast(_triangular(adjoint(a), ct, not upper, unit), b)
-
-
 def _push(tans: Any, y: Node, a: Node, b: Node, upper: bool, unit: bool) -> Node | None:
     parts = [] if tans[1] is None else [tans[1]]
     if tans[0] is not None:
@@ -103,7 +99,9 @@ def _push(tans: Any, y: Node, a: Node, b: Node, upper: bool, unit: bool) -> Node
 _SOLVE_TRIANGULAR: Op = declare(
     "solve_triangular", "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]",
     lambda xp, a, b, upper, unit: triangular_solution(xp, a, b, upper, unit),
-    vjp=(_pull_a, _pull_b), jvp=_push,
+    vjp=(_pull_a,
+    lambda ct, y, a, b, upper, unit: unbroadcast(_triangular(adjoint(a), ct, not upper, unit), b)),
+    jvp=_push,
     cost=lambda shapes, result, attrs: float(shapes[0][-1] * prod(result)),
     samples=(
         Sample(((3, 3), (3, 2)), {"upper": True, "unit": False}, low=0.5),
@@ -111,11 +109,11 @@ _SOLVE_TRIANGULAR: Op = declare(
         on((2, 2, 2), (2, 2), upper=True, unit=True), on((2, 2), (2, 2), upper=False, unit=True),
         on((0, 0), (0, 2), upper=False, unit=False),
     ),
-    doc="Solution of systems of equations with triangular matrices.",
 )  # fmt: skip
 
 
-@raises(MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
+@returns("Node of the shape of `b`, broadcast")
+@raises(_rules.MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
 def solve_triangular(
     a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Node:
@@ -136,10 +134,6 @@ def solve_triangular(
         False solves ``x @ a = b``.
     unitriangular : bool
         Take the diagonal of `a` for ones.
-
-    Returns
-    -------
-    Node of the shape of `b`, broadcast
     """
     a, b = lifted_pair(a, b, "solve_triangular")
     as_square(a, "solve_triangular")
@@ -194,10 +188,6 @@ _TURN_FREE: Op = declare(
 )  # fmt: skip
 
 
-def _shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-1], x[-2] - x[-1])
-
-
 def _vjp(ct: Node, y: Node, x: Node) -> Node:
     # From x^H y = 0: dy = -pinv(x)^H dx^H y, and a turn, which is taken to be none.
     return neg(y @ adjoint(build(_TURN_FREE, ct, y)) @ adjoint(pinv(x)))
@@ -205,7 +195,9 @@ def _vjp(ct: Node, y: Node, x: Node) -> Node:
 
 _COMPLEMENT: Op = declare(
     "complement", "x[*s, m, n] -> x[*out]",
-    lambda xp, x: xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :], shape=_shape, vjp=(_vjp,),
+    lambda xp, x: xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :],
+    shape=lambda checks, x: (*x[:-1], x[-2] - x[-1]),
+    vjp=(_vjp,),
     jvp=lambda tans, y, x: neg(adjoint(pinv(x)) @ adjoint(tans[0]) @ y), cost=cubic_cost(4),
     samples=(on((3, 2)), on((2, 2, 1)), on((2, 2))),
     in_blas=True, doc="Orthonormal basis of what the columns of each matrix leave out.",
@@ -233,11 +225,12 @@ _CHOLESKY: Op = declare(
     lambda xp, x: xp.linalg.cholesky(hermitian_array(xp, x)), vjp=(_cholesky_vjp,),
     jvp=_cholesky_jvp, cost=cubic_cost(1 / 3),
     samples=(Sample(((1, 1),), low=0.5), Sample(((3, 1, 1),), low=0.5), on((0, 0)), on((0, 2, 2))),
-    in_blas=True, doc="Lower Cholesky factor of each matrix.",
+    in_blas=True,
 )  # fmt: skip
 
 
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@returns("Node: lower triangles, or upper ones")
+@raises(types=_rules.NO_LAPACK, shapes=_rules.NOT_SQUARE)
 def cholesky(x: Node, upper: bool = False) -> Node:
     """Return L with ``x = L @ L^H``, as ``numpy.linalg.cholesky``.
 
@@ -252,10 +245,6 @@ def cholesky(x: Node, upper: bool = False) -> Node:
         each matrix counts.
     upper : bool
         Return ``L^H`` instead.
-
-    Returns
-    -------
-    Node: lower triangles, or upper ones
     """
     lower = build(_CHOLESKY, as_square(x, "cholesky"))
     return adjoint(lower) if upper else lower
@@ -266,10 +255,6 @@ class QRResult(NamedTuple):
 
     Q: Node
     R: Node
-
-
-def _qr_shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-2], x[-1] + x[-2], x[-1])
 
 
 def _qr_forward(xp: Any, x: Any) -> Any:
@@ -304,9 +289,11 @@ def _qr_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 
 _QR: Op = declare(
-    "qr", "x[*s, m, n] -> x[*out]", _qr_forward, shape=_qr_shape, vjp=(_qr_vjp,), jvp=_qr_jvp,
+    "qr", "x[*s, m, n] -> x[*out]", _qr_forward,
+    shape=lambda checks, x: (*x[:-2], x[-1] + x[-2], x[-1]),
+    vjp=(_qr_vjp,), jvp=_qr_jvp,
     cost=cubic_cost(4), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 3, 2)), on((3, 0))),
-    in_blas=True, doc="Triangular and orthonormal factor of each matrix, stacked.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -363,7 +350,8 @@ def qr(x: Node, mode: str = "reduced") -> Any:
     return _completed(q, r, x) if mode == "complete" else QRResult(q, r)
 
 
-@raises(types=NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
+@returns("Node of shape (..., m, n)")
+@raises(types=_rules.NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
 def householder_product(x: Any, tau: Any) -> Node:
     """Return the first columns of a product of reflections.
 
@@ -377,10 +365,6 @@ def householder_product(x: Any, tau: Any) -> Node:
         Shape (..., m, n), m >= n.
     tau : node or array
         Shape (..., k), k <= n.
-
-    Returns
-    -------
-    Node of shape (..., m, n)
     """
     x, tau = lifted_pair(x, tau, "householder_product")
     rows, columns = (known(as_matrices(x, "householder_product"), axis, "householder_product")

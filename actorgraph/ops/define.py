@@ -9,7 +9,7 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, shown
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Rule, Sample, Together, register
-from actorgraph.ops._rules import raises
+from actorgraph.ops._rules import raises, returns
 from actorgraph.options import flag, several, text
 from actorgraph.types import Checks, Shape, dtype_of, parse, shape_from
 
@@ -100,16 +100,11 @@ def define(
     return _function(register(record))
 
 
+@raises(types="A rule cannot be called.")
 def checked_rules(
     name: Any, vjp: Iterable[Rule | None] | Rule | Together | None, jvp: Any
 ) -> tuple[Rule | None, ...] | Rule | Together | None:
-    """Return the reverse rules of a user's op as `Op` keeps them.
-
-    Raises
-    ------
-    GraphTypeError
-        A rule cannot be called.
-    """
+    """Return the reverse rules of a user's op as `Op` keeps them."""
     if jvp is not None and not callable(jvp):
         raise GraphTypeError(f"op {name!r}: jvp has to be a function of nodes, got {shown(jvp)}")
     if vjp is None or callable(vjp) or isinstance(vjp, Together):
@@ -171,6 +166,7 @@ def _is_async(forward: Callable[..., Any]) -> bool:
     )
 
 
+@returns("callable\n    ``f(*nodes, **attrs) -> Node``; a result of another type fails the run.")
 @raises(types="`fn` cannot be called, or `dtype` is not supported.")
 def opaque(
     fn: Callable[..., Any], *, shape: Any = None, dtype: Any = None,
@@ -199,11 +195,6 @@ def opaque(
         Of the op; default the name of `fn`.
     concurrent : bool
         Whether `fn` may run in several threads at once.
-
-    Returns
-    -------
-    callable
-        ``f(*nodes, **attrs) -> Node``; a result of another type fails the run.
 
     Examples
     --------

@@ -9,10 +9,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT_OUT, Attrs, LoopRule, Memory, Op, Sample
+from actorgraph.op import KEPT, KEPT_OUT, Attrs, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import exp_without_warning, limited, zero
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
-from actorgraph.ops._rules import declare, each, on, raises
+from actorgraph.ops._rules import declare, each, on, raises, returns
 from actorgraph.tiles import evenly
 from actorgraph.types import dtype_of
 
@@ -44,8 +44,7 @@ ASTYPE: Op = declare(
         for shape in ((3, 4), (), (0, 2))
         for dtype in ("float64", "complex128")
     ),
-    loop=LoopRule("value", "x"), linear=(0,),
-    doc="Convert to another dtype, as NumPy's astype does.",
+    memory=KEPT, loop=LoopRule("value", "x"), linear=(0,),
 )  # fmt: skip
 
 # The adjoint of real -> complex.
@@ -153,7 +152,7 @@ def round(x: Any, decimals: int = 0) -> Node:
 # np.where branches on every element: 250 us for 256x256 float32 and a random condition, where
 # masking the bits takes 14 to 22 us for the same bits.  Below this size np.where is faster.
 _MANY = 2048
-_BLOCK = 1 << 16
+_BLOCK, _FEW = 1 << 16, 1 << 13
 """Elements whose masks are made at a time, so that these stay in the cache, and small."""
 _WORDS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
@@ -188,7 +187,8 @@ def select_positive(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
 def _times_sign(x: Any, y: Any, out: Any) -> Any:
     """Return x where y > 0, else 0: its bits, as an integer, times 1 or 0, without a branch."""
     word = _WORDS[x.dtype.itemsize]
-    kept = np.greater(y, zero(np, y)).astype(word)
+    kept = np.greater(y, zero(np, y))
+    kept = kept.astype(word) if y.size <= _FEW else kept.view(np.int8)  # which is cast in parts
     if out is None:
         return np.multiply(x.view(word), kept).view(x.dtype)
     np.multiply(x.view(word), kept, out.view(word))
@@ -203,7 +203,7 @@ _WHERE = nary_elementwise(
     "where", "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]", _where_forward,
     (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)), bools=(0,),
     memory=Memory("kept", takes_out=True, in_place=(1,)), loop=LoopRule("value", "where(x, y, z)"),
-    linear=(1, 2), jointly=(0,), doc="x where the condition holds, else y.",
+    linear=(1, 2), jointly=(0,),
 )  # fmt: skip
 
 
@@ -215,6 +215,7 @@ def where(condition: Any, x: Any, y: Any) -> Node:
 documented(
     where, _WHERE, "condition : bool node or array\nx, y : node, array or scalar",
     "The value that is not chosen gets gradient 0, whatever it is.",
+    doc="x where the condition holds, else y.",
 )  # fmt: skip
 
 # A tie sends half to each side.  Both arguments compare in one way, so that the tests are shared.
@@ -269,10 +270,10 @@ _CLIP = nary_elementwise(
         lambda t, z, x, low, high: where((x > high) | (low > high), t, 0),
     ),
     loop=LoopRule("value", "minimum(maximum(x, y), z)"),
-    doc="x limited to the interval [low, high]; high where low > high.",
 )  # fmt: skip
 
 
+@returns("Node: ``high`` where low > high, as in NumPy")
 @raises(both="The operands do not fit the type.")
 def clip(x: Node, low: Any = None, high: Any = None) -> Node:
     """Limit to an interval.
@@ -285,10 +286,6 @@ def clip(x: Node, low: Any = None, high: Any = None) -> Node:
     x : node
     low, high : node, array or scalar, optional
         None leaves that side open.
-
-    Returns
-    -------
-    Node: ``high`` where low > high, as in NumPy
     """
     lowest, highest = _limits(x.dtype)
     return build(_CLIP, x, lowest if low is None else low, highest if high is None else high)

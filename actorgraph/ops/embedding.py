@@ -9,9 +9,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, Op, Sample
+from actorgraph.op import FRESH, KEPT, Op, Sample
 from actorgraph.ops._arrays import combine_at, through_float32
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, raises, returns
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to, expand_dims, sum
 from actorgraph.ops.counting import any as any_of
@@ -20,7 +20,7 @@ from actorgraph.ops.elementwise import astype, maximum, where
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.reductions import max as maximum_over
 from actorgraph.ops.sorting import searchsorted
-from actorgraph.types import UNKNOWN, Checks, Shape
+from actorgraph.types import UNKNOWN
 
 __all__ = ["embedding", "embedding_bag"]
 
@@ -42,12 +42,6 @@ def _add_forward(xp: Any, ct: Any, index: Any, *like: Any, size: Any, padding: i
     if padding is not None:
         out[padding] = 0
     return out
-
-
-def _add_shape(
-    checks: Checks, ct: Shape, index: Shape, *like: Shape, size: Any, padding: int | None
-) -> Shape:
-    return (like[0][0] if like else size, ct[-1])
 
 
 def _without_padding(rows: Node, index: Node, padding: int | None) -> Node:
@@ -80,13 +74,15 @@ _ROWS: Op = declare(
         Sample(((4, 3), shape), {"padding": None}, ints={1: 4})
         for shape in ((5,), (2, 3), (0,))
     ),
-    doc="Rows of a table by integers.",
+    memory=FRESH,
 )  # fmt: skip
 
 _ADD: Op = declare(
     "embedding_adjoint",
     lambda arity, attrs: f"x[*s, d] -> i[*s] -> {'a[v, e] -> ' if arity == 3 else ''}x[*out]",
-    _add_forward, shape=_add_shape, vjp=_add_vjp, linear=(0,),
+    _add_forward,
+    shape=lambda checks, ct, index, *like, size, padding: (like[0][0] if like else size, ct[-1]),
+    vjp=_add_vjp, linear=(0,),
     samples=(
         Sample(((5, 3), (5,)), {"size": 4, "padding": 2}, ints={1: 4}),
         Sample(((2, 2, 3), (2, 2), (4, 3)), {"size": None, "padding": None}, ints={1: 4}),
@@ -107,6 +103,7 @@ def _entry(padding_idx: int, weight: Node) -> int:
     return padding_idx
 
 
+@returns("Node of shape (*index.shape, features)")
 @raises(
     types="`index` is no integer, or `weight` neither float nor complex.",
     shapes="`weight` is no matrix, or `padding_idx` is out of range.",
@@ -124,15 +121,12 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
         Float or complex, shape (entries, features).
     padding_idx : int, optional
         An entry whose row gets gradient 0; negative counts from the end.
-
-    Returns
-    -------
-    Node of shape (*index.shape, features)
     """
     padding = None if padding_idx is None else _entry(padding_idx, weight)
     return build(_ROWS, weight, index, padding=padding)
 
 
+@returns("Node of shape (bags, features)")
 @raises(
     types="There is no such mode, or it takes no weights; a dtype does not fit.",
     shapes="`index` is no matrix without `offsets`, or no vector with them.",
@@ -143,6 +137,8 @@ def embedding_bag(
     padding_idx: int | None = None,
 ) -> Node:  # fmt: skip
     """Return sums, means or maxima of bags of rows, as ``torch.nn.functional.embedding_bag``.
+
+    Maxima with `offsets` compare every row with every bag.
 
     Parameters
     ----------
@@ -161,14 +157,6 @@ def embedding_bag(
         The last entry of `offsets` is where the last bag ends.
     padding_idx : int, optional
         An entry that belongs to no bag, and gets no gradient.
-
-    Returns
-    -------
-    Node of shape (bags, features)
-
-    Notes
-    -----
-    Maxima with `offsets` compare every row with every bag.
     """
     if mode not in ("mean", "sum", "max") or (per_sample_weights is not None and mode != "sum"):
         raise GraphTypeError(

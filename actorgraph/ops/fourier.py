@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._rules import NO_NORM, NO_POINTS, declare, on, raises
+from actorgraph.ops._rules import NO_NORM, NO_POINTS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.elementwise import astype, real_part
 from actorgraph.ops.rearranging import roll
@@ -63,13 +63,10 @@ def sized(xp: Any, x: Any, axis: int, size: int) -> Any:
     return result
 
 
-def _resized(checks: Checks, x: Shape, *, axis: int, size: int | Dim) -> Shape:
-    return (*x[:axis], size, *x[axis + 1 :])
-
-
 _RESIZE: Op = declare(
     "resize_axis", "a[*s] -> a[*out]", lambda xp, x, axis, size: sized(xp, x, axis, size),
-    shape=_resized, vjp=(lambda ct, y, x, axis, size: build(_RESIZE_LIKE, ct, x, axis=axis),),
+    shape=lambda checks, x, *, axis, size: (*x[:axis], size, *x[axis + 1 :]),
+    vjp=(lambda ct, y, x, axis, size: build(_RESIZE_LIKE, ct, x, axis=axis),),
     linear=(0,),
     samples=(on((3, 4), axis=1, size=6), on((3, 4), axis=0, size=2), on((3, 4), axis=0, size=3)),
     doc="Cut an axis, or extend it with zeros.",
@@ -106,23 +103,19 @@ def _fft_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
     return like_dtype(build(_FFT, ct, **{**attrs, **back}), x)
 
 
-def _same_shape(checks: Checks, x: Shape, **attrs: Any) -> Shape:
-    return x
-
-
 def _sample(shape: tuple[int, ...], axes: tuple[int, ...], inverse: bool, norm: str) -> Sample:
     attrs = {"axes": axes, "inverse": inverse, "norm": norm, "dtype": "complex128"}
     return on(shape, **attrs)
 
 
 _FFT: Op = declare(
-    "fft", to_dtype, _fft_forward, shape=_same_shape, vjp=(_fft_vjp,), linear=(0,), cost=flops_of,
+    "fft", to_dtype, _fft_forward, shape=lambda checks, x, **attrs: x,
+    vjp=(_fft_vjp,), linear=(0,), cost=flops_of,
     samples=(
         _sample((5,), (0,), False, "backward"), _sample((2, 4), (1,), True, "backward"),
         _sample((3, 4), (0, 1), False, "ortho"), _sample((3, 2), (0,), True, "forward"),
         _sample((3, 2), (1, 0), False, "forward"),
     ),
-    doc="Discrete Fourier transform over axes, forward or inverse.",
 )  # fmt: skip
 
 
@@ -171,6 +164,7 @@ def _transform(x: Node, s: Any, axes: Any, norm: str | None, inverse: bool, what
     return build(_FFT, x, axes=places, inverse=inverse, norm=norm, dtype=dtype)
 
 
+@returns("Node: complex")
 @raises(NO_NORM, NO_POINTS)
 def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Discrete Fourier transform along an axis, as ``numpy.fft.fft``.
@@ -184,10 +178,6 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
     axis : int
     norm : {"backward", "ortho", "forward"}, optional
         Which way the division by n, or half of it, belongs to; default "backward".
-
-    Returns
-    -------
-    Node: complex
     """
     return _transform(x, None if n is None else (n,), (axis,), norm, False, "fft")
 
@@ -197,6 +187,7 @@ def ifft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return _transform(x, None if n is None else (n,), (axis,), norm, True, "ifft")
 
 
+@returns("Node: complex")
 @raises(NO_NORM, "An axis is given twice or does not exist, or there are no points along it.")
 def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Discrete Fourier transform over several axes, as ``numpy.fft.fftn``.
@@ -211,10 +202,6 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
         Default: all, or as many of the last ones as `s` has entries.
     norm : {"backward", "ortho", "forward"}, optional
         As in `fft`.
-
-    Returns
-    -------
-    Node: complex
     """
     return _transform(x, s, axes, norm, False, "fftn")
 
@@ -234,14 +221,6 @@ def _along(weights: Any, axis: int, ndim: int) -> Any:
     return weights.reshape((-1, *[1] * (ndim - axis - 1)))
 
 
-def _rfft_shape(checks: Checks, x: Shape, *, axis: int, norm: str, dtype: str) -> Shape:
-    return (*x[:axis], x[axis] // 2 + 1, *x[axis + 1 :])
-
-
-def _rfft_forward(xp: Any, x: Any, axis: int, norm: str, dtype: str) -> Any:
-    return xp.fft.rfft(x, None, axis, norm).astype(dtype, copy=False)
-
-
 def _rfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, norm: str) -> Any:
     n = like.shape[axis]
     weights = _weights(xp, ct.shape[axis], n, 0.5, like.dtype)
@@ -259,8 +238,9 @@ def _rfft_adjoint_of(ct: Node, x: Node, axis: int, norm: str) -> Node:
 
 
 _RFFT: Op = declare(
-    "rfft", lambda arity, attrs: f"f[*s] -> {attrs['dtype']}[*out]", _rfft_forward,
-    shape=_rfft_shape,
+    "rfft", lambda arity, attrs: f"f[*s] -> {attrs['dtype']}[*out]",
+    lambda xp, x, axis, norm, dtype: xp.fft.rfft(x, None, axis, norm).astype(dtype, copy=False),
+    shape=lambda checks, x, *, axis, norm, dtype: (*x[:axis], x[axis] // 2 + 1, *x[axis + 1 :]),
     vjp=(lambda ct, y, x, axis, norm, dtype: _rfft_adjoint_of(ct, x, axis, norm),),
     linear=(0,), cost=flops_of,
     samples=(
@@ -268,7 +248,6 @@ _RFFT: Op = declare(
         on((5, 2), axis=0, norm="ortho", dtype="complex128"),
         on((2, 1), axis=1, norm="forward", dtype="complex128"),
     ),
-    doc="Half spectrum of real signals along an axis.",
 )  # fmt: skip
 
 _RFFT_ADJOINT: Op = declare(
@@ -280,6 +259,7 @@ _RFFT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: complex, with ``n // 2 + 1`` entries along the axis")
 @raises("The dtype is no float, or there is no such norm.", NO_POINTS)
 def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Half of the spectrum of real signals, as ``numpy.fft.rfft``.
@@ -293,10 +273,6 @@ def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     axis : int
     norm : {"backward", "ortho", "forward"}, optional
         As in `fft`.
-
-    Returns
-    -------
-    Node: complex, with ``n // 2 + 1`` entries along the axis
 
     Examples
     --------
@@ -318,10 +294,6 @@ def _irfft_shape(
     return (*x[:axis], (x[axis] - 1) * 2 if n is None else n, *x[axis + 1 :])
 
 
-def _irfft_forward(xp: Any, x: Any, axis: int, n: int | None, norm: str, dtype: str) -> Any:
-    return xp.fft.irfft(x, n, axis, norm).astype(dtype, copy=False)
-
-
 def _irfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, n: int | None, norm: str) -> Any:
     n = ct.shape[axis]
     half = xp.fft.rfft(ct, None, axis, OTHER_NORM[norm])
@@ -331,16 +303,11 @@ def _irfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, n: int | None, norm: 
     return half.astype(like.dtype, copy=False)
 
 
-def _irfft_adjoint_vjp(ct: Node, y: Node, z: Node, like: Node, **attrs: Any) -> Node:
-    return build(_IRFFT, ct, dtype=z.dtype.name, **attrs)
-
-
-def _irfft_vjp(ct: Node, y: Node, x: Node, dtype: str, **attrs: Any) -> Node:
-    return build(_IRFFT_ADJOINT, ct, x, **attrs)
-
-
 _IRFFT: Op = declare(
-    "irfft", to_dtype, _irfft_forward, shape=_irfft_shape, vjp=(_irfft_vjp,),
+    "irfft", to_dtype,
+    lambda xp, x, axis, n, norm, dtype: xp.fft.irfft(x, n, axis, norm).astype(dtype, copy=False),
+    shape=_irfft_shape,
+    vjp=(lambda ct, y, x, dtype, **attrs: build(_IRFFT_ADJOINT, ct, x, **attrs),),
     linear=(0,), cost=flops_of,
     samples=(
         on((4,), axis=0, n=None, norm="backward", dtype="float64"),
@@ -348,11 +315,12 @@ _IRFFT: Op = declare(
         on((3, 2), axis=0, n=8, norm="forward", dtype="float64"),
         on((5,), axis=0, n=4, norm="backward", dtype="float64"),
     ),
-    doc="Real signals from half spectra along an axis.",
 )  # fmt: skip
 
 _IRFFT_ADJOINT: Op = declare(
-    "irfft_adjoint", "f[*s] -> x1[*t] -> x1[*t]", _irfft_adjoint, vjp=(_irfft_adjoint_vjp, None),
+    "irfft_adjoint", "f[*s] -> x1[*t] -> x1[*t]", _irfft_adjoint,
+    vjp=(lambda ct, y, z, like, **attrs: build(_IRFFT, ct, dtype=z.dtype.name, **attrs),
+    None),
     linear=(0,), cost=flops_of,
     samples=(
         on((6,), (4,), axis=0, n=None, norm="backward"),
@@ -362,6 +330,7 @@ _IRFFT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: float; complex64 gives float32")
 @raises(NO_NORM, NO_POINTS)
 def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Inverse of `rfft`, as ``numpy.fft.irfft``.
@@ -378,10 +347,6 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
     axis : int
     norm : {"backward", "ortho", "forward"}, optional
         As in `fft`.
-
-    Returns
-    -------
-    Node: float; complex64 gives float32
 
     Examples
     --------

@@ -15,12 +15,12 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, broadcast_to
 from actorgraph.ops.indexing import ALONG, check_classes, getitem, take_index
 from actorgraph.ops.reshaping import ravel
 from actorgraph.ops.shaping import one_axis, transpose
-from actorgraph.types import UNKNOWN, Checks, Dim, Shape
+from actorgraph.types import UNKNOWN, Dim, Shape
 from actorgraph.types import size_of as dims_product
 
 __all__ = [
@@ -82,6 +82,10 @@ def gather(x: Node, axis: int, index: Any) -> Node:
     return take_index(x, (ALONG, place), [node])
 
 
+@raises(
+    types="The indices are not integers.",
+    shapes="The ranks differ, the other axes do not broadcast, or there is no such axis.",
+)
 @along_axis("indices")
 def take_along_axis(x: Node, indices: Any, axis: int | None = -1) -> Node:
     """Take for each place of `indices` one entry along an axis, as ``numpy.take_along_axis``.
@@ -94,13 +98,6 @@ def take_along_axis(x: Node, indices: Any, axis: int | None = -1) -> Node:
         Of the rank of `x`; the other axes broadcast against those of `x`.
     axis : int or None
         None flattens `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        The indices are not integers.
-    ShapeError
-        The ranks differ, the other axes do not broadcast, or there is no such axis.
     """
     node = positions_of(x, indices, "take_along_axis")
     if axis is None:
@@ -129,6 +126,11 @@ def _stretched(node: Node, pairs: Sequence[tuple[Any, Any]], axis: int) -> Node:
     return node if dims == node.dims else broadcast_to(node, dims)
 
 
+@raises(
+    types="The indices are not integers.",
+    shapes="The last dim of the indices is not known, or is larger than the rank of `x`.",
+)
+@returns("Node of shape ``indices.shape[:-1] + x.shape[indices.shape[-1]:]``")
 def gather_nd(x: Node, indices: Any) -> Node:
     """Take ``x[indices[..., 0], indices[..., 1], ...]``, as TensorFlow's and ONNX's GatherND.
 
@@ -138,17 +140,6 @@ def gather_nd(x: Node, indices: Any) -> Node:
         Any dtype.
     indices : integer array or node
         Its last dim is a known int, at most the rank of `x`: a position for each of as many axes.
-
-    Returns
-    -------
-    Node of shape ``indices.shape[:-1] + x.shape[indices.shape[-1]:]``
-
-    Raises
-    ------
-    GraphTypeError
-        The indices are not integers.
-    ShapeError
-        The last dim of the indices is not known, or is larger than the rank of `x`.
     """
     node = positions_of(x, indices, "gather_nd")
     depth = node.dims[-1] if node.ndim else None
@@ -162,6 +153,8 @@ def gather_nd(x: Node, indices: Any) -> Node:
     return getitem(x, tuple(getitem(node, (..., i)) for i in range(depth)))
 
 
+@raises(shapes="There are not as many coordinates as axes, or one is known to be out of range.")
+@returns("Node: a scalar; its gradient is zeros with one entry")
 def at(x: Node, *coords: Any) -> Node:
     """Read one element, as ``x[i, j, ...]`` with a position for every axis.
 
@@ -172,15 +165,6 @@ def at(x: Node, *coords: Any) -> Node:
     x : node
         Any dtype.
     *coords : int, dim or 0-d integer node
-
-    Returns
-    -------
-    Node: a scalar; its gradient is zeros with one entry
-
-    Raises
-    ------
-    ShapeError
-        There are not as many coordinates as axes, or one is known to be out of range.
     """
     if len(coords) != x.ndim:
         raise ShapeError(f"at: {len(coords)} coordinates for {x!r} of rank {x.ndim}")
@@ -197,10 +181,12 @@ _SIZE_OF: Op = declare(
     "size_of", "a[*s] -> int64[]",
     lambda xp, x, axis: xp.asarray(x.size if axis is None else x.shape[axis], xp.int64),
     cost=lambda shapes, result, attrs: 1, samples=(on((3, 4), axis=1), on((0, 2), axis=None)),
-    shape_only=(0,), doc="Number of entries along an axis, or of all, as an int64 scalar.",
+    shape_only=(0,),
 )  # fmt: skip
 
 
+@raises(shapes="There is no such axis.")
+@returns("Node: a constant where the dims are known ints; it has no gradient")
 def size_of(x: Node, axis: int | None = None) -> Node:
     """Return the number of entries along an axis, or of all, as an int64 scalar node.
 
@@ -210,15 +196,6 @@ def size_of(x: Node, axis: int | None = None) -> Node:
     ----------
     x : node
     axis : int, optional
-
-    Returns
-    -------
-    Node: a constant where the dims are known ints; it has no gradient
-
-    Raises
-    ------
-    ShapeError
-        There is no such axis.
     """
     place = None if axis is None else one_axis(axis, x.ndim, "size_of")
     dims: Shape = x.dims if place is None else (x.dims[place],)
@@ -234,19 +211,11 @@ def _places(xp: Any, index: Any, classes: int) -> Any:
     return xp.arange(index.size) * classes + index.reshape(-1).astype(xp.int64)
 
 
-def _pick_forward(xp: Any, x: Any, index: Any) -> Any:
-    return x.reshape(-1).take(_places(xp, index, x.shape[-1])).reshape(index.shape)
-
-
 def _put_forward(xp: Any, ct: Any, index: Any, *like: Any, size: Any) -> Any:
     classes = like[0].shape[-1] if like else size
     out = xp.zeros((*index.shape, classes), ct.dtype)
     out.reshape(-1)[_places(xp, index, classes)] = ct.reshape(-1)
     return out
-
-
-def _put_shape(checks: Checks, ct: Shape, index: Shape, *like: Shape, size: Any) -> Shape:
-    return (*ct, like[0][-1] if like else size)
 
 
 def _pick_vjp(ct: Node, y: Node, x: Node, index: Node) -> Node:
@@ -255,25 +224,22 @@ def _pick_vjp(ct: Node, y: Node, x: Node, index: Node) -> Node:
     return build(_PUT, ct, index, size=x.dims[-1])
 
 
-def _put_vjp(
-    argnum: int, u: Node, y: Node, ct: Node, index: Node, *like: Node, size: Any
-) -> Node | None:
-    return None if argnum else build(_PICK, u, index)
-
-
 _PICK: Op = declare(
-    "pick", "a[*s, c] -> i[*s] -> a[*s]", _pick_forward, vjp=(_pick_vjp, None), linear=(0,),
+    "pick", "a[*s, c] -> i[*s] -> a[*s]",
+    lambda xp, x, index: x.reshape(-1).take(_places(xp, index, x.shape[-1])).reshape(index.shape),
+    vjp=(_pick_vjp, None), linear=(0,),
     samples=(
         Sample(((3, 4), (3,)), ints={1: 4}), Sample(((2, 3, 4), (2, 3)), ints={1: 4}),
         Sample(((4,), ()), ints={1: 4}), Sample(((0, 4), (0,)), ints={1: 4}),
     ),
-    doc="The entry of each row that an index names.",
 )  # fmt: skip
 
 _PUT: Op = declare(
     "pick_adjoint",
     lambda arity, attrs: f"a[*s] -> i[*s] -> {'a1[*s, c] -> ' if arity == 3 else ''}a[*out]",
-    _put_forward, shape=_put_shape, vjp=_put_vjp, linear=(0,),
+    _put_forward, shape=lambda checks, ct, index, *like, size: (*ct, like[0][-1] if like else size),
+    vjp=lambda argnum, u, y, ct, index, *like, size: None if argnum else build(_PICK, u, index),
+    linear=(0,),
     samples=(
         Sample(((3,), (3,)), {"size": 4}, ints={1: 4}),
         Sample(((2, 3), (2, 3), (2, 3, 4)), {"size": None}, ints={1: 4}),
@@ -282,6 +248,7 @@ _PUT: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node of the shape of `index`")
 @raises(
     types="`index` is no integer.",
     shapes="The shape of `index` is not that of `x` without `axis`, or there is no such axis.",
@@ -299,10 +266,6 @@ def pick(x: Node, index: Any, axis: int = -1) -> Node:
         Integers in ``[0, size of the axis)``, of the shape of `x` without `axis`; others raise in
         the run.
     axis : int
-
-    Returns
-    -------
-    Node of the shape of `index`
     """
     place = one_axis(axis, x.ndim, "pick")
     order = [i for i in range(x.ndim) if i != place] + [place]

@@ -41,10 +41,6 @@ def _arrays(first: int, arity: int) -> list[str]:
     return [f"i{position}[*i{position}]" for position in range(first, arity)]
 
 
-def _getitem_scheme(arity: int, attrs: Attrs) -> str:
-    return " -> ".join(["a[*s]", *_arrays(1, arity), "a[*out]"])
-
-
 def indexed_shape(checks: Checks, x: Shape, *arrays: Shape, index: Index) -> Shape:
     """Shape rule of indexing."""
     if index[:1] == (ALONG,):
@@ -151,14 +147,10 @@ _SAMPLES = (
 )
 
 _GETITEM: Op = declare(
-    "getitem", _getitem_scheme, _getitem_forward, shape=indexed_shape, vjp=_getitem_vjp,
+    "getitem", lambda arity, attrs: " -> ".join(["a[*s]", *_arrays(1, arity), "a[*out]"]),
+    _getitem_forward, shape=indexed_shape, vjp=_getitem_vjp,
     linear=(0,), samples=_SAMPLES, memory=Memory(ordered=_keeps_order),
-    doc="Part of an array, by ints, slices, None and integer arrays.",
 )  # fmt: skip
-
-
-def _adjoint_scheme(arity: int, attrs: Attrs) -> str:
-    return " -> ".join(["a[*s]", *_arrays(1, arity), "a[*out]"])
 
 
 def _adjoint_shape(checks: Checks, ct: Shape, *arrays: Shape, index: Index, shape: Shape) -> Shape:
@@ -218,7 +210,8 @@ def _adjoint_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, **attrs
 
 
 _GETITEM_ADJOINT: Op = declare(
-    "getitem_adjoint", _adjoint_scheme, _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp,
+    "getitem_adjoint", lambda arity, attrs: " -> ".join(["a[*s]", *_arrays(1, arity), "a[*out]"]),
+    _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp,
     linear=(0,),
     samples=(
         on((4,), index=(1,), shape=(3, 4)),
@@ -234,10 +227,6 @@ _GETITEM_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
-def _like_scheme(arity: int, attrs: Attrs) -> str:
-    return " -> ".join(["a[*s]", "a1[*t]", *_arrays(2, arity), "a[*t]"])
-
-
 def _like_forward(xp: Any, ct: Any, like: Any, *arrays: Any, index: Index) -> Any:
     return _adjoint_forward(xp, ct, *arrays, index=index, shape=like.shape)
 
@@ -249,7 +238,9 @@ def _like_vjp(
 
 
 _GETITEM_ADJOINT_LIKE: Op = declare(
-    "getitem_adjoint_like", _like_scheme, _like_forward, vjp=_like_vjp, linear=(0,),
+    "getitem_adjoint_like",
+    lambda arity, attrs: " -> ".join(["a[*s]", "a1[*t]", *_arrays(2, arity), "a[*t]"]),
+    _like_forward, vjp=_like_vjp, linear=(0,),
     samples=(
         on((2,), (5,), index=(slice(None, 2),)),
         Sample(((5, 4), (3, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
@@ -429,7 +420,7 @@ _ONE_HOT = declare(
         Sample(((3,),), {"depth": 4, "dtype": "float64"}, ints={0: 4}),
         Sample(((2, 0),), {"depth": 3, "dtype": "float32"}, ints={0: 3}),
     ),
-    memory=KEPT, doc="Rows of zeros with a one at each index.",
+    memory=KEPT,
 )  # fmt: skip
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op
-from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
+from actorgraph.ops import _rules
+from actorgraph.ops._rules import add_all, declare, on, raises, returns
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -37,7 +38,6 @@ from actorgraph.ops.matrices import (
 )
 from actorgraph.ops.matrices import hermitian as hermitian_part
 from actorgraph.ops.shaping import stack, swap_last
-from actorgraph.types import Checks, Shape
 
 __all__ = ["det", "inv", "matrix_power", "matrix_rank", "pinv", "slogdet", "solve"]
 
@@ -50,11 +50,12 @@ def _inv_vjp(ct: Node, y: Node, x: Node) -> Node:
 _INV: Op = declare(
     "inv", "x[*s, n, n] -> x[*s, n, n]", lambda xp, x: xp.linalg.inv(x), vjp=(_inv_vjp,),
     jvp=lambda tans, y, x: neg(y @ tans[0] @ y), cost=cubic_cost(2), samples=SQUARE_SAMPLES,
-    in_blas=True, doc="Inverse of each matrix.",
+    in_blas=True,
 )  # fmt: skip
 
 
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@returns("Node of the shape and dtype of `x`")
+@raises(types=_rules.NO_LAPACK, shapes=_rules.NOT_SQUARE)
 def inv(x: Node) -> Node:
     """Invert each matrix, as ``numpy.linalg.inv``.
 
@@ -65,10 +66,6 @@ def inv(x: Node) -> Node:
     ----------
     x : node
         Shape (..., n, n), float or complex of at least 32 bits a number.
-
-    Returns
-    -------
-    Node of the shape and dtype of `x`
     """
     return build(_INV, as_square(x, "inv"))
 
@@ -107,11 +104,12 @@ _DET: Op = declare(
     "det", "x[*s, n, n] -> x[*s]", lambda xp, x: xp.linalg.det(x),
     vjp=(lambda ct, y, x: expand_dims(ct, (-2, -1)) * conj(build(_COFACTOR, x)),),
     jvp=lambda tans, y, x: sum_over(tans[0] * build(_COFACTOR, x), (-2, -1)), cost=cubic_cost(1),
-    samples=SQUARE_SAMPLES, in_blas=True, doc="Determinant of each matrix.",
+    samples=SQUARE_SAMPLES, in_blas=True,
 )  # fmt: skip
 
 
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@returns("Node of shape (...)")
+@raises(types=_rules.NO_LAPACK, shapes=_rules.NOT_SQUARE)
 def det(x: Node) -> Node:
     """Return the determinant of each matrix, as ``numpy.linalg.det``.
 
@@ -123,10 +121,6 @@ def det(x: Node) -> Node:
     ----------
     x : node
         Shape (..., n, n), float or complex of at least 32 bits a number.
-
-    Returns
-    -------
-    Node of shape (...)
     """
     return build(_DET, as_square(x, "det"))
 
@@ -136,10 +130,6 @@ class SlogdetResult(NamedTuple):
 
     sign: Node
     logabsdet: Node
-
-
-def _slogdet_shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-2], 2)
 
 
 def _slogdet_forward(xp: Any, x: Any) -> Any:
@@ -164,13 +154,13 @@ def _slogdet_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 
 _SLOGDET: Op = declare(
-    "slogdet", "x[*s, n, n] -> x[*out]", _slogdet_forward, shape=_slogdet_shape,
+    "slogdet", "x[*s, n, n] -> x[*out]", _slogdet_forward, shape=lambda checks, x: (*x[:-2], 2),
     vjp=(_slogdet_vjp,), jvp=_slogdet_jvp, cost=cubic_cost(1), samples=SQUARE_SAMPLES,
-    in_blas=True, doc="Sign and log(abs(det)) of each matrix, in one array.",
+    in_blas=True,
 )  # fmt: skip
 
 
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@raises(types=_rules.NO_LAPACK, shapes=_rules.NOT_SQUARE)
 def slogdet(x: Node) -> SlogdetResult:
     """Return sign and logarithm of the modulus of determinants, as ``numpy.linalg.slogdet``.
 
@@ -193,10 +183,6 @@ def slogdet(x: Node) -> SlogdetResult:
     return SlogdetResult(sign, real_like(logabs))
 
 
-def _solve_vjp_a(ct: Node, y: Node, a: Node, b: Node) -> Node:
-    return unbroadcast(neg(_solve(adjoint(a), ct) @ adjoint(y)), a)
-
-
 def _solve_jvp(tans: tuple[Node | None, ...], y: Node, a: Node, b: Node) -> Node | None:
     parts = [] if tans[1] is None else [tans[1]]
     if tans[0] is not None:
@@ -211,13 +197,17 @@ def _solve_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
 
 _SOLVE: Op = declare(
     "solve", "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]", lambda xp, a, b: xp.linalg.solve(a, b),
-    vjp=(_solve_vjp_a, lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b)), jvp=_solve_jvp,
+    vjp=(
+        lambda ct, y, a, b: unbroadcast(neg(_solve(adjoint(a), ct) @ adjoint(y)), a),
+        lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b),
+    ),
+    jvp=_solve_jvp,
     cost=_solve_flops,
     samples=(
         on((3, 3), (3, 2)), on((2, 2, 2), (2, 1)), on((2, 2), (3, 2, 2)),
         on((0, 0), (0, 2)), on((2, 2), (2, 2)),
     ),
-    in_blas=True, doc="Solution of systems of linear equations.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -225,7 +215,8 @@ def _solve(a: Node, b: Node) -> Node:
     return build(_SOLVE, a, b)
 
 
-@raises(MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
+@returns("Node of shape (..., n) where `b` is a vector, else (..., n, k)")
+@raises(_rules.MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
 def solve(a: Any, b: Any) -> Node:
     """Solve ``a @ x = b``, as ``numpy.linalg.solve``.
 
@@ -238,10 +229,6 @@ def solve(a: Any, b: Any) -> Node:
         Shape (..., n, n), float or complex of at least 32 bits a number.
     b : node or array
         Shape (n,) or (..., n, k), of the dtype of `a`; leading dims broadcast.
-
-    Returns
-    -------
-    Node of shape (..., n) where `b` is a vector, else (..., n, k)
     """
     a, b = lifted_pair(a, b, "solve")
     as_square(a, "solve")
@@ -250,7 +237,8 @@ def solve(a: Any, b: Any) -> Node:
     return squeeze(_solve(a, expand_dims(b, -1)), -1) if b.ndim == 1 else _solve(a, b)
 
 
-@raises("`n` is no int, or it is negative and the dtype is none that LAPACK takes.", NOT_SQUARE)
+@returns("Node of the shape and dtype of `x`")
+@raises("`n` is no int, or negative where LAPACK does not take the dtype.", _rules.NOT_SQUARE)
 def matrix_power(x: Node, n: int) -> Node:
     """Raise square matrices to an integer power, as ``numpy.linalg.matrix_power``.
 
@@ -262,10 +250,6 @@ def matrix_power(x: Node, n: int) -> Node:
         Shape (..., m, m), any number; float or complex where `n` is negative.
     n : int
         The power; 0 gives unit matrices.
-
-    Returns
-    -------
-    Node of the shape and dtype of `x`
     """
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
         raise GraphTypeError(f"matrix_power takes an int as the power, got {n!r}")
@@ -327,7 +311,7 @@ _PINV: Op = declare(
         on(shape, rtol=None, atol=0.0)
         for shape in ((3, 3), (4, 2), (2, 2, 3), (0, 2), (2, 0))
     ),
-    in_blas=True, doc="Moore-Penrose pseudo-inverse of each matrix.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -335,7 +319,8 @@ def _tolerances(rtol: float | None, atol: float | None) -> dict[str, float | Non
     return {"rtol": None if rtol is None else float(rtol), "atol": float(atol or 0)}
 
 
-@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
+@returns("Node of shape (..., n, m)")
+@raises(types=_rules.NO_LAPACK, shapes="`x` has fewer than two dims.")
 def pinv(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
 ) -> Node:
@@ -355,10 +340,6 @@ def pinv(
         So do singular values up to this one.
     hermitian : bool
         Take the Hermitian part of each matrix.
-
-    Returns
-    -------
-    Node of shape (..., n, m)
     """
     x = as_matrices(x, "pinv")
     return build(_PINV, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))
@@ -376,11 +357,11 @@ def _rank_forward(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
 _RANK: Op = declare(
     "matrix_rank", "x[*s, m, n] -> int64[*s]", _rank_forward, cost=cubic_cost(4),
     samples=(on((4, 2), rtol=None, atol=0.0), on((2, 2, 3), rtol=1e-3, atol=0.1)), in_blas=True,
-    doc="Number of singular values of each matrix that are not 0.",
 )  # fmt: skip
 
 
-@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
+@returns("Node: int64, shape (...)")
+@raises(types=_rules.NO_LAPACK, shapes="`x` has fewer than two dims.")
 def matrix_rank(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
 ) -> Node:
@@ -392,10 +373,6 @@ def matrix_rank(
         Shape (..., m, n), float or complex of at least 32 bits a number.
     rtol, atol, hermitian : optional
         As in `pinv`.
-
-    Returns
-    -------
-    Node: int64, shape (...)
     """
     x = as_matrices(x, "matrix_rank")
     return build(_RANK, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))

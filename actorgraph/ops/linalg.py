@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
 from actorgraph.ops._arrays import through_float32
-from actorgraph.ops._rules import MIXED, declare, on, raises
+from actorgraph.ops._rules import MIXED, declare, on, raises, returns
 from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.rearranging import roll
@@ -64,10 +64,6 @@ def matmul_vjp_y(ct: Node, z: Node, x: Node, y: Node) -> Node:
     return unbroadcast(matmul(swap_last(x), ct), y)
 
 
-def _matmul_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
-    return float(2 * prod(result) * shapes[0][-1])
-
-
 _MATMUL_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((3, 4), (4, 2)), ((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 2)), ((2, 3, 4), (2, 4, 5)),
     ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (3, 4, 2)), ((2, 3, 4), (4,)),
@@ -77,12 +73,14 @@ _MATMUL_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 _MATMUL = declare(
     "matmul", "n[*s] -> n[*t] -> n[*out]",
     through_float32(lambda xp, x, y, out=None: xp.matmul(x, y, out=out)), shape=_matmul_shape,
-    vjp=(_matmul_vjp_x, matmul_vjp_y), linear=(0, 1), cost=_matmul_flops, ufunc="matmul",
+    vjp=(_matmul_vjp_x, matmul_vjp_y), linear=(0, 1),
+    cost=lambda shapes, result, attrs: float(2 * prod(result) * shapes[0][-1]),
+    ufunc="matmul",
     memory=FRESH_OUT, samples=tuple(map(Sample, _MATMUL_SHAPES)), total="sum", in_blas=True,
-    doc="Matrix product of vectors, matrices and batches of matrices.",
 )  # fmt: skip
 
 
+@returns("Node of shape (..., m, n); leading dims broadcast")
 @raises(
     MIXED, "The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.",
 )  # fmt: skip
@@ -98,10 +96,6 @@ def matmul(x: Any, y: Any) -> Node:
     y : node or array
         Shape (..., k, n), or (k,), which counts as a column that the result lacks; of the dtype
         of `x`, any number.
-
-    Returns
-    -------
-    Node of shape (..., m, n); leading dims broadcast
     """
     return build(_MATMUL, x, y)
 
@@ -130,10 +124,10 @@ _OUTER = declare(
     "outer", "n[m] -> n[k] -> n[m, k]", lambda xp, x, y: x[:, None] * y,
     vjp=(lambda ct, z, x, y: matmul(ct, conj(y)), lambda ct, z, x, y: matmul(conj(x), ct)),
     linear=(0, 1), samples=(on((3,), (4,)), on((0,), (2,))),
-    doc="Product of each element of a vector with each of another.",
 )  # fmt: skip
 
 
+@returns("Node of shape (size of x, size of y)")
 @raises(types=MIXED)
 def outer(x: Any, y: Any) -> Node:
     """Multiply each element of `x` with each element of `y`, as ``numpy.outer``.
@@ -142,10 +136,6 @@ def outer(x: Any, y: Any) -> Node:
     ----------
     x, y : node or array
         Of one dtype, any number; what is no vector is flattened.
-
-    Returns
-    -------
-    Node of shape (size of x, size of y)
     """
     return build(_OUTER, _flat(x), _flat(y))
 
@@ -185,10 +175,11 @@ _VECDOT: Op = declare(
         on((3, 4), (3, 4)), on((2, 1, 4), (3, 4)), on((4,), (4,)), on((0, 2), (2,)),
         on((2, 0), (2, 0)),
     ),
-    total="sum", doc="Inner products of the vectors along the last axis; the first is conjugated.",
+    total="sum",
 )  # fmt: skip
 
 
+@returns("Node: the broadcast shape without `axis`")
 @raises(MIXED, "The vectors are of different lengths, or there is no such axis.")
 def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
     """Return the inner products of vectors, as ``numpy.vecdot``: sum of ``conj(x) * y``.
@@ -199,10 +190,6 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
         Of one dtype, any number; shapes that broadcast but for `axis`.
     axis : int
         Along which the vectors lie in both.
-
-    Returns
-    -------
-    Node: the broadcast shape without `axis`
     """
     x, y = lifted_pair(x, y, "vecdot")
     return build(_VECDOT, _moved_last(x, axis), _moved_last(y, axis))
@@ -213,6 +200,7 @@ def _moved_last(x: Node, axis: int) -> Node:
     return transpose(x, (*(i for i in range(x.ndim) if i != place), place))
 
 
+@returns("Node of shape (..., m, n)")
 @raises(
     types="The dtypes differ or are bool.",
     shapes="An operand has fewer than two dims, the inner dims differ, or the leading dims do "
@@ -229,10 +217,6 @@ def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False)
         Shapes (..., m, k) and (..., k, n), or their transposes; leading dims broadcast.
     transpose_x, transpose_y : bool
         Exchange the last two axes of the operand; it is not conjugated.
-
-    Returns
-    -------
-    Node of shape (..., m, n)
     """
     x, y = lifted_pair(x, y, "bmm")
     for node in (x, y):
@@ -267,10 +251,6 @@ def _tensordot_shape(checks: Checks, x: Shape, y: Shape, *, x_axes: Axes, y_axes
     return tuple(x[axis] for axis in _free(len(x), x_axes)) + free_y
 
 
-def _tensordot_forward(xp: Any, x: Any, y: Any, x_axes: Axes, y_axes: Axes) -> Any:
-    return xp.asarray(xp.tensordot(x, y, (x_axes, y_axes)))
-
-
 def _in_order(node: Node, axes: Axes) -> Node:
     """Transpose a node whose dim ``i`` belongs at ``axes[i]``."""
     return transpose(node, sorted(range(len(axes)), key=axes.__getitem__))
@@ -296,7 +276,9 @@ def _tensordot_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> floa
 
 
 _TENSORDOT: Op = declare(
-    "tensordot", "n[*s] -> n[*t] -> n[*out]", _tensordot_forward, shape=_tensordot_shape,
+    "tensordot", "n[*s] -> n[*t] -> n[*out]",
+    lambda xp, x, y, x_axes, y_axes: xp.asarray(xp.tensordot(x, y, (x_axes, y_axes))),
+    shape=_tensordot_shape,
     vjp=(_tensordot_vjp_x, _tensordot_vjp_y), linear=(0, 1), cost=_tensordot_flops,
     samples=(
         on((2, 3, 4), (4, 3, 5), x_axes=(1, 2), y_axes=(1, 0)),
@@ -304,7 +286,7 @@ _TENSORDOT: Op = declare(
         on((2, 3), (2, 3), x_axes=(0, 1), y_axes=(0, 1)),
         on((0, 3), (3, 2), x_axes=(1,), y_axes=(0,)),
     ),
-    total="sum", in_blas=True, doc="Sum of products over pairs of axes.",
+    total="sum", in_blas=True,
 )  # fmt: skip
 
 
@@ -312,6 +294,7 @@ def _tensordot(x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
     return build(_TENSORDOT, x, y, x_axes=x_axes, y_axes=y_axes)
 
 
+@returns("Node: the other axes of `x`, then those of `y`")
 @raises(
     MIXED, "The numbers of axes differ, an axis is given twice or out of range, or dims differ.",
 )  # fmt: skip
@@ -325,10 +308,6 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
     axes : int or pair
         A pair of axes, or of sequences of axes, one for each operand; an int n pairs the last n
         axes of `x` with the first n of `y`.
-
-    Returns
-    -------
-    Node: the other axes of `x`, then those of `y`
     """
     x, y = lifted_pair(x, y, "tensordot")
     if isinstance(axes, (int, np.integer)):
@@ -356,6 +335,7 @@ def _distinct(axes: Any, node: Node) -> Axes:
     return found
 
 
+@returns("Node: each dim is the product of the operands' dims")
 @raises(types=MIXED)
 def kron(x: Any, y: Any) -> Node:
     """Return the Kronecker product, as ``numpy.kron``: `x` with each element times `y`.
@@ -367,10 +347,6 @@ def kron(x: Any, y: Any) -> Node:
     ----------
     x, y : node or array
         Of one dtype, any number and any rank.
-
-    Returns
-    -------
-    Node: each dim is the product of the operands' dims
     """
     x, y = lifted_pair(x, y, "kron")
     rank = max(x.ndim, y.ndim)
@@ -380,6 +356,7 @@ def kron(x: Any, y: Any) -> Node:
     return merge_dims(multiply(left, right), (2,) * rank)
 
 
+@returns("Node: the broadcast shape")
 @raises(MIXED, "The vectors are not of 3 entries, or there is no such axis.")
 def cross(x: Any, y: Any, axis: int = -1) -> Node:
     """Return the cross products of vectors of three entries, as ``numpy.linalg.cross``.
@@ -390,10 +367,6 @@ def cross(x: Any, y: Any, axis: int = -1) -> Node:
         Of one dtype, any number; shapes that broadcast.
     axis : int
         Along which the vectors lie in both.
-
-    Returns
-    -------
-    Node: the broadcast shape
     """
     nodes = lifted_pair(x, y, "cross")
     for node in nodes:
@@ -451,6 +424,7 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
     return product(0, len(nodes) - 1)
 
 
+@returns("Node of shape (..., m, n)")
 @raises(shapes="`x` has no dims, or m is the number of columns and no int.")
 def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
     """Return matrices whose columns are powers of vectors, as ``numpy.vander``.
@@ -463,10 +437,6 @@ def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
         Number of columns; m by default.
     increasing : bool
         Begin with the power 0, as ``torch.linalg.vander``, instead of n - 1.
-
-    Returns
-    -------
-    Node of shape (..., m, n)
     """
     count = (x.dims[-1] if x.ndim else None) if n is None else n
     if not isinstance(count, (int, np.integer)) or not x.ndim:

@@ -22,8 +22,9 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
+from actorgraph.ops import _rules
 from actorgraph.ops._arrays import largest, one, through_float32, tiny
-from actorgraph.ops._rules import DIFFERENT, NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
+from actorgraph.ops._rules import declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import abs, multiply, sqrt, square, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum
 from actorgraph.ops.elementwise import astype, exp, maximum, minimum
@@ -99,7 +100,7 @@ def _softmax_along(t: Node, y: Node, x: Node, axis: int) -> Node:
 _SOFTMAX = declare(
     "softmax", "f[*s] -> f[*s]", _softmax_forward, vjp=(_softmax_along,),
     jvp=tangents(_softmax_along), cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
-    loop=LoopRule("row", "exp({x} - {m}) / {e}"), doc="Exponentials that sum to 1 along an axis.",
+    loop=LoopRule("row", "exp({x} - {m}) / {e}"),
 )  # fmt: skip
 
 
@@ -121,7 +122,7 @@ _LOG_SOFTMAX = declare(
     vjp=(lambda ct, y, x, axis: ct - exp(y) * sum(ct, axis, keepdims=True),),
     jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
     cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
-    loop=LoopRule("row", "{x} - {m} - log({e})"), doc="Logarithm of softmax.",
+    loop=LoopRule("row", "{x} - {m} - log({e})"),
 )  # fmt: skip
 
 
@@ -132,7 +133,7 @@ def _size(shape: tuple[int, ...]) -> float:
     return size
 
 
-@raises(types=NO_FLOAT, shapes=NO_AXIS)
+@raises(types=_rules.NO_FLOAT, shapes=_rules.NO_AXIS)
 @along_axis("x")
 def softmax(x: Node, axis: int = -1) -> Node:
     """Return ``exp(x) / sum(exp(x))`` along an axis, computed from ``x - max(x)``.
@@ -312,7 +313,6 @@ _ENTROPY = declare(
     ),
     memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
     total="reduction", loop=LoopRule("row", "log({e}) - ({x} - {m})", classes=True, picks=True),
-    doc="Negative log of the softmax at the target class.",
 )  # fmt: skip
 
 
@@ -376,7 +376,7 @@ def above_zero(value: Any, what: str, least: float) -> float:
     return float(value)
 
 
-@raises("Dtypes differ, `delta` is not above 0, or there is no such reduction.", DIFFERENT)
+@raises("Dtypes differ, `delta` is not above 0, or there is no such reduction.", _rules.DIFFERENT)
 def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Node:
     """Return ``d^2 / 2`` up to ``d = abs(x - y) = delta``, then ``delta (d - delta / 2)``, reduced.
 
@@ -399,7 +399,7 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
 huber = huber_loss
 
 
-@raises(types="Dtypes differ, `beta` is negative, or there is no such reduction.", shapes=DIFFERENT)
+@raises("Dtypes differ, `beta` is negative, or there is no such reduction.", _rules.DIFFERENT)
 def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0) -> Node:
     """Return ``d^2 / (2 beta)`` up to ``d = abs(x - y) = beta``, then ``d - beta / 2``, reduced.
 
@@ -482,6 +482,7 @@ def pairwise_distance(
     return norm(subtract(x, y) + float(eps), p, -1, keepdims)
 
 
+@returns("Node of shape (rows (rows - 1) / 2,): of rows 0 and 1, 0 and 2, ..., 1 and 2, ...")
 @raises(shapes="`x` is no matrix, or only a run knows its rows.")
 def pdist(x: Node, p: float = 2.0) -> Node:
     """Return the distances between all pairs of rows of a matrix, as ``torch.pdist``.
@@ -492,10 +493,6 @@ def pdist(x: Node, p: float = 2.0) -> Node:
         Float, shape (rows, features) with a known number of rows.
     p : float
         Order of the norm.
-
-    Returns
-    -------
-    Node of shape (rows (rows - 1) / 2,): of rows 0 and 1, 0 and 2, ..., 1 and 2, ...
     """
     if x.ndim != 2 or isinstance(x.dims[0], Dim):
         raise ShapeError(f"pdist takes a matrix of a known number of rows, got {x!r}")
@@ -503,6 +500,7 @@ def pdist(x: Node, p: float = 2.0) -> Node:
     return norm(take(x, first, 0) - take(x, second, 0), p, -1)
 
 
+@returns("Node of shape (..., n, m)")
 def cdist(x: Node, y: Any, p: float = 2.0) -> Node:
     """Return the distance of each row of x from each of y, as ``torch.cdist``.
 
@@ -512,10 +510,6 @@ def cdist(x: Node, y: Any, p: float = 2.0) -> Node:
         Float, shapes (..., n, features) and (..., m, features).
     p : float
         Order of the norm.
-
-    Returns
-    -------
-    Node of shape (..., n, m)
     """
     return norm(expand_dims(x, -2) - expand_dims(x.graph.lift(y), -3), p, -1)
 

@@ -17,7 +17,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
-from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, declare, on, raises
+from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, declare, on, raises, returns
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.creation import eye
@@ -43,7 +43,6 @@ from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import concatenate, swap_last
 from actorgraph.ops.sorting import argsort
 from actorgraph.ops.spectral import svdvals
-from actorgraph.types import Checks, Shape
 
 __all__ = ["lstsq", "lu", "lu_factor", "lu_solve", "tensorinv", "tensorsolve"]
 
@@ -200,14 +199,10 @@ def _jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return concatenate([moved, zeros_like(_columns(y, -1, None))], axis=-1)
 
 
-def _shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-1], x[-1] + 1)
-
-
 _LU: Op = declare(
-    "lu", "x[*s, m, n] -> x[*out]", _forward, shape=_shape, vjp=(_vjp,), jvp=_jvp,
+    "lu", "x[*s, m, n] -> x[*out]", _forward, shape=lambda checks, x: (*x[:-1], x[-1] + 1),
+    vjp=(_vjp,), jvp=_jvp,
     cost=cubic_cost(2 / 3), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
-    doc="Lower and upper factor of each matrix in one, and the order of its rows.",
 )  # fmt: skip
 
 
@@ -263,6 +258,7 @@ def lu_factor(x: Node) -> LUFactorResult:
     return LUFactorResult(*_decomposed(x, "lu_factor"))
 
 
+@returns("Node of the shape of `b`, broadcast")
 @raises(both="As `solve`.")
 def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: bool = False) -> Node:
     """Solve ``a @ x = b`` with the factors of `a`, which serve any number of right sides.
@@ -278,10 +274,6 @@ def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: boo
         False solves ``x @ a = b``.
     adjoint : bool
         Take ``a^H`` for a.
-
-    Returns
-    -------
-    Node of the shape of `b`, broadcast
     """
     matrix, b = lifted_pair(factors[0], b, "lu_solve")
     columns = expand_dims(b, -1) if b.ndim == 1 else b if left else across(b)
@@ -314,6 +306,7 @@ def _sizes(dims: Sequence[Any], what: str) -> tuple[int, ...]:
     return tuple(dims)
 
 
+@returns("Node of shape ``a.shape[b.ndim:]``")
 @raises(MIXED_LAPACK, "The dims are not ints, or do not fit.")
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     """Solve ``tensordot(a, x, x.ndim) = b``, as ``numpy.linalg.tensorsolve``.
@@ -325,10 +318,6 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     b : node or array
     axes : sequence of int, optional
         Axes of `a` to move to its end before.
-
-    Returns
-    -------
-    Node of shape ``a.shape[b.ndim:]``
     """
     a, b = lifted_pair(a, b, "tensorsolve")
     if axes is not None:
@@ -339,6 +328,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     return reshape(solve(matrix, flat), result)
 
 
+@returns("Node of shape ``a.shape[ind:] + a.shape[:ind]``")
 @raises(types=NO_LAPACK, shapes="The dims are not ints, or do not fit.")
 def tensorinv(a: Node, ind: int = 2) -> Node:
     """Return the inverse of `a` for `tensordot` over `ind` axes, as ``numpy.linalg.tensorinv``.
@@ -348,10 +338,6 @@ def tensorinv(a: Node, ind: int = 2) -> Node:
     a : node
         The dims before and from axis `ind` on have as many entries.
     ind : int
-
-    Returns
-    -------
-    Node of shape ``a.shape[ind:] + a.shape[:ind]``
     """
     if not 0 < ind <= a.ndim:
         raise ShapeError(f"tensorinv: ind has to be from 1 to {a.ndim}, got {ind!r}")

@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Sample
 from actorgraph.ops._arrays import machine_epsilon, raise_if
-from actorgraph.ops._rules import declare, on, raises, tangents
+from actorgraph.ops._rules import declare, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -60,7 +60,7 @@ _DIAGONAL: Op = declare(
         on((3, 4), offset=-2, square=False), on((2, 2), offset=5, square=False),
         on((0, 2), offset=0, square=False),
     ),
-    memory=Memory(is_view=True), doc="Diagonal of each matrix of a batch.",
+    memory=Memory(is_view=True),
 )  # fmt: skip
 
 _PLACE: Op = declare(
@@ -87,6 +87,7 @@ def _axes_last(x: Node, axis1: int, axis2: int, what: str) -> Node:
     return transpose(x, (*(i for i in range(x.ndim) if i not in (one, other)), one, other))
 
 
+@returns("Node: the two axes are replaced by one, which is the last")
 @raises(shapes="There are no two such axes.")
 def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     """Return diagonals, as ``numpy.diagonal``; a view.
@@ -99,14 +100,11 @@ def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
         Columns to the right of the main diagonal; negative for rows below it.
     axis1, axis2 : int
         The axes of the rows and of the columns.
-
-    Returns
-    -------
-    Node: the two axes are replaced by one, which is the last
     """
     return matrix_diagonal(_axes_last(x, axis1, axis2, "diagonal"), offset)
 
 
+@returns("Node: the two axes are gone")
 @raises(shapes="There are no two such axes.")
 def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     """Sum along diagonals, as ``numpy.trace``; integers keep their dtype.
@@ -119,10 +117,6 @@ def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
         At least two dims, numbers.
     offset, axis1, axis2 : int
         As in `diagonal`.
-
-    Returns
-    -------
-    Node: the two axes are gone
     """
     return sum_over(matrix_diagonal(_axes_last(x, axis1, axis2, "trace"), offset), -1)
 
@@ -144,10 +138,10 @@ _EMBED: Op = declare(
     "diag_embed", "a[*s, n] -> a[*out]", _embed, shape=_embed_shape,
     vjp=(lambda ct, y, x, offset: matrix_diagonal(ct, offset),), linear=(0,),
     samples=(on((3,), offset=0), on((2, 3), offset=-1), on((0,), offset=1)),
-    doc="Matrices with the given diagonals and zeros elsewhere.",
 )  # fmt: skip
 
 
+@returns("Node of shape (..., n + abs(offset), n + abs(offset))")
 @raises(types="`x` is a scalar.")
 def diag_embed(x: Node, offset: int = 0) -> Node:
     """Put the last dim on the diagonal of square matrices, as ``torch.diag_embed``.
@@ -158,10 +152,6 @@ def diag_embed(x: Node, offset: int = 0) -> Node:
         Shape (..., n), any dtype.
     offset : int
         As in `diagonal`.
-
-    Returns
-    -------
-    Node of shape (..., n + abs(offset), n + abs(offset))
     """
     return build(_EMBED, x, offset=int(offset))
 
@@ -216,6 +206,7 @@ _TRIL = _triangle("tril", "Lower triangle of each matrix, zeros above.")
 _TRIU = _triangle("triu", "Upper triangle of each matrix, zeros below.")
 
 
+@returns("Node of the shape of `x`; the gradient is the same triangle of the cotangent")
 @raises(types="`x` has fewer than two dims.")
 def tril(x: Node, k: int = 0) -> Node:
     """Keep the lower triangle of each matrix, with zeros above the `k`-th diagonal.
@@ -226,14 +217,11 @@ def tril(x: Node, k: int = 0) -> Node:
         Shape (..., m, n), any dtype.
     k : int
         The last diagonal that is kept; 0 is the main one.
-
-    Returns
-    -------
-    Node of the shape of `x`; the gradient is the same triangle of the cotangent
     """
     return build(_TRIL, x, k=int(k))
 
 
+@returns("Node of the shape of `x`; the gradient is the same triangle of the cotangent")
 @raises(types="`x` has fewer than two dims.")
 def triu(x: Node, k: int = 0) -> Node:
     """Keep the upper triangle of each matrix, with zeros below the `k`-th diagonal.
@@ -244,10 +232,6 @@ def triu(x: Node, k: int = 0) -> Node:
         Shape (..., m, n), any dtype.
     k : int
         The first diagonal that is kept; 0 is the main one.
-
-    Returns
-    -------
-    Node of the shape of `x`; the gradient is the same triangle of the cotangent
     """
     return build(_TRIU, x, k=int(k))
 

@@ -9,7 +9,7 @@ from typing import Any
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
-from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, raises
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -61,6 +61,7 @@ def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:
     return found
 
 
+@returns("Node: real")
 @raises(
     other="There is no such order.", types=NO_LAPACK,
     shapes="`x` has fewer than two dims, or the axes are one or do not exist.",
@@ -81,10 +82,6 @@ def matrix_norm(
         Those of the rows and of the columns.
     keepdims : bool
         Keep both axes as dims of size 1.
-
-    Returns
-    -------
-    Node: real
     """
     one = _norm_of(ord, "matrix_norm")
     as_matrices(x, "matrix_norm")
@@ -95,6 +92,7 @@ def matrix_norm(
     return expand_dims(result, tuple(sorted((rows, columns)))) if keepdims else result
 
 
+@returns("Node: real, shape (...)")
 @raises(
     other="There is no such order.", types=NO_LAPACK,
     shapes="The matrices are not square, where they have to be.",
@@ -110,10 +108,6 @@ def cond(x: Node, p: Any = None) -> Node:
         An order of `matrix_norm`: the norm of `x` times that of its inverse, which raises in the
         run for a singular matrix.  None, 2 and -2 are the quotient of the largest and smallest
         singular value, of matrices of any shape.
-
-    Returns
-    -------
-    Node: real, shape (...)
     """
     if p is None or p in (2, -2):
         values = svdvals(x)
@@ -170,10 +164,11 @@ def _along(x: Node, direction: Node) -> Node:
 _EXP: Op = declare(
     "matrix_exp", "x[*s, n, n] -> x[*s, n, n]", _forward,
     vjp=(lambda ct, y, x: _along(adjoint(x), ct),), jvp=lambda tans, y, x: _along(x, tans[0]),
-    cost=cubic_cost(20), samples=SQUARE_SAMPLES, doc="Exponential of each matrix.",
+    cost=cubic_cost(20), samples=SQUARE_SAMPLES,
 )  # fmt: skip
 
 
+@returns("Node of the shape and dtype of `x`; NaN where `x` is not finite")
 @raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def matrix_exp(x: Node) -> Node:
     """Return the exponential of square matrices, ``I + x + x @ x / 2 + ...``.
@@ -185,9 +180,5 @@ def matrix_exp(x: Node) -> Node:
     ----------
     x : node
         Shape (..., n, n), float or complex of at least 32 bits a number.
-
-    Returns
-    -------
-    Node of the shape and dtype of `x`; NaN where `x` is not finite
     """
     return build(_EXP, as_square(x, "matrix_exp"))

@@ -19,13 +19,14 @@ from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op
 from actorgraph.ops import reductions
 from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
-from actorgraph.ops._rules import NO_EPS, declare, each, on, raises, tangents
+from actorgraph.ops._rules import NO_EPS, declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import power, sqrt, square
 from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.reshaping import group_dim, reshape_like
 from actorgraph.ops.statistics import var as variance
-from actorgraph.types import Checks, Shape, shape_from
+from actorgraph.scratch import scratch_like
+from actorgraph.types import Checks, shape_from
 
 __all__ = [
     "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm",
@@ -46,9 +47,10 @@ def _centred(xp: Any, x: Any, axis: Axes, out: Any = None) -> Any:
     return xp.subtract(x, _mean(xp, x, axis), out=out)
 
 
-def _inverse_of(xp: Any, x: Any, axis: Axes, eps: float, scratch: Any = None) -> Any:
+def _inverse_of(xp: Any, x: Any, axis: Axes, eps: float, room: Any = None) -> Any:
     """Return one over the standard deviation of centred values."""
-    deviation = _mean(xp, xp.multiply(x, x, out=scratch), axis)
+    room = scratch_like(xp, x) if room is None else room
+    deviation = _mean(xp, xp.multiply(x, x, out=room), axis)
     deviation += x.dtype.type(eps)
     xp.sqrt(deviation, out=deviation)
     return xp.reciprocal(deviation)
@@ -64,8 +66,8 @@ def _normalize_forward(
 
 @through_float32
 def _inverse_forward(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> Any:
-    values = _centred(xp, x, axis) if centred else x
-    return _inverse_of(xp, values, axis, eps, scratch=values if centred else None)
+    values = _centred(xp, x, axis, scratch_like(xp, x)) if centred else x
+    return _inverse_of(xp, values, axis, eps, values if centred else None)
 
 
 @through_float32
@@ -80,10 +82,6 @@ def _pull_forward(
         result -= _mean(xp, ct, axis)
     result *= inverse
     return result
-
-
-def _kept(checks: Checks, x: Shape, *, axis: Axes, **attrs: Any) -> Shape:
-    return reduced_shape(checks, x, axis=axis, keepdims=True)
 
 
 def _normalize_derivative(t: Node, y: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
@@ -135,7 +133,9 @@ _NORMALIZE: Op = declare(
 )  # fmt: skip
 
 _INVERSE: Op = declare(
-    "inverse_deviation", "f[*s] -> f[*out]", _inverse_forward, shape=_kept, vjp=(_inverse_vjp,),
+    "inverse_deviation", "f[*s] -> f[*out]", _inverse_forward,
+    shape=lambda checks, x, *, axis, **attrs: reduced_shape(checks, x, axis=axis, keepdims=True),
+    vjp=(_inverse_vjp,),
     jvp=tangents(_inverse_push), cost=each(4, 0), samples=_SAMPLES,
     memory=KEPT, doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
 )  # fmt: skip
@@ -197,6 +197,7 @@ def _behind_channels(x: Node, what: str) -> Axes:
     return tuple(range(1, x.ndim - 1))
 
 
+@returns("Node of the shape of `x`")
 @raises(NO_EPS, "`x` does not end in `normalized_shape`.")
 def layer_norm(
     x: Node, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
@@ -214,10 +215,6 @@ def layer_norm(
     weight, bias : node or array, optional
         Of that shape.
     eps : float
-
-    Returns
-    -------
-    Node of the shape of `x`
     """
     axes = _trailing(x, normalized_shape, "layer_norm")
     return _affine(_normalized(x, axes, eps), weight, bias)
@@ -379,6 +376,7 @@ def local_response_norm(
     return x / power(average * float(alpha) + float(k), float(beta))
 
 
+@returns("Node of the shape of `x`")
 @raises(types="The statistics are no buffers, or `momentum` is outside of [0, 1].")
 def running_batch_norm(
     x: Node, scale: Any, bias: Any, running_mean: Buffer, running_var: Buffer, *, training: bool,
@@ -402,10 +400,6 @@ def running_batch_norm(
     training : bool
         Build two nodes, one for each, where both are wanted.
     momentum, eps : float
-
-    Returns
-    -------
-    Node of the shape of `x`
     """
     for buffer in (running_mean, running_var):
         if not isinstance(buffer, Buffer):

@@ -18,7 +18,7 @@ _TO_DEVICE: Op = declare(
     "to_device", "a[*s] -> a[*s]", lambda xp, x, *, device: x,
     vjp=(lambda ct, y, x, device: ct,), jvp=lambda tans, y, x, device: tans[0],
     cost=lambda shapes, result, attrs: 1, samples=(on((3, 4), device="cpu"),),
-    memory=Memory(is_view=True), doc="The same value on another device; its gradient comes back.",
+    memory=Memory(is_view=True),
 )  # fmt: skip
 
 

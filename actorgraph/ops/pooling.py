@@ -16,7 +16,7 @@ from actorgraph.graph import Node, build
 from actorgraph.ops._declare import over_axes
 from actorgraph.ops._pooling import AVERAGE, MAX, PLACES
 from actorgraph.ops._resampling import ADAPTIVE_MAX, ADAPTIVE_PLACES, RESAMPLE
-from actorgraph.ops._rules import NO_FLOAT, raises
+from actorgraph.ops._rules import NO_FLOAT, raises, returns
 from actorgraph.ops.arithmetic import power
 from actorgraph.ops.assignment import scatter
 from actorgraph.ops.broadcasting import broadcast_to
@@ -117,6 +117,7 @@ def _max_pool(
     return MaxPool(y, build(PLACES, x, y, **geometry)) if return_indices else y
 
 
+@returns("Node of shape (batch, channels, *windows)")
 @raises(
     types="`x` is no float, or the divisor is 0.",
     shapes="Ranks do not fit, the padding is too large, or no window fits.",
@@ -137,10 +138,6 @@ def _avg_pool(
         Whether padding counts as entries; False divides by the entries of the input alone.
     divisor_override : float, optional
         What every sum is divided by, instead of a number of entries; 1 gives sums.
-
-    Returns
-    -------
-    Node of shape (batch, channels, *windows)
     """
     what = f"avg_pool{axes}d"
     geometry = _geometry(axes, what, x, kernel_size, stride, padding, 1, ceil_mode)
@@ -152,6 +149,7 @@ def _avg_pool(
     return build(AVERAGE, x, divisor=divisor, **geometry)
 
 
+@returns("Node of shape (batch, channels, *windows)")
 def _lp_pool(
     axes: int, x: Node, norm_type: float, kernel_size: Any, stride: Any = None,
     ceil_mode: bool = False,
@@ -169,10 +167,6 @@ def _lp_pool(
         The power p, not 0.
     kernel_size, stride, ceil_mode
         As of `max_pool{n}d`.
-
-    Returns
-    -------
-    Node of shape (batch, channels, *windows)
     """
     what = f"lp_pool{axes}d"
     geometry = _geometry(axes, what, x, kernel_size, stride, 0, 1, ceil_mode)
@@ -180,6 +174,7 @@ def _lp_pool(
     return power(average * float(prod(geometry["kernel"])), 1 / float(norm_type))
 
 
+@returns("Node of shape (batch, channels, *output_size)")
 @raises(shapes="Ranks or sizes do not fit, or only a run knows them.")
 def _max_unpool(
     axes: int, x: Node, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
@@ -199,10 +194,6 @@ def _max_unpool(
     output_size : sequence of int, optional
         Sizes of what was pooled, with or without batch and channels.  Default: the least sizes
         that the pool could have had.
-
-    Returns
-    -------
-    Node of shape (batch, channels, *output_size)
     """
     what = f"max_unpool{axes}d"
     _check_rank(x, axes, what)
@@ -241,6 +232,7 @@ def _adaptive_sizes(x: Node, output_size: Any, axes: int, what: str) -> tuple[An
     return tuple(sizes)
 
 
+@returns("Node of shape (batch, channels, *output_size)")
 @raises(types=NO_FLOAT, shapes="Ranks do not fit, or a size is below 1.")
 def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
     """Average over windows that cover {axes}, as ``torch.nn.functional.adaptive_avg_pool{n}d``.
@@ -253,10 +245,6 @@ def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
         Float, shape (batch, channels, {places}) or without the batch.
     output_size : {ints}
         Sizes of the result; None keeps that of the input.
-
-    Returns
-    -------
-    Node of shape (batch, channels, *output_size)
     """
     sizes = _adaptive_sizes(x, output_size, axes, f"adaptive_avg_pool{axes}d")
     return build(RESAMPLE, x, size=sizes, mode="average", ratios=None)

@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op
 from actorgraph.ops._arrays import accumulator, combine_at, through_float32
-from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises
+from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import axes_of, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
@@ -28,6 +28,7 @@ __all__ = ["flip", "moveaxis", "pad", "permute", "repeat", "roll", "tile"]
 _FULL = slice(None)
 
 
+@returns("Node: a view, as by `transpose`")
 @raises(shapes="`axes` is no permutation of the axes of `x`.")
 def permute(x: Node, *axes: Any) -> Node:
     """Reorder the axes, as ``permute(x, 2, 0, 1)`` or ``permute(x, (2, 0, 1))``.
@@ -38,15 +39,12 @@ def permute(x: Node, *axes: Any) -> Node:
         Any shape and dtype.
     *axes : int, or one sequence of int
         Which axis of `x` each axis of the result is.
-
-    Returns
-    -------
-    Node: a view, as by `transpose`
     """
     given = axes[0] if len(axes) == 1 and isinstance(axes[0], Iterable) else axes
     return transpose(x, tuple(given))
 
 
+@returns("Node: a view")
 @raises(shapes="An axis is out of range or given twice, or the numbers of axes differ.")
 def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     """Move axes to other places, the others keep their order, as ``numpy.moveaxis``.
@@ -57,10 +55,6 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
         Any shape and dtype.
     source, destination : int, or sequence of int
         Equally many.
-
-    Returns
-    -------
-    Node: a view
     """
     places = []
     for axes in (source, destination):
@@ -75,6 +69,7 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     return transpose(x, order)
 
 
+@returns("Node: a view")
 @raises(shapes=WRONG_AXIS)
 def flip(x: Node, axis: Any = None) -> Node:
     """Reverse the order along axes, as ``numpy.flip``.
@@ -84,10 +79,6 @@ def flip(x: Node, axis: Any = None) -> Node:
     x : node
         Any shape and dtype.
     axis : int, tuple of int, or None for all
-
-    Returns
-    -------
-    Node: a view
     """
     axes = axes_of(axis, x.ndim, "flip")
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
@@ -104,7 +95,6 @@ _ROLL: Op = declare(
         on((3, 4), shift=(1,), axis=(1,)), on((3, 4), shift=(-2, 7), axis=(0, 1)),
         on((0, 2), shift=(3,), axis=(0,)),
     ),
-    doc="Elements shifted along axes; what leaves at one end enters at the other.",
 )  # fmt: skip
 
 
@@ -188,7 +178,6 @@ _REPEAT: Op = declare(
     "repeat", "a[*s] -> a[*out]", _repeat_forward, shape=_repeated,
     vjp=(lambda ct, y, x, **attrs: build(_REPEAT_ADJOINT, ct, x, **attrs),), linear=(0,),
     samples=tuple(on(*shapes, **attrs) for shapes, attrs in _REPEAT_SAMPLES),
-    doc="Each entry along an axis several times in a row.",
 )  # fmt: skip
 
 _REPEAT_ADJOINT: Op = declare(
@@ -251,10 +240,6 @@ def _aligned(shape: Sequence[Any], reps: Sequence[Any]) -> list[tuple[Any, Any]]
     )
 
 
-def _tiled(checks: Checks, x: Shape, *, reps: Shape) -> Shape:
-    return tuple(size * times for times, size in _aligned(x, reps))
-
-
 def _tile_back(xp: Any, ct: Any, x: Any, reps: tuple[int, ...]) -> Any:
     pairs = _aligned(x.shape, reps)
     apart = ct.reshape([size for pair in pairs for size in pair])
@@ -264,13 +249,13 @@ def _tile_back(xp: Any, ct: Any, x: Any, reps: tuple[int, ...]) -> Any:
 
 
 _TILE: Op = declare(
-    "tile", "a[*s] -> a[*out]", lambda xp, x, reps: xp.tile(x, reps), shape=_tiled,
+    "tile", "a[*s] -> a[*out]", lambda xp, x, reps: xp.tile(x, reps),
+    shape=lambda checks, x, *, reps: tuple(size * times for times, size in _aligned(x, reps)),
     vjp=(lambda ct, y, x, reps: build(_TILE_ADJOINT, ct, x, reps=reps),), linear=(0,),
     samples=(
         on((3, 4), reps=(2,)), on((2, 3), reps=(2, 1, 3)),
         on((), reps=(2,)), on((2, 3), reps=(0, 1)),
     ),
-    doc="The whole array side by side with itself.",
 )  # fmt: skip
 
 _TILE_ADJOINT: Op = declare(
@@ -328,10 +313,6 @@ def _pad_forward(xp: Any, x: Any, value: Any, widths: Widths) -> Any:
     return out
 
 
-def _border_sum(ct: Node, y: Node, x: Node, value: Node, widths: Widths) -> Node:
-    return sum_over(ct * build(_PAD, zeros_like(x), 1, widths=widths))
-
-
 def _pad_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, value: Node, widths: Widths) -> Node:
     tan = zeros_like(x) if tans[0] is None else tans[0]
     return build(_PAD, tan, 0 if tans[1] is None else tans[1], widths=widths)
@@ -339,12 +320,16 @@ def _pad_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, value: Node, width
 
 _PAD: Op = declare(
     "pad", "a[*s] -> a[] -> a[*out]", _pad_forward, shape=_padded,
-    vjp=(lambda ct, y, x, value, widths: getitem(ct, _middle(widths)), _border_sum), jvp=_pad_jvp,
+    vjp=(
+        lambda ct, y, x, value, widths: getitem(ct, _middle(widths)),
+        lambda ct, y, x, value, widths: sum_over(ct * build(_PAD, zeros_like(x), 1, widths=widths)),
+    ),
+    jvp=_pad_jvp,
     samples=(
         on((3, 4), (), widths=((1, 2), (0, 3))),
         on((0, 2), (), widths=((1, 0), (0, 0))), on((), (), widths=()),
     ),
-    memory=KEPT, doc="An array with a constant border.",
+    memory=KEPT,
 )  # fmt: skip
 
 

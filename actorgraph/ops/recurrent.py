@@ -11,7 +11,7 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
-from actorgraph.ops._rules import raises
+from actorgraph.ops._rules import raises, returns
 from actorgraph.ops.activations import relu, sigmoid
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.linalg import matmul
@@ -66,6 +66,7 @@ def _parts(gates: Node, count: int, what: str) -> list[Node]:
     return [getitem(gates, (*full, slice(i * size, (i + 1) * size))) for i in range(count)]
 
 
+@returns("Node: the next hidden state")
 @raises(types="Dtypes differ, or there is no such nonlinearity.", shapes="Shapes do not fit.")
 def rnn_cell(
     x: Node, hidden: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None,
@@ -84,10 +85,6 @@ def rnn_cell(
     b_ih, b_hh : node or array, optional
         Shape (hidden,).
     nonlinearity : {"tanh", "relu"}
-
-    Returns
-    -------
-    Node: the next hidden state
     """
     state = x.graph.lift(hidden)
     into, again = weights_of(x, state, w_ih, w_hh, 1, "rnn_cell")
@@ -105,6 +102,7 @@ def rnn_step(total: Node, hidden: Node, turned: Node, b_hh: Any, nonlinearity: s
     return tanh(total) if nonlinearity == "tanh" else relu(total)
 
 
+@returns("tuple of Node\n    ``(h', c')``.")
 @raises(types="Dtypes differ, or `state` is no pair.", shapes="Shapes do not fit.")
 def lstm_cell(
     x: Node, state: tuple[Any, Any], w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
@@ -124,11 +122,6 @@ def lstm_cell(
         Shapes (4 hidden, features) and (4 hidden, hidden).
     b_ih, b_hh : node or array, optional
         Shape (4 hidden,).
-
-    Returns
-    -------
-    tuple of Node
-        ``(h', c')``.
     """
     hidden, cell = (x.graph.lift(part) for part in pair_of(state, "lstm_cell"))
     into, again = weights_of(x, hidden, w_ih, w_hh, 4, "lstm_cell")
@@ -152,6 +145,7 @@ def lstm_step(
     return out * tanh(cell), cell
 
 
+@returns("Node: the next hidden state")
 @raises(types="Dtypes differ.", shapes="Shapes do not fit.")
 def gru_cell(
     x: Node, hidden: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
@@ -172,10 +166,6 @@ def gru_cell(
         Shapes (3 hidden, features) and (3 hidden, hidden).
     b_ih, b_hh : node or array, optional
         Shape (3 hidden,).
-
-    Returns
-    -------
-    Node: the next hidden state
     """
     state = x.graph.lift(hidden)
     into, again = weights_of(x, state, w_ih, w_hh, 3, "gru_cell")

@@ -88,7 +88,7 @@ _CUMSUM: Op = declare(
     "cumsum", "n[*s] -> n[*s]",
     lambda xp, x, axis, reverse: _accumulate(xp, xp.add, x, axis, reverse),
     vjp=(lambda ct, y, x, axis, reverse: build(_CUMSUM, ct, axis=axis, reverse=not reverse),),
-    linear=(0,), samples=_ALONG, doc="Running sum along an axis; the dtype is kept.",
+    linear=(0,), samples=_ALONG,
 )  # fmt: skip
 
 
@@ -188,7 +188,6 @@ _CUMPROD: Op = declare(
     "cumprod", "n[*s] -> n[*s]",
     lambda xp, x, axis, reverse: _accumulate(xp, xp.multiply, x, axis, reverse),
     vjp=(_cumprod_vjp,), jvp=_cumprod_jvp, cost=_cost, samples=_ALONG,
-    doc="Running product along an axis; the dtype is kept.",
 )  # fmt: skip
 
 
@@ -313,7 +312,6 @@ def _log_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int) -> Node:
 _LOGCUMSUMEXP: Op = declare(
     "logcumsumexp", "f[*s] -> f[*s]", _log_forward, vjp=(_log_vjp,), jvp=_log_jvp, cost=each(40),
     samples=tuple(on(*s.shapes, axis=s.attrs["axis"]) for s in _ALONG[::2]),
-    doc="Logarithm of the running sum of exponentials along an axis, without overflow.",
 )  # fmt: skip
 
 
@@ -344,13 +342,10 @@ def _others(x: Node, axis: tuple[int, ...]) -> Node | None:
     return here if more is None else here * broadcast_like(more, x)
 
 
-def _prod_slope(y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node | None:
-    return _others(x, axis)
-
-
 prod: Reduction = reduction(
     "prod", "n[*s] -> n[*out]", _prod_forward, "Product over axes; the dtype is kept.",
-    slope=_prod_slope, samples=(*REDUCTION_SAMPLES, on((0, 2), axis=(0,), keepdims=False)),
+    slope=lambda y, x, axis, keepdims: _others(x, axis),
+    samples=(*REDUCTION_SAMPLES, on((0, 2), axis=(0,), keepdims=False)),
     notes="The product of no elements is 1.  The gradient of an element is the product of the "
     "others, taken without a division: it is right where one or several factors are zero.",
 )  # fmt: skip
@@ -403,12 +398,9 @@ def _mean_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, out: Any = None) 
     return total if dtype is x.dtype else total.astype(x.dtype, copy=False)
 
 
-def _mean_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-    return spread(divide_by_size(ct, x, axis), x, axis, keepdims)
-
-
 mean: Reduction = reduction(
-    "mean", "x[*s] -> x[*out]", _mean_forward, "Arithmetic mean over axes.", vjp=(_mean_vjp,),
+    "mean", "x[*s] -> x[*out]", _mean_forward, "Arithmetic mean over axes.",
+    vjp=(lambda ct, y, x, axis, keepdims: spread(divide_by_size(ct, x, axis), x, axis, keepdims),),
     total="mean", linear=(0,), samples=_SAMPLES, memory=KEPT_OUT,
     notes="Integers have to be converted with ``.astype`` first.  The mean of no elements is NaN.",
 )  # fmt: skip
@@ -555,10 +547,6 @@ _PULL: Op = declare(
 )  # fmt: skip
 
 
-def _logsumexp_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-    return build(_PULL, ct, y, x, axis=axis, keepdims=keepdims)
-
-
 _REST_OF_LOGSUMEXP = Op(
     "logsumexp_of_exponentials", "f[*s] -> f[*s] -> f[*out]", _logsumexp_forward,
     shape=lambda checks, x, e, **attrs: reduced_shape(checks, x, **attrs),
@@ -567,7 +555,8 @@ _REST_OF_LOGSUMEXP = Op(
 
 logsumexp = reduction(
     "logsumexp", "f[*s] -> f[*out]", _logsumexp_forward,
-    "log(sum(exp(x))) over axes, without overflow.", shape=_extremum_shape, vjp=(_logsumexp_vjp,),
+    "log(sum(exp(x))) over axes, without overflow.", shape=_extremum_shape,
+    vjp=(lambda ct, y, x, axis, keepdims: build(_PULL, ct, y, x, axis=axis, keepdims=keepdims),),
     slope=_softmax, samples=_SAMPLES, cost=each(6, 0),
     memory=KEPT, split=Factoring(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
     notes="Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or "

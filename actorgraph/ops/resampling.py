@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.ops._resampling import RESAMPLE, SHARPNESS, cubic_far, cubic_near
-from actorgraph.ops._rules import raises
+from actorgraph.ops._rules import raises, returns
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.arithmetic import abs, mod, multiply
 from actorgraph.ops.broadcasting import add, expand_dims
@@ -61,6 +61,7 @@ def _factors(given: Any, axes: int) -> tuple[float, ...]:
     return factors
 
 
+@returns("Node of shape (batch, channels, *size)")
 @raises(
     types="`x` is no float, there is no such mode, not exactly one of `size` and `scale_factor` "
     "is given, or an option has no meaning for the mode.",
@@ -95,10 +96,6 @@ def interpolate(
         Stay at ``size / n``, although `scale_factor` was given.
     antialias : bool
         Widen the filter where the result is smaller; for "bilinear" and "bicubic".
-
-    Returns
-    -------
-    Node of shape (batch, channels, *size)
 
     Examples
     --------
@@ -210,6 +207,7 @@ def channel_shuffle(x: Node, groups: int) -> Node:
     return ungroup_dims(swapaxes(group_dim(x, 1, parts), 1, 2), 1)
 
 
+@returns("Node of shape (batch, height, width, 2), or (batch, depth, height, width, 3)")
 @raises(shapes="The shapes do not fit.")
 def affine_grid(theta: Node, size: Sequence[int], align_corners: bool = False) -> Node:
     """Return where an affine map puts the entries of an image, as PyTorch's function of that name.
@@ -222,10 +220,6 @@ def affine_grid(theta: Node, size: Sequence[int], align_corners: bool = False) -
         Shape of the images that `grid_sample` shall give: (batch, channels, height, width), or
         with a depth before the height.
     align_corners : bool
-
-    Returns
-    -------
-    Node of shape (batch, height, width, 2), or (batch, depth, height, width, 3)
     """
     sizes, axes = tuple(size)[2:], len(size) - 2
     if axes not in (2, 3) or theta.ndim != 3 or theta.dims[1:] != (axes, axes + 1):
@@ -284,6 +278,7 @@ def _inside(place: Node, weight: Node | None, size: int, padding_mode: str) -> A
     return index, weight
 
 
+@returns("Node of shape (batch, channels, rows, columns), or with planes before the rows")
 @raises(
     types="There is no such mode, or the dtypes differ.",
     shapes="The shapes do not fit, or only a run knows the sizes.",
@@ -309,10 +304,6 @@ def grid_sample(
         What stands beyond the edges.
     align_corners : bool
         Whether -1 and 1 are the middles of the outermost entries, not the outer edges.
-
-    Returns
-    -------
-    Node of shape (batch, channels, rows, columns), or with planes before the rows
     """
     grid, axes = x.graph.lift(grid), x.ndim - 2
     modes = ("bilinear", "nearest", "bicubic")[: 3 if axes == 2 else 2]

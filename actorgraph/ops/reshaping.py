@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Memory, Op, Sample
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
 
 __all__ = ["flatten", "ravel", "reshape"]
@@ -34,11 +34,18 @@ def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
     return tuple(missing if dim == -1 else dim for dim in shape)
 
 
+def _reshape_forward(xp: Any, x: Any, shape: Any, out: Any = None) -> Any:
+    if out is None:
+        return xp.reshape(x, shape)
+    xp.copyto(out.reshape(x.shape), x)
+    return out
+
+
 _RESHAPE: Op = declare(
-    "reshape", "a[*s] -> a[*out]", lambda xp, x, shape: xp.reshape(x, shape), shape=_reshaped,
+    "reshape", "a[*s] -> a[*out]", _reshape_forward, shape=_reshaped,
     vjp=(lambda ct, y, x, shape: reshape_like(ct, x),), linear=(0,),
     samples=(on((3, 4), shape=(2, 6)), on((3, 4), shape=(-1, 2)), on((), shape=(1, 1))),
-    memory=Memory("ordered"), doc="The same elements in another shape.",
+    memory=Memory("ordered", takes_out=True),
 )  # fmt: skip
 
 _RESHAPE_LIKE: Op = declare(
@@ -49,6 +56,7 @@ _RESHAPE_LIKE: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: the node itself where it has that shape")
 @raises(shapes="The sizes can be shown to differ, or -1 stands twice or beside a 0.")
 def reshape(x: Node, *shape: Any) -> Node:
     """Give the elements another shape, as ``reshape(x, 3, 4)`` or ``reshape(x, (3, 4))``.
@@ -60,10 +68,6 @@ def reshape(x: Node, *shape: Any) -> Node:
     x : node
     *shape : int, str or Dim, or one tuple of them
         One dim may be -1, dims may be symbols of the graph.
-
-    Returns
-    -------
-    Node: the node itself where it has that shape
     """
     given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
     given = tuple(given)
@@ -109,6 +113,7 @@ def reshape_like(x: Node, like: Node) -> Node:
     )
 
 
+@returns("Node: ``reshape(x, -1)``: a view where NumPy gives one")
 def ravel(x: Node) -> Node:
     """Return all elements in one dim, in C order, as ``numpy.ravel``.
 
@@ -116,10 +121,6 @@ def ravel(x: Node) -> Node:
     ----------
     x : node
         Any shape and dtype; a scalar gives one element.
-
-    Returns
-    -------
-    Node: ``reshape(x, -1)``: a view where NumPy gives one
 
     Examples
     --------
@@ -130,24 +131,21 @@ def ravel(x: Node) -> Node:
     return reshape(x, (-1,))
 
 
-def _flat_shape(checks: Checks, x: Shape, *, start: int, stop: int) -> Shape:
-    return (*x[:start], size_of(x[start:stop]), *x[stop:])
-
-
 def _flat_forward(xp: Any, x: Any, start: int, stop: int) -> Any:
     return xp.reshape(x, (*x.shape[:start], prod(x.shape[start:stop]), *x.shape[stop:]))
 
 
 _FLATTEN: Op = declare(
-    "flatten", "a[*s] -> a[*out]", _flat_forward, shape=_flat_shape,
+    "flatten", "a[*s] -> a[*out]", _flat_forward,
+    shape=lambda checks, x, *, start, stop: (*x[:start], size_of(x[start:stop]), *x[stop:]),
     vjp=(lambda ct, y, x, start, stop: reshape_like(ct, x),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
     samples=(on((2, 3, 4), start=1, stop=3), on((0, 3, 4), start=0, stop=2)),
     memory=Memory("ordered"),
-    doc="Neighbouring dims merged, where only the run knows the other dims.",
 )  # fmt: skip
 
 
+@returns("Node: a view where NumPy gives one; the node itself for a single axis")
 @raises(shapes="An axis is out of range, or `start_axis` stands behind `end_axis`.")
 def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
     """Merge the dims from `start_axis` to `end_axis`, both included, as ``torch.flatten``.
@@ -158,10 +156,6 @@ def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
         Any shape and dtype; a scalar gives one element.
     start_axis, end_axis : int
         Negative ones count from the end.
-
-    Returns
-    -------
-    Node: a view where NumPy gives one; the node itself for a single axis
     """
     if not x.ndim:
         return reshape(x, (1,))
@@ -277,13 +271,10 @@ def _merged(dims: Any, groups: tuple[int, ...]) -> tuple[Any, ...]:
     return tuple(sizes)
 
 
-def _merge_shape(checks: Checks, x: Shape, *, groups: tuple[int, ...]) -> Shape:
-    return _merged(x, groups)
-
-
 _MERGE: Op = declare(
     "merge_dims", "a[*s] -> a[*out]", lambda xp, x, groups: xp.reshape(x, _merged(x.shape, groups)),
-    shape=_merge_shape, vjp=(lambda ct, y, x, groups: reshape_like(ct, x),), linear=(0,),
+    shape=lambda checks, x, *, groups: _merged(x, groups),
+    vjp=(lambda ct, y, x, groups: reshape_like(ct, x),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
     samples=(on((2, 3, 4), groups=(1, 2)), on((2, 0), groups=(2, 0))),
     doc="Merge groups of adjacent dims into one dim each.",

@@ -9,7 +9,7 @@ import numpy as np
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import as_node
-from actorgraph.ops._rules import raises
+from actorgraph.ops._rules import raises, returns
 from actorgraph.ops.arithmetic import is_complex, mod, real
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to, expand_dims
@@ -66,6 +66,11 @@ def _frames(
     return _Frames(n_fft, hop, pad(node, (before, n_fft - width - before)))
 
 
+@raises(
+    other="A number is out of range, or one side is asked for of a complex signal.",
+    shapes="The number of points is not known, or too small.",
+)
+@returns("Node: complex, shape (..., frequencies, frames)")
 def stft(
     x: Node, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Any = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
@@ -94,17 +99,6 @@ def stft(
     onesided : bool, optional
         Give the frequencies up to ``n_fft // 2`` only; the default for real signals.
 
-    Returns
-    -------
-    Node: complex, shape (..., frequencies, frames)
-
-    Raises
-    ------
-    GraphError
-        A number is out of range, or one side is asked for of a complex signal.
-    ShapeError
-        The number of points is not known, or too small.
-
     Examples
     --------
     >>> import actorgraph as ag
@@ -125,6 +119,11 @@ def stft(
     return swap_last(transform(frames, norm="ortho" if normalized else None))
 
 
+@raises(
+    other="A number is out of range, or complex signals are asked for of one side.",
+    shapes="The dims are not known, or not those of such a transform.",
+)
+@returns("Node: float, or complex, shape (..., points)")
 def istft(
     x: Node, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Any = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
@@ -148,17 +147,6 @@ def istft(
     return_complex : bool
         Give complex signals, of both sides of the spectrum; else that of a real signal counts
         up to ``n_fft // 2``.
-
-    Returns
-    -------
-    Node: float, or complex, shape (..., points)
-
-    Raises
-    ------
-    GraphError
-        A number is out of range, or complex signals are asked for of one side.
-    ShapeError
-        The dims are not known, or not those of such a transform.
 
     Examples
     --------
@@ -213,6 +201,7 @@ def _lifted(*values: Any) -> list[Node]:
     return [as_node(value, home) for value in values]
 
 
+@returns("Node: in the shape of `x`; with gradients by `x`, `xp` and `fp`")
 @raises(other="The period is 0.", shapes="`xp` and `fp` are not of one dim and size, or are empty.")
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
@@ -229,10 +218,6 @@ def interp(
         Values below and above all points; default the first and the last value.
     period : float, optional
         The function repeats; `left` and `right` then have no meaning.
-
-    Returns
-    -------
-    Node: in the shape of `x`; with gradients by `x`, `xp` and `fp`
     """
     x, xp, fp = _lifted(x, xp, fp)
     if xp.ndim != 1 or fp.ndim != 1 or xp.dims[0] == 0:

@@ -19,7 +19,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import combine_at, through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import declare, raises, returns
 from actorgraph.ops.arithmetic import floor_divide
 from actorgraph.ops.assignment import (
     INDEX_ADD,
@@ -177,6 +177,12 @@ def _reduced(
     return total / count if x.dtype.kind in "fcV" else floor_divide(total, count)
 
 
+@raises(
+    other="There is no such reduction.",
+    types="The dtypes differ, or the index is not of integers.",
+    shapes="The shapes do not fit, or there is no such axis.",
+)
+@returns("Node of the type of `x`")
 @along_axis("x")
 def scatter_reduce(
     x: Node, axis: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
@@ -199,19 +205,6 @@ def scatter_reduce(
         "sum", "mean" (of integers rounded down), "prod", "amax" or "amin".
     include_self : bool
         Whether the entry of `x` counts too where something is written.
-
-    Returns
-    -------
-    Node of the type of `x`
-
-    Raises
-    ------
-    GraphError
-        There is no such reduction.
-    GraphTypeError
-        The dtypes differ, or the index is not of integers.
-    ShapeError
-        The shapes do not fit, or there is no such axis.
     """
     _check("scatter_reduce", reduce)
     values, arrays, static = along("scatter_reduce", x, axis, index, src)
@@ -242,6 +235,7 @@ def index_reduce(
     return _reduced(x, values, arrays, static, reduce, include_self)
 
 
+@returns("Node: a segment of no entries is `initial`, or 0, NaN, 1, -inf, inf")
 def segment_reduce(
     x: Node, reduce: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
     initial: Any = None,
@@ -261,10 +255,6 @@ def segment_reduce(
     axis : int
     initial : scalar, optional
         What each segment begins with; not for "mean".
-
-    Returns
-    -------
-    Node: a segment of no entries is `initial`, or 0, NaN, 1, -inf, inf
 
     Raises
     ------

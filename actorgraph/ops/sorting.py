@@ -16,7 +16,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import running
-from actorgraph.ops._rules import declare, each, on, raises
+from actorgraph.ops._rules import declare, each, on, raises, returns
 from actorgraph.ops.arithmetic import floor_divide, mod
 from actorgraph.ops.assignment import index_put, scatter_add
 from actorgraph.ops.broadcasting import (
@@ -78,7 +78,6 @@ _SORT_SAMPLES = (
 
 _ARGSORT: Op = declare(
     "argsort", "r[*s] -> int64[*s]", _argsort_forward, cost=_cost, samples=_SORT_SAMPLES,
-    doc="Positions that sort along an axis.",
 )  # fmt: skip
 
 
@@ -98,10 +97,11 @@ def _sort_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int, descending: b
 
 _SORT: Op = declare(
     "sort", "r[*s] -> r[*s]", _sort_forward, vjp=(_sort_vjp,), jvp=_sort_jvp, cost=_cost,
-    samples=_SORT_SAMPLES, doc="The entries along an axis in order.",
+    samples=_SORT_SAMPLES,
 )  # fmt: skip
 
 
+@raises(types="`x` is bool or complex.", shapes="There is no such axis.")
 @along_axis("x")
 def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     """Sort along an axis; the gradient of each value goes to the element that it was.
@@ -114,19 +114,14 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
         None sorts the flattened array.
     descending : bool
         The largest first; NaN counts as the largest.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool or complex.
-    ShapeError
-        There is no such axis.
     """
     if axis is None:
         x, axis = ravel(x), 0
     return build(_SORT, x, axis=one_axis(axis, x.ndim, "sort"), descending=bool(descending))
 
 
+@raises(types="`x` is bool or complex.", shapes="There is no such axis.")
+@returns("Node: it has no gradient")
 @along_axis("x")
 def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     """Return the int64 positions that sort along an axis; equal values keep their order.
@@ -139,17 +134,6 @@ def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
         None sorts the flattened array.
     descending : bool
         The largest first; NaN counts as the largest.
-
-    Returns
-    -------
-    Node: it has no gradient
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool or complex.
-    ShapeError
-        There is no such axis.
     """
     if axis is None:
         x, axis = ravel(x), 0
@@ -177,6 +161,10 @@ _TOPK: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="`x` is bool or complex, or `k` is no int.",
+    shapes="`k` is negative or exceeds the dim, or there is no such axis.",
+)
 @along_axis("x")
 def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, Node]:
     """Return the k largest (or smallest) entries along an axis, in order, and their positions.
@@ -198,13 +186,6 @@ def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, N
     values, indices : Node
         The gradient of the values goes to the entries that they were; the int64 indices have
         none.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool or complex, or `k` is no int.
-    ShapeError
-        `k` is negative or exceeds the dim, or there is no such axis.
     """
     place = one_axis(axis, x.ndim, "topk")
     if not isinstance(k, (int, np.integer, Dim)) or isinstance(k, bool):
@@ -240,6 +221,7 @@ _MODE: Op = declare(
 )  # fmt: skip
 
 
+@raises(types="`x` is bool or complex.", shapes="There is no such axis, or it has no entries.")
 @along_axis("x")
 def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     """Return the most frequent value along an axis and its last position, as ``torch.mode``.
@@ -257,13 +239,6 @@ def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     values, indices : Node
         Of values that are as frequent the smallest.  Its gradient goes to the entry at its
         position; the int64 indices have none.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool or complex.
-    ShapeError
-        There is no such axis, or it has no entries.
     """
     place = one_axis(axis, x.ndim, "mode")
     positions = build(_MODE, x, axis=place)
@@ -280,10 +255,10 @@ _SEARCH: Op = declare(
     samples=(
         Sample(((4,), (2, 3)), {"side": "left"}, ints={0: 5, 1: 5}), on((0,), (3,), side="right"),
     ),
-    doc="Where values would have to be inserted into a sorted array.",
 )  # fmt: skip
 
 
+@returns("Node: int64, of the shape of `x`; it has no gradient")
 def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
     """Return where each value would be inserted into a sorted array, as ``numpy.searchsorted``.
 
@@ -295,10 +270,6 @@ def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
         Any shape; at least one of the two is a node.
     side : {"left", "right"}
         Before or behind equal entries.
-
-    Returns
-    -------
-    Node: int64, of the shape of `x`; it has no gradient
 
     Raises
     ------
@@ -334,7 +305,6 @@ _UNIQUE: Op = declare(
     "unique", _unique_scheme, _unique_forward,
     shape=lambda checks, x, which: x if which == "inverse" else (UNKNOWN,), cost=_cost,
     samples=tuple(Sample(((3, 4),), {"which": which}, ints={0: 5}) for which in _WHICH),
-    doc="The different values of an array in ascending order, or where they are.",
 )  # fmt: skip
 
 
@@ -363,6 +333,7 @@ def unique(
     return nodes if len(nodes) > 1 else nodes[0]
 
 
+@returns("Node of int64 and one dim, whose size only a run knows (None); it has no gradient")
 def flatnonzero(x: Node) -> Node:
     """Return the positions in the flattened array of what is not zero, as ``numpy.flatnonzero``.
 
@@ -370,10 +341,6 @@ def flatnonzero(x: Node) -> Node:
     ----------
     x : node
         Any shape and dtype; NaN is not zero.
-
-    Returns
-    -------
-    Node of int64 and one dim, whose size only a run knows (None); it has no gradient
     """
     flat = ravel(x)
     return positions_where(flat if flat.dtype.kind == "b" else flat != 0, flat)
@@ -412,18 +379,16 @@ def nonzero(x: Node) -> tuple[Node, ...]:
     return (left, *reversed(places))
 
 
+@returns("Node of int64 and shape ``(None, x.ndim)``; it has no gradient")
 def argwhere(x: Node) -> Node:
     """Return where elements are not zero, one row for each, as ``numpy.argwhere``.
 
     Parameters as those of `nonzero`.
-
-    Returns
-    -------
-    Node of int64 and shape ``(None, x.ndim)``; it has no gradient
     """
     return stack(nonzero(x), 1)
 
 
+@returns("Node of bools, in the shape of `x`")
 @raises(types="The dtypes differ, or are bool or complex.")
 def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     """Whether each element of `x` is among those of `test`, as ``numpy.isin``; no gradient.
@@ -436,10 +401,6 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
         Of any shape, and the dtype of `x`.
     invert : bool
         Whether each is not.
-
-    Returns
-    -------
-    Node of bools, in the shape of `x`
     """
     ordered = sort(ravel(as_node(test, x)))
     if ordered.dims[0] == 0:
@@ -450,6 +411,7 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     return ~found if invert else found
 
 
+@returns("Node of the type of `x`; what is left out and what is replaced get no gradient")
 @raises("The mask is not of bools, or the dtypes differ.", "The mask does not broadcast to `x`.")
 def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
     """Return `x` with the elements of `source`, in order, where a mask holds.
@@ -464,10 +426,6 @@ def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
         Broadcasts to `x`.
     source : node or array
         At least as many elements as the mask has; the others are left out.
-
-    Returns
-    -------
-    Node of the type of `x`; what is left out and what is replaced get no gradient
     """
     held = x.graph.lift(mask if isinstance(mask, Node) else np.asarray(mask))
     if held.dtype.kind != "b":

@@ -166,7 +166,6 @@ _SINC: Op = nary_elementwise(
     "sinc", "f[*s] -> f[*s]", _sinc_forward,
     (lambda t, y, x, order: t * build(_SINC, x, order=order + 1),), flops=60,
     samples=(on((3, 4), order=0), on((), order=0), on((0, 2), order=0), on((3, 4), order=3)),
-    doc="sin(pi x) / (pi x), 1 at 0; or its derivative of an order.",
 )  # fmt: skip
 
 
@@ -291,13 +290,10 @@ log_ndtr: Unary = _declared(
 )  # fmt: skip
 
 
-def _lgamma_forward(xp: Any, x: Any) -> Any:
-    return special_function(xp, "gammaln", xp.where(x == -inf, -x, x))
-
-
 lgamma: Unary = _declared(
     "lgamma", "gammaln", lambda t, y, x: t * digamma(x),
-    "Logarithm of the absolute value of the gamma function.", 0.3, forward=_lgamma_forward,
+    "Logarithm of the absolute value of the gamma function.", 0.3,
+    forward=lambda xp, x: special_function(xp, "gammaln", xp.where(x == -inf, -x, x)),
 )  # fmt: skip
 gammaln = lgamma
 digamma: Unary = _declared(
@@ -310,7 +306,6 @@ _ZETA: Op = nary_elementwise(
     "zeta", "f[*s] -> f[*s]", lambda xp, x, s: special_function(xp, "zeta", x, s),
     (lambda t, y, x, s: t * (zeta(s + 1, x) * -s),), flops=60,
     samples=tuple(Sample(((3, 4),), {"s": s}, 0.5, 3) for s in (1.5, 3.0)),
-    doc="Sum of (x + k) ** -s over k = 0, 1, 2 and so on.",
 )  # fmt: skip
 
 
@@ -461,16 +456,8 @@ def _inside(choose: Any, x: Any, y: Any, edge: int) -> Any:
     return choose((x == 0) & ((y <= edge) | (y == inf)), edge + 1, y)
 
 
-def _xlogy_forward(xp: Any, x: Any, y: Any) -> Any:
-    return xp.multiply(x, xp.log(_inside(xp.where, x, y, 0).astype(x.dtype)))
-
-
-def _xlog1py_forward(xp: Any, x: Any, y: Any) -> Any:
-    return xp.multiply(x, xp.log1p(_inside(xp.where, x, y, -1).astype(x.dtype)))
-
-
 xlogy = binary(
-    "xlogy", _xlogy_forward,
+    "xlogy", lambda xp, x, y: xp.multiply(x, xp.log(_inside(xp.where, x, y, 0).astype(x.dtype))),
     (
         lambda t, z, x, y: t * log(_inside(where, x, y, 0)),
         lambda t, z, x, y: t * (x / _inside(where, x, y, 0)),
@@ -478,7 +465,8 @@ xlogy = binary(
     "x * log(y), 0 where x is 0.", scheme=_REALS, low=0.5, flops=7,
 )  # fmt: skip
 xlog1py = binary(
-    "xlog1py", _xlog1py_forward,
+    "xlog1py",
+    lambda xp, x, y: xp.multiply(x, xp.log1p(_inside(xp.where, x, y, -1).astype(x.dtype))),
     (
         lambda t, z, x, y: t * log1p(_inside(where, x, y, -1)),
         lambda t, z, x, y: t * (x / (_inside(where, x, y, -1) + 1)),

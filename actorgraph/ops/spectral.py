@@ -18,7 +18,7 @@ import numpy as np
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op
-from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, on, raises
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, on, raises, returns
 from actorgraph.ops.arithmetic import imag, real
 from actorgraph.ops.broadcasting import conj, expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -46,7 +46,7 @@ from actorgraph.ops.matrices import (
     rows_stacked,
 )
 from actorgraph.ops.shaping import concatenate, swap_last
-from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_min
+from actorgraph.types import UNKNOWN, Dim, dim_min
 
 __all__ = [
     "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals",
@@ -58,10 +58,6 @@ class EighResult(NamedTuple):
 
     eigenvalues: Node
     eigenvectors: Node
-
-
-def _eigh_shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-2], x[-1] + 1, x[-1])
 
 
 def _eigh_forward(xp: Any, x: Any) -> Any:
@@ -88,9 +84,11 @@ def _eigh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 
 _EIGH: Op = declare(
-    "eigh", "x[*s, n, n] -> x[*out]", _eigh_forward, shape=_eigh_shape, vjp=(_eigh_vjp,),
+    "eigh", "x[*s, n, n] -> x[*out]", _eigh_forward,
+    shape=lambda checks, x: (*x[:-2], x[-1] + 1, x[-1]),
+    vjp=(_eigh_vjp,),
     jvp=_eigh_jvp, cost=cubic_cost(9), samples=SQUARE_SAMPLES,
-    in_blas=True, doc="Eigenvalues and eigenvectors of each Hermitian matrix, stacked.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -134,10 +132,11 @@ _EIGVALSH: Op = declare(
     "eigvalsh", "x[*s, n, n] -> x[*s, n]",
     lambda xp, x: xp.linalg.eigvalsh(hermitian_array(xp, x)).astype(x.dtype), vjp=(_eigvalsh_vjp,),
     jvp=_eigvalsh_jvp, cost=cubic_cost(4 / 3), samples=SQUARE_SAMPLES,
-    in_blas=True, doc="Eigenvalues of each Hermitian matrix.",
+    in_blas=True,
 )  # fmt: skip
 
 
+@returns("Node: real, shape (..., n), ascending")
 @raises("The dtype is none that LAPACK takes, or there is no such triangle.", NOT_SQUARE)
 def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     """Return the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``.
@@ -150,10 +149,6 @@ def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     x : node
     UPLO : {"L", "U"}, optional
         As in `eigh`.
-
-    Returns
-    -------
-    Node: real, shape (..., n), ascending
     """
     return real_like(build(_EIGVALSH, one_triangle(as_square(x, "eigvalsh"), UPLO, "eigvalsh")))
 
@@ -168,10 +163,6 @@ class SVDResult(NamedTuple):
 
 def _least(rows: int | Dim, columns: int | Dim) -> int | Dim:
     return UNKNOWN if UNKNOWN in (rows, columns) else dim_min(rows, columns)
-
-
-def _svd_shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-2], x[-2] + x[-1] + 1, _least(x[-2], x[-1]))
 
 
 def _svd_forward(xp: Any, x: Any) -> Any:
@@ -238,9 +229,11 @@ def _svd_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 
 _SVD: Op = declare(
-    "svd", "x[*s, m, n] -> x[*out]", _svd_forward, shape=_svd_shape, vjp=(_svd_vjp,), jvp=_svd_jvp,
+    "svd", "x[*s, m, n] -> x[*out]", _svd_forward,
+    shape=lambda checks, x: (*x[:-2], x[-2] + x[-1] + 1, _least(x[-2], x[-1])),
+    vjp=(_svd_vjp,), jvp=_svd_jvp,
     cost=cubic_cost(20), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
-    in_blas=True, doc="Singular values and vectors of each matrix, stacked.",
+    in_blas=True,
 )  # fmt: skip
 
 
@@ -288,19 +281,17 @@ def _svdvals_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return real_of(matrix_diagonal(adjoint(u) @ tans[0] @ v, square=True))
 
 
-def _svdvals_shape(checks: Checks, x: Shape) -> Shape:
-    return (*x[:-2], _least(x[-2], x[-1]))
-
-
 _SVDVALS: Op = declare(
     "svdvals", "x[*s, m, n] -> x[*out]",
-    lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype), shape=_svdvals_shape,
+    lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype),
+    shape=lambda checks, x: (*x[:-2], _least(x[-2], x[-1])),
     vjp=(_svdvals_vjp,), jvp=_svdvals_jvp, cost=cubic_cost(4),
     samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
-    in_blas=True, doc="Singular values of each matrix.",
+    in_blas=True,
 )  # fmt: skip
 
 
+@returns("Node: real, shape (..., min(m, n)), descending")
 @raises(types=NO_LAPACK, shapes="`x` has fewer than two dims, or one of the last two is None.")
 def svdvals(x: Node) -> Node:
     """Return the singular values of matrices, as ``numpy.linalg.svdvals``.
@@ -312,10 +303,6 @@ def svdvals(x: Node) -> Node:
     ----------
     x : node
         As in `svd`.
-
-    Returns
-    -------
-    Node: real, shape (..., min(m, n)), descending
     """
     as_matrices(x, "svdvals")
     known(x, -1, "svdvals"), known(x, -2, "svdvals")
@@ -391,16 +378,13 @@ def _eig_jvp(tans: tuple[Node, ...], y: Node, x: Node, dtype: str) -> Node:
     return rows_stacked(matrix_diagonal(inner, square=True), moved)
 
 
-def _eig_shape(checks: Checks, x: Shape, *, dtype: str) -> Shape:
-    return (*x[:-2], x[-1] + 1, x[-1])
-
-
 _SAMPLES = tuple(on(*one.shapes, dtype="complex128") for one in SQUARE_SAMPLES)
 
 _EIG: Op = declare(
-    "eig", _scheme("*out"), _eig_forward, shape=_eig_shape, vjp=(_eig_vjp,), jvp=_eig_jvp,
+    "eig", _scheme("*out"), _eig_forward,
+    shape=lambda checks, x, *, dtype: (*x[:-2], x[-1] + 1, x[-1]),
+    vjp=(_eig_vjp,), jvp=_eig_jvp,
     cost=cubic_cost(25), samples=_SAMPLES,
-    doc="Eigenvalues and eigenvectors of each matrix, stacked.",
 )  # fmt: skip
 
 
@@ -418,7 +402,7 @@ def _eigvals_jvp(tans: tuple[Node, ...], y: Node, x: Node, dtype: str) -> Node:
 _EIGVALS: Op = declare(
     "eigvals", _scheme("*s, n"),
     lambda xp, x, dtype: xp.linalg.eigvals(x).astype(dtype, copy=False), vjp=(_eigvals_vjp,),
-    jvp=_eigvals_jvp, cost=cubic_cost(10), samples=_SAMPLES, doc="Eigenvalues of each matrix.",
+    jvp=_eigvals_jvp, cost=cubic_cost(10), samples=_SAMPLES,
 )  # fmt: skip
 
 
@@ -444,6 +428,7 @@ def eig(x: Node) -> EigResult:
     return EigResult(*_parts(build(_EIG, as_square(x, "eig"), dtype=_complex_name(x))))
 
 
+@returns("Node: complex, shape (..., n), in LAPACK's order")
 @raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def eigvals(x: Node) -> Node:
     """Return the eigenvalues of square matrices, as ``numpy.linalg.eigvals``.
@@ -455,9 +440,5 @@ def eigvals(x: Node) -> Node:
     ----------
     x : node
         As in `eig`.
-
-    Returns
-    -------
-    Node: complex, shape (..., n), in LAPACK's order
     """
     return build(_EIGVALS, as_square(x, "eigvals"), dtype=_complex_name(x))

@@ -14,7 +14,7 @@ from actorgraph.op import KEPT_OUT, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import accumulator, all_finite, largest, row_squares, smallest
 from actorgraph.ops._declare import Binary, binary, reduction_op
-from actorgraph.ops._rules import WRONG_AXIS, declare, each, on, raises
+from actorgraph.ops._rules import WRONG_AXIS, declare, each, on, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import imag, is_complex, power, real, sign, sqrt
 from actorgraph.ops.broadcasting import (
@@ -96,10 +96,6 @@ _DEVIATION: Op = declare(
 )  # fmt: skip
 
 
-def _var_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Node:
-    return build(_DEVIATION, x, axis=axis, ddof=ddof) * 2
-
-
 def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Node:
     rate = 1 / where(y == 0, inf, y)
     return build(_DEVIATION, x, axis=axis, ddof=ddof) * spread(rate, x, axis, keepdims)
@@ -107,12 +103,14 @@ def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Nod
 
 _SPREADS = (*_with({"ddof": 0}), *_with({"ddof": 1})[:2])
 _VAR = reduction_op(
-    "var", "f[*s] -> f[*out]", _var_forward, _var_slope, samples=_SPREADS,
-    cost=each(5, 0), doc="Variance over axes.",
+    "var", "f[*s] -> f[*out]", _var_forward,
+    lambda y, x, axis, keepdims, ddof: build(_DEVIATION, x, axis=axis, ddof=ddof) * 2,
+    samples=_SPREADS,
+    cost=each(5, 0),
 )  # fmt: skip
 _STD = reduction_op(
     "std", "f[*s] -> f[*out]", _std_forward, _std_slope, samples=_SPREADS,
-    cost=each(5, 0), doc="Standard deviation over axes.",
+    cost=each(5, 0),
 )  # fmt: skip
 
 
@@ -241,7 +239,6 @@ def _norm_slope(y: Node, x: Node, axis: Axes, keepdims: bool, p: float) -> Node:
 
 _NORM = reduction_op(
     "norm", "f[*s] -> f[*out]", _norm_forward, _norm_slope, cost=each(8, 0),
-    doc="(sum(abs(x) ** p)) ** (1 / p) over axes.",
     samples=(
         *_with({"p": 2.0}), *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf)),
     ),
@@ -489,6 +486,7 @@ def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..
     return lower * (1 - share) + upper * share
 
 
+@returns("Node: of several `q` the first dim counts them")
 @raises(
     other="`q` is out of range, or there is no such method.",
     types="`x` is an int, and the method takes numbers between its values.",
@@ -513,10 +511,6 @@ def quantile(
         Keep the axes as dims of size 1.
     method : str
         One of the 13 of ``numpy.quantile``.
-
-    Returns
-    -------
-    Node: of several `q` the first dim counts them
     """
     return _quantile("quantile", x, q, axis, method, keepdims)
 

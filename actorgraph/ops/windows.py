@@ -19,7 +19,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
 from actorgraph.ops._arrays import through_float32
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.ops.broadcasting import expand_dims, squeeze
 from actorgraph.ops.reshaping import flatten, reshape
 from actorgraph.ops.shaping import swap_last
@@ -211,10 +211,6 @@ def _im2col_forward(
     return result.reshape((batch, *frame.outs, channels * entries))
 
 
-def _col2im_scheme(arity: int, attrs: Any) -> str:
-    return "x[*s] -> x[*out]" if arity == 1 else "x[*s] -> a[*t] -> x[*out]"
-
-
 def _col2im_shape(
     checks: Checks, columns: Shape, *like: Shape, kernel: Ints, stride: Ints, padding: Any,
     dilation: Ints, size: Any,
@@ -276,15 +272,15 @@ _IM2COL: Op = declare(
         on((2, 2, 4, 3), **_GEOMETRY, size=None), on((1, 2, 5), **_WIDE, size=None),
         on((0, 2, 5), **_WIDE, size=None),
     ),
-    doc="Windows of an image as rows.",
 )  # fmt: skip
 
 _COL2IM: Op = declare(
-    "col2im", _col2im_scheme, _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
+    "col2im",
+    lambda arity, attrs: "x[*s] -> x[*out]" if arity == 1 else "x[*s] -> a[*t] -> x[*out]",
+    _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
     samples=(
         on((1, 2, 3, 12), **_GEOMETRY, size=(4, 3)), on((1, 3, 4), (1, 2, 5), **_WIDE, size=None),
     ),
-    doc="Rows of windows added into an image: the adjoint of im2col.",
 )  # fmt: skip
 
 
@@ -296,6 +292,7 @@ def _geometry(kernel: Any, stride: Any, padding: Any, dilation: Any, axes: int, 
     return {"kernel": sizes, "stride": steps, "padding": pads, "dilation": gaps}
 
 
+@returns("Node of shape (batch, *windows, channels * product of the kernel)")
 @raises(shapes="Ranks do not fit, or no window fits.")
 def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
     """Return the windows that a kernel sees as rows.
@@ -312,15 +309,12 @@ def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilatio
     padding : int, tuple of int, tuple of pairs, "same" or "valid"
         Zeros before and after each axis.  "same" gives ``ceil(size / stride)`` windows; where the
         padding is odd, one more stands at the end.
-
-    Returns
-    -------
-    Node of shape (batch, *windows, channels * product of the kernel)
     """
     geometry = _geometry(kernel_size, stride, padding, dilation, x.ndim - 2, "im2col")
     return build(_IM2COL, x, size=None, **geometry)
 
 
+@returns("Node of shape (batch, channels, *size)")
 @raises(shapes="The numbers of windows are not those of such an image.")
 def col2im(
     columns: Node, size: Any, kernel_size: Any, stride: Any = 1, padding: Any = 0,
@@ -336,10 +330,6 @@ def col2im(
         Sizes of the image, without batch and channels.
     kernel_size, stride, padding, dilation
         As of `im2col`.
-
-    Returns
-    -------
-    Node of shape (batch, channels, *size)
     """
     sizes = tuple(size) if isinstance(size, Iterable) else (size,) * (columns.ndim - 2)
     geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2, "col2im")
@@ -348,6 +338,7 @@ def col2im(
     return build(_COL2IM, columns, size=sizes, **geometry)
 
 
+@returns("Node of shape (batch, channels * product of the kernel, windows); `im2col` gives rows")
 @raises(shapes="The rank is neither 3 nor 4, or no window fits.")
 def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
     """Return the windows of images as columns, as ``torch.nn.functional.unfold``.
@@ -357,10 +348,6 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
     x : node
         Float or complex, shape (batch, channels, height, width) or without the batch.
     kernel_size, dilation, padding, stride : int or pair of int
-
-    Returns
-    -------
-    Node of shape (batch, channels * product of the kernel, windows); `im2col` gives rows
     """
     if x.ndim not in (3, 4):
         raise ShapeError(f"unfold takes rank 3 or 4, got {x!r}")
@@ -369,6 +356,7 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
     return columns if x.ndim == 4 else squeeze(columns, 0)
 
 
+@returns("Node of shape (batch, channels, height, width)")
 @raises(shapes="The rank is neither 2 nor 3, or the number of windows is not that of such images.")
 def fold(
     x: Node, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
@@ -383,10 +371,6 @@ def fold(
     output_size : int or pair of int
         Height and width of the images.
     kernel_size, dilation, padding, stride : int or pair of int
-
-    Returns
-    -------
-    Node of shape (batch, channels, height, width)
     """
     if x.ndim not in (2, 3):
         raise ShapeError(f"fold takes rank 2 or 3, got {x!r}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
-from actorgraph.devices import Device, Handed, Lane
+from actorgraph.devices import Device, Handed, Lane, base
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.cuts import Costs, Cut
@@ -33,23 +33,17 @@ class Stages(Residents):
     ----------
     graph : Graph
     devices : sequence of Device
-        One for each device of the schedule; nodes that the user has placed take their stage along.
+        One for each device of the schedule, or one for all; nodes that the user has placed take
+        their stage along.
     schedule : Schedule
+
+    Raises
+    ------
+    ScheduleError
+        There are not as many devices as the schedule has.
     """
 
     def __init__(self, graph: Graph, devices: Sequence[Device], schedule: Schedule) -> None:
-        super().__init__(graph, devices, 1)
-        self._schedule = schedule
-
-    @classmethod
-    def of(cls, graph: Graph, devices: Sequence[Device], schedule: Schedule) -> Stages | None:
-        """Return where stages run, None where all do so on the host.
-
-        Raises
-        ------
-        ScheduleError
-            There are not as many devices as the schedule has.
-        """
         if len(devices) == 1:
             devices = [*devices] * schedule.devices
         if len(devices) != schedule.devices:
@@ -57,8 +51,8 @@ class Stages(Residents):
                 f"devices= names {len(devices)}, but {schedule!r} has {schedule.devices}; name one "
                 "for each, or one for all"
             )
-        found = cls(graph, devices, schedule)
-        return None if all(one.is_host for one in found.used) else found
+        super().__init__(graph, devices, 1)
+        self._schedule = schedule
 
     def cut(self, cut: Cut) -> Cut:
         """Return the cut itself."""
@@ -126,16 +120,10 @@ class Stages(Residents):
             return value if there else self.bring(brought, lane.device, None)
         if not isinstance(value, Brought):
             return self.fetch(value, "edges")
-        if None not in value.on:
-            value.on[None] = self.fetch(value.value, "edges")
-        return value.on[None]
-
-    def fetch(self, value: Any, kind: str) -> Any:
-        """Return a value that is copied to the host, if it is not there."""
-        if not isinstance(value, Handed):
-            return value
-        self.transfers[kind] += 1
-        return value.lane.device.fetch(value)
+        with base.issuing:
+            if None not in value.on:
+                value.on[None] = self.fetch(value.value, "edges")
+            return value.on[None]
 
     @staticmethod
     def mark(values: Iterable[Any]) -> None:

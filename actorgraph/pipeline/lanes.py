@@ -24,7 +24,6 @@ that wait come from event loops and other threads, through the inbox.
 
 from __future__ import annotations
 
-import operator
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,17 +32,20 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+import numpy as np
+
 from actorgraph import instrument
 from actorgraph.channels import Channel
 from actorgraph.devices import Handed, Lane
+from actorgraph.graph import Node
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import Program
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.lower.residents import Brought
 from actorgraph.machines.calls import Call, resumed
 from actorgraph.machines.network import KernelCache
-from actorgraph.memory.buffers import Unallocated
-from actorgraph.memory.free_lists import FreeLists
+from actorgraph.memory.buffers import Unallocated, may_take_out
+from actorgraph.memory.free_lists import FreeLists, Recycling
 from actorgraph.node_actor import Dead, NodeActor, Task, blamed, guarded
 from actorgraph.pipeline.devices import COMPLETION, Stages, arrived, is_fetched
 from actorgraph.pipeline.staged import DIRECTIONS, Microbatch, StagedPlan, StageTask
@@ -408,7 +410,7 @@ class PipelineLane:
             if number in uses:
                 held[number] = value
             if number in plan.summed:
-                added = operator.add if stages is None else stages.added
+                added = self.network.added[number]
                 total = lane_run.sums.setdefault(number, Sum(number in task.fresh, added))
                 try:
                     total.add(microbatch, value)
@@ -448,6 +450,10 @@ class PipelineLane:
         run.deliver(self.number, lane_run.gathered())
 
 
+def _added(total: Any, value: Any, out: Any = None) -> Any:
+    return total + value if out is None else np.add(total, value, out)
+
+
 def _mapped(function: Callable[..., Any], *lists: Sequence[Any]) -> list[Any]:
     return list(map(function, *lists))
 
@@ -481,13 +487,16 @@ class Lanes:
         self.replica, self.give = 0, arenas.idle.append
         self.set_flag: Callable[[], object] = int
         # Streams hold the microbatches of several runs, and a caller the gradients of one more.
-        live = (max_in_flight + 1) * plan.schedule.microbatches
-        self._recycling = recycling
-        self._kernel_cache = KernelCache(plan, arenas, self._guarded, partial(FreeLists, live))
+        self._live = (max_in_flight + 1) * plan.schedule.microbatches
+        self._recycling, self._arenas = recycling, arenas
+        self._written = frozenset().union(*plan.partition.buffered, *plan.partition.leaving)
+        self._kernel_cache = KernelCache(
+            plan, arenas, self._guarded, partial(FreeLists, self._live)
+        )
         self.memory_index = self._kernel_cache.memory_index
         placing = plan.compiled.placing
         self.stages = placing if isinstance(placing, Stages) else None
-        self.functions = [self._function(task) for task in plan.stage_tasks]
+        self._make_functions()
         self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.partition.tasks]
         self.chained = frozenset(plan.chained.values())
         self.room = max_in_flight * (2 + len(plan.partition.tasks) * plan.schedule.microbatches)
@@ -537,8 +546,19 @@ class Lanes:
         backward = [works[device, "BW", number] for number in count]
         return partial(CreditOrder, forward, backward, self.plan.credits[device])
 
-    def _guarded(self, found: Callable[..., Any]) -> Callable[..., Any]:
-        return found if self.errors is None else with_errstate(found, self.errors)
+    def _guarded(self, found: Callable[..., Any], node: Node) -> Callable[..., Any]:
+        found = found if self.errors is None else with_errstate(found, self.errors)
+        unplanned = node.id not in self._written and may_take_out(node) and not node.op.waits
+        return self._recycled(found, node.id) if unplanned else found
+
+    def _recycled(self, kernel: Callable[..., Any], number: int) -> Callable[..., Any]:
+        """Have a kernel whose result is large write into arrays that nobody holds any more."""
+        large = number in self.plan.partition.bulky and self.stages is None
+        if not (large and self._recycling):
+            return kernel
+        made = Recycling(kernel, self._live)
+        self._arenas.add(made)
+        return made
 
     def _function(self, task: StageTask) -> Callable[..., Any]:
         compiled, bound = self.plan.compiled, self._kernel_cache.bound_index
@@ -546,16 +566,23 @@ class Lanes:
         kernels = [
             bound[node.id]
             if node.id in bound
-            else compiled.placed(node, self._guarded(compiled.kernel(node, {}, lane)), lane)
+            else compiled.placed(node, self._guarded(compiled.kernel(node, {}, lane), node), lane)
             for node in task.spec.steps
         ]
         called, constants = task.program.callables(kernels, compiled.to_device(lane))
         made: Callable[..., Any] = task.program.make(*called, *constants)
         return made
 
+    def _make_functions(self) -> None:
+        """Make the functions of tasks, and what adds the second term of sums to the first."""
+        self.functions = [self._function(task) for task in self.plan.stage_tasks]
+        added = _added if self.stages is None else self.stages.added
+        self.added = {number: self._recycled(added, number) for number in self.plan.summed}
+
     def give_up_memory(self) -> None:
         """Let go of what functions write into."""
         self._kernel_cache.clear()
+        self._make_functions()
 
     def inject(self, run: Run, slot: int) -> None:
         """Tell every lane of a run, all parts of which see the variables that it has taken."""

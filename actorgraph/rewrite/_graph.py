@@ -11,8 +11,6 @@ from actorgraph.options import several
 from actorgraph.rewrite._pass import Pass, Rewriter
 from actorgraph.rewrite.stabilise import STABLE
 
-__all__ = ["chosen", "passes", "rebuilt", "restored", "rewrite", "starts_of_parts"]
-
 
 def passes() -> tuple[Pass, ...]:
     """Return all passes, in the order in which they are tried; each prints as what it does.

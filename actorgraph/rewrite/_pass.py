@@ -13,11 +13,9 @@ from typing import Any, TypeAlias, final
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Graph, Node
-from actorgraph.op import VIEW, LoopRule, Op, Sample
+from actorgraph.op import CONSTANT, REGISTRY, VIEW, LoopRule, Op, Sample
 from actorgraph.ops._rules import declare
 from actorgraph.types import shapes_differ
-
-__all__ = ["Pass", "Rewriter", "Rule"]
 
 Rule: TypeAlias = Callable[[Node], Node | None]
 """What looks at a node and returns its replacement, or None."""
@@ -69,6 +67,18 @@ class Pass:
 
     def __repr__(self) -> str:
         return f"<pass {self.name}: {self.doc}>"
+
+
+_BROADCAST = REGISTRY["broadcast_to"]
+
+
+def number_of(node: Node) -> Any:
+    """Return the number that the node is everywhere, or None."""
+    while node.op is _BROADCAST:
+        node = node.inputs[0]
+    if node.op is not CONSTANT or node.attrs["value"].size != 1:
+        return None
+    return node.attrs["value"].reshape(())[()]
 
 
 # The number makes nodes that stand for different nodes differ.

@@ -16,8 +16,6 @@ from actorgraph.ops.elementwise import astype
 from actorgraph.rewrite._graph import rebuilt, restored
 from actorgraph.types import dtype_of
 
-__all__ = ["autocast"]
-
 _PRODUCTS = tuple("conv conv_transpose matmul outer tensordot vecdot".split())
 """The ops that compute on cast operands; whatever else there is stays as it is."""
 

@@ -9,8 +9,6 @@ from actorgraph.graph import Graph, Node
 from actorgraph.rewrite._graph import starts_of_parts
 from actorgraph.rewrite._pass import Pass, Rewriter
 
-__all__ = ["RewrittenCopies"]
-
 
 @final
 class RewrittenCopies:
@@ -22,7 +20,6 @@ class RewrittenCopies:
         The machine's.
     order : sequence of Node
         The user's nodes, inputs before consumers.
-    passes : sequence of Pass
     outputs : iterable of Node
         Of which each gets a node of its own, since each result is an array of its own.
     kept : iterable of Node

@@ -32,9 +32,7 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.node import Variable
 from actorgraph.op import CONSTANT, REGISTRY, Op
-from actorgraph.rewrite._pass import Pass, Rule
-
-__all__ = ["EXACT", "is_pure", "restated"]
+from actorgraph.rewrite._pass import Pass, Rule, number_of
 
 _LOOKED_AT = 32
 """Nodes that `_is_c` looks at before it gives up, so that the work stays linear."""
@@ -104,22 +102,13 @@ def _is_c(node: Node) -> bool:
 # -- algebra --------------------------------------------------------------------------------------
 
 
-def _number(node: Node) -> Any:
-    """Return the number that the node is everywhere, or None."""
-    while node.op is _BROADCAST:
-        node = node.inputs[0]
-    if node.op is not CONSTANT or node.attrs["value"].size != 1:
-        return None
-    return node.attrs["value"].reshape(())[()]
-
-
 def _times_one(node: Node) -> Node | None:
     x, y = node.inputs
     if node.dtype.kind not in "fiu":
         return None
-    if _number(y) == 1 and _keeps(x, node):
+    if number_of(y) == 1 and _keeps(x, node):
         return x
-    return y if node.op is _MULTIPLY and _number(x) == 1 and _keeps(y, node) else None
+    return y if node.op is _MULTIPLY and number_of(x) == 1 and _keeps(y, node) else None
 
 
 def _zero_term(node: Node) -> Node | None:
@@ -128,7 +117,7 @@ def _zero_term(node: Node) -> Node | None:
     if kind not in "fiu":
         return None
     for one, other in ((x, y), (y, x)) if node.op is _ADD else ((x, y),):
-        term = _number(other)
+        term = number_of(other)
         if term is None or term != 0 or not _keeps(one, node):
             continue
         # x - 0 and x + (-0) are x for every x, -0 included; x + 0 is not.

@@ -11,13 +11,14 @@ node of its own), and the limits of sqrt, x / x and norms at 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import nan
 from typing import Any
 
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, KEPT_OUT, REGISTRY, Op, Sample
+from actorgraph.op import KEPT_OUT, REGISTRY, Op, Sample
 from actorgraph.ops._arrays import all_finite, one
 from actorgraph.ops._rules import declare
 from actorgraph.ops.activations import logsigmoid, sigmoid, softplus
@@ -27,9 +28,7 @@ from actorgraph.ops.elementwise import expm1, log, log1p, where
 from actorgraph.ops.losses import log_softmax, softmax
 from actorgraph.ops.reductions import logsumexp
 from actorgraph.ops.statistics import norm
-from actorgraph.rewrite._pass import Pass, Rule
-
-__all__ = ["STABLE"]
+from actorgraph.rewrite._pass import Pass, Rule, number_of
 
 _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _NEG, _RECIPROCAL, _SQUARE, _SQRT = (
     REGISTRY[name] for name in "add subtract multiply divide neg reciprocal square sqrt".split()
@@ -42,18 +41,26 @@ _EXP, _LOG, _LOG1P, _SIGMOID, _SOFTMAX, _SUM, _BROADCAST = (
 # -- what patterns are made of ----------------------------------------------------------------
 
 
+def _becoming(found: Callable[[Node], Node | None], made: Callable[[Node], Node]) -> Rule:
+    """Return the rule that makes a node of what is found in one."""
+
+    def rule(node: Node) -> Node | None:
+        x = found(node)
+        return None if x is None else made(x)
+
+    return rule
+
+
 def _is(node: Node, value: float) -> bool:
     """Return whether the node is literally this number, everywhere."""
-    while node.op is _BROADCAST:
-        node = node.inputs[0]
-    if node.op is not CONSTANT or node.attrs["value"].size != 1:
-        return False
-    return bool(node.attrs["value"].item() == value)
+    return bool(number_of(node) == value)
 
 
-def _inside(node: Node, op: Op) -> Node | None:
+def _inside(node: Node | None, op: Op) -> Node | None:
     """Return x where the node is ``op(x)`` of floats."""
-    return node.inputs[0] if node.op is op and node.dtype.kind in "fV" else None
+    return (
+        node.inputs[0] if node is not None and node.op is op and node.dtype.kind in "fV" else None
+    )
 
 
 def _plus(node: Node, value: float) -> Node | None:
@@ -87,21 +94,6 @@ def _squared(node: Node) -> Node | None:
 # -- logarithms -------------------------------------------------------------------------------
 
 
-def _log_of_sum(node: Node) -> Node | None:
-    a = _plus(node.inputs[0], 1)
-    return None if a is None else log1p(a)
-
-
-def _log_of_difference(node: Node) -> Node | None:
-    a = _one_minus(node.inputs[0])
-    return None if a is None else log1p(-a)
-
-
-def _log_of_sigmoid(node: Node) -> Node | None:
-    x = _inside(node.inputs[0], _SIGMOID)
-    return None if x is None else logsigmoid(x)
-
-
 def _log_of_softmax(node: Node) -> Node | None:
     inner = node.inputs[0]
     x = _inside(inner, _SOFTMAX)
@@ -121,48 +113,27 @@ def _log_of_product(node: Node) -> Node | None:
 
 def _log_of_exponentials(node: Node) -> Node | None:
     total = node.inputs[0]
-    exponentials = _inside(total, _SUM)
-    x = None if exponentials is None else _inside(exponentials, _EXP)
+    x = _inside(_inside(total, _SUM), _EXP)
     if x is None or any(x.dims[i] == 0 for i in total.attrs["axis"]):
         return None  # the logarithm of the sum of nothing is -inf, but logsumexp refuses it
     return logsumexp(x, total.attrs["axis"], total.attrs["keepdims"])
 
 
-def _log1p_of_exp(node: Node) -> Node | None:
-    x = _inside(node.inputs[0], _EXP)
-    return None if x is None else softplus(x)
-
-
-def _log1p_of_sigmoid(node: Node) -> Node | None:
-    negated = _inside(node.inputs[0], _NEG)
-    x = None if negated is None else _inside(negated, _SIGMOID)
-    return None if x is None else -softplus(x)
-
-
 # -- exponentials -----------------------------------------------------------------------------
-
-
-def _exp_less_one(node: Node) -> Node | None:
-    exponential = _plus(node, -1)
-    x = None if exponential is None else _inside(exponential, _EXP)
-    return None if x is None else expm1(x)
 
 
 def _rest_of_sigmoid(node: Node) -> Node | None:
     gate = _one_minus(node)
     if gate is None and node.op is _ADD:
-        negated = _plus(node, 1)
-        gate = None if negated is None else _inside(negated, _NEG)
-    x = None if gate is None else _inside(gate, _SIGMOID)
+        gate = _inside(_plus(node, 1), _NEG)
+    x = _inside(gate, _SIGMOID)
     return None if x is None else sigmoid(-x)
 
 
 def _by_hand_sigmoid(node: Node) -> Node | None:
     if node.op is _DIVIDE and not _is(node.inputs[0], 1):
         return None
-    exponential = _plus(node.inputs[-1], 1)
-    negated = None if exponential is None else _inside(exponential, _EXP)
-    x = None if negated is None else _inside(negated, _NEG)
+    x = _inside(_inside(_plus(node.inputs[-1], 1), _EXP), _NEG)
     return None if x is None or x.dims != node.dims else sigmoid(x)
 
 
@@ -176,17 +147,6 @@ def _by_hand_softmax(node: Node) -> Node | None:
 
 
 # -- roots and quotients ----------------------------------------------------------------------
-
-
-def _root_of_square(node: Node) -> Node | None:
-    x = _squared(node.inputs[0])
-    return None if x is None else size_of_each(x)
-
-
-def _square_of_root(node: Node) -> Node | None:
-    root = _squared(node)
-    x = None if root is None else _inside(root, _SQRT)
-    return None if x is None else where(x >= 0, x, nan)
 
 
 def _root_of_squares(node: Node) -> Node | None:
@@ -227,25 +187,50 @@ def _negated_twice(node: Node) -> Node | None:
 
 
 _TABLE: tuple[tuple[str, str, Rule, tuple[Op, ...]], ...] = (
-    ("log1p", "log(1 + a) becomes log1p(a)", _log_of_sum, (_LOG,)),
-    ("log1p_neg", "log(1 - a) becomes log1p(-a)", _log_of_difference, (_LOG,)),
-    ("logsigmoid", "log(sigmoid(x)) becomes -softplus(-x), one op", _log_of_sigmoid, (_LOG,)),
+    (
+        "log1p", "log(1 + a) becomes log1p(a)",
+        _becoming(lambda node: _plus(node.inputs[0], 1), log1p), (_LOG,),
+    ),
+    (
+        "log1p_neg", "log(1 - a) becomes log1p(-a)",
+        _becoming(lambda node: _one_minus(node.inputs[0]), lambda a: log1p(-a)), (_LOG,),
+    ),
+    (
+        "logsigmoid", "log(sigmoid(x)) becomes -softplus(-x), one op",
+        _becoming(lambda node: _inside(node.inputs[0], _SIGMOID), logsigmoid), (_LOG,),
+    ),
     ("log_softmax", "log(softmax(a)) becomes log_softmax(a)", _log_of_softmax, (_LOG,)),
     (
         "log_product", "log(a * softmax(b)) becomes log(a) + log_softmax(b)",
         _log_of_product, (_LOG,),
     ),
     ("logsumexp", "log(sum(exp(x))) becomes logsumexp(x)", _log_of_exponentials, (_LOG,)),
-    ("softplus", "log1p(exp(x)) becomes softplus(x)", _log1p_of_exp, (_LOG1P,)),
-    ("softplus_neg", "log1p(-sigmoid(x)) becomes -softplus(x)", _log1p_of_sigmoid, (_LOG1P,)),
-    ("expm1", "exp(x) - 1 becomes expm1(x)", _exp_less_one, (_ADD, _SUBTRACT)),
+    (
+        "softplus", "log1p(exp(x)) becomes softplus(x)",
+        _becoming(lambda node: _inside(node.inputs[0], _EXP), softplus), (_LOG1P,),
+    ),
+    (
+        "softplus_neg", "log1p(-sigmoid(x)) becomes -softplus(x)",
+        _becoming(
+            lambda node: _inside(_inside(node.inputs[0], _NEG), _SIGMOID), lambda x: -softplus(x)
+        ),
+        (_LOG1P,),
+    ),
+    (
+        "expm1", "exp(x) - 1 becomes expm1(x)",
+        _becoming(lambda node: _inside(_plus(node, -1), _EXP), expm1), (_ADD, _SUBTRACT),
+    ),
     ("sigmoid_rest", "1 - sigmoid(x) becomes sigmoid(-x)", _rest_of_sigmoid, (_ADD, _SUBTRACT)),
     ("sigmoid", "1 / (1 + exp(-x)) becomes sigmoid(x)", _by_hand_sigmoid, (_DIVIDE, _RECIPROCAL)),
     ("softmax", "exp(x) / sum(exp(x)) becomes softmax(x)", _by_hand_softmax, (_DIVIDE,)),
-    ("abs", "sqrt(x * x) becomes abs(x), with gradient 0 at 0", _root_of_square, (_SQRT,)),
+    (
+        "abs", "sqrt(x * x) becomes abs(x), with gradient 0 at 0",
+        _becoming(lambda node: _squared(node.inputs[0]), size_of_each), (_SQRT,),
+    ),
     (
         "sqrt_squared", "sqrt(x) * sqrt(x) becomes x where x >= 0, with gradient 1 at 0",
-        _square_of_root, (_MULTIPLY, _SQUARE),
+        _becoming(lambda node: _inside(_squared(node), _SQRT), lambda x: where(x >= 0, x, nan)),
+        (_MULTIPLY, _SQUARE),
     ),
     (
         "norm", "sqrt(sum(x * x)) becomes norm(x), with gradient 0 at 0", _root_of_squares,

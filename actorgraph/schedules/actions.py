@@ -22,8 +22,6 @@ from actorgraph.errors import ScheduleError, shown
 from actorgraph.schedules.grids import Bar, draw
 from actorgraph.schedules.notation import KINDS, Kind, Notation, parse, read, write
 
-__all__ = ["Action", "Numbering", "Schedule", "Step", "load", "steps_of"]
-
 
 class Action(NamedTuple):
     """One thing to do for one microbatch in one stage.
@@ -236,10 +234,6 @@ def load(path: str | Path, *, notation: Notation = "actorgraph", name: str = "")
         ``"actorgraph"`` or ``"torch"``, see `Schedule.save`.
     name : str
         By default the name of the file.
-
-    Returns
-    -------
-    Schedule
 
     Raises
     ------

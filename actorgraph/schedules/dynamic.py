@@ -16,8 +16,6 @@ from actorgraph.schedules.actions import Action, Schedule
 from actorgraph.schedules.model import Costs, Model, Setting, at_least, check_size, listed
 from actorgraph.schedules.simulation import Links
 
-__all__ = ["dynamic"]
-
 
 def dynamic(
     *,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Bar", "draw", "spans"]
-
 
 class Bar(NamedTuple):
     """Something that is drawn from `start` to `end` of a row; `kind` may give it a colour."""

@@ -18,11 +18,6 @@ from typing import Any, SupportsIndex, TypedDict, TypeGuard
 from actorgraph.errors import ScheduleError, shown
 from actorgraph.schedules.actions import Step
 
-__all__ = [
-    "Amount", "Costs", "MOST_ACTIONS", "Model", "PerDevice", "PerLink", "Setting", "amount",
-    "are_by_stage", "at_least", "check_size", "listed", "per_device", "plain",
-]  # fmt: skip
-
 Amount = int | float | Fraction
 """A time, size or speed, in any unit."""
 

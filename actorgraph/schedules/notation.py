@@ -15,8 +15,6 @@ from typing import Literal, Protocol, cast
 
 from actorgraph.errors import ScheduleError, shown
 
-__all__ = ["KINDS", "Kind", "Notation", "parse", "read", "write"]
-
 Kind = Literal["F", "B", "W", "BW"]
 """Kinds of actions, see `Action`."""
 

@@ -21,9 +21,6 @@ from actorgraph.errors import ScheduleError, near_names, shown
 from actorgraph.schedules.actions import Action, Schedule
 from actorgraph.schedules.model import at_least, check_size
 
-__all__ = ["Name", "ORDERS", "Order", "SCHEDULES", "schedule"]
-
-
 Name: TypeAlias = Literal[
     "gpipe", "1f1b", "interleaved", "looped_bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"
 ]
@@ -66,10 +63,6 @@ def schedule(
         with a warm-up; the last device does none, those between in proportion.  Hides the time
         between devices and costs activations: where messages take up to half a microbatch's
         time, 1F1B with ``stages - 1`` loses no more to them than GPipe.
-
-    Returns
-    -------
-    Schedule
 
     Raises
     ------

@@ -20,8 +20,6 @@ from actorgraph.schedules.model import (
 from actorgraph.schedules.orders import ORDERS
 from actorgraph.schedules.simulation import Simulation, simulate
 
-__all__ = ["recommend"]
-
 
 def recommend(
     *,

@@ -25,8 +25,6 @@ from actorgraph.schedules.model import Amount, Costs, Model, PerDevice, PerLink,
 from actorgraph.schedules.orders import Name
 from actorgraph.schedules.orders import schedule as named
 
-__all__ = ["Links", "Simulation", "Timed", "cells_for", "simulate"]
-
 
 class Timed(NamedTuple):
     """A step, where it runs, and from when to when; ``trace.predict`` takes these.
@@ -140,10 +138,6 @@ class Simulation:
         ----------
         width : int, optional
             Characters for the whole; by default as many as let the shortest step show its name.
-
-        Returns
-        -------
-        str
         """
         rows = self.bars()
         return draw(rows, cells=cells_for(rows, float(self.makespan), width), idle=".")
@@ -224,10 +218,6 @@ def simulate(
         For all devices or each: how many times as fast as `costs` say.
     activation_size, weight_size : number or sequence
         For all devices or each: memory for one microbatch's activations, and for the weights.
-
-    Returns
-    -------
-    Simulation
 
     Raises
     ------

@@ -6,7 +6,7 @@ and `grpc` makes one of gRPC.
 """
 
 from actorgraph.serving.asgi import asgi
-from actorgraph.serving.config import Config
+from actorgraph.serving.config import Config, ServerConfig
 from actorgraph.serving.disconnects import cancel_on_disconnect
 from actorgraph.serving.errors import (
     ClientGone,
@@ -27,8 +27,7 @@ from actorgraph.serving.server import Server
 
 __all__ = [
     "ClientGone", "Config", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady",
-    "Overloaded", "PayloadTooLarge", "RateLimited", "ServedModel", "Server", "ServingError",
-    "Unauthorized", "Unsupported", "asgi", "cancel_on_disconnect",
-    "grpc",
+    "Overloaded", "PayloadTooLarge", "RateLimited", "ServedModel", "Server", "ServerConfig",
+    "ServingError", "Unauthorized", "Unsupported", "asgi", "cancel_on_disconnect", "grpc",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -15,12 +15,17 @@ from actorgraph.graph import Graph
 from actorgraph.serving import protocol
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
+from actorgraph.serving.statistics import Histogram, Phases
 
 __all__ = ["configuration", "extensions", "page", "statistics"]
 
 _EXTENSIONS = (
     "binary_tensor_data", "schedule_policy", "parameters", "statistics", "model_configuration",
 )  # fmt: skip
+
+_PARTS = {
+    "compute_input": "joining_s", "compute_infer": "running_s", "compute_output": "splitting_s",
+}  # fmt: skip
 
 
 def extensions(repository: bool) -> dict[str, Any]:
@@ -67,14 +72,15 @@ def statistics(models: Iterable[ServedModel]) -> dict[str, Any]:
 
 def _statistics(model: ServedModel) -> dict[str, Any]:
     found, durations = model.statistics, model.statistics.durations
-    waits = list(found.waits.values())
     fails = [value for key, value in durations.items() if key != "ok"]
     batches = sorted(found.batches.items())
-    phases = [phase for _, phase in batches]
-    runs = sum(phase.runs for phase in phases)
 
-    def compute(part: str) -> dict[str, int]:
-        return _times(runs, sum(getattr(phase, part) for phase in phases))
+    def computing(*phases: Phases) -> dict[str, Any]:
+        runs = sum(phase.runs for phase in phases)
+        return {
+            name: _times(runs, sum(getattr(phase, part) for phase in phases))
+            for name, part in _PARTS.items()
+        }
 
     return {
         "name": model.name,
@@ -83,25 +89,19 @@ def _statistics(model: ServedModel) -> dict[str, Any]:
         "inference_count": found.counts["inferences"],
         "execution_count": found.counts["executions"],
         "inference_stats": {
-            "success": _times(durations["ok"].count, durations["ok"].total),
-            "fail": _times(sum(one.count for one in fails), sum(one.total for one in fails)),
-            "queue": _times(sum(one.count for one in waits), sum(one.total for one in waits)),
-            "compute_input": compute("joining_s"),
-            "compute_infer": compute("running_s"),
-            "compute_output": compute("splitting_s"),
+            "success": _of_all([durations["ok"]]),
+            "fail": _of_all(fails),
+            "queue": _of_all(list(found.waits.values())),
+            **computing(*(phase for _, phase in batches)),
             "cache_hit": _times(0, 0.0),
             "cache_miss": _times(0, 0.0),
         },
-        "batch_stats": [
-            {
-                "batch_size": rows,
-                "compute_input": _times(phase.runs, phase.joining_s),
-                "compute_infer": _times(phase.runs, phase.running_s),
-                "compute_output": _times(phase.runs, phase.splitting_s),
-            }
-            for rows, phase in batches
-        ],
+        "batch_stats": [{"batch_size": rows, **computing(phase)} for rows, phase in batches],
     }
+
+
+def _of_all(found: list[Histogram]) -> dict[str, int]:
+    return _times(sum(one.count for one in found), sum(one.total for one in found))
 
 
 def _times(count: int, spent_s: float) -> dict[str, int]:

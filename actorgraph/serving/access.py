@@ -12,8 +12,7 @@ from contextvars import ContextVar
 from time import perf_counter
 from typing import Any
 
-from actorgraph.errors import NodeError
-from actorgraph.serving.errors import ServingError
+from actorgraph.serving.errors import code_of
 
 __all__ = ["PROTOCOL", "logged"]
 
@@ -34,11 +33,8 @@ def logged(protocol: str) -> Iterator[dict[str, Any]]:
     began, outcome = perf_counter(), "OK"
     try:
         yield told
-    except ServingError as error:
-        outcome = error.code
-        raise
     except Exception as error:
-        outcome = "NODE_ERROR" if isinstance(error, NodeError) else "INTERNAL"
+        outcome = code_of(error)
         raise
     except BaseException:
         outcome = "CANCELLED"

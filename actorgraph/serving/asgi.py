@@ -22,7 +22,6 @@ from actorgraph.serving.disconnects import Receive, cancel_on_disconnect
 from actorgraph.serving.errors import (
     ClientGone,
     DeadlineExceeded,
-    NotReady,
     PayloadTooLarge,
     Unsupported,
 )
@@ -31,7 +30,7 @@ from actorgraph.serving.replies import JSON, Reply, Scope, as_json, failure, hea
 from actorgraph.serving.routes import Inference, Routes
 from actorgraph.serving.server import Server
 from actorgraph.serving.signature import Array
-from actorgraph.serving.spans import remote_parent
+from actorgraph.serving.spans import parent_of
 
 __all__ = ["asgi"]
 
@@ -153,12 +152,10 @@ class _Exchange:
         server = self._routes.server
         if self._admit is not None:
             self._admit(self._scope)
-        if not server.accepting:
-            raise NotReady("the server takes no requests: it is starting or stopping")
+        limits = server.taking(found.name, found.version).config
         encoding = header(self._scope, b"content-encoding")
         if encoding not in (None, b"identity"):
             raise Unsupported(f"bodies with the content encoding {shown(encoding)} are not read")
-        limits = server.model(found.name, found.version).config
         with anyio.move_on_after(limits.request_timeout_s) as waiting:
             body = await self._body(limits.max_request_bytes)
         if waiting.cancelled_caught:
@@ -166,24 +163,14 @@ class _Exchange:
         model = server.model(found.name, found.version)  # it may be another meanwhile
         asked, options = self._asked(model, body)
         told |= {"version": model.version, "request_id": options["request_id"]}
-        if model.config.tracing == "off":
-            return await self._answered(model, found.streams, asked, options)
-        named = {
-            key.decode("latin-1"): value.decode("latin-1") for key, value in self._scope["headers"]
-        }
-        with remote_parent(named):
-            return await self._answered(model, found.streams, asked, options)
-
-    async def _answered(
-        self, model: ServedModel, streams: bool, asked: protocol.Asked, options: dict[str, Any]
-    ) -> Reply | None:
-        if streams:
-            steps = asked.parameters.get("max_steps")
-            stream = partial(self._stream, model, asked, {**options, "max_steps": steps})
-            return await cancel_on_disconnect(self._receive, stream)
-        call = partial(model.infer, asked.inputs, **options)
-        cancels = model.config.on_disconnect == "cancel"
-        results = await (cancel_on_disconnect(self._receive, call) if cancels else call())
+        with parent_of(model.config.tracing, self._scope["headers"]):
+            if found.streams:
+                steps = asked.parameters.get("max_steps")
+                stream = partial(self._stream, model, asked, {**options, "max_steps": steps})
+                return await cancel_on_disconnect(self._receive, stream)
+            call = partial(model.infer, asked.inputs, **options)
+            cancels = model.config.on_disconnect == "cancel"
+            results = await (cancel_on_disconnect(self._receive, call) if cancels else call())
         return _answer(model, asked, results)
 
     def _asked(self, model: ServedModel, body: bytes) -> tuple[protocol.Asked, dict[str, Any]]:

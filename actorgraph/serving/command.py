@@ -6,12 +6,13 @@ is answered within the grace, the rest is refused, ports and models are closed.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib import util
@@ -23,6 +24,7 @@ import anyio
 
 from actorgraph._target import called, outputs_and_feeds_of
 from actorgraph.errors import GraphError
+from actorgraph.scheduler import make_threads_nice
 from actorgraph.serving.asgi import asgi
 from actorgraph.serving.config import ConfigFile
 from actorgraph.serving.directory import Directory
@@ -33,6 +35,10 @@ __all__ = ["Endpoint", "bound", "serve", "server_of", "show_log"]
 
 _LOGGER = logging.getLogger("actorgraph")
 _LAST_WORDS_S = 0.5
+_OBJECTS = 20_000
+"""New ones after which cycles are looked for."""
+_NICE = 5
+"""How far threads that compute stand back: the loop has to refuse what is too much at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +51,8 @@ class Endpoint:
     port : int
     grpc_port : int or None
         None for no gRPC.
-    drain_delay_s : float
-        See `Server.drain`.
+    drain_delay_s : float or None
+        See `Server.drain`; None for the server's own, or what Kubernetes needs.
     access_log : bool
         Whether each request for inference is a line of the log.
     supervised : bool
@@ -57,7 +63,7 @@ class Endpoint:
     host: str = "127.0.0.1"
     port: int = 8000
     grpc_port: int | None = None
-    drain_delay_s: float = 0.0
+    drain_delay_s: float | None = None
     access_log: bool = True
     supervised: bool = False
 
@@ -80,21 +86,16 @@ def server_of(target: str, config: ConfigFile | None = None) -> Server:
         server = returned
     else:
         outputs, feeds = outputs_and_feeds_of(target, returned, "a Server, or (outputs, feeds)")
-        server = _server(target.rpartition(":")[2], outputs, feeds, config)
+        try:
+            server = Server(config)
+            server.add(target.rpartition(":")[2], outputs, example=feeds)
+        except (TypeError, ValueError) as error:
+            raise GraphError(str(error)) from error
     try:
         anyio.run(server.start)
     except BaseException:
         server.close()
         raise
-    return server
-
-
-def _server(name: str, outputs: Any, feeds: Mapping[Any, Any], config: ConfigFile | None) -> Server:
-    try:
-        server = Server(config)
-        server.add(name, outputs, example=feeds)
-    except (TypeError, ValueError) as error:
-        raise GraphError(str(error)) from error
     return server
 
 
@@ -105,6 +106,16 @@ def show_log() -> None:
         handler.setFormatter(logging.Formatter("%(levelname)s:     %(message)s"))
         _LOGGER.addHandler(handler)
         _LOGGER.setLevel(logging.INFO)
+
+
+def _spare_collections() -> None:
+    """Have the collector of cycles look rarely, and never at what is there now.
+
+    It holds the loop: 50 ms for modules and models, and each batch of requests would call it.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS, 10, 50)
 
 
 def _address(host: str, port: int) -> str:
@@ -140,8 +151,7 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
     """Serve until SIGTERM or Ctrl-C: requests that were taken are answered, new ones get 503.
 
     The second signal ends at once.  Where the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``,
-    models may be loaded and unloaded by who shows it.  Those of a directory are loaded anew when
-    their files change.
+    models may be loaded and unloaded by who shows it.
 
     Raises
     ------
@@ -166,6 +176,7 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
+                _spare_collections()
                 at = _address(endpoint.host, port.getsockname()[1])
                 _LOGGER.info("HTTP at http://%s", at)
 
@@ -173,11 +184,12 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
     token = os.environ.get("ACTORGRAPH_REPOSITORY_TOKEN") or None
     config = uvicorn.Config(
         asgi(server, repository_token=token), host=endpoint.host, port=endpoint.port, lifespan="on",
-        access_log=False, log_level="warning",
+        access_log=False, log_level="warning", proxy_headers=False, server_header=False,
     )  # fmt: skip
     if not endpoint.access_log:  # said after uvicorn's config, which switches all loggers on
         logging.getLogger("actorgraph.access").disabled = True
     with bound(endpoint.host, endpoint.port, shared=endpoint.supervised) as port:
+        make_threads_nice(_NICE)
         run = _Serving(server, endpoint, token, QuietUvicorn(config)).run
         fast = {"use_uvloop": util.find_spec("uvloop") is not None}
         anyio.run(run, port, directory, backend_options=fast)
@@ -196,7 +208,7 @@ class _Serving:
     async def run(self, port: socket.socket, directory: Directory | None) -> None:
         """Serve until a signal."""
         async with self._speaking_grpc(), anyio.create_task_group() as tasks:
-            if directory is not None:
+            if directory is not None and self._server.config.reload_mode == "watch":
                 tasks.start_soon(directory.watch)
             tasks.start_soon(self._end_by_signals)
             if self._endpoint.supervised:
@@ -244,7 +256,11 @@ class _Serving:
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def _end(self) -> None:
-        await self._server.drain(delay_s=self._endpoint.drain_delay_s)
+        delay_s = self._endpoint.drain_delay_s
+        if delay_s is None:  # balancers of Kubernetes need a while to look elsewhere
+            kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ
+            delay_s = self._server.config.drain_delay_s or 5.0 * kubernetes
+        await self._server.drain(delay_s=delay_s)
         grace_s = max((one.config.shutdown_grace_s for one in self._server.models), default=1.0)
         # Who reads slowly has so long to take what is answered.
         until = monotonic() + grace_s

@@ -1,17 +1,18 @@
-"""`Config`: the bounds within which a model is served."""
+"""`Config`, the bounds within which a model is served, and `ServerConfig`, those of a server."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from actorgraph.errors import near_names, shown, text_of
 from actorgraph.options import choice, flag, positive, seconds, several, text, whole
 from actorgraph.serving.errors import InvalidInput
 
-__all__ = ["Config", "ConfigFile", "ConfigLayers"]
+__all__ = ["Config", "ConfigFile", "ConfigLayers", "ServerConfig"]
 
 _T = TypeVar("_T")
 
@@ -66,6 +67,9 @@ class Config:
         What becomes of a request whose client has left.
     shutdown_grace_s : float
         How long `drain` waits before it refuses what has not ended.
+    cancel_grace_s : float
+        How long ops that nobody waits for any more may hold up the end of the model; those that
+        take longer are left, and their machine is closed when they return.
     max_request_bytes : int
         Bytes of the inputs, and of a body of HTTP.
     max_steps : int
@@ -102,6 +106,7 @@ class Config:
     default_priority: int = 1
     on_disconnect: str = "cancel"
     shutdown_grace_s: float = 30.0
+    cancel_grace_s: float = 5.0
     max_request_bytes: int = 64 << 20
     max_steps: int = 1000
     warmup: int = 1
@@ -109,31 +114,11 @@ class Config:
     tracing: str = "off"
 
     def __post_init__(self) -> None:
-        for name in (
-            "max_inflight", "max_batch_size", "priority_levels", "default_priority", "max_steps",
-        ):  # fmt: skip
-            positive(name, getattr(self, name))
-        for name in ("request_timeout_s", "batch_wait_s", "in_place_s", "shutdown_grace_s"):
-            seconds(name, getattr(self, name))
-        for name in ("max_queued", "warmup"):
-            if whole(name, getattr(self, name)) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if whole("max_request_bytes", self.max_request_bytes) < 1:
-            raise ValueError(f"max_request_bytes must be at least 1, got {self.max_request_bytes}")
-        for name in ("max_concurrent_batches", "channel_capacity", "max_queued_cost"):
-            if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
+        _check(self)
         buckets = several("a tuple of lengths", self.buckets)
         object.__setattr__(self, "buckets", tuple(positive("a bucket", one) for one in buckets))
         if list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"buckets have to grow, got {shown(self.buckets)}")
-        flag("exact_batches", self.exact_batches)
-        choice("overflow", self.overflow, ("reject", "wait", "shed_oldest"))
-        choice("on_disconnect", self.on_disconnect, ("cancel", "ignore"))
-        for name in ("metrics", "tracing"):
-            choice(name, getattr(self, name), ("off", "on", "nodes"))
-        if self.batch_by is not None:
-            text("batch_by", self.batch_by)
         if self.default_priority > self.priority_levels:
             raise ValueError(
                 f"default_priority is {self.default_priority}, but there are only "
@@ -172,7 +157,65 @@ def _asked(check: Callable[[str, Any], _T], name: str, value: Any) -> _T:
         raise InvalidInput(str(error)) from None
 
 
-_KINDS = {field.name: str(field.type).removesuffix(" | None") for field in fields(Config)}
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The keywords of `Server`.
+
+    Attributes
+    ----------
+    load_threads : int
+        Models that are made and warmed up at once when the server starts.
+    reload_mode : "none", "explicit" or "watch"
+        When models come and go: never, when `Server.load` and `Server.unload` are called (over HTTP
+        and gRPC by who shows a token), or also when files change in a folder that is served.
+    drain_delay_s : float
+        For how long `Server.drain` takes requests when the server is not ready any more.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.Server({"load_threads": 2}, reload_mode="none").config
+    ServerConfig(load_threads=2, reload_mode='none', drain_delay_s=0.0)
+    """
+
+    load_threads: int = 4
+    reload_mode: str = "explicit"
+    drain_delay_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+def _at_least(what: str, value: Any, *, least: int) -> None:
+    if whole(what, value) < least:
+        raise ValueError(f"{what} must be at least {least}, got {value}")
+
+
+_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    "int": positive, "float": seconds, "bool": flag, "str": text,
+    **dict.fromkeys(("max_queued", "warmup"), partial(_at_least, least=0)),
+    "max_request_bytes": partial(_at_least, least=1),
+    "overflow": partial(choice, known=("reject", "wait", "shed_oldest")),
+    "on_disconnect": partial(choice, known=("cancel", "ignore")),
+    "reload_mode": partial(choice, known=("none", "explicit", "watch")),
+    **dict.fromkeys(("metrics", "tracing"), partial(choice, known=("off", "on", "nodes"))),
+}  # fmt: skip
+"""By the name of a field, or else by its type."""
+
+
+def _check(config: Config | ServerConfig) -> None:
+    for field in fields(config):
+        value, kind = getattr(config, field.name), str(field.type).removesuffix(" | None")
+        check = _CHECKS.get(field.name, _CHECKS.get(kind))
+        if check is not None and not (value is None and kind != field.type):
+            check(field.name, value)
+
+
+def _kinds(config: type[Config | ServerConfig]) -> dict[str, str]:
+    return {field.name: str(field.type).removesuffix(" | None") for field in fields(config)}
+
+
+_OF_MODEL, _OF_SERVER = _kinds(Config), _kinds(ServerConfig)
 
 
 def _ints(told: str) -> tuple[int, ...]:
@@ -194,7 +237,7 @@ class ConfigLayers:
     Parameters
     ----------
     file : path of a TOML file, mapping, or None
-        Fields of `Config` for all models, and tables ``[models.NAME]`` for one.
+        Fields of `ServerConfig`, of `Config` for all models, and tables ``[models.NAME]`` for one.
 
     Examples
     --------
@@ -211,10 +254,11 @@ class ConfigLayers:
         if not isinstance(self._models, Mapping):
             raise ValueError(f"models in {self._where} has to be tables, got {shown(self._models)}")
         self._all = found
-        for table in (found, *self._models.values()):
+        _check_names(found, _OF_MODEL | _OF_SERVER, "setting", f" in {self._where}")
+        for table in self._models.values():
             if not isinstance(table, Mapping):
                 raise ValueError(f"a model in {self._where} has to be a table, got {shown(table)}")
-            _check_names(table, "setting", f" in {self._where}")
+            _check_names(table, _OF_MODEL, "setting", f" of a model in {self._where}")
 
     def config(self, name: str, given: Mapping[str, Any]) -> Config:
         """Return the config of a model that is added with these keywords.
@@ -224,21 +268,30 @@ class ConfigLayers:
         TypeError, ValueError
             A keyword is unknown, or a value makes no sense.
         """
-        _check_names(given, "keyword", " of a model")
-        return Config(**{**_environment(), **self._all, **self._models.get(name, {}), **given})
+        _check_names(given, _OF_MODEL, "keyword", " of a model")
+        return Config(**{**self._found(_OF_MODEL), **self._models.get(name, {}), **given})
+
+    def server(self, given: Mapping[str, Any]) -> ServerConfig:
+        """Return the config of a server that is made with these keywords; raises as `config`."""
+        _check_names(given, _OF_SERVER, "keyword", " of a server")
+        return ServerConfig(**{**self._found(_OF_SERVER), **given})
+
+    def _found(self, kinds: Mapping[str, str]) -> dict[str, Any]:
+        """Return what environment and file say of such fields."""
+        own = {name: value for name, value in self._all.items() if name in kinds}
+        return {**_environment(kinds), **own}
 
 
-def _check_names(given: Mapping[str, Any], what: str, where: str) -> None:
+def _check_names(given: Mapping[str, Any], known: Mapping[str, str], what: str, where: str) -> None:
     for name in given:
-        if name not in _KINDS:
-            near = near_names(name, _KINDS)
-            known = ", ".join(_KINDS)
-            raise TypeError(f"unknown {what} {name!r}{where}{near}; known are {known}")
+        if name not in known:
+            near = near_names(name, known)
+            raise TypeError(f"unknown {what} {name!r}{where}{near}; known are {', '.join(known)}")
 
 
-def _environment() -> dict[str, Any]:
+def _environment(kinds: Mapping[str, str]) -> dict[str, Any]:
     found = {}
-    for name, kind in _KINDS.items():
+    for name, kind in kinds.items():
         variable = _PREFIX + name.upper()
         if (told := os.environ.get(variable)) is None:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from contextvars import Context
+from dataclasses import dataclass
 from math import inf
 from queue import SimpleQueue
 from typing import Any, TypeAlias
@@ -16,51 +17,49 @@ __all__ = ["Desk", "Desks"]
 Call: TypeAlias = Callable[[], object]
 
 
+@dataclass(eq=False, slots=True)
 class Desk:
     """Where requests wait; made by `Desks`, or by `of_thread`.
 
     Attributes
     ----------
-    asked : bool
-        Whether a look at the queue was asked for here, and has not begun.
-    alarm : float
-        When somebody here looks at the time, by `monotonic`.
     in_place_us : float
         Runs that take less are computed here.
-    soon : callable
-        Calls a function here, in its turn; only from here.
+    schedule, soon : callable
+        Call a function here, in its turn; the second only from here.
     later : callable
         Calls a function here after so many seconds; only from here.
-    host : callable or None
-        `call` where this is a loop, on which ops can wait.
     bell : callable
         Returns what a request waits for here.
     ring : callable
         Ends the waiting for a bell; only from here.
+    loops : bool
+        Whether this is a loop, on which ops can wait.
+    asked : bool
+        Whether a look at the queue was asked for here, and has not begun.
+    alarm : float
+        When somebody here looks at the time, by `monotonic`.
     """
 
-    __slots__ = (
-        "_schedule", "alarm", "asked", "bell", "host", "in_place_us", "later", "ring", "soon"
-    )  # fmt: skip
+    in_place_us: float
+    schedule: Callable[[Call], object]
+    soon: Callable[[Call], object]
+    later: Callable[[float, Call], object]
+    bell: Callable[[], Awaitable[Any]]
+    ring: Callable[[Any], object]
+    loops: bool = True
+    asked: bool = False
+    alarm: float = inf
 
-    def __init__(
-        self,
-        in_place_us: float,
-        schedule: Callable[[Call], object],
-        soon: Callable[[Call], object],
-        later: Callable[[float, Call], object],
-        bell: Callable[[], Awaitable[Any]],
-        ring: Callable[[Any], object],
-    ) -> None:
-        self.asked, self.alarm, self.in_place_us = False, inf, in_place_us
-        self._schedule, self.soon, self.later = schedule, soon, later
-        self.bell, self.ring = bell, ring
-        self.host: Callable[[Call], bool] | None = self.call
+    @property
+    def host(self) -> Callable[[Call], bool] | None:
+        """`call` where this is a loop, on which ops can wait."""
+        return self.call if self.loops else None
 
     def call(self, function: Call) -> bool:
         """Call a function here, from any thread; False where nobody is here any more."""
         try:
-            self._schedule(function)
+            self.schedule(function)
         except RuntimeError:  # the loop was closed; trio.RunFinishedError is one too
             return False
         return True
@@ -69,9 +68,7 @@ class Desk:
     def of_thread(cls, in_place_us: float, calls: SimpleQueue[Call]) -> Desk:
         """Return the desk of a thread that makes the calls of a queue."""
         put = calls.put
-        desk = cls(in_place_us, put, put, _ignored, _no_bell, _ignored)
-        desk.host = None
-        return desk
+        return cls(in_place_us, put, put, _ignored, _ignored, _ignored, loops=False)
 
 
 class Desks:
@@ -100,7 +97,7 @@ class Desks:
         desk = self._known.get(loop)
         if desk is None:
             # Loops that have ended are forgotten where another one comes.
-            known = {loop: one for loop, one in self._known.items() if one.call(_nothing)}
+            known = {loop: one for loop, one in self._known.items() if one.call(_ignored)}
             desk = (_of_trio if trio else _of_asyncio)(loop, self._in_place_us)
             self._known = {**known, loop: desk}
         return desk
@@ -147,13 +144,5 @@ def _of_trio(token: Any, in_place_us: float) -> Desk:
     return Desk(in_place_us, schedule, schedule, later, Bell, ring)
 
 
-def _nothing() -> None:
-    return None
-
-
-def _ignored(*what: Any) -> None:
-    return None
-
-
-def _no_bell() -> Any:
+def _ignored(*what: Any) -> Any:
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -28,7 +28,7 @@ _LOGGER = logging.getLogger("actorgraph")
 
 
 class Directory:
-    """A server of the models in a folder.
+    """A server of the models in a folder; `Server.load` takes them from there.
 
     ``NAME/model.py`` is version "1" of a model, and ``NAME/VERSION/model.py`` another; each has a
     function ``model`` that returns what `Server.add` takes, or that and an example of the inputs.
@@ -44,6 +44,8 @@ class Directory:
     path : str
     config : path or dict, optional
         In the place of ``config.toml``.
+    **settings
+        Fields of `ServerConfig`.
 
     Raises
     ------
@@ -51,28 +53,27 @@ class Directory:
         There is no model, or one cannot be loaded.
     """
 
-    def __init__(self, path: str, config: ConfigFile | None = None) -> None:
+    def __init__(self, path: str, config: ConfigFile | None = None, **settings: Any) -> None:
         self._path = Path(path)
         if config is None and (self._path / _CONFIG).is_file():
             config = self._path / _CONFIG
         try:
-            self.server = Server(config)
+            self.server = Server(config, **settings)
+            self._seen = self._loaded = self._found()
+            if not self._seen:
+                raise GraphError(f"there is no model in {path!r}; expected NAME/{FILE} in it")
+            self.server.expect({key: self._folder(*key) for key in self._seen}, self._newest)
         except (TypeError, ValueError) as error:
             raise GraphError(str(error)) from error
-        self._seen = self._loaded = self._found()
-        if not self._seen:
-            raise GraphError(f"there is no model in {path!r}; expected NAME/{FILE} in it")
         try:
-            for name, version in self._seen:
-                folder = self._folder(name, version)
-                try:
-                    self.server.add(name, folder, version=version)
-                except (TypeError, ValueError) as error:
-                    raise GraphError(f"{folder}: {text_of(error)}") from error
             anyio.run(self.server.start)
         except BaseException:
             self.server.close()
             raise
+
+    def _newest(self, name: str, version: str | None) -> tuple[str | None, Path | None]:
+        known = [one for one in self._found() if one[0] == name and version in (None, one[1])]
+        return (known[-1][1], self._folder(*known[-1])) if known else (version, None)
 
     def _folder(self, name: str, version: str) -> Path:
         folder = self._path / name / version

@@ -10,7 +10,7 @@ from actorgraph.errors import FeedError, GraphError, MachineClosedError, NodeErr
 __all__ = [
     "ClientGone", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady",
     "Overloaded", "PayloadTooLarge", "RateLimited", "ServingError", "Unauthorized", "Unsupported",
-    "as_served", "check_token",
+    "as_served", "check_token", "code_of",
 ]  # fmt: skip
 
 
@@ -177,6 +177,13 @@ def check_token(shown: bytes | None, token: str | None) -> None:
     wanted = f"Bearer {token}".encode()
     if token is None or not hmac.compare_digest(shown or b"", wanted):
         raise Unauthorized("models are loaded and unloaded by who shows the token only")
+
+
+def code_of(error: BaseException) -> str:
+    """Return an error as a word, for programs."""
+    if isinstance(error, ServingError):
+        return error.code
+    return "NODE_ERROR" if isinstance(error, NodeError) else "INTERNAL"
 
 
 def as_served(error: BaseException) -> BaseException:

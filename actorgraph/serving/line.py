@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
 from operator import attrgetter
 
 from actorgraph.serving.config import Config
@@ -39,12 +38,6 @@ class Line:
         self.requests: list[Request] = []
         self.run_s = 0.0
 
-    def by_priority(self) -> dict[int, int]:
-        """Return how many wait, for each level."""
-        levels = range(1, self._config.priority_levels + 1)
-        found = Counter([one.order[0] for one in self.requests])
-        return {level: found[level] for level in levels}
-
     # -- who joins ------------------------------------------------------------------------------
 
     def add(self, request: Request) -> None:
@@ -59,8 +52,8 @@ class Line:
         return len(self.requests) >= config.max_queued + startable
 
     def check_room(self, runs: int, inflight: int) -> None:
-        """Refuse a request too many, before anything is made of it."""
-        if self._is_full(runs, inflight):
+        """Refuse a request too many, before anything is made of it; others have to go later."""
+        if self._config.overflow == "reject" and self._is_full(runs, inflight):
             raise self.overload(inflight)
 
     def joined(self, request: Request, runs: int, inflight: int) -> Request | None:
@@ -99,11 +92,6 @@ class Line:
         )
 
     # -- who leaves -----------------------------------------------------------------------------
-
-    def emptied(self) -> list[Request]:
-        """Take all requests out."""
-        found, self.requests = self.requests, []
-        return found
 
     def taken(self, inflight: int, now: float) -> tuple[list[Request], str]:
         """Take the next batch out, or nothing yet; and why now."""

@@ -88,13 +88,8 @@ def _cupy() -> str:
 def _family(kind: str, name: str, about: str, labels: Iterable[str], samples: _Samples) -> Any:
     from prometheus_client import core
 
-    kinds = {
-        "counter": core.CounterMetricFamily,
-        "gauge": core.GaugeMetricFamily,
-        "summary": core.SummaryMetricFamily,
-        "histogram": core.HistogramMetricFamily,
-    }
-    family = kinds[kind](f"actorgraph_{name}", about, labels=list(labels))
+    made = getattr(core, f"{kind.title()}MetricFamily")
+    family = made(f"actorgraph_{name}", about, labels=list(labels))
     for values, measured in samples:
         if isinstance(measured, Histogram):
             buckets = [(_bound(bound), count) for bound, count in measured.cumulative()]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -28,10 +29,11 @@ import anyio
 
 from actorgraph.errors import RunCancelled
 from actorgraph.machines import Machine
-from actorgraph.machines.brief import direct_us, start_or_compute
+from actorgraph.machines.brief import direct_us, share_of, start_or_compute
 from actorgraph.machines.core import Core
 from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.step import SYNC_US
+from actorgraph.scheduler import POOL
 from actorgraph.serving.access import PROTOCOL
 from actorgraph.serving.config import Config
 from actorgraph.serving.desks import Desk, Desks
@@ -49,6 +51,8 @@ from actorgraph.serving.spans import Spans
 from actorgraph.serving.statistics import Statistics
 
 __all__ = ["ServedModel"]
+
+_LOGGER = logging.getLogger("actorgraph")
 
 _TURN_S = 0.001
 """How long a look computes at most before others of its loop have their turn."""
@@ -73,7 +77,6 @@ class ServedModel:
     machine : Machine
     statistics : Statistics
     counts : Counter
-        ``statistics.counts``.
 
     Examples
     --------
@@ -115,8 +118,10 @@ class ServedModel:
         self._batches, self._inflight = set[RequestBatch](), 0
         self._streams = self._helpers = 0
         self._run_us, self._core = inf, cast("Core | None", None)  # of the latest run
+        self._share = 1.0  # of what is predicted
         self._stopping = False  # nothing new is taken
         self._stopped = False  # nor does what was taken go on
+        self._left = False  # its ops are not waited for any more
         self._idle: list[Callable[[], object]] = []  # called once, when nothing is left
 
     # -- for users ------------------------------------------------------------------------------
@@ -251,12 +256,8 @@ class ServedModel:
         """
         self.machine.refuse_blocking("infer_sync", "await model.infer(...)")
         if self.signature.waits:  # its ops want a loop
-            return anyio.run(
-                partial(
-                    self.infer, inputs, deadline_s=deadline_s, priority=priority,
-                    request_id=request_id,
-                )
-            )  # fmt: skip
+            ask = partial(self.infer, inputs, deadline_s=deadline_s, priority=priority)
+            return anyio.run(partial(ask, request_id=request_id))
         calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         desk = Desk.of_thread(SYNC_US if self.config.in_place_s else 0.0, calls)
         request = self._admitted(desk, inputs, deadline_s, priority, request_id)
@@ -273,13 +274,7 @@ class ServedModel:
         return self._told(request, request_id)
 
     async def warm_up(self) -> None:
-        """Run the example, if there is one, unless it has run; it is neither counted nor bounded.
-
-        Raises
-        ------
-        NodeError
-            It does not run.
-        """
+        """Run the example, if there is one, unless it has run; it is not counted nor bounded."""
         example, self._example = self._example, None
         for _ in range(self.config.warmup):
             if example is not None:
@@ -293,7 +288,8 @@ class ServedModel:
     def waiting(self) -> dict[int, int]:
         """Return how many requests wait, by priority."""
         with self._lock:
-            return self._line.by_priority()
+            found = Counter([one.order[0] for one in self._line.requests])
+        return {level: found[level] for level in range(1, self.config.priority_levels + 1)}
 
     @property
     def inflight(self) -> int:
@@ -307,29 +303,31 @@ class ServedModel:
 
     async def drain(self, grace_s: float | None = None) -> None:
         """Take no more requests, and wait for those that were taken; see `Server.drain`."""
-        event, notify = anyio.Event(), loop_notifier()
         with self._lock:
             self._stopping = True
-            self._idle.append(partial(notify, event.set))
             now = monotonic()
             for request in self._line.requests:
                 request.due = min(request.due, now)  # no company will come
+        if not await self._emptied(self.config.shutdown_grace_s if grace_s is None else grace_s):
+            left = self._inflight + self.queued
+            _LOGGER.warning("the grace of model %r is over: %d are refused", self.name, left)
+            self.stop()
+
+    async def _emptied(self, within_s: float) -> bool:
+        """Wait until nothing is left of what was taken, but not for ever."""
+        event, notify = anyio.Event(), loop_notifier()
+        with self._lock:
+            self._idle.append(partial(notify, event.set))
         self._advance()
-        with anyio.move_on_after(self.config.shutdown_grace_s if grace_s is None else grace_s):
+        with anyio.move_on_after(within_s):
             await event.wait()
-            return
-        logging.getLogger("actorgraph").warning(
-            "the grace of model %r is over: %d requests are refused",
-            self.name, self._inflight + self.queued,
-        )  # fmt: skip
-        self.stop()
-        await event.wait()
+        return event.is_set()
 
     def stop(self) -> None:
         """Take no more requests, and answer those that were taken with `NotReady`."""
         with self._lock:
             self._stopping = self._stopped = True
-            ended = self._line.emptied()
+            ended, self._line.requests = self._line.requests, []
             for batch in self._batches:
                 ended += batch.members
         why = f"model {self.name!r} was stopped before the request had ended"
@@ -340,8 +338,14 @@ class ServedModel:
     async def aclose(self) -> None:
         """Stop, and close the machine if it was made for the model."""
         self.stop()
-        if self._owned:
+        if not self._owned:
+            return
+        if await self._emptied(0.0 if self._left else self.config.cancel_grace_s):
             await self.machine.aclose()
+        elif not self._left:
+            self._left = True
+            _LOGGER.warning("model %r has ops that do not return: they are left", self.name)
+            POOL.later(self.machine.close, "closing")
 
     def close(self) -> None:
         """End as `aclose` does, from a plain thread."""
@@ -350,6 +354,20 @@ class ServedModel:
             self.machine.close()
 
     # -- admission ------------------------------------------------------------------------------
+
+    def check_room(self) -> None:
+        """Raise `Overloaded` where a request would not be taken now, before its body is read."""
+        try:
+            self._line.check_room(len(self._batches), self._inflight)
+        except Overloaded as error:
+            self._refused(error)
+            raise
+
+    def _refused(self, error: Exception, request: Request | None = None) -> None:
+        with self._lock:
+            self.statistics.answered(error, 0.0, PROTOCOL.get(), first=True)
+        if self._spans is not None and request is not None:
+            self._spans.answered(request, error)
 
     def _admitted(
         self,
@@ -360,16 +378,10 @@ class ServedModel:
         request_id: str | None,
         continues: bool = False,
     ) -> Request:
-        """Return a request that waits from now on, after all that it brings was checked.
-
-        Raises
-        ------
-        InvalidInput, PayloadTooLarge, Overloaded, NotReady
-            It is refused.
-        """
+        """Return a request that waits from now on, after all that it brings was checked."""
         request = None
         try:
-            if not continues and self.config.overflow == "reject":
+            if not continues:
                 self._line.check_room(len(self._batches), self._inflight)
             request = self._request(desk, inputs, deadline_s, priority, continues)
             if self._spans is not None:
@@ -382,10 +394,7 @@ class ServedModel:
                     shed = self._line.joined(request, len(self._batches), self._inflight)
                 self._line.add(request)
         except (NotReady, Overloaded) as error:
-            with self._lock:
-                self.statistics.answered(error, 0.0, PROTOCOL.get(), first=True)
-            if self._spans is not None and request is not None:
-                self._spans.answered(request, error)
+            self._refused(error, request)
             _note(error, request_id)
             raise
         if shed is not None:
@@ -425,23 +434,20 @@ class ServedModel:
         at = request.looks_at(now)
         if at < desk.alarm:
             desk.alarm = at
-            desk.later(max(0.0, at - now), partial(self._ring, desk, at))
+            desk.later(max(0.0, at - now), partial(self._look_at_clock, desk, at))
 
-    def _ring(self, desk: Desk, at: float) -> None:
-        if desk.alarm == at:  # else an earlier one was set in its place
-            desk.alarm = inf
-            self._look_at_clock(desk)
-
-    def _look_at_clock(self, desk: Desk) -> None:
+    def _look_at_clock(self, desk: Desk, at: float = inf) -> None:
         """Answer the requests of a desk whose time is up, and look for a batch that is due."""
-        now = monotonic()
+        if at < inf and desk.alarm != at:  # an earlier one was set in its place
+            return
+        now, desk.alarm = monotonic(), inf
         with self._lock:
             waiting = [one for one in self._line.requests if one.desk is desk]
             running = [one for batch in self._batches for one in batch.members if one.desk is desk]
         for one in waiting + running:
             if one.answer is None and now >= one.until:
-                at = "it was running" if one.batch is not None else "it was waiting for a run"
-                late = DeadlineExceeded(f"the deadline is over: {at}")
+                where = "it was running" if one.batch is not None else "it was waiting for a run"
+                late = DeadlineExceeded(f"the deadline is over: {where}")
                 late.why = None if one.batch is not None else "expired"
                 self._answer(one, late)
         if any(one.due <= now for one in waiting):
@@ -582,9 +588,8 @@ class ServedModel:
     def _start(self, batch: RequestBatch, desk: Desk | None, in_place_us: float) -> None:
         first = batch.members[0]
         start = partial(
-            start_or_compute, self.machine, priority=batch.priority,
-            most_us=in_place_us,
-            host=(first.desk if desk is None else desk).host,
+            start_or_compute, self.machine, priority=batch.priority, most_us=in_place_us,
+            share=self._share, host=(first.desk if desk is None else desk).host,
         )  # fmt: skip
         try:
             feeds = self.signature.joined([one.arrays for one in batch.members])
@@ -598,7 +603,8 @@ class ServedModel:
                 raise
             return
         batch.run, self._core = run, run.core
-        self._run_us = direct_us(self.machine, run)
+        self._run_us = direct_us(self.machine, run, self._share)
+        self._share = share_of(run, self._share)
         if run.done:
             self._ended(batch, desk)
             return
@@ -630,12 +636,10 @@ class ServedModel:
         except BaseException as error:  # noqa: BLE001 - it is raised where the requests wait
             self._end(batch, desk, error)
         else:
+            began, ran_s = batch.started, ended - batch.started
             with self._lock:
-                self._line.run_s = ended - batch.started
-                self.statistics.ran(
-                    batch.rows, batch.started - batch.formed, ended - batch.started,
-                    monotonic() - ended,
-                )  # fmt: skip
+                self._line.run_s = ran_s
+                self.statistics.ran(batch.rows, began - batch.formed, ran_s, monotonic() - ended)
             self._end(batch, desk, None, answers)
 
     def _end(
@@ -645,13 +649,7 @@ class ServedModel:
         error: BaseException | None,
         answers: Sequence[Answer] = (),
     ) -> None:
-        """Answer the requests of a batch; after a failure, run each by itself.
-
-        Parameters
-        ----------
-        desk : Desk or None
-            The one where this is called.
-        """
+        """Answer the requests of a batch, at a desk or without; if it failed, each runs alone."""
         members, told = batch.members, dict[Desk, list[Any]]()
         if self._spans is not None and batch.span is not None:
             self._spans.ended(batch, error)

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any, TypeAlias
 
@@ -109,10 +110,20 @@ def tensor(name: str, node: Node) -> dict[str, Any]:
 
 def datatype_of(name: str, dtype: Dtype) -> str:
     """Return the protocol's word for a dtype, or raise `Unsupported`."""
-    found = _DATATYPES.get(dtype.name)
+    found = _word_of(dtype)
     if found is None:
         raise Unsupported(f"{name!r} is {dtype}, for which the protocol has no datatype")
     return found
+
+
+@cache
+def _word_of(dtype: Dtype) -> str | None:
+    return _DATATYPES.get(dtype.name)
+
+
+@cache
+def _dtype_of(datatype: str) -> Dtype:
+    return dtype_of(_DTYPES[datatype])
 
 
 # -- requests -----------------------------------------------------------------------------------
@@ -239,14 +250,13 @@ def _outputs(
 
 def _type(name: str, tensor: Mapping[str, Any]) -> tuple[Dtype, list[int]]:
     datatype, shape = tensor.get("datatype"), tensor.get("shape")
-    dtype_name = _DTYPES.get(datatype) if isinstance(datatype, str) else None
-    if dtype_name is None:
+    if not isinstance(datatype, str) or datatype not in _DTYPES:
         raise InvalidInput(
             f"input {name!r} has the datatype {shown(datatype)}; known are {', '.join(_DTYPES)}"
         )
     if not isinstance(shape, list) or not all(map(_is_size, shape)) or len(shape) > 32:
         raise InvalidInput(f"the shape of input {name!r} is a list of sizes, got {shown(shape)}")
-    return dtype_of(dtype_name), shape
+    return _dtype_of(datatype), shape
 
 
 def from_bytes(name: str, data: bytes | memoryview, dtype: Dtype, shape: list[int]) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, MutableMapping
 from typing import Any, TypeAlias
 
 from actorgraph.errors import GraphError, NodeError, shown
-from actorgraph.serving.errors import InvalidInput, NotReady, ServingError, Unauthorized
+from actorgraph.serving.errors import InvalidInput, NotReady, ServingError, Unauthorized, code_of
 
 __all__ = ["JSON", "Reply", "Scope", "as_json", "failure", "header", "number"]
 
@@ -25,11 +25,10 @@ JSON = (b"content-type", b"application/json")
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """Return the first header of a name in lower case."""
+    """Return the first header of a name in lower case, as hosts of ASGI have them all."""
     headers: dict[bytes, bytes] | None = scope.get(_HEADERS)
     if headers is None:  # several are asked for
-        given = list(scope["headers"])
-        headers = scope[_HEADERS] = {key.lower(): value for key, value in given[::-1]}
+        headers = scope[_HEADERS] = dict([*scope["headers"]][::-1])
     return headers.get(name)
 
 
@@ -50,13 +49,10 @@ def as_json(status: int, content: object, headers: Iterable[tuple[bytes, bytes]]
 
 def failure(error: GraphError, scope: Scope) -> Reply:
     """Return the answer for an error."""
-    content, headers, status = (
-        {"error": str(error), "code": "INTERNAL"},
-        list[tuple[bytes, bytes]](),
-        500,
-    )
+    content, status = {"error": str(error), "code": code_of(error)}, 500
+    headers: Headers = []
     if isinstance(error, ServingError):
-        status, content["code"] = error.status, error.code
+        status = error.status
         if error.retry_after_s is not None:
             headers.append((b"retry-after", str(error.retry_after_s).encode()))
         if isinstance(error, NotReady) and scope.get("http_version", "1.1").startswith("1"):
@@ -64,5 +60,5 @@ def failure(error: GraphError, scope: Scope) -> Reply:
         if isinstance(error, Unauthorized):
             headers.append((b"www-authenticate", b"Bearer"))
     elif isinstance(error, NodeError):
-        content |= {"code": "NODE_ERROR", "node": error.node}
+        content["node"] = error.node
     return as_json(status, content, headers)

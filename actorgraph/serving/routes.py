@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from actorgraph.errors import shown
@@ -60,36 +59,10 @@ class Routes:
                 return self._of_model(name, rest, scope)
             case ["v2", "repository", *rest] if self.repository_token is not None:
                 return await self._of_repository(rest, scope)
-        tell = self._telling(path, scope)
+        tell = _TELLING.get(path)
         if tell is None:
             raise ModelNotFound(f"there is nothing at {shown(scope['path'])}")
-        return tell() if _asks(scope) else _not_allowed(scope)
-
-    def _telling(self, path: str, scope: Scope) -> Callable[[], Reply] | None:
-        server = self.server
-        if path in _LIVE:
-            return partial(as_json, 200, {"live": True})
-        if path in _READY:
-            return partial(_readiness, {"live": True, "ready": server.ready}, scope)
-        found: dict[str, Callable[[], Reply]] = {
-            "": self._page,
-            "v2": partial(as_json, 200, about.extensions(self.repository_token is not None)),
-            "v2/models/stats": self._statistics,
-            "metrics": partial(exposition, server),
-            "openapi.json": partial(self._openapi, scope.get("root_path", "")),
-        }
-        return found.get(path)
-
-    def _page(self) -> Reply:
-        return 200, [*_HTML], about.page(self.server)
-
-    def _statistics(self) -> Reply:
-        return as_json(200, about.statistics(self.server.models))
-
-    def _openapi(self, root: str) -> Reply:
-        return as_json(
-            200, openapi(self.server, root, repository=self.repository_token is not None)
-        )
+        return tell(self, scope) if _asks(scope) else _not_allowed(scope)
 
     def _of_model(self, name: str, rest: list[str], scope: Scope) -> Reply | Inference:
         server, version = self.server, None
@@ -97,8 +70,8 @@ class Routes:
             version, rest = rest[1], rest[2:]
         match rest:
             case [("infer" | "infer_stream") as word]:
-                server.model(name, version)
                 if scope["method"] != "POST":
+                    server.model(name, version)
                     return _not_allowed(scope, b"POST")
                 return Inference(name, version, word == "infer_stream")
             case [] | ["ready" | "stats" | "config"]:
@@ -146,3 +119,26 @@ def _readiness(found: dict[str, Any], scope: Scope) -> Reply:
         return as_json(200, found)
     _, headers, _ = failure(NotReady("the server is starting or stopping"), scope)
     return 503, headers, json.dumps(found).encode()
+
+
+def _openapi(routes: Routes, scope: Scope) -> Reply:
+    comes_and_goes = routes.repository_token is not None
+    return as_json(
+        200, openapi(routes.server, scope.get("root_path", ""), repository=comes_and_goes)
+    )
+
+
+def _ready(routes: Routes, scope: Scope) -> Reply:
+    return _readiness({"live": True, "ready": routes.server.ready}, scope)
+
+
+_TELLING: dict[str, Callable[[Routes, Scope], Reply]] = {
+    "": lambda routes, scope: (200, [*_HTML], about.page(routes.server)),
+    "v2": lambda routes, _: as_json(200, about.extensions(routes.repository_token is not None)),
+    "v2/models/stats": lambda routes, _: as_json(200, about.statistics(routes.server.models)),
+    "metrics": lambda routes, _: exposition(routes.server),
+    "openapi.json": _openapi,
+    **dict.fromkeys(_LIVE, lambda routes, _: as_json(200, {"live": True})),
+    **dict.fromkeys(_READY, _ready),
+}
+"""What is told of the server and all its models, by path."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,16 +21,16 @@ from actorgraph.serving.access import logged
 from actorgraph.serving.errors import (
     InvalidInput,
     ModelNotFound,
-    NotReady,
     ServingError,
     Unsupported,
     check_token,
+    code_of,
 )
 from actorgraph.serving.messages import message, methods
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 from actorgraph.serving.signature import Array
-from actorgraph.serving.spans import remote_parent
+from actorgraph.serving.spans import parent_of
 
 __all__ = ["grpc"]
 
@@ -131,7 +131,7 @@ class _Calls:
     def __init__(
         self, server: Server, admit: Callable[[Context], object] | None, token: str | None
     ) -> None:
-        self._server, self._admit, self._token = server, admit, token
+        self.server, self._admit, self.token = server, admit, token
 
     def handlers(self) -> list[Any]:
         """Return the handlers of gRPC."""
@@ -157,77 +157,64 @@ class _Calls:
             return grpc.stream_stream_rpc_method_handler(partial(self._stream, answered), **codec)
         if method.name == "Watch":
             return grpc.unary_stream_rpc_method_handler(partial(self._watch, answered), **codec)
-        calls: dict[str, Callable[[Any, Context], Awaitable[Mapping[str, Any]]]] = {
-            "ServerLive": self._live,
-            "ServerReady": self._ready,
-            "ModelReady": self._model_ready,
-            "ServerMetadata": self._metadata,
-            "ModelMetadata": self._model_metadata,
-            "ModelConfig": self._config,
-            "ModelStatistics": self._statistics,
-            "RepositoryIndex": self._index,
-            "RepositoryModelLoad": self._load,
-            "RepositoryModelUnload": self._unload,
-            "Check": self._check,
-        }
-        call = self._infer if method.name == "ModelInfer" else _told(answered, calls[method.name])
+        call = self._infer if method.name == "ModelInfer" else self._telling(method.name, answered)
         return grpc.unary_unary_rpc_method_handler(partial(_answered, call), **codec)
 
     # -- what is told ---------------------------------------------------------------------------
 
-    async def _live(self, request: Any, context: Context) -> Mapping[str, Any]:
-        return {"live": True}
+    def _telling(self, name: str, answer: Any) -> Callable[[Any, Context], Awaitable[Any]]:
+        """Return a call that gives a message for an object, as JSON has it."""
+        from google.protobuf.json_format import ParseDict
 
-    async def _ready(self, request: Any, context: Context) -> Mapping[str, Any]:
-        return {"ready": self._server.ready}
+        changing = {
+            "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+        }
 
-    async def _model_ready(self, request: Any, context: Context) -> Mapping[str, Any]:
-        return {"ready": self._server.ready and self._model(request).ready}
+        async def told(request: Any, context: Context) -> Any:
+            if name in _TELLING:
+                return ParseDict(_TELLING[name](self, request), answer())
+            self._check_token(context)
+            return ParseDict(await changing[name](request), answer())
 
-    async def _metadata(self, request: Any, context: Context) -> Mapping[str, Any]:
-        return about.extensions(self._token is not None)
+        return told
 
-    async def _model_metadata(self, request: Any, context: Context) -> Mapping[str, Any]:
-        model = self._model(request)
-        versions = [request.version] if request.version else self._server.versions(request.name)
+    def _metadata(self, request: Any) -> Mapping[str, Any]:
+        model = self.model(request)
+        versions = [request.version] if request.version else self.server.versions(request.name)
         return protocol.metadata(model, versions)
 
-    async def _config(self, request: Any, context: Context) -> Mapping[str, Any]:
-        return {"config": about.configuration(self._model(request))}
+    def _statistics(self, request: Any) -> Mapping[str, Any]:
+        return about.statistics([self.model(request)] if request.name else self.server.models)
 
-    async def _statistics(self, request: Any, context: Context) -> Mapping[str, Any]:
-        models = [self._model(request)] if request.name else self._server.models
-        return about.statistics(models)
-
-    def _model(self, request: Any) -> ServedModel:
-        return self._server.model(request.name, request.version or None)
+    def model(self, request: Any) -> ServedModel:
+        """Return the model that is asked about."""
+        return self.server.model(request.name, request.version or None)
 
     # -- models that come and go ----------------------------------------------------------------
 
-    async def _index(self, request: Any, context: Context) -> Mapping[str, Any]:
-        self._check_token(context)
-        found = self._server.index()
+    async def _index(self, request: Any) -> Mapping[str, Any]:
+        found = self.server.index()
         return {"models": [one for one in found if one["state"] == "READY" or not request.ready]}
 
-    async def _load(self, request: Any, context: Context) -> Mapping[str, Any]:
-        self._check_token(context)
-        await self._server.load(request.model_name)
+    async def _load(self, request: Any) -> Mapping[str, Any]:
+        await self.server.load(request.model_name)
         return {}
 
-    async def _unload(self, request: Any, context: Context) -> Mapping[str, Any]:
-        self._check_token(context)
-        await self._server.unload(request.model_name)
+    async def _unload(self, request: Any) -> Mapping[str, Any]:
+        await self.server.unload(request.model_name)
         return {}
 
     def _check_token(self, context: Context) -> None:
-        if self._token is None:
+        if self.token is None:
             raise Unsupported("models come and go here with a repository_token= only")
         shown = dict(context.invocation_metadata() or ()).get("authorization")
-        check_token(shown.encode() if isinstance(shown, str) else shown, self._token)
+        check_token(shown.encode() if isinstance(shown, str) else shown, self.token)
 
     # -- health ---------------------------------------------------------------------------------
 
-    async def _check(self, request: Any, context: Context) -> Mapping[str, Any]:
+    def _check(self, request: Any) -> Mapping[str, Any]:
         status = self._health(request.service)
         if status == "SERVICE_UNKNOWN":
             raise ModelNotFound(f"there is no service or model {request.service!r}")
@@ -240,16 +227,16 @@ class _Calls:
             if status != last:
                 yield answer(status=status)
             last = status
-            if self._server.draining:  # it is told, and must not hold the server's end
+            if self.server.draining:  # it is told, and must not hold the server's end
                 return
             await anyio.sleep(_WATCH_S)
 
     def _health(self, service: str) -> str:
-        serves = self._server.ready
+        serves = self.server.ready
         if service not in ("", _INFERENCE):
-            if not any(model.name == service for model in self._server.models):
+            if not any(model.name == service for model in self.server.models):
                 return "SERVICE_UNKNOWN"
-            serves = serves and self._server.model(service).ready
+            serves = serves and self.server.model(service).ready
         return "SERVING" if serves else "NOT_SERVING"
 
     # -- inference ------------------------------------------------------------------------------
@@ -258,15 +245,10 @@ class _Calls:
         from asyncio import shield
 
         with logged("grpc") as told:
-            model, asked, options = self._asked(request, context)
-            told |= {
-                "model": model.name,
-                "version": model.version,
-                "request_id": options["request_id"],
-            }
+            model, asked, options = self._asked(request, context, told)
             call = model.infer(asked.inputs, **options)
             stays = model.config.on_disconnect == "ignore"
-            with _parent(model, context):
+            with parent_of(model.config.tracing, context.invocation_metadata() or ()):
                 results = await (shield(call) if stays else call)
         return _response(model, asked, results, raw=bool(request.raw_input_contents))
 
@@ -289,43 +271,45 @@ class _Calls:
     async def _steps(
         self, request: Any, context: Context, told: dict[str, Any]
     ) -> AsyncGenerator[Any]:
-        model, asked, options = self._asked(request, context)
-        told |= {"model": model.name, "version": model.version, "request_id": options["request_id"]}
+        model, asked, options = self._asked(request, context, told)
         options["max_steps"] = asked.parameters.get("max_steps")
         raw = bool(request.raw_input_contents)
         async with aclosing(model.stream(asked.inputs, **options)) as parts:
             while True:
-                with _parent(model, context):
+                with parent_of(model.config.tracing, context.invocation_metadata() or ()):
                     part = await anext(parts, None)
                 if part is None:
                     break
                 yield _response(model, asked, part, raw=raw)
         if asked.parameters.get("triton_enable_empty_final_response"):
-            yield _final(model, asked)
+            final = _response(model, asked, {})
+            final.parameters["triton_final_response"].bool_param = True
+            yield final
 
     def _asked(
-        self, request: Any, context: Context
+        self, request: Any, context: Context, told: dict[str, Any]
     ) -> tuple[ServedModel, protocol.Asked, dict[str, Any]]:
         """Return what is asked, of which model, and the keywords of `ServedModel.infer`."""
         if self._admit is not None:
             self._admit(context)
-        if not self._server.accepting:
-            raise NotReady("the server takes no requests: it is starting or stopping")
-        model = self._server.model(request.model_name, request.model_version or None)
+        model = self.server.taking(request.model_name, request.model_version or None)
         asked = _read(model, request)
-        return model, asked, asked.keywords(context.time_remaining(), request_id=None)
+        options = asked.keywords(context.time_remaining(), request_id=None)
+        told |= {"model": model.name, "version": model.version, "request_id": options["request_id"]}
+        return model, asked, options
 
 
-def _told(
-    answer: Any, call: Callable[[Any, Context], Awaitable[Mapping[str, Any]]]
-) -> Callable[[Any, Context], Awaitable[Any]]:
-    """Return a call that gives a message for the object that `call` gives, as JSON has it."""
-    from google.protobuf.json_format import ParseDict
-
-    async def told(request: Any, context: Context) -> Any:
-        return ParseDict(await call(request, context), answer())
-
-    return told
+_TELLING: dict[str, Callable[[_Calls, Any], Mapping[str, Any]]] = {
+    "ServerLive": lambda calls, request: {"live": True},
+    "ServerReady": lambda calls, request: {"ready": calls.server.ready},
+    "ModelReady": lambda calls, asked: {"ready": calls.server.ready and calls.model(asked).ready},
+    "ServerMetadata": lambda calls, request: about.extensions(calls.token is not None),
+    "ModelMetadata": _Calls._metadata,
+    "ModelConfig": lambda calls, request: {"config": about.configuration(calls.model(request))},
+    "ModelStatistics": _Calls._statistics,
+    "Check": _Calls._check,
+}
+"""What is told of the server and its models, by the names of calls."""
 
 
 async def _answered(
@@ -339,15 +323,12 @@ async def _answered(
             raise request
         return await call(request, context)
     except GraphError as error:
-        code = "NODE_ERROR" if isinstance(error, NodeError) else "INTERNAL"
-        more: list[tuple[str, str | bytes]] = []
-        if isinstance(error, ServingError):
-            code = error.code
-            if error.retry_after_s is not None:
-                more.append(("grpc-retry-pushback-ms", str(error.retry_after_s * 1000)))
+        code = code_of(error)
+        more: list[tuple[str, str | bytes]] = [("actorgraph-code", code)]
+        if isinstance(error, ServingError) and error.retry_after_s is not None:
+            more.append(("grpc-retry-pushback-ms", str(error.retry_after_s * 1000)))
         elif isinstance(error, NodeError):
             more.append(("actorgraph-node-bin", error.node.encode()))
-        more.append(("actorgraph-code", code))
         status = _STATUS.get(code, code)
         found = getattr(grpc.StatusCode, status, grpc.StatusCode.INTERNAL)
         await context.abort(found, str(error), tuple(more))
@@ -364,14 +345,6 @@ def _read_message(kind: Any, body: bytes) -> Any:
         return kind.FromString(body)
     except DecodeError as error:
         return InvalidInput(f"the message cannot be read: {error}")
-
-
-def _parent(model: ServedModel, context: Context) -> AbstractContextManager[None]:
-    """Return the context of what the client traces, where the model is traced."""
-    if model.config.tracing == "off":
-        return nullcontext()
-    metadata = context.invocation_metadata() or ()
-    return remote_parent({key: value for key, value in metadata if isinstance(value, str)})
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -416,27 +389,19 @@ def _array(name: str, tensor: Mapping[str, Any], dtype: protocol.Dtype, shape: l
 
 
 def _response(
-    model: ServedModel, asked: protocol.Asked, results: Mapping[str, Array], *, raw: bool
+    model: ServedModel, asked: protocol.Asked, results: Mapping[str, Array], *, raw: bool = False
 ) -> Any:
     """Return the results as a message: raw where the inputs were, or some datatype has no other."""
     found = message("inference.ModelInferResponse")(
         model_name=model.name, model_version=model.version, id=asked.identity or ""
     )
-    arrays = [results[name] for name in asked.outputs]
-    types = [protocol.datatype_of(name, results[name].dtype) for name in asked.outputs]
+    arrays = {name: results[name] for name in asked.outputs if results}
+    types = [protocol.datatype_of(name, array.dtype) for name, array in arrays.items()]
     raw = raw or any(datatype not in _CONTENTS for datatype in types)
-    for name, array, datatype in zip(asked.outputs, arrays, types, strict=True):
+    for (name, array), datatype in zip(arrays.items(), types, strict=True):
         told = found.outputs.add(name=name, datatype=datatype, shape=array.shape)
         if raw:
             found.raw_output_contents.append(protocol.little(array).tobytes())
         else:
             getattr(told.contents, _CONTENTS[datatype]).extend(array.ravel().tolist())
-    return found
-
-
-def _final(model: ServedModel, asked: protocol.Asked) -> Any:
-    found = message("inference.ModelInferResponse")(
-        model_name=model.name, model_version=model.version, id=asked.identity or ""
-    )
-    found.parameters["triton_final_response"].bool_param = True
     return found

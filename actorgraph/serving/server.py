@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from types import MappingProxyType, TracebackType
-from typing import Any, Self, final
+from types import MappingProxyType
+from typing import Any, Self, TypeAlias, final
 
 import anyio
 import anyio.to_thread
@@ -19,12 +19,15 @@ from actorgraph.machines import ActorMachine, Machine
 from actorgraph.options import seconds
 from actorgraph.serving.building import built
 from actorgraph.serving.config import Config, ConfigFile, ConfigLayers
-from actorgraph.serving.errors import ModelNotFound, NotReady
+from actorgraph.serving.errors import ModelNotFound, NotReady, Unsupported
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Signature
 from actorgraph.serving.statistics import Histogram
 
 __all__ = ["Server"]
+
+Find: TypeAlias = Callable[[str, "str | None"], "tuple[str | None, Any]"]
+"""Returns the version of a model to load, and its outputs; None where it does not know them."""
 
 _LOGGER = logging.getLogger("actorgraph")
 
@@ -59,6 +62,12 @@ class _Entry:
         self.loads.observe(monotonic() - began)
         return model
 
+    def state(self) -> dict[str, str]:
+        """Return what the extension `model_repository` tells of it."""
+        if self.model is not None:
+            return {"state": "READY", "reason": ""}
+        return {"state": "UNAVAILABLE", "reason": self.reason}
+
     async def made(self, outputs: Any) -> ServedModel:
         """Return a new model that is warm; the loop goes on meanwhile."""
         model = await anyio.to_thread.run_sync(self.built, outputs)
@@ -78,9 +87,17 @@ class Server:
     Parameters
     ----------
     config : path of a TOML file, or dict, optional
-        What keywords of `add` are where a call leaves them out: fields of `Config` for all models,
-        and tables ``[models.NAME]`` for one.  What the file leaves out, the environment may say, as
-        in ``ACTORGRAPH_MAX_QUEUED=50``.
+        What keywords are where a call leaves them out: fields of `ServerConfig`, fields of `Config`
+        for all models, and tables ``[models.NAME]`` for one.  What the file leaves out, the
+        environment may say, as in ``ACTORGRAPH_MAX_QUEUED=50``.
+    **settings
+        Fields of `ServerConfig`.
+
+    Attributes
+    ----------
+    config : ServerConfig
+    draining : bool
+        Whether the server takes no more requests, for good.
 
     Examples
     --------
@@ -96,10 +113,12 @@ class Server:
     {'sum': array([2., 2., 2.])}
     """
 
-    def __init__(self, config: ConfigFile | None = None) -> None:
+    def __init__(self, config: ConfigFile | None = None, **settings: Any) -> None:
         self._layers = ConfigLayers(config)
+        self.config = self._layers.server(settings)
+        self._find: Find | None = None
         self._entries: dict[str, dict[str, _Entry]] = {}
-        self._starting = self._leaving = self._draining = self._closed = False
+        self._starting = self._leaving = self.draining = self._closed = False
 
     def add(
         self,
@@ -187,12 +206,7 @@ class Server:
     @property
     def accepting(self) -> bool:
         """Whether requests are taken: no model is being warmed up, and the server does not end."""
-        return not (self._starting or self._draining)
-
-    @property
-    def draining(self) -> bool:
-        """Whether the server takes no more requests, for good."""
-        return self._draining
+        return not (self._starting or self.draining)
 
     @property
     def models(self) -> list[ServedModel]:
@@ -221,6 +235,14 @@ class Server:
             raise ModelNotFound(f"model {name!r} is not loaded: {entry.reason}")
         return entry.model
 
+    def taking(self, name: str, version: str | None = None) -> ServedModel:
+        """Return a model that takes requests; raises `NotReady` and `Overloaded` where not."""
+        if not self.accepting:
+            raise NotReady("the server takes no requests: it is starting or stopping")
+        model = self.model(name, version)
+        model.check_room()
+        return model
+
     def _entry(self, name: str, version: str | None) -> _Entry:
         versions = self._entries.get(name)
         if versions is None:
@@ -234,22 +256,44 @@ class Server:
 
     # -- models that come and go ------------------------------------------------------------------
 
+    def expect(self, models: Mapping[tuple[str, str], Any], find: Find | None) -> None:
+        """Have models, by name and version, made when the server starts; `load` asks `find`."""
+        self._find = find
+        for (name, version), outputs in models.items():
+            self._entries.setdefault(name, {})[version] = self._new_entry(name, version, outputs)
+
     async def start(self) -> None:
         """Warm up all models that have an example; `asgi` and ``async with`` do it.
 
         Raises
         ------
         GraphError
-            A model does not run its example.
+            A model cannot be made, or does not run its example.
         """
+        failed: list[Exception] = []
+        free = anyio.CapacityLimiter(self.config.load_threads)
+
+        async def begin(entry: _Entry) -> None:
+            async with free:
+                try:
+                    if entry.model is None:
+                        entry.model = await entry.made(entry.outputs)
+                    else:
+                        await entry.model.warm_up()
+                except Exception as error:  # noqa: BLE001 - raised below, by itself
+                    failed.append(error)
+                    tasks.cancel_scope.cancel()
+
         self._starting = True
         try:
-            for versions in self._entries.values():
-                for entry in versions.values():
-                    if entry.model is not None:
-                        await entry.model.warm_up()
+            async with anyio.create_task_group() as tasks:
+                for versions in self._entries.values():
+                    for entry in versions.values():
+                        tasks.start_soon(begin, entry)
         finally:
             self._starting = False
+        if failed:
+            raise failed[0]
 
     async def load(
         self, name: str, version: str | None = None, *, outputs: Any = None
@@ -272,20 +316,23 @@ class Server:
         ModelNotFound
             No such model was added.
         """
-        entry = self._entries.get(name, {}).get(version or "1") if outputs is not None else None
+        self._check_reloads()
+        if outputs is None and self._find is not None:
+            version, outputs = self._find(name, version)
         if outputs is None:
             entry = self._entry(name, version)
             outputs = entry.outputs
-        elif entry is None:
-            entry = self._new_entry(name, version or "1", outputs)
-            self._entries.setdefault(name, {})[version or "1"] = entry
+        else:
+            if (version or "1") not in self._entries.get(name, ()):
+                self.expect({(name, version or "1"): outputs}, self._find)
+            entry = self._entry(name, version or "1")
         try:
             made = await entry.made(outputs)
         except Exception as error:
             if entry.model is None:
                 entry.reason = text_of(error)
             raise
-        if self._draining:
+        if self.draining:
             await made.aclose()
             raise NotReady("the server takes no more models: it is stopping")
         old, entry.model, entry.outputs = entry.model, made, outputs
@@ -301,10 +348,15 @@ class Server:
         ModelNotFound
             It is not loaded.
         """
+        self._check_reloads()
         model = self.model(name, version)
         entry = self._entry(name, model.version)
         entry.model, entry.reason = None, "unloaded"
         await _ended(model)
+
+    def _check_reloads(self) -> None:
+        if self.config.reload_mode == "none":
+            raise Unsupported("models of this server stay as they are (reload_mode)")
 
     def loads(self) -> Iterator[tuple[str, str, Histogram]]:
         """Yield name, version and the seconds that it took to make each model."""
@@ -315,19 +367,14 @@ class Server:
     def index(self) -> list[dict[str, str]]:
         """Return name, version, state and reason of each model."""
         return [
-            {
-                "name": name,
-                "version": version,
-                "state": "UNAVAILABLE" if entry.model is None else "READY",
-                "reason": "" if entry.model is not None else entry.reason,
-            }
+            {"name": name, "version": version, **entry.state()}
             for name, versions in self._entries.items()
             for version, entry in versions.items()
         ]
 
     # -- the end --------------------------------------------------------------------------------
 
-    async def drain(self, grace_s: float | None = None, *, delay_s: float = 0.0) -> None:
+    async def drain(self, grace_s: float | None = None, *, delay_s: float | None = None) -> None:
         """Take no more requests, and wait until those that were taken have ended.
 
         Models end in reverse order, since a later one may ask an earlier one.
@@ -336,22 +383,22 @@ class Server:
         ----------
         grace_s : float, optional
             Seconds after which the rest gets `NotReady`; default each model's `shutdown_grace_s`.
-        delay_s : float
+        delay_s : float, optional
             Seconds before, in which the server is not `ready` but takes requests: balancers that
-            look whether it is ready send the next ones elsewhere.
+            look whether it is ready send the next ones elsewhere.  Default `drain_delay_s`.
         """
-        seconds("delay_s", delay_s)
+        delay_s = self.config.drain_delay_s if delay_s is None else seconds("delay_s", delay_s)
         if not self._leaving:
             _LOGGER.info("not ready any more; requests are taken for %g s", delay_s)
         self._leaving = True
-        if delay_s:  # else nothing is taken from this moment on
+        if delay_s and not self.draining:  # else nothing is taken from this moment on
             await anyio.sleep(delay_s)
         until = None if grace_s is None else monotonic() + seconds("grace_s", grace_s)
-        first = not self._draining
+        first = not self.draining
         if first:
             left = sum(model.inflight + model.queued for model in self.models)
             _LOGGER.info("no request is taken any more; %d are to be answered", left)
-        self._draining = True
+        self.draining = True
         for model in reversed(self.models):
             await model.drain(None if until is None else max(0.0, until - monotonic()))
         if first:
@@ -359,7 +406,7 @@ class Server:
 
     async def aclose(self) -> None:
         """Refuse what has not ended, and close the machines that the server has made."""
-        self._draining = True
+        self.draining = True
         for model in reversed(self.models):
             await model.aclose()
             if not self._closed:
@@ -368,33 +415,23 @@ class Server:
 
     def close(self) -> None:
         """End as `aclose` does, from a plain thread."""
-        self._draining = True
+        self.draining = True
         for model in reversed(self.models):
             model.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         try:
-            if error is None:
+            if raised[0] is None:
                 await self.drain()
         finally:
             await self.aclose()

@@ -7,8 +7,8 @@ ops do in their threads is below the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import monotonic, perf_counter, time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ from actorgraph.serving.request import Answer, Request, RequestBatch
 if TYPE_CHECKING:
     from actorgraph.node_actor import Task
 
-__all__ = ["Spans", "remote_parent"]
+__all__ = ["Spans", "parent_of"]
 
 _RUNS = 1000
 _T = TypeVar("_T")
@@ -142,12 +142,22 @@ class _NodeSpans(Instrument):
             ).end(int(ended * 1e9) + offset)  # fmt: skip
 
 
-@contextmanager
-def remote_parent(headers: Mapping[str, str]) -> Iterator[None]:
-    """Be inside of the block what W3C's ``traceparent`` says, unless a span is there already.
+def parent_of(
+    tracing: str, headers: Iterable[tuple[str | bytes, str | bytes]]
+) -> AbstractContextManager[None]:
+    """Return the context of what the client traces, by W3C's ``traceparent``, where we trace."""
+    if tracing == "off":
+        return nullcontext()
+    return _parent({_text(name): _text(value) for name, value in headers})
 
-    Which headers are read is the application's to configure.
-    """
+
+def _text(word: str | bytes) -> str:
+    return word if isinstance(word, str) else word.decode("latin-1")
+
+
+@contextmanager
+def _parent(headers: Mapping[str, str]) -> Iterator[None]:
+    """Be below the client's span, unless another is there; what is read is the application's."""
     try:
         from opentelemetry import context, propagate, trace
     except ImportError:

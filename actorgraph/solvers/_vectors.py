@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from actorgraph.devices.base import Device, Failed, Handed, Lane
+from actorgraph.devices.base import Device, Failed, Handed, Lane, complete
 from actorgraph.store import Held, copies, present, promise, promised, take
 
 __all__ = ["LaneVector", "Vector", "at", "gathered", "largest", "lane_of", "put"]
@@ -52,7 +53,8 @@ class LaneVector:
 
     def fetch(self) -> Array:
         """Return the vector on the host."""
-        return complete([self.value])[0].fetch()
+        with _causes():
+            return self.value.fetch()
 
     def made(self, work: Callable[..., Any], *others: LaneVector) -> LaneVector:
         """Return what `work` makes of this vector and others."""
@@ -93,11 +95,11 @@ def largest(vector: Vector) -> float:
     return float(_largest(vector))
 
 
-def complete(values: Sequence[Handed]) -> Sequence[Handed]:
-    """Return values of one lane when they are there, or raise what they have failed by."""
-    values[-1].lane.record().block()
+@contextmanager
+def _causes() -> Iterator[None]:
+    """Raise what jobs have failed by: they are of no node."""
     try:
-        return [one.left() for one in values]
+        yield
     except Failed as error:
         raise error.cause from None
 
@@ -112,7 +114,8 @@ def put(places: Sequence[tuple[Array, Held | None]], vector: Vector) -> None:
             work = partial(_part, start, array.size, array.shape, array.dtype)
             parts.append(vector.made(work).value)
             start += array.size
-        complete(parts)
+        with _causes():
+            complete(parts)
         rooms = [one.room() for one in held]
         for room, part in zip(rooms, parts, strict=True):
             promise(room, part)

@@ -19,9 +19,6 @@ from actorgraph.testing._evaluate import evaluate
 from actorgraph.testing._laws import claim
 from actorgraph.types import Dim
 
-__all__ = ["Case", "LAYOUTS", "check_first_order", "check_float32", "check_layouts",
-           "check_second_order", "check_type", "close", "inner", "value_and_gradients"]  # fmt: skip
-
 Array = Any
 Feeds = dict[Node, Array]
 

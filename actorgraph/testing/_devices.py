@@ -20,8 +20,6 @@ from actorgraph.op import Op
 from actorgraph.testing._gate import OpGate
 from actorgraph.testing._laws import Laws, check_made, claim, on, raises, same_bits
 
-__all__ = ["DEVICE_LAWS", "check_device"]
-
 Make = Callable[[], "devices.Device | str"]
 
 DEVICE_LAWS = Laws()

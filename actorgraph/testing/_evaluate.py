@@ -13,8 +13,6 @@ from actorgraph.node import Node, Parameter
 from actorgraph.op import CONSTANT, Op, bind_attrs
 from actorgraph.types import Dim
 
-__all__ = ["called", "evaluate"]
-
 
 def evaluate(outputs: Any, feeds: Mapping[Node, Any]) -> list[Any]:
     """Return the value of each output, in build order, by NumPy; ops may only read their arguments.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -14,42 +15,28 @@ from actorgraph.node import Node
 from actorgraph.op import INPUT, Op
 from actorgraph.testing._laws import claim
 
-__all__ = ["EXAMPLES", "Example", "bits", "check_in_turn", "check_overlapping", "expected",
-           "results"]  # fmt: skip
-
 Feeds = Mapping[Any, Any]
 Bits = list[tuple[Any, ...]]
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
 class Example:
     """A graph with what is asked of it, and several sets of feeds.
 
     Parameters
     ----------
-    graph : Graph
-    outputs : list of Node
-    wrt : list of Node, optional
     feeds, backward, tangents : list
         By number of the set of feeds: the feeds, what ``backward=`` and ``tangents=`` get, None for
         a set that is not differentiated in reverse.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        outputs: Sequence[Node],
-        wrt: Sequence[Node] | None,
-        feeds: Sequence[Feeds],
-        backward: Sequence[Any],
-        tangents: Sequence[Any],
-    ) -> None:
-        self.graph = graph
-        self.outputs = outputs
-        self.wrt = wrt
-        self.feeds = feeds
-        self.backward = backward
-        self.tangents = tangents
+    graph: Graph
+    outputs: Sequence[Node]
+    wrt: Sequence[Node] | None
+    feeds: Sequence[Feeds]
+    backward: Sequence[Any]
+    tangents: Sequence[Any]
 
     def modes(self, number: int) -> list[dict[str, Any]]:
         """Return the keywords of the runs to compare, for the feeds of that number."""

@@ -7,8 +7,6 @@ from typing import Any, final
 
 from actorgraph.testing._laws import claim
 
-__all__ = ["OpGate"]
-
 _PATIENCE_S = 20.0
 
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from actorgraph.errors import shown, text_of
 
-__all__ = ["Laws", "check_made", "claim", "on", "raises", "same_bits"]
-
 Law = Callable[..., None]
 
 

@@ -31,8 +31,6 @@ from actorgraph.testing._examples import (
 from actorgraph.testing._gate import OpGate
 from actorgraph.testing._laws import Laws, check_made, claim, on, raises, same_bits
 
-__all__ = ["MACHINE_LAWS", "check_machine"]
-
 Make = Callable[..., Machine]
 
 MACHINE_LAWS = Laws()

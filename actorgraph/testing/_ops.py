@@ -19,8 +19,6 @@ from actorgraph.testing._cases import Case, check_first_order, check_second_orde
 from actorgraph.testing._evaluate import called, evaluate
 from actorgraph.testing._laws import Law, Laws, claim, on, same_bits
 
-__all__ = ["OP_LAWS", "check_op"]
-
 OP_LAWS = Laws()
 """The laws of ops: functions of the record of an op."""
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from actorgraph.parameters import Parameter
 
-__all__ = ["FakeDual", "FakeParameter", "dual_of"]
-
 
 class FakeParameter:
     """A trainable leaf. As with real nodes, `==` builds something instead of comparing."""

@@ -14,8 +14,6 @@ from actorgraph.solvers import AbstractSolver
 from actorgraph.testing._laws import Laws, check_made, claim, raises, same_bits
 from actorgraph.testing._parameters import FakeDual, FakeParameter, dual_of
 
-__all__ = ["SOLVER_LAWS", "check_solver"]
-
 Make = Callable[[float], AbstractSolver[Any]]
 
 SOLVER_LAWS = Laws()

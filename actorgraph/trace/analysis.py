@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from actorgraph.errors import printable
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import MessageSpan, RunSpan, Slice
-
-__all__ = [
-    "Busy", "CAUSES", "PathStep", "Summary", "critical_path", "idle_by_cause", "is_text",
-    "summarise",
-]  # fmt: skip
 
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
@@ -53,15 +49,12 @@ class Summary:
 
     Attributes
     ----------
-    duration_s : float
-    runs, failed : int
     admission_wait_s : float
         Of all runs together.
     busy_s, idle_s : dict
         By lane: seconds of work; and by cause (see `CAUSES`): seconds of `workers` lanes together.
     workers : int
         Those of the largest machine, or the lanes if these are fewer; and the lanes of pipelines.
-    busiest : tuple of Busy
     path : tuple of PathStep
         The longest run, backwards from its last slice along the messages that came last; in the
         lane of a pipeline along what the lane did before, where that ended later.
@@ -189,7 +182,7 @@ def _busiest(records: Records) -> list[Busy]:
         )
         for actor, parts in of.items()
     ]
-    return sorted(found, key=_seconds, reverse=True)
+    return sorted(found, key=attrgetter("seconds"), reverse=True)
 
 
 def critical_path(records: Records) -> tuple[list[PathStep], int | None]:
@@ -333,10 +326,6 @@ def _busy(slices: Sequence[Slice], lane: str) -> list[tuple[float, float]]:
 
 def _taken(step: PathStep) -> float:
     return step.waited_s + step.seconds
-
-
-def _seconds(busy: Busy) -> float:
-    return busy.seconds
 
 
 def _bytes(count: int) -> str:

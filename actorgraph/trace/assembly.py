@@ -6,6 +6,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import printable
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.plan import Plan
     from actorgraph.node_actor import Task
     from actorgraph.trace.recorder import Recorder, RunNotes
-
-__all__ = ["Records", "assemble"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def assemble(recorder: Recorder, ended: float) -> Records:
         lanes=tuple(dict.fromkeys([part.lane for part in assembly.slices])),
         actors=tuple(assembly.actors),
         slices=tuple(assembly.slices),
-        messages=tuple(sorted(assembly.messages, key=_sent)),
+        messages=tuple(sorted(assembly.messages, key=attrgetter("sent"))),
         runs=tuple(assembly.spans()),
         calls=tuple(assembly.calls()),
     )
@@ -130,11 +129,14 @@ class _Assembly:
 
     def add_jobs(self) -> None:
         """Add what lanes of devices do, for the turns that have launched it."""
-        turns = {thread: sorted(parts, key=_start) for thread, parts in self.turns_in.items()}
+        turns = {
+            thread: sorted(parts, key=attrgetter("start"))
+            for thread, parts in self.turns_in.items()
+        }
         for job, started, ended in self.recorder.jobs:
             thread, launched = job.launched or ("", 0.0)
             parts, at = turns.get(thread, []), launched - self.began
-            place = bisect(parts, at, key=_start) - 1
+            place = bisect(parts, at, key=attrgetter("start")) - 1
             if place >= 0 and at <= parts[place].end:
                 part = parts[place]
                 self._add(
@@ -169,7 +171,7 @@ class _Assembly:
         )  # fmt: skip
 
     def sort(self) -> None:
-        self.slices.sort(key=_start)
+        self.slices.sort(key=attrgetter("start"))
 
     def connect(self) -> None:
         """Find which slice has sent to which: each actor fires once for a run or microbatch."""
@@ -248,7 +250,7 @@ class _Assembly:
             for notes in self.notes
             for name, start, end in notes.calls
         ]  # fmt: skip
-        return sorted(calls, key=_start)
+        return sorted(calls, key=attrgetter("start"))
 
     def _since(self, time: float | None) -> float | None:
         return None if time is None else max(0.0, time - self.began)
@@ -277,14 +279,6 @@ def _names(notes: Sequence[RunNotes]) -> dict[int, str]:
             seen[graph] += 1
             names[id(one.core)] = graph if seen[graph] == 1 else f"{graph} ({seen[graph]})"
     return names
-
-
-def _start(part: Slice | CallSpan) -> float:
-    return part.start
-
-
-def _sent(message: MessageSpan) -> float:
-    return message.sent
 
 
 def _beginning(span: RunSpan) -> float:

@@ -14,8 +14,6 @@ from actorgraph.machines import ActorMachine
 from actorgraph.trace.trace import Trace
 from actorgraph.trace.using import record
 
-__all__ = ["calibrated"]
-
 _DEPTH = 12
 """Kernels of a chain."""
 

@@ -15,8 +15,6 @@ from typing import Any
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import PredictedSlice
 
-__all__ = ["COUNTED_CHANNELS", "events"]
-
 COUNTED_CHANNELS = 16
 """Channels with counters of their own: those that were deepest."""
 

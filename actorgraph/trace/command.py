@@ -12,8 +12,6 @@ from actorgraph.machines import ActorMachine, LispMachine, Machine, TapeMachine
 from actorgraph.trace.trace import Trace
 from actorgraph.trace.using import record
 
-__all__ = ["MACHINES", "hint", "trace"]
-
 MACHINES: dict[str, Callable[..., Machine]] = {
     "actor": ActorMachine,
     "lisp": LispMachine,

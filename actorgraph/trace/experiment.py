@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, prod
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -24,8 +25,6 @@ from actorgraph.trace.trace import Trace
 from actorgraph.trace.using import record
 from actorgraph.types import bind_shape
 
-__all__ = ["Experiment", "ExperimentRow", "experiment"]
-
 _SIMULATED = "simulated"
 
 Making: TypeAlias = Callable[[Sequence[Device | str]], Machine]
@@ -36,10 +35,8 @@ class ExperimentRow(NamedTuple):
 
     Attributes
     ----------
-    devices : str
     lanes : int
         Of each device.
-    captured : bool
     how : str
         "simulated" or "measured", the fastest of three warm runs.
     took_us : float
@@ -81,12 +78,7 @@ class ExperimentRow(NamedTuple):
 
 @final
 class Experiment:
-    """A table of rows; its text is the table.
-
-    Attributes
-    ----------
-    rows : tuple of ExperimentRow
-    """
+    """A table of rows; its text is the table."""
 
     def __init__(self, rows: Sequence[ExperimentRow]) -> None:
         self.rows = tuple(rows)
@@ -94,7 +86,7 @@ class Experiment:
     @property
     def best(self) -> ExperimentRow:
         """The row that took the least time."""
-        return min(self.rows, key=_took)
+        return min(self.rows, key=attrgetter("took_us"))
 
     def to_html(self, path: str | PathLike[str], row: ExperimentRow | None = None) -> Path:
         """Write the timeline of a row, by default the best one, as a page; return its path."""
@@ -116,10 +108,6 @@ class Experiment:
 
     def __repr__(self) -> str:
         return f"<Experiment of {len(self.rows)} rows>"
-
-
-def _took(row: ExperimentRow) -> float:
-    return row.took_us
 
 
 def experiment(

@@ -16,8 +16,6 @@ from typing import final
 import numpy as np
 from numpy.lib import tracemalloc_domain
 
-__all__ = ["HeldArrays", "HoldingLine", "memory"]
-
 _FRAMES = 32
 """Of a stack that are kept: between a user's line and an op lie some 15."""
 
@@ -36,7 +34,6 @@ class HoldingLine:
     file : str
         The innermost of the stack outside of this package and NumPy; where there is none, as in a
         worker's thread, the innermost.
-    line : int
     bytes, arrays : int
         How much it has made that is still there.
     """

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.core import Core
     from actorgraph.machines.run import Run
 
-__all__ = ["ActorView", "Live", "MachineView", "table", "text", "top"]
-
 WINDOW_S = 5.0
 """Seconds over which the throughput is taken."""
 
@@ -58,7 +56,6 @@ class MachineView:
     ----------
     name : str
         Of its graph.
-    workers, busy : int
     queued, in_flight : int
         Runs that wait for admission, and that are under way.
     ended, failed, late : int

@@ -15,8 +15,6 @@ from actorgraph.trace.analysis import Summary, is_text
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import Actor, PredictedSlice
 
-__all__ = ["page"]
-
 MOST_SLICES = 50_000
 """Slices drawn, the longest ones: a browser has to hold them."""
 MOST_ACTORS = 400

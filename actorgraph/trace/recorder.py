@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["Recorder", "RunNotes"]
-
 
 class _Lane(threading.local):
     """The list of the calling thread."""
@@ -58,7 +56,6 @@ class Recorder(Instrument):
 
     Attributes
     ----------
-    began : float
     lanes : list of (str, list)
         Name of a thread, and task, number and microbatch of the run, start and end of each turn.
     runs : dict

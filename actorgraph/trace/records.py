@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
-__all__ = ["Actor", "CallSpan", "Edge", "MessageSpan", "PredictedSlice", "RunSpan", "Slice"]
-
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -40,14 +38,11 @@ class Actor:
     ----------
     index : int
         Its place in `Trace.actors`.
-    name : str
     direction : str
         "forward", "backward", "weights" and "sum" for parts of it that are tasks of their own, or
         "direct" for a run that its caller computes.
-    machine : str
     nodes : tuple of str
         Names of the user's nodes that its steps belong to.
-    edges : tuple of Edge
     lane : str or None
         In a pipeline, the lane in which it always runs; None where any worker may run it.
     """
@@ -68,13 +63,11 @@ class Slice(NamedTuple):
     ----------
     lane : str
         Name of the thread.
-    start, end : float
     name, kind : str
         The actor's name and direction; or "check feeds" and "feeds"; or a node and "device", where
         a lane of a device has computed it.
     run : int
         Number of the run, counted by its machine.
-    machine : str
     microbatch : int or None
         None outside pipelines.
     actor : int or None
@@ -116,10 +109,8 @@ class MessageSpan(NamedTuple):
     ----------
     source, target : int or None, int
         Indices in `Trace.slices`.
-    edge : Edge
     sent, received : float
         At the latest and at the earliest: the program is not stopped to look at the moment.
-    bytes : int
     """
 
     source: int | None

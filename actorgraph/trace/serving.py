@@ -26,8 +26,6 @@ from actorgraph.scheduler import POOL
 from actorgraph.trace.live import ActorView, Live, MachineView, table, text
 from actorgraph.trace.using import use
 
-__all__ = ["ask", "serve", "watch"]
-
 _PAUSE_S = 0.1
 _LONGEST = 1 << 24
 """Bytes of an answer."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from actorgraph.errors import GraphError
 from actorgraph.options import positive, real, several, text
@@ -15,8 +15,6 @@ from actorgraph.trace.assembly import Records
 from actorgraph.trace.chrome import events
 from actorgraph.trace.page import page
 from actorgraph.trace.records import Actor, CallSpan, MessageSpan, PredictedSlice, RunSpan, Slice
-
-__all__ = ["Trace"]
 
 
 @final
@@ -50,6 +48,14 @@ class Trace:
     1
     """
 
+    duration_s: float
+    lanes: tuple[str, ...]
+    actors: tuple[Actor, ...]
+    slices: tuple[Slice, ...]
+    messages: tuple[MessageSpan, ...]
+    runs: tuple[RunSpan, ...]
+    calls: tuple[CallSpan, ...]
+
     def __init__(self) -> None:
         self._records: Records | None = None
         self.predicted: dict[str, tuple[PredictedSlice, ...]] = {}
@@ -62,33 +68,12 @@ class Trace:
             raise GraphError("the recording has not ended; read it after its `with` block")
         return self._records
 
-    @property
-    def duration_s(self) -> float:  # noqa: D102 - listed above, like the others
-        return self._read().duration_s
+    if not TYPE_CHECKING:  # the names of records are all that there are
 
-    @property
-    def lanes(self) -> tuple[str, ...]:  # noqa: D102
-        return self._read().lanes
-
-    @property
-    def actors(self) -> tuple[Actor, ...]:  # noqa: D102
-        return self._read().actors
-
-    @property
-    def slices(self) -> tuple[Slice, ...]:  # noqa: D102
-        return self._read().slices
-
-    @property
-    def messages(self) -> tuple[MessageSpan, ...]:  # noqa: D102
-        return self._read().messages
-
-    @property
-    def runs(self) -> tuple[RunSpan, ...]:  # noqa: D102
-        return self._read().runs
-
-    @property
-    def calls(self) -> tuple[CallSpan, ...]:  # noqa: D102
-        return self._read().calls
+        def __getattr__(self, name):
+            if name not in type(self).__annotations__:
+                raise AttributeError(f"a trace has no {name!r}", name=name, obj=self)
+            return getattr(self._read(), name)
 
     def predict(
         self, slices: Iterable[Any], *, unit_s: float = 1.0, name: str = "predicted"

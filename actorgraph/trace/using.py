@@ -17,8 +17,6 @@ from actorgraph.trace.assembly import assemble
 from actorgraph.trace.recorder import Recorder
 from actorgraph.trace.trace import Trace
 
-__all__ = ["record", "use"]
-
 
 @contextmanager
 @answering

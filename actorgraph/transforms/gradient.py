@@ -19,8 +19,6 @@ from actorgraph.transforms.staging import (
     wrt_of,
 )
 
-__all__ = ["check_choice", "check_seed", "grad", "seed_of", "value_and_grad"]
-
 _SEEDS = ("required", "one", "ones")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +27,6 @@ from actorgraph.transforms.staging import (
     what_of,
     wrt_of,
 )
-
-__all__ = ["hessian", "jacobian"]
 
 
 @answering
@@ -98,10 +98,15 @@ class _JacobianFunction:
         leaves, inner = flatten(chosen(args, self._argnums, self._name))
         wrt = [np.asarray(leaf) for leaf in leaves]
         derivatives.refuse_complex(outputs, wrt)
+        blocks = [[np.zeros((*y.shape, *x.shape), y.dtype) for x in wrt] for y in outputs]
         if sum(x.size for x in wrt) <= sum(y.size for y in outputs):
-            blocks = self._by_columns(args, kwargs, outputs, wrt, inner)
+            for i, place, columns in _probed(wrt, inner, partial(self._push, args, kwargs)):
+                for row, column in zip(blocks, columns, strict=True):
+                    row[i][(..., *place)] = column
         else:
-            blocks = self._by_rows(args, kwargs, outputs, wrt, structure)
+            for j, place, rows in _probed(outputs, structure, partial(self._pull, args, kwargs)):
+                for block, row in zip(blocks[j], rows, strict=True):
+                    block[place] = row
         found = unflatten(structure, [unflatten(inner, row) for row in blocks])
         return (found, aux) if self._subject.has_aux else found
 
@@ -128,33 +133,18 @@ class _JacobianFunction:
         wrt = chosen(args, self._argnums, self._name)
         return derivatives.gradient_tree(nodes, wrt, cts, f"an argument of {self._name}")
 
-    def _by_columns(
-        self, args: Any, kwargs: Any, outputs: list[Any], wrt: list[Any], inner: Structure
-    ) -> list[list[Any]]:
-        blocks = [[np.zeros((*y.shape, *x.shape), y.dtype) for x in wrt] for y in outputs]
-        tangents = [np.zeros_like(x) for x in wrt]
-        for i, x in enumerate(wrt):
-            for place in np.ndindex(x.shape):
-                tangents[i][place] = 1
-                pushed = flatten(self._push(args, kwargs, unflatten(inner, tangents)))[0]
-                tangents[i][place] = 0
-                for row, column in zip(blocks, pushed, strict=True):
-                    row[i][(..., *place)] = column
-        return blocks
 
-    def _by_rows(
-        self, args: Any, kwargs: Any, outputs: list[Any], wrt: list[Any], structure: Structure
-    ) -> list[list[Any]]:
-        blocks = [[np.zeros((*y.shape, *x.shape), y.dtype) for x in wrt] for y in outputs]
-        seeds = [np.zeros_like(y) for y in outputs]
-        for j, y in enumerate(outputs):
-            for place in np.ndindex(y.shape):
-                seeds[j][place] = 1
-                pulled = flatten(self._pull(args, kwargs, unflatten(structure, seeds)))[0]
-                seeds[j][place] = 0
-                for block, row in zip(blocks[j], pulled, strict=True):
-                    block[place] = row
-        return blocks
+def _probed(
+    arrays: list[Any], structure: Structure, compute: Callable[[Any], Any]
+) -> Iterator[tuple[int, tuple[Any, ...], list[Any]]]:
+    """Yield which array, a place in it, and what is computed of a 1 there and zeros elsewhere."""
+    probe = [np.zeros_like(array) for array in arrays]
+    for number, array in enumerate(arrays):
+        for place in np.ndindex(array.shape):
+            probe[number][place] = 1
+            found = flatten(compute(unflatten(structure, probe)))[0]
+            probe[number][place] = 0
+            yield number, place, found
 
 
 @answering

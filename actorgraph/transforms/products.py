@@ -20,8 +20,6 @@ from actorgraph.transforms.staging import (
     what_of,
 )
 
-__all__ = ["cotangents_of", "hvp", "jvp", "pushed", "vjp"]
-
 
 @answering
 def vjp(

@@ -22,11 +22,6 @@ from actorgraph.machines.event_loops import refuse_in_loop
 from actorgraph.machines.options import allowed
 from actorgraph.rewrite import Pass, rewrite
 
-__all__ = [
-    "Staged", "Subject", "argnums_of", "check_on_nodes", "chosen", "graph_of", "name_of", "named",
-    "what_of", "wrt_of",
-]  # fmt: skip
-
 _TRACES_KEPT = 64
 
 
@@ -124,7 +119,6 @@ class Subject:
 
     Attributes
     ----------
-    function : callable
     name : str
         Its name for errors.
     has_aux : bool

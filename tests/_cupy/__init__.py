@@ -90,7 +90,7 @@ class Stream:
 
     def __init__(self, null=False, non_blocking=False, ptds=False, *, priority=None):
         assert null or non_blocking, "a blocking stream waits for the null stream"
-        self.todo = deque()
+        self.todo, self.priority = deque(), priority
         self.ptr = len(known_streams) + 1
         known_streams[self.ptr] = self
         world.streams.append(self)

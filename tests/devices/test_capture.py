@@ -76,6 +76,37 @@ def test_runs_in_flight_have_memory_of_their_own(world):
     assert world.races == []
 
 
+def test_replays_for_several_runs_overlap_on_lanes_of_their_own(world, monkeypatch):
+    """The second begins before the first has ended for some seed; one instance would not."""
+    _, y = wide(2)
+    feeds = [{"x": np.full((2, 3), float(i))} for i in range(3)]
+    expected = [values([y], one)[0] for one in feeds]
+    told, launch = [], stand_in.graphs.Graph.launch
+
+    def launched(graph, stream=None):
+        number = len(told)
+        stream.put(lambda: told.append(("begins", number)))
+        launch(graph, stream)
+        stream.put(lambda: told.append(("ends", number)))
+
+    monkeypatch.setattr(stand_in.graphs.Graph, "launch", launched)
+    for seed in range(20):
+        made = stand_in.World(seed)
+        monkeypatch.setattr(stand_in, "world", made)
+        devices._known.pop("cuda:0", None)
+        with ag.ActorMachine([y], device="cuda:0", captured=True) as machine:
+            for _ in range(3):
+                told.clear()
+                runs = [machine.start(one) for one in feeds]
+                assert same([run.result()[y].value for run in runs], expected)
+            tracks = {*machine.device._lanes}
+        assert made.races == []
+        if [kind for kind, _ in told][:2] == ["begins", "begins"]:
+            assert {0, "0+1", "in", "out"} <= tracks
+            return
+    pytest.fail("no seed has two at once")
+
+
 def test_an_update_between_runs_is_seen_and_what_is_as_it_was_is_not_copied_again(
     world, monkeypatch
 ):

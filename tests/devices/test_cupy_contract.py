@@ -74,6 +74,22 @@ def test_a_stream_that_waits_reads_what_another_has_written(cp, cupyx, stream):
     assert np.allclose(out, np.e + 1.0)
 
 
+def test_who_waits_for_an_event_waits_for_what_it_was_recorded_behind_till_then(cp, cupyx, stream):
+    """So an event may be recorded again as soon as all waits for it were issued."""
+    other, third = (cp.cuda.Stream(non_blocking=True, priority=one) for one in (0, -1))
+    event, done = (cp.cuda.Event(block=True, disable_timing=True) for _ in range(2))
+    with other:
+        x = cp.exp(cp.asarray(np.ones(4096)))
+        event.record(other)
+    stream.wait_event(event)
+    event.record(third)
+    out = cupyx.empty_pinned((4096,), np.float64)
+    (x + 1.0).get(out=out, blocking=False)
+    done.record(stream)
+    done.synchronize()
+    assert np.allclose(out, np.e + 1.0)
+
+
 def test_the_source_of_a_copy_may_be_written_to_at_once(cp, stream):
     source = np.ones(100_000)
     x = cp.asarray(source)

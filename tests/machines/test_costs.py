@@ -6,7 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError
 from actorgraph.lower.cuts import by_cost
-from actorgraph.machines.tuner import CUT_AFTER, TRIAL_AFTER, Tuner
+from actorgraph.machines.tuner import CUT_AFTER, ROWS_AFTER, ROWS_TRIED, TRIAL_AFTER, Tuner
 
 
 def branches(count=4, size=200):
@@ -128,6 +128,40 @@ def test_regions_stay_only_where_their_runs_are_faster_than_one_sequence(seconds
         assert stayed is (tried if stays == "one sequence" else parallel)
         assert ("runs took" in machine.explain()) == (stays == "one sequence")
         assert tuner.incumbent is None
+
+
+@pytest.mark.parametrize(("seconds", "stays"), [(1e-3, "one sequence"), (1e-9, "regions")])
+def test_brief_regions_show_again_that_they_are_faster_when_rows_stand_for_steps(seconds, stays):
+    pytest.importorskip("llvmlite")
+    ends = branches()
+    with ag.ActorMachine(ends, workers=2) as machine:
+        expected = bits(machine, ends)
+        tuner = given(machine, dict.fromkeys(ends, 100.0))
+        parallel = tuner.plan
+        assert bits(machine, ends) == expected
+        for runs, lasts in ((TRIAL_AFTER, CUT_AFTER), (ROWS_AFTER, ROWS_TRIED)):
+            tuner.runs = runs - 1
+            tuner.measured_s.extend([1e-9 if runs == TRIAL_AFTER else seconds] * 20)
+            assert bits(machine, ends) == expected
+            assert tuner.incumbent is parallel
+            assert not tuner.is_done()
+            tuner.runs = lasts - 1
+            if tuner.plan is not parallel:
+                tuner.measured_s.extend([1e-4] * 20)
+            assert bits(machine, ends) == expected
+            assert tuner.incumbent is None
+        assert tuner.is_done()
+        [stayed] = machine._plans.values()
+        assert (stayed is parallel) == (stays == "regions")
+
+
+def test_a_task_of_few_steps_which_get_no_rows_wakes_nobody():
+    x = ag.Graph().input("x", (8, 64))
+    y = x @ x.graph.parameter("w", np.ones((64, 64), "float32"))
+    with ag.ActorMachine([y.sum()], workers=2, fuse="none", costs={y: 9.0}) as machine:
+        machine.run_sync({"x": np.ones((8, 64), "float32")}, backward=True)
+        [plan] = machine._plans.values()
+        assert not any(plan.latest.heavy)
 
 
 def test_runs_that_met_others_decide_nothing():

@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+import actorgraph as ag
 from actorgraph.op import REGISTRY
 from actorgraph.testing import OP_LAWS, evaluate
 from actorgraph.testing._cases import Case
@@ -44,8 +45,8 @@ def test_what_does_not_hold_by_design_is_named_right():
     assert {name for names in BY_DESIGN.values() for name in names} <= set(REGISTRY)
 
 
-def test_every_op_says_what_it_is():
-    assert [op for op in LIBRARY if not op.doc.endswith(".")] == []
+def test_every_op_says_what_it_is_where_no_function_does():
+    assert [op for op in LIBRARY if op.name not in ag.ops.__all__ and op.doc[-1:] != "."] == []
 
 
 @each("op", LIBRARY)

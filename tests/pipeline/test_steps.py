@@ -10,6 +10,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphError, NodeError, ScheduleError
 from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule
+from tests import _allocator
 from tests.pipeline._model import WIDTH, Model, assert_same_bits
 
 SOLVERS = {
@@ -249,22 +250,41 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
+def perceptron(g):
+    width = 160  # an activation of a microbatch has 80 KB, a weight 100 KB
+    h = g.input("x", ("batch", width), "float32")
+    for _ in range(4):
+        h = np.tanh(ag.nn.Linear(width, width, bias=False)(h))
+    return h, (512, width)
+
+
+def transformer(g):
+    h = g.input("x", ("batch", 32, 64), "float32")
+    for _ in range(2):
+        h = ag.nn.TransformerEncoderLayer(64, 2, 128, 0.0, batch_first=True)(h)
+    return h, (64, 32, 64)
+
+
+def convolutions(g):
+    h = g.input("x", ("batch", 16, 12, 12), "float32")
+    for _ in range(3):
+        h = ag.ops.relu(ag.nn.Conv2d(16, 16, 3, padding=1)(h))
+    return h, (48, 16, 12, 12)
+
+
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled):
-    width, rows = 160, 256  # an activation of a microbatch has 40 KB, a weight 100 KB
-    rng = np.random.default_rng(0)
-    g = ag.Graph()
-    h = g.input("x", ("batch", width), "float32")
-    for number in range(4):
-        W = g.parameter(f"W{number}", (rng.normal(size=(width, width)) / 13).astype("float32"))
-        h = np.tanh(h @ W)
+@pytest.mark.parametrize("model", [perceptron, transformer, convolutions])
+def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled, model):
+    h, shape = model(ag.Graph())
     loss = (h * h).mean()
-    feeds = {"x": rng.normal(size=(rows, width)).astype("float32")}
+    feeds = {"x": np.random.default_rng(0).normal(size=shape).astype("float32")}
     with Pipeline(loss, stages=2, schedule=schedule, microbatches=4, workers=1) as pipeline:
         solver = ag.solvers.SGD(lr=0.1)
         step = pipeline.compile_step(solver) if compiled else pipeline.run_sync
         step(feeds)
+        with _allocator.replaced() as allocator:
+            step(feeds)
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()
@@ -278,7 +298,9 @@ def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled):
             began = faults()
             step(feeds)
             new_pages.append(faults() - began)
-    assert most - before < 64 * 1024
+    assert 0 < allocator.largest <= 64 * 1024
+    # Of the others: small results, and buffers of NumPy, of 32 KB an operand that is not in a row.
+    assert most - before < (64 if model is perceptron else 256) * 1024
     assert min(new_pages) <= 10
 
 

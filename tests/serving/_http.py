@@ -12,7 +12,9 @@ class Client:
     """One request, and what came back."""
 
     def __init__(self, method, path, body=b"", headers=(), **scope):
-        named = [(name.encode(), str(value).encode()) for name, value in dict(headers).items()]
+        named = [
+            (name.lower().encode(), str(value).encode()) for name, value in dict(headers).items()
+        ]
         self.scope = {
             "type": "http", "http_version": "1.1", "method": method, "path": path,
             "headers": named, **scope,

@@ -44,6 +44,22 @@ async def test_an_answer_in_json(app, gate):
     assert asked.headers["content-length"] == str(len(asked.body))
 
 
+async def test_a_request_too_many_is_refused_before_its_body_is_read(gate):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", outputs(), max_concurrent_batches=1, max_queued=0)
+        tasks.start_soon(model.infer, rows(1))
+        await entered(gate)
+        asked = post(b"no JSON, and nobody looks")
+
+        async def receive():
+            raise AssertionError("the body was read")
+
+        await ag.serving.asgi(server)(asked.scope, receive, asked.send)
+        assert (asked.status, asked.json["code"]) == (503, "OVERLOADED")
+        assert model.counts["rejected"] == 1
+        gate.open()
+
+
 async def test_an_answer_in_binary(app, gate):
     gate.open()
     data = rows(1, 2)["x"].tobytes()

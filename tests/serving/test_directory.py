@@ -121,9 +121,25 @@ async def test_what_changes_is_loaded_what_goes_is_unloaded_and_what_fails_stays
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.anyio
+async def test_a_folder_that_is_not_watched_is_looked_at_when_a_model_is_asked_for(folder):
+    server = (await anyio.to_thread.run_sync(Directory, str(folder))).server
+    async with server:
+        write(folder / "net", 3)
+        write(folder / "other", 5)
+        assert await factor(server) == 2
+        for name, wanted in (("net", 3), ("other", 5)):
+            await server.load(name)
+            assert await factor(server, name) == wanted
+        write(folder / "net" / "2", 7)
+        await server.load("net")
+        assert server.versions("net") == ["1", "2"]
+        assert (await factor(server), await factor(server, version="1")) == (7, 3)
+
+
 @pytest.mark.timeout(600 if SOAK else 60)
 def test_no_request_fails_while_a_folder_is_loaded_again_and_again(folder):
-    with Process(str(folder), "--no-access-log").serving() as process:
+    with Process(str(folder), "--no-access-log", "--reload").serving() as process:
         answers, ended = [], threading.Event()
 
         def ask():

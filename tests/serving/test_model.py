@@ -512,6 +512,25 @@ async def test_after_its_grace_drain_answers_who_still_waits(gate):
 
 
 @on_both_loops
+async def test_an_op_that_does_not_return_holds_nobody_up_and_its_machine_is_closed_when_it_does(
+    gate, caplog
+):
+    async with anyio.create_task_group() as tasks:
+        async with ag.serving.Server() as server:
+            model = server.add("double", outputs(), shutdown_grace_s=0.0, cancel_grace_s=0.0)
+            running = await stands(gate, tasks, model)
+        with pytest.raises(NotReady, match="stopped before the request had ended"):
+            await running.answer()
+        assert "model 'double' has ops that do not return" in caplog.text
+        assert model.inflight == 1  # its place is not free before
+        gate.open()
+    for thread in threading.enumerate():
+        if thread.name == "actorgraph-closing":
+            await anyio.to_thread.run_sync(thread.join)
+    assert model.inflight == 0
+
+
+@on_both_loops
 async def test_the_overload_of_an_inner_model_reaches_the_client_as_what_it_is(gate):
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         inner = server.add("inner", outputs(), max_concurrent_batches=1, max_queued=0)

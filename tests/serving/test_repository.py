@@ -63,6 +63,32 @@ async def test_warm_up_may_be_switched_off(gate):
         assert gate.calls == 0
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+async def test_as_many_models_are_warmed_up_at_once_as_load_threads_says(gate, threads):
+    server = ag.serving.Server(load_threads=threads)
+    for name in "abc":
+        server.add(name, outputs(), example=rows(1))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.start)
+        for _ in range(threads):
+            await entered(gate)
+        await anyio.wait_all_tasks_blocked()
+        assert not gate.entered.acquire(blocking=False)
+        gate.open(3)
+    await server.aclose()
+
+
+async def test_models_that_stay_as_they_are_are_neither_loaded_nor_unloaded(builder):
+    async with ag.serving.Server(reload_mode="none") as server:
+        model = server.add("net", builder)
+        app = ag.serving.asgi(server, repository_token="secret")
+        for word in ("load", "unload"):
+            path = f"/v2/repository/models/net/{word}"
+            asked = await Client("POST", path, headers=TOKEN).asked(app)
+            assert (asked.status, asked.json["code"]) == (501, "UNIMPLEMENTED")
+        assert server.model("net") is model
+
+
 async def test_an_example_that_does_not_fit_is_refused_when_it_is_given():
     with ag.serving.Server() as server:
         with pytest.raises(InvalidInput, match="a dim 3, not 2"):

@@ -29,11 +29,30 @@ def test_a_call_goes_before_the_file_and_the_file_before_the_environment(file, m
     assert net.max_inflight == ag.serving.Config().max_inflight
 
 
+def test_settings_of_a_server_come_from_the_same_places(file, monkeypatch):
+    monkeypatch.setenv("ACTORGRAPH_RELOAD_MODE", "watch")
+    monkeypatch.setenv("ACTORGRAPH_DRAIN_DELAY_S", "2.5")
+    file.write_text("load_threads = 2\nmax_queued = 20\n" + 'reload_mode = "none"')
+    found = ag.serving.Server(file, load_threads=3).config
+    assert (found.load_threads, found.reload_mode, found.drain_delay_s) == (3, "none", 2.5)
+
+
+def test_a_setting_of_a_server_is_none_of_a_model():
+    with ag.serving.Server() as server, pytest.raises(TypeError, match="unknown keyword 'reload"):
+        server.add("net", outputs(), reload_mode="none")
+    for keyword, says in (("load_thread", "did you mean 'load_threads'"), ("max_queued", "known")):
+        with pytest.raises(TypeError, match=says):
+            ag.serving.Server(**{keyword: 1})
+    with pytest.raises(ValueError, match="reload_mode must be one of 'none', 'explicit'"):
+        ag.serving.Server(reload_mode="poll")
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"max_queue": 3}, "unknown setting 'max_queue' in the config; did you mean"),
         ({"models": {"net": {"max_queue": 3}}}, "unknown setting 'max_queue'"),
+        ({"models": {"net": {"load_threads": 3}}}, "unknown setting 'load_threads' of a model"),
         ({"models": {"net": 3}}, "has to be a table, got 3"),
         ({"models": 3}, "has to be tables, got 3"),
         ("nowhere.toml", "'nowhere.toml' is not read: FileNotFoundError"),

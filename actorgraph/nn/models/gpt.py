@@ -8,13 +8,11 @@ from actorgraph import ops
 from actorgraph.errors import ShapeError
 from actorgraph.nn import _draws
 from actorgraph.nn.containers import ModuleDict, ModuleList
+from actorgraph.nn.layers import Dropout
 from actorgraph.nn.linear import Embedding, Linear
 from actorgraph.nn.module import Module
 from actorgraph.nn.normalisation import LayerNorm
-from actorgraph.nn.stateless import Dropout
 from actorgraph.node import Node
-
-__all__ = ["GPT"]
 
 
 class _CausalAttention(Module):

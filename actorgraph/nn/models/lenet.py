@@ -10,8 +10,6 @@ from actorgraph.nn.linear import Linear
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
 
-__all__ = ["LeNet"]
-
 
 class LeNet(Module):
     """LeNet-5, with ReLU and max pooling.

@@ -7,11 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from actorgraph.nn.containers import Sequential
+from actorgraph.nn.layers import Dropout, ReLU
 from actorgraph.nn.linear import Linear
 from actorgraph.nn.module import Module
-from actorgraph.nn.stateless import Dropout, ReLU
-
-__all__ = ["MLP"]
 
 
 class MLP(Sequential):

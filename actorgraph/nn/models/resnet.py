@@ -13,18 +13,14 @@ from actorgraph.nn.module import Module
 from actorgraph.nn.normalisation import BatchNorm2d
 from actorgraph.node import Node
 
-__all__ = ["ResNet", "resnet18", "resnet50"]
-
 
 class _Block(Module):
     """Convolutions, and a way around them.
 
     Parameters
     ----------
-    before, width, stride : int
     wide : bool
         Three convolutions, of which the last widens by 4, in place of two.
-    dtype : float dtype
     """
 
     def __init__(self, before: int, width: int, stride: int, wide: bool, dtype: Any) -> None:

@@ -1,0 +1,423 @@
+"""The text of machine code that walks rows, and of loops that NumPy does not have; see `native`.
+
+It is LLVM's: what stands for words of a row, a block and a spec is filled in.
+"""
+
+__all__ = ["CASTS", "text"]
+
+_TEXT = """
+define void @copy(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
+  %from = load ptr, ptr %args
+  %into.at = getelementptr ptr, ptr %args, i64 1
+  %into = load ptr, ptr %into.at
+  %size = load i64, ptr %dims
+  call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %size, i1 false)
+  ret void
+}}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define i64 @walk(ptr %tuple, ptr %block, ptr %run) {{
+entry:
+  %args = alloca [{args} x ptr]
+  %specs = load ptr, ptr %block
+  %count.at = getelementptr i64, ptr %block, i64 1
+  %count = load i64, ptr %count.at
+  %rows.at = getelementptr i64, ptr %block, i64 2
+  %rows = load ptr, ptr %rows.at
+  %end.at = getelementptr i64, ptr %block, i64 3
+  %end = load i64, ptr %end.at
+  %type.at = getelementptr i64, ptr %block, i64 4
+  %type = load i64, ptr %type.at
+  %clear.at = getelementptr i64, ptr %block, i64 5
+  %clear = load ptr, ptr %clear.at
+  %test.at = getelementptr i64, ptr %block, i64 6
+  %test = load ptr, ptr %test.at
+  %mask.at = getelementptr i64, ptr %block, i64 7
+  %mask.long = load i64, ptr %mask.at
+  %mask = trunc i64 %mask.long to i32
+  %computing.at = getelementptr i64, ptr %block, i64 8
+  %computing = load i64, ptr %computing.at
+  %dead.offset.at = getelementptr i64, ptr %block, i64 9
+  %dead.offset = load i64, ptr %dead.offset.at
+  %dead.at = getelementptr i8, ptr %run, i64 %dead.offset
+  %none.at = getelementptr i64, ptr %block, i64 10
+  %none = load i64, ptr %none.at
+  %heedless.at = getelementptr i64, ptr %block, i64 {heedless}
+  %heedless = load i64, ptr %heedless.at
+  store i64 0, ptr %heedless.at
+  %heeds = icmp eq i64 %heedless, 0
+  %first.at = getelementptr i64, ptr %block, i64 {first}
+  %first = load i64, ptr %first.at
+  %trips.at = getelementptr i64, ptr %block, i64 {trips}
+  %trips = load i64, ptr %trips.at
+  %flag.at = getelementptr i64, ptr %block, i64 {flag}
+  %flag = load ptr, ptr %flag.at
+  %made.at = getelementptr i64, ptr %block, i64 {made}
+  %bases = getelementptr i64, ptr %block, i64 {first_base}
+  %items = getelementptr i8, ptr %tuple, i64 {items}
+  %args.bases = getelementptr ptr, ptr %args, i64 {bases}
+  store ptr %bases, ptr %args.bases
+  br label %arrays
+arrays:
+  %i = phi i64 [0, %entry], [%i.next, %accept]
+  %arrays.end = icmp eq i64 %i, %count
+  br i1 %arrays.end, label %begin, label %look
+look:
+  %item.at = getelementptr ptr, ptr %items, i64 %i
+  %item = load ptr, ptr %item.at
+  %spec.words = mul i64 %i, {spec_words}
+  %spec = getelementptr i64, ptr %specs, i64 %spec.words
+  %item.type.at = getelementptr i8, ptr %item, i64 8
+  %item.type = load i64, ptr %item.type.at
+  %is.array = icmp eq i64 %item.type, %type
+  br i1 %is.array, label %known, label %decline
+known:
+  %descr.at = getelementptr i8, ptr %item, i64 {descr}
+  %descr = load i64, ptr %descr.at
+  %want.descr = load i64, ptr %spec
+  %same.descr = icmp eq i64 %descr, %want.descr
+  %flags.at = getelementptr i8, ptr %item, i64 {flags}
+  %flags = load i32, ptr %flags.at
+  %flags.long = sext i32 %flags to i64
+  %want.flags.at = getelementptr i64, ptr %spec, i64 2
+  %want.flags = load i64, ptr %want.flags.at
+  %flags.both = and i64 %flags.long, %want.flags
+  %same.flags = icmp eq i64 %flags.both, %want.flags
+  %data.at = getelementptr i8, ptr %item, i64 {data}
+  %data = load i64, ptr %data.at
+  %low.at = getelementptr i64, ptr %spec, i64 3
+  %low = load i64, ptr %low.at
+  %odd = and i64 %data, %low
+  %even = icmp eq i64 %odd, 0
+  %nd.at = getelementptr i8, ptr %item, i64 {nd}
+  %nd = load i32, ptr %nd.at
+  %dimensions.at = getelementptr i8, ptr %item, i64 {dimensions}
+  %dimensions = load ptr, ptr %dimensions.at
+  br label %sizes
+sizes:
+  %d = phi i32 [0, %known], [%d.next, %size]
+  %elements = phi i64 [1, %known], [%elements.next, %size]
+  %sizes.end = icmp eq i32 %d, %nd
+  br i1 %sizes.end, label %judge, label %size
+size:
+  %dimension.at = getelementptr i64, ptr %dimensions, i32 %d
+  %dimension = load i64, ptr %dimension.at
+  %elements.next = mul i64 %elements, %dimension
+  %d.next = add i32 %d, 1
+  br label %sizes
+judge:
+  %want.at = getelementptr i64, ptr %spec, i64 1
+  %want = load i64, ptr %want.at
+  %same.elements = icmp eq i64 %elements, %want
+  %ok.1 = and i1 %same.descr, %same.flags
+  %ok.2 = and i1 %even, %same.elements
+  %ok = and i1 %ok.1, %ok.2
+  br i1 %ok, label %accept, label %decline
+accept:
+  %base.at = getelementptr i64, ptr %bases, i64 %i
+  %step.at = getelementptr i64, ptr %spec, i64 4
+  %step = load i64, ptr %step.at
+  %shift = mul i64 %first, %step
+  %base = add i64 %data, %shift
+  store i64 %base, ptr %base.at
+  %i.next = add i64 %i, 1
+  br label %arrays
+decline:
+  ret i64 {declined}
+begin:
+  %cleared = call i32 %clear(i32 %mask)
+  br label %iteration
+iteration:
+  %t = phi i64 [0, %begin], [%t.next, %moved]
+  %raised.before = phi i32 [0, %begin], [%raised, %moved]
+  br label %walking
+walking:
+  %r = phi i64 [0, %iteration], [%r.next, %next]
+  %raised = phi i32 [%raised.before, %iteration], [%raised.next, %next]
+  %rows.end = icmp eq i64 %r, %end
+  br i1 %rows.end, label %turn, label %alive
+alive:
+  %dead = load volatile i64, ptr %dead.at
+  %lives = icmp eq i64 %dead, %none
+  br i1 %lives, label %computed, label %died
+died:
+  ret i64 {dead}
+computed:
+  %failed = icmp ne i32 %raised, 0
+  %stops = and i1 %failed, %heeds
+  %copies = icmp sge i64 %r, %computing
+  %gives.up = and i1 %stops, %copies
+  br i1 %gives.up, label %over, label %row
+row:
+  %row.words = mul i64 %r, {row_words}
+  %at = getelementptr i64, ptr %rows, i64 %row.words
+  %loop = load ptr, ptr %at
+  %data.of.at = getelementptr i64, ptr %at, i64 1
+  %data.of = load ptr, ptr %data.of.at
+  %dims.at = getelementptr i64, ptr %at, i64 2
+  %dims = load ptr, ptr %dims.at
+  %steps.at = getelementptr i64, ptr %at, i64 3
+  %steps = load ptr, ptr %steps.at
+  %times.at = getelementptr i64, ptr %at, i64 4
+  %times = load i64, ptr %times.at
+  %outer.at = getelementptr i64, ptr %at, i64 5
+  %outer = load i64, ptr %outer.at
+{fetch}
+  br label %plane
+plane:
+  %u = phi i64 [0, %row], [%u.next, %plane.end]
+{shift}
+  br label %again
+again:
+  %o = phi i64 [0, %plane], [%o.next, %again]
+{place}
+  call void %loop(ptr %args, ptr %dims, ptr %steps, ptr %data.of)
+  %o.next = add i64 %o, 1
+  %more = icmp slt i64 %o.next, %outer
+  br i1 %more, label %again, label %plane.end
+plane.end:
+  %u.next = add i64 %u, 1
+  %more.planes = icmp slt i64 %u.next, %times
+  br i1 %more.planes, label %plane, label %done
+done:
+  %heard.at = getelementptr i64, ptr %at, i64 {heard}
+  %heard.long = load i64, ptr %heard.at
+  %later = icmp eq i64 %heard.long, {later}
+  br i1 %later, label %next, label %looks
+looks:
+  %may.refuse = icmp eq i64 %heard.long, {refuses}
+  br i1 %may.refuse, label %refusal, label %listen
+refusal:
+  %first.argument = load ptr, ptr %args
+  %refused = icmp eq ptr %first.argument, null
+  br i1 %refused, label %decline, label %listen
+listen:
+  %heard = trunc i64 %heard.long to i32
+  %new = call i32 %test(i32 %mask)
+  %quiet = icmp eq i32 %new, 0
+  br i1 %quiet, label %next, label %note
+note:
+  %bad = and i32 %new, %heard
+  %wiped = call i32 %clear(i32 %mask)
+  br label %next
+next:
+  %more.raised = phi i32 [0, %done], [0, %listen], [%bad, %note]
+  %raised.next = or i32 %raised, %more.raised
+  %r.next = add i64 %r, 1
+  br label %walking
+turn:
+  %t.next = add i64 %t, 1
+  store i64 %t.next, ptr %made.at
+  %byte = load i8, ptr %flag
+  %wanted = icmp ne i8 %byte, 0
+  %due = icmp slt i64 %t.next, %trips
+  %on = and i1 %wanted, %due
+  br i1 %on, label %moving, label %over
+moving:
+  %a = phi i64 [0, %turn], [%a.next, %move]
+  %moving.end = icmp eq i64 %a, %count
+  br i1 %moving.end, label %moved, label %move
+move:
+  %moving.words = mul i64 %a, {spec_words}
+  %moving.spec = getelementptr i64, ptr %specs, i64 %moving.words
+  %by.at = getelementptr i64, ptr %moving.spec, i64 4
+  %by = load i64, ptr %by.at
+  %old.at = getelementptr i64, ptr %bases, i64 %a
+  %old = load i64, ptr %old.at
+  %new.base = add i64 %old, %by
+  store i64 %new.base, ptr %old.at
+  %a.next = add i64 %a, 1
+  br label %moving
+moved:
+  br label %iteration
+over:
+  %told = select i1 %heeds, i32 %raised, i32 0
+  %result = zext i32 %told to i64
+  ret i64 %result
+}}
+"""
+
+_FETCH = """
+  %b{k}.at = getelementptr i64, ptr %at, i64 {w0}
+  %b{k} = load i64, ptr %b{k}.at
+  %o{k}.at = getelementptr i64, ptr %at, i64 {w1}
+  %o{k} = load i64, ptr %o{k}.at
+  %s{k}.at = getelementptr i64, ptr %at, i64 {w2}
+  %s{k} = load i64, ptr %s{k}.at
+  %t{k}.at = getelementptr i64, ptr %at, i64 {w3}
+  %t{k} = load i64, ptr %t{k}.at
+  %a{k}.at = getelementptr i64, ptr %bases, i64 %b{k}
+  %a{k} = load i64, ptr %a{k}.at
+  %p{k} = add i64 %a{k}, %o{k}"""
+
+_SHIFT = """
+  %n{k} = mul i64 %u, %s{k}
+  %r{k} = add i64 %p{k}, %n{k}"""
+
+_PLACE = """
+  %m{k} = mul i64 %o, %t{k}
+  %q{k} = add i64 %r{k}, %m{k}
+  %args{k} = getelementptr i64, ptr %args, i64 {k}
+  store i64 %q{k}, ptr %args{k}"""
+
+_MOVE = """
+define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
+entry:
+{loads}
+  br label %next
+next:
+  %i = phi i64 [0, %entry], [%i.next, %move]
+  %end = icmp eq i64 %i, %dim0
+  br i1 %end, label %over, label %look
+look:
+  %d1 = mul i64 %i, %step1
+  %index.at = getelementptr i8, ptr %arg1, i64 %d1
+  %index = load i64, ptr %index.at
+  %below = icmp slt i64 %index, 0
+  %from.end = add i64 %index, %dim1
+  %j = select i1 %below, i64 %from.end, i64 %index
+  %there = icmp ult i64 %j, %dim1
+  br i1 %there, label %move, label %refuse
+move:
+  %d0 = mul i64 %i, %step0
+  %j0 = mul i64 %j, %step3
+  %both0 = add i64 %d0, %j0
+  %from = getelementptr i8, ptr %arg0, i64 %both0
+  %d2 = mul i64 %i, %step2
+  %j2 = mul i64 %j, %step4
+  %both2 = add i64 %d2, %j2
+  %into = getelementptr i8, ptr %arg2, i64 %both2
+{act}
+  %i.next = add i64 %i, 1
+  br label %next
+refuse:
+  store ptr null, ptr %args
+  ret void
+over:
+  ret void
+}}
+"""
+"""What is done with elements or with where an index says that they are; an index that names none
+ends the walk.
+
+Dims: how many, entries that an index may name, bytes; strides of source, indices and target, then
+how far the next entry is in source and target."""
+
+_COPY = "call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %dim2, i1 false)"
+_ADD = """%old = load {kind}, ptr %into
+  %more = load {kind}, ptr %from
+  %sum = fadd {kind} %old, %more
+  store {kind} %sum, ptr %into"""
+
+_REFUSE = """
+define void @refuse(ptr %args, ptr %dims, ptr %steps, ptr %data) {
+  %arg0 = load ptr, ptr %args
+  %byte = load i8, ptr %arg0
+  %good = icmp eq i8 %byte, 0
+  %kept = select i1 %good, ptr %arg0, ptr null
+  store ptr %kept, ptr %args
+  ret void
+}
+"""
+_LOAD = """
+  %{name}{k}.at = getelementptr i64, ptr %{name}s, i64 {k}
+  %{name}{k} = load {kind}, ptr %{name}{k}.at"""
+
+_CAST = """
+define void @cast_{x}_{y}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
+entry:
+{loads}
+  br label %next
+next:
+  %i = phi i64 [0, %entry], [%i.next, %cast]
+  %end = icmp eq i64 %i, %dim0
+  br i1 %end, label %over, label %cast
+cast:
+  %d0 = mul i64 %i, %step0
+  %at0 = getelementptr i8, ptr %arg0, i64 %d0
+  %x = load {from}, ptr %at0
+  %y = {op} {from} %x to {to}
+  %d1 = mul i64 %i, %step1
+  %at1 = getelementptr i8, ptr %arg1, i64 %d1
+  store {to} %y, ptr %at1
+  %i.next = add i64 %i, 1
+  br label %next
+over:
+  ret void
+}}
+"""
+
+_SELECT = """
+define void @select_{bytes}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
+entry:
+{loads}
+  br label %next
+next:
+  %i = phi i64 [0, %entry], [%i.next, %choose]
+  %end = icmp eq i64 %i, %dim0
+  br i1 %end, label %over, label %choose
+choose:
+  %d0 = mul i64 %i, %step0
+  %at0 = getelementptr i8, ptr %arg0, i64 %d0
+  %d1 = mul i64 %i, %step1
+  %at1 = getelementptr i8, ptr %arg1, i64 %d1
+  %d2 = mul i64 %i, %step2
+  %at2 = getelementptr i8, ptr %arg2, i64 %d2
+  %d3 = mul i64 %i, %step3
+  %at3 = getelementptr i8, ptr %arg3, i64 %d3
+  %flag = load i8, ptr %at0
+  %x = load {kind}, ptr %at1
+  %y = load {kind}, ptr %at2
+  %no = icmp eq i8 %flag, 0
+  %chosen = select i1 %no, {kind} %y, {kind} %x
+  store {kind} %chosen, ptr %at3
+  %i.next = add i64 %i, 1
+  br label %next
+over:
+  ret void
+}}
+"""
+
+_KINDS = {"?": "i8", "B": "i8", "i": "i32", "l": "i64", "L": "i64", "f": "float", "d": "double"}
+CASTS = {
+    "?f": "uitofp", "?d": "uitofp", "?i": "zext", "?l": "zext", "if": "sitofp", "id": "sitofp",
+    "il": "sext", "lf": "sitofp", "ld": "sitofp", "li": "trunc", "lL": "bitcast", "Ll": "bitcast",
+    "Bl": "zext", "fd": "fpext", "df": "fptrunc",
+}  # fmt: skip
+"""The instruction of each cast that gives NumPy's bits; of floats to integers it is undefined what
+becomes of those too large."""
+
+
+def _loads(arguments: int, dims: int, steps: int) -> str:
+    counts = (("arg", "ptr", arguments), ("dim", "i64", dims), ("step", "i64", steps))
+    return "".join(
+        [_LOAD.format(name=name, kind=kind, k=k) for name, kind, n in counts for k in range(n)]
+    )
+
+
+def _routines() -> str:
+    """Return the loops that NumPy does not have."""
+    acts = {"move": _COPY, **{f"add_{c}": _ADD.format(kind=_KINDS[c]) for c in "fd"}}
+    loads = _loads(3, 3, 5)
+    found = [
+        _REFUSE,
+        *[_MOVE.format(name=name, act=act, loads=loads) for name, act in acts.items()],
+    ]
+    for pair, op in CASTS.items():
+        x, y = pair[0], pair[1]
+        kinds = {"from": _KINDS[x], "to": _KINDS[y], "op": op}
+        found.append(_CAST.format(x=ord(x), y=ord(y), loads=_loads(2, 1, 2), **kinds))
+    loads = _loads(4, 1, 4)
+    found += [_SELECT.format(bytes=n, kind=f"i{8 * n}", loads=loads) for n in (1, 4, 8)]
+    return "".join(found)
+
+
+def text(arguments: int, **words: int) -> str:
+    """Return the text, for rows of so many arguments."""
+    each = [{"k": k, **{f"w{i}": 6 + 4 * k + i for i in range(4)}} for k in range(arguments)]
+    return _routines() + _TEXT.format(
+        fetch="".join([_FETCH.format(**one) for one in each]),
+        shift="".join([_SHIFT.format(**one) for one in each]),
+        place="".join([_PLACE.format(**one) for one in each]),
+        args=arguments + 1, bases=arguments, **words,
+    )  # fmt: skip

@@ -1,0 +1,359 @@
+"""Kernels as rows: the forward of an op is called with what writes a row for each of its calls.
+
+A forward is written for NumPy and for modules like it.  Here it is given a module and arrays that
+hold no numbers: a `Traced` knows where a value lies, and a ufunc that is called with one becomes a
+row of its loop, a part of one a view.  So rows of compound ops do what their kernels do, in the
+order in which these do it.  What asks for a number, as a branch by values does, has no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from operator import itemgetter, methodcaller
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from actorgraph.devices import native
+from actorgraph.devices.base import pending
+from actorgraph.devices.loops import Routine, loop_of
+from actorgraph.graph import Node
+from actorgraph.lower.kernels import kernel
+from actorgraph.memory.buffers import takes_out
+
+if TYPE_CHECKING:
+    from actorgraph.lower.table_rows import Spot, Written
+
+__all__ = ["Traced", "Unfit", "trace"]
+
+
+class Unfit(Exception):
+    """There is no row for a step after all, which is the one at `position`."""
+
+    position = 0
+
+
+class Traced(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array of which only dtype and place are known.
+
+    Parameters
+    ----------
+    rows : Written
+        Takes the rows.
+    place : Spot
+    dtype : numpy.dtype
+    """
+
+    __slots__ = ("dtype", "place", "rows")
+
+    def __init__(self, rows: Written, place: Spot, dtype: np.dtype[Any]) -> None:
+        self.rows, self.place, self.dtype = rows, place, dtype
+
+    shape = property(lambda self: self.place.shape)
+    ndim = property(lambda self: len(self.place.shape))
+    size = property(lambda self: prod(self.place.shape))
+    itemsize = property(lambda self: self.place.itemsize)
+    T = property(lambda self: self.transpose())
+    flags = property(lambda self: SimpleNamespace(c_contiguous=self.place.is_flat))
+
+    def __len__(self) -> int:
+        return self.place.shape[0]
+
+    def __bool__(self) -> bool:
+        raise Unfit
+
+    __array__ = __float__ = __int__ = __index__ = __iter__ = __bool__
+
+    def _view(self, view: Callable[[Any], Any]) -> Traced:
+        return Traced(self.rows, self.rows.shown(self.place, self.dtype, view), self.dtype)
+
+    def _new(self, shape: Sequence[int], dtype: Any) -> Traced:
+        dtype = np.dtype(dtype)
+        return Traced(self.rows, self.rows.scratch(tuple(shape), dtype), dtype)
+
+    def _where(self, index: Any) -> Traced:
+        parts = index if isinstance(index, tuple) else (index,)
+        if not all(one is None or one is ... or isinstance(one, (int, slice)) for one in parts):
+            raise Unfit
+        return self._view(itemgetter(parts if ... in parts else (*parts, ...)))
+
+    def __getitem__(self, index: Any) -> Traced:
+        if isinstance(index, Traced):
+            return self.take(index)
+        return self._where(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, Traced):
+            index = index.astype(np.int64, copy=False)
+            self.rows.moved(value.place, index.place, self.place, to=True)
+        else:
+            self._where(index).assign(value)
+
+    def assign(self, value: Any) -> None:
+        """Take over a value, or what it is repeated."""
+        if not isinstance(value, Traced):
+            value = Traced(self.rows, self.rows.constant(np.asarray(value, self.dtype)), self.dtype)
+        if value.dtype != self.dtype:
+            name = f"cast_{value.dtype.char}{self.dtype.char}"
+            routine = Routine(native.RUNTIME.routine(name), 0, keeps_flags=True)
+            self.rows.row(self.place, routine if routine.function else None, [value.place])
+        elif (value.place.base, value.place.offset) != (self.place.base, self.place.offset):
+            self.rows.copied(self.place, value.place, self.dtype.char)
+        elif value.place != self.place:
+            raise Unfit
+
+    def fill(self, value: Any) -> None:
+        """Repeat a number."""
+        if self.place.is_flat and not np.asarray(value, self.dtype).tobytes().strip(b"\0"):
+            self.rows.clear(self.place)
+        else:
+            self.assign(value)
+
+    def copy(self) -> Traced:
+        """Return a copy, in the order of its axes."""
+        made = self._new(self.shape, self.dtype)
+        made.assign(self)
+        return made
+
+    def astype(self, dtype: Any, copy: bool = True) -> Traced:
+        """Return a value of another dtype."""
+        if np.dtype(dtype) == self.dtype:
+            return self.copy() if copy else self
+        made = self._new(self.shape, dtype)
+        made.assign(self)
+        return made
+
+    def reshape(self, *shape: Any) -> Traced:
+        """Return a view where NumPy does, else a copy."""
+        try:
+            return self._view(methodcaller("reshape", *shape))
+        except Unfit:  # NumPy copies
+            return self.copy()._view(methodcaller("reshape", *shape))
+
+    def view(self, dtype: Any) -> Traced:
+        """Return the same bits as another dtype."""
+        if np.dtype(dtype).itemsize != self.itemsize:
+            raise Unfit
+        return Traced(self.rows, self.place, np.dtype(dtype))
+
+    def transpose(self, *axes: Any) -> Traced:
+        """Return a view."""
+        return self._view(methodcaller("transpose", *axes))
+
+    def swapaxes(self, first: int, second: int) -> Traced:
+        """Return a view."""
+        return self._view(methodcaller("swapaxes", first, second))
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Reduce by `maximum`."""
+        return _reduce(np.maximum, self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Reduce by `minimum`."""
+        return _reduce(np.minimum, self, axis=axis, keepdims=keepdims)
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Reduce by `add`."""
+        return _reduce(np.add, self, axis=axis, keepdims=keepdims)
+
+    def any(self) -> Any:
+        """Reduce by `logical_or`."""
+        return _reduce(np.logical_or, self, axis=None)
+
+    def all(self) -> Any:
+        """Reduce by `logical_and`."""
+        return _reduce(np.logical_and, self, axis=None)
+
+    def take(self, index: Any, axis: int | None = None, out: Any = None) -> Traced:
+        """Return flat elements, or entries along axis 0; one that there is not ends the walk."""
+        if not isinstance(index, Traced) or axis not in (None, 0):
+            raise Unfit
+        rest = self.shape[1:] if axis == 0 else ()
+        made = self._new((*index.shape, *rest), self.dtype) if out is None else out
+        index = index.astype(np.int64, copy=False)
+        self.rows.moved(self.place, index.place, made.place, to=False, width=prod(rest))
+        return made
+
+    def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
+        first, *others = given
+        if function in _VIEWS and first is self:
+            return self._view(partial(_called_with, function, others, named))
+        if function is np.reshape:
+            return self.reshape(*others)
+        if function is np.empty_like:
+            return self._new(self.shape, self.dtype)
+        if function is np.where:
+            return self._selected(*given)
+        if function is np.clip:
+            return self.__array_ufunc__(_CLIP, "__call__", *given)
+        if function is np.take and isinstance(others[0], Traced):
+            table = Traced(self.rows, self.rows.constant(first), first.dtype)
+            return table.take(others[0], out=named.get("out"))
+        if function in (np.concatenate, np.stack):
+            return self._joined(function is np.stack, *given, **named)
+        raise Unfit(function.__name__)
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *given: Any, out: Any = (None,), **named: Any
+    ) -> Any:
+        if method == "reduce" and isinstance(given[0], Traced):
+            return given[0]._reduced(ufunc, out[0], **named)
+        if method == "at" and isinstance(given[0], Traced) and ufunc is np.add:
+            result, index, values = given
+            self.rows.moved(
+                values.place, index.astype(np.int64, copy=False).place, result.place, to=True,
+                name=f"add_{result.dtype.char}",
+            )  # fmt: skip
+            return None
+        asked_for = named.pop("dtype", None)
+        if named or method != "__call__" or len(out) != 1:
+            raise Unfit
+        kinds = tuple([one.dtype if hasattr(one, "dtype") else type(one) for one in given])
+        *wanted, dtype = ufunc.resolve_dtypes((*kinds, None))
+        if asked_for not in (None, dtype):
+            raise Unfit
+        operands = [self._operand(one, kind) for one, kind in zip(given, wanted, strict=True)]
+        if ufunc is np.matmul:
+            x, y = operands
+            batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+            shape = (*batch, x.shape[-2], y.shape[-1])
+        else:
+            shape = np.broadcast_shapes(*[one.shape for one in operands])
+        made = self._new(shape, dtype) if out[0] is None else out[0]
+        if not isinstance(made, Traced) or made.dtype != dtype or made.shape != shape:
+            raise Unfit
+        if ufunc is np.matmul:
+            self.rows.product(x.place, y.place, made.place, np.matmul)
+        else:
+            chars = "".join([one.dtype.char for one in (*operands, made)])
+            places = [one.place for one in operands]
+            asked: Any = np.geterr()
+            heard = sum([flag for name, flag in native.ERRORS.items() if asked[name] != "ignore"])
+            self.rows.row(made.place, loop_of(ufunc.__name__, chars), places, heard)
+        return made
+
+    def _joined(self, stacked: bool, parts: Any, axis: int = 0, out: Any = None) -> Traced:
+        axis %= parts[0].ndim + stacked
+        index = [slice(None)] * axis
+        if stacked:
+            parts = [one[(*index, None)] for one in parts]
+        shape = [*parts[0].shape]
+        shape[axis] = sum([one.shape[axis] for one in parts])
+        made, begin = self._new(shape, parts[0].dtype) if out is None else out, 0
+        for one in parts:
+            end = begin + one.shape[axis]
+            made[(*index, slice(begin, end))] = one
+            begin = end
+        return made
+
+    def _selected(self, flag: Any, x: Any, y: Any) -> Traced:
+        values = [
+            one if isinstance(one, (Traced, int, float)) else np.asarray(one) for one in (x, y)
+        ]
+        kinds = [one.dtype if hasattr(one, "dtype") else one for one in values]
+        dtype = np.result_type(*kinds)
+        operands = [self._operand(flag, np.dtype(bool)), *[self._operand(v, dtype) for v in values]]
+        made = self._new(np.broadcast_shapes(*[one.shape for one in operands]), dtype)
+        routine = Routine(native.RUNTIME.routine(f"select_{dtype.itemsize}"), 0, keeps_flags=True)
+        self.rows.row(made.place, routine, [one.place for one in operands])
+        return made
+
+    def _operand(self, value: Any, dtype: np.dtype[Any]) -> Traced:
+        if not isinstance(value, Traced):
+            array = np.array(value, dtype, order="C")
+            return Traced(self.rows, self.rows.constant(array), dtype)
+        return value if value.dtype == dtype else value.astype(dtype)
+
+    def _reduced(
+        self, ufunc: np.ufunc, out: Any, axis: Any = 0, dtype: Any = None, keepdims: bool = False,
+        initial: Any = None,
+    ) -> Traced:  # fmt: skip
+        axes = np.lib.array_utils.normalize_axis_tuple(
+            range(self.ndim) if axis is None else axis, self.ndim
+        )
+        if dtype not in (None, self.dtype):
+            raise Unfit
+        shape = [1 if i in axes else n for i, n in enumerate(self.shape)]
+        kept = self._new(shape, self.dtype)
+        self.rows.reduced(ufunc.__name__, kept.place, self.place, axes, self.dtype.char, initial)
+        found = kept if keepdims else kept._view(methodcaller("squeeze", tuple(axes)))
+        if out is None:
+            return found
+        out.assign(found)
+        return out  # type: ignore[no-any-return]
+
+
+def _reduce(ufunc: Any, x: Traced, **how: Any) -> Any:
+    return ufunc.reduce(x, **how)
+
+
+def _called_with(function: Any, others: Any, named: Any, first: Any) -> Any:
+    return function(first, *others, **named)
+
+
+_CLIP: Any = np._core.umath.clip  # type: ignore[attr-defined]
+
+_VIEWS = frozenset(
+    {np.transpose, np.swapaxes, np.expand_dims, np.squeeze, np.moveaxis, np.broadcast_to}
+)
+
+
+class _Module:
+    """What a forward is given as its module: NumPy, but for what makes arrays."""
+
+    is_traced = True
+
+    def __init__(self, like: Traced) -> None:
+        self._like = like
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def empty(self, shape: Any, dtype: Any = float) -> Traced:
+        return self._like._new((shape,) if isinstance(shape, int) else tuple(shape), dtype)
+
+    def full(self, shape: Any, value: Any, dtype: Any = float) -> Traced:
+        made = self.empty(shape, dtype)
+        made.fill(value)
+        return made
+
+    def zeros(self, shape: Any, dtype: Any = float) -> Traced:
+        return self.full(shape, 0, dtype)
+
+    def empty_like(self, array: Any) -> Traced:
+        return self.empty(array.shape, array.dtype)
+
+    def zeros_like(self, array: Any) -> Traced:
+        return self.zeros(array.shape, array.dtype)
+
+    def asarray(self, array: Any, dtype: Any = None) -> Any:
+        if isinstance(array, Traced):
+            return array if dtype is None else array.astype(dtype, copy=False)
+        return np.asarray(array, dtype)
+
+
+def trace(rows: Written, step: Node) -> None:
+    """Write the rows of a step.
+
+    Raises
+    ------
+    Exception
+        It has none.
+    """
+    result = Traced(rows, rows.places[step.id], step.dtype)
+    given = [Traced(rows, rows.place(one), one.dtype) for one in step.inputs]
+    before, pending.checks = pending.checks, []
+    try:
+        with np.errstate(all="warn"):
+            called = kernel(step, _Module(result), rows.symbols)
+            out = {"out": result} if takes_out(step) else {}
+            found = called(*given, **out)
+            for check in pending.checks:
+                rows.refused(check.bad.place)
+    finally:
+        pending.checks = before
+    if found is not result:
+        result.assign(found if isinstance(found, Traced) else np.asarray(found))

@@ -1,0 +1,128 @@
+"""Loops with jit: what their own machine code computes, near to what NumPy does."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.autodiff.trees import flatten
+from actorgraph.devices import native, vectors
+from actorgraph.lower import loop_table, quick_rows
+
+ops = ag.ops
+pytest.importorskip("numba", reason="the extra jit is not installed")
+pytestmark = pytest.mark.skipif(
+    native.expected() is not None, reason=f"no tables: {native.expected()}"
+)
+RNG = np.random.default_rng(0)
+SHAPES = {"x": (5, 16), "w": (16, 16), "b": (16,), "xs": (7, 5, 16)}
+NEAR = {"float32": 2e-5, "float64": 1e-13}
+
+
+@pytest.fixture(autouse=True)
+def written(monkeypatch):
+    """The functions that were written, by what they begin with: a group, or a product."""
+    monkeypatch.setattr(loop_table, "FEWEST", 1)
+    found = []
+    for kind in ("elements_text", "product_text"):
+        write = getattr(vectors, kind)
+        monkeypatch.setattr(
+            vectors, kind, lambda *args, k=kind, w=write: (found.append(k), w(*args))[1]
+        )
+    return found
+
+
+def near(outputs, feeds, wrt=(), **how):
+    """Insist that jit is near to the interpreter, in values and gradients."""
+    options = {"backward": {outputs[0]: 1.0}} if wrt else {}
+    runs = []
+    for machine, more in (
+        (ag.LispMachine, {}), (ag.TapeMachine, {"jit": "wait", "native": "wait"}),
+    ):  # fmt: skip
+        with machine(outputs, wrt=list(wrt), exact=False, **more) as made:
+            run = made.run_sync(feeds, **options)
+            runs.append([*[run[n].value for n in outputs], *[run[n].grad for n in wrt]])
+    for wanted, got in zip(*runs, strict=True):
+        rtol = NEAR[wanted.dtype.name]
+        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol * abs(wanted).max())
+
+
+def given(g, dtype="float32"):
+    feeds = {name: RNG.normal(size=shape).astype(dtype) / 2 for name, shape in SHAPES.items()}
+    return [g.input(name, array.shape, dtype) for name, array in feeds.items()], feeds
+
+
+BODIES = {
+    "a product": lambda c, e, w, b: (ops.tanh(c @ w + e), c),
+    "a product that is turned": lambda c, e, w, b: (c @ w.T + e * 0.5, c[0]),
+    "a vector of each row": lambda c, e, w, b: (ops.tanh(c * 0.5 + b), ops.exp(c) * e),
+    "a number of each row": lambda c, e, w, b: (c / (1 + c.sum(1, keepdims=True) ** 2) + e, c),
+    "choices": lambda c, e, w, b: (ops.maximum(c, e) - ops.minimum(c * c, 0.5), ops.relu(c + e)),
+    "roots and quotients": lambda c, e, w, b: (ops.square(c) / 9 - e, ops.reciprocal(c * c + 1)),
+    "a view of a carry": lambda c, e, w, b: (ops.sigmoid(c) + e, c[1:]),
+    "a carry as it was": lambda c, e, w, b: (e, c * 2),
+    "columns that fill no vector": lambda c, e, w, b: (c * 0.5 + e, (c[:, :9] + e[:, :9]) @ w[:9]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("body", BODIES)
+def test_loops_are_near_to_those_of_the_interpreter(g, body, dtype, written):
+    (x, w, b, xs), feeds = given(g, dtype)
+    found = ag.scan(lambda c, e: BODIES[body](c, e, w, b), x, xs)
+    outputs, _ = flatten(found)
+    near(outputs, feeds)
+    assert "elements_text" in written
+
+
+def test_gradients_add_products_where_their_sums_lie(g, written):
+    (x, w, _, xs), feeds = given(g)
+    last, _ = ag.scan(lambda c, e: (ops.tanh(c @ w + e), None), x, xs)
+    near([(last * last).sum()], feeds, wrt=[w, x])
+    assert written.count("product_text") == 3
+
+
+@pytest.mark.parametrize("layer", [ag.ops.rnn, ag.ops.gru, ag.ops.lstm])
+def test_recurrent_layers_are_near_in_both_passes(g, layer, written):
+    gates = {"rnn": 1, "gru": 3, "lstm": 4}[layer.__name__]
+    feeds = {
+        "x": RNG.normal(size=(6, 3, 8)).astype("float32"),
+        "w": RNG.normal(size=(gates * 16, 8)).astype("float32") / 3,
+        "u": RNG.normal(size=(gates * 16, 16)).astype("float32") / 4,
+    }
+    x, w, u = [g.input(name, array.shape) for name, array in feeds.items()]
+    y, _ = layer(x, None, w, u)
+    near([(y * y).sum(), y], feeds, wrt=[x, w, u])
+    assert "product_text" in written
+
+
+def test_infinite_and_missing_numbers_stay_what_they_are(g):
+    x = g.input("x", (4, 16))
+    found = ag.scan(lambda c, _: (c, (ops.exp(c), ops.tanh(c), ops.sigmoid(c))), x, length=2)[1]
+    odd = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 88.7, 89.5, -87.0, -103.0, -110.0, 0.6]
+    values = np.resize(np.array(odd, "float32"), (4, 16))
+    with ag.TapeMachine([*found], wrt=[], exact=False, jit="wait", native="wait") as machine:
+        run = machine.run_sync({"x": values})
+    with np.errstate(all="ignore"):
+        wanted = [np.exp(values), np.tanh(values), 1 / (1 + np.exp(-values))]
+    for node, value in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(run[node].value[0], value, rtol=1e-6, atol=1e-44)
+
+
+def test_under_an_error_state_that_raises_numpy_computes_the_loop(g, written):
+    x = g.input("x", (4, 16))
+    last, _ = ag.scan(lambda c, _: (ops.exp(c), None), x, length=9)
+    with ag.TapeMachine([last], wrt=[], exact=False, jit="wait", native="wait") as machine:
+        feeds = {"x": np.ones((4, 16), "float32")}
+        assert np.isinf(machine.run_sync(feeds)[last].value).all()
+        with np.errstate(over="raise"), pytest.raises(ag.errors.NodeError, match="overflow"):
+            machine.run_sync(feeds)
+
+
+def test_what_fits_no_vectors_keeps_the_rows_that_it_has_without(g, monkeypatch):
+    def refuse(*args):
+        raise quick_rows.Unfit
+
+    monkeypatch.setattr(vectors, "elements_text", refuse)
+    (x, w, _, xs), feeds = given(g)
+    outputs, _ = flatten(ag.scan(lambda c, e: (ops.tanh(c @ w + e), c * e), x, xs))
+    near(outputs, feeds)

@@ -1,0 +1,75 @@
+"""Arrays that are used again when nobody holds them: scratch of forwards, and recycled results."""
+
+from threading import Barrier, Thread
+
+import numpy as np
+
+from actorgraph.memory.free_lists import Recycling
+from actorgraph.scratch import scratch, scratch_like
+
+FLOAT = np.dtype("float32")
+SHAPE = 128, 128
+
+
+def place(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_scratch_is_used_again_when_nobody_holds_a_view_of_it():
+    first = scratch(np, SHAPE, FLOAT)
+    where, row = place(first), first[3]
+    del first
+    second = scratch(np, SHAPE, FLOAT)
+    assert not np.may_share_memory(row, second)
+    del row
+    assert where in {place(scratch(np, SHAPE, FLOAT)) for _ in range(2)}
+
+
+def test_scratch_begins_at_a_cache_line_and_may_be_cleared():
+    scratch(np, SHAPE, FLOAT).fill(7)
+    array = scratch(np, SHAPE, FLOAT, cleared=True)
+    assert not array.any()
+    assert not place(array) % 64
+
+
+def test_scratch_lies_as_the_result_of_a_ufunc_would_or_is_none():
+    x = np.ones(SHAPE, FLOAT)
+    assert scratch_like(np, x).strides == np.square(x).strides
+    assert scratch_like(np, x.T) is None
+
+
+def test_threads_that_hold_scratch_at_once_have_rooms_of_their_own():
+    places, together = [], Barrier(3)
+
+    def work():
+        mine = scratch(np, SHAPE, FLOAT)
+        places.append(place(mine))
+        together.wait()
+
+    threads = [Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({*places}) == 3
+
+
+def test_a_recycled_result_lies_as_the_kernels_own_and_is_not_written_while_somebody_holds_it():
+    twice = Recycling(lambda x, out=None: np.multiply(x, 2, out=out), live=2)
+    x = np.arange(128 * 128, dtype=FLOAT).reshape(SHAPE)
+    for operand in (x, x.T):
+        held, seen = twice(operand)[5], []
+        for factor in (1, 2, 3):
+            found = twice(operand * factor)
+            assert found.strides == (operand * 2).strides
+            np.testing.assert_array_equal(found, operand * factor * 2)
+            seen.append(place(found))
+            del found
+        assert len({*seen}) == 1  # the other one is held
+        np.testing.assert_array_equal(held, operand[5] * 2)
+
+
+def test_what_is_a_view_of_an_operand_stays_one():
+    flat = Recycling(lambda x, out=None: x.reshape(-1) if out is None else None, live=2)
+    x = np.ones(SHAPE, FLOAT)
+    assert all(np.shares_memory(flat(x), x) for _ in range(2))
