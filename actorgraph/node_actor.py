@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from actorgraph.devices.base import Failed
+from actorgraph.devices.checks import Failed
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, NodeError, text_of
 from actorgraph.lower.inner import Dead, InBody, frame_of

@@ -23,13 +23,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from actorgraph import instrument
+from actorgraph.devices.checks import Check, Failed, pending
 from actorgraph.devices.events import Event
 from actorgraph.errors import GraphError, text_of
 from actorgraph.options import positive
@@ -37,8 +38,8 @@ from actorgraph.tiles import here
 from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = [
-    "ADDED", "COPY_OVER", "Cell", "Check", "Device", "Failed", "Handed", "Job", "Lane",
-    "Placement", "Queue", "complete", "described", "issuing", "pending",
+    "ADDED", "COPY_OVER", "Cell", "Device", "Handed", "Job", "Lane", "Placement", "Queue",
+    "complete", "described", "issuing",
 ]  # fmt: skip
 
 issuing = threading.RLock()
@@ -54,50 +55,6 @@ _MARKED, _MARKS = 64, 8
 """After how many jobs a lane is marked, and of how many marks the first has to be passed."""
 
 _EARLY = "a value of a device is read before it is there: a wait is missing"
-
-
-class Failed(Exception):
-    """What a job has raised, with the node that it was for; all that needs its value fails so."""
-
-    def __init__(self, node: Any, inputs: tuple[str, ...], device: str, cause: BaseException):
-        super().__init__(node, inputs, device, cause)
-        self.node, self.inputs, self.device, self.cause = node, inputs, device, cause
-
-
-@dataclass(frozen=True, eq=False)
-class Check:
-    """What an op wants to know of values, which only who waits for them can tell.
-
-    Attributes
-    ----------
-    bad : array of rank 0
-        Whether the value is none.
-    kind, text, numbers
-        What is raised then: ``kind(text.format(*numbers))``.
-    where : (Node, tuple of str, str), optional
-        The node, its inputs and the device of the job.
-    """
-
-    bad: Any
-    kind: type[Exception]
-    text: str
-    numbers: tuple[Any, ...] = ()
-    where: tuple[Any, tuple[str, ...], str] | None = None
-
-    def raised(self) -> None:
-        """Raise where the flag, which is the host's here, is set."""
-        if self.bad:
-            error = self.kind(self.text.format(*self.numbers))
-            raise error if self.where is None else Failed(*self.where, error)
-
-
-class _Pending(threading.local):
-    def __init__(self) -> None:
-        self.checks: list[Check] = []
-
-
-pending = _Pending()
-"""What ops have checked in the job that runs in this thread."""
 
 
 class Cell:
@@ -604,10 +561,9 @@ class Device(ABC):
         self._holders = self._retained = 0
 
     @property
+    @abstractmethod
     def xp(self) -> Any:
-        """The array module that op rules receive: that of the device inside."""
-        assert self.inner is not None
-        return self.inner.xp
+        """The array module that op rules receive."""
 
     @abstractmethod
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, final
 from weakref import ref
 
 from actorgraph.devices import base
-from actorgraph.devices.base import Cell, Check, Failed, Handed, Lane, described, pending
+from actorgraph.devices.base import Cell, Handed, Lane, described
+from actorgraph.devices.checks import Check, Failed, pending
 from actorgraph.errors import text_of
 
 __all__ = ["CapturedSteps", "GraphInstance", "GraphStep"]

@@ -8,6 +8,7 @@ a longer while its thread ends.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
@@ -142,6 +143,7 @@ class Helpers:
         """Make the machine code of helpers, if there are any."""
         if self.count > 0 and self._help is None:
             self._engine = native.engine(_HELP, directory)
+            atexit.register(id, self._engine)  # a helper may be in its code until the very end
             kind = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
             self._help = kind(self._engine.get_function_address("help"))
 

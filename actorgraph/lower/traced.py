@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from actorgraph.devices import native
-from actorgraph.devices.base import pending
+from actorgraph.devices.checks import pending
 from actorgraph.devices.loops import Routine, loop_of
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from actorgraph.devices import Device, Handed, Lane
-from actorgraph.devices.base import Cell, Failed, complete
+from actorgraph.devices.base import Cell, complete
+from actorgraph.devices.checks import Failed
 from actorgraph.graph import Node
 from actorgraph.lower.residents import Residents
 from actorgraph.node_actor import blamed

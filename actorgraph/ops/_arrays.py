@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.devices.base import Check, pending
+from actorgraph.devices.checks import Check, pending
 from actorgraph.devices.kernels import combine_in_order
 
 

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from actorgraph.devices.base import Device, Failed, Handed, Lane, complete
+from actorgraph.devices.base import Device, Handed, Lane, complete
+from actorgraph.devices.checks import Failed
 from actorgraph.store import Held, copies, present, promise, promised, take
 
 __all__ = ["LaneVector", "Vector", "at", "gathered", "largest", "lane_of", "put"]
