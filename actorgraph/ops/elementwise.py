@@ -9,7 +9,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, KEPT_OUT, Attrs, LoopRule, Memory, Op, Sample
+from actorgraph.op import KEPT_OUT, Attrs, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import exp_without_warning, limited, zero
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
 from actorgraph.ops._rules import declare, each, on, raises, returns
@@ -44,7 +44,7 @@ ASTYPE: Op = declare(
         for shape in ((3, 4), (), (0, 2))
         for dtype in ("float64", "complex128")
     ),
-    memory=KEPT, loop=LoopRule("value", "x"), linear=(0,),
+    loop=LoopRule("value", "x"), linear=(0,),
 )  # fmt: skip
 
 # The adjoint of real -> complex.

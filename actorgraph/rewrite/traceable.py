@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from actorgraph.devices.walk_text import CASTS
 from actorgraph.graph import Node
 from actorgraph.op import Op
 from actorgraph.tiles import CUT_FLOPS
@@ -14,7 +13,7 @@ __all__ = ["TRACED", "is_traceable", "may_be_traced"]
 
 TRACED = frozenset(
     (
-        "astype avg_pool clip concatenate conv conv_transpose conv_weight cross_entropy "
+        "avg_pool clip concatenate conv conv_transpose conv_weight cross_entropy "
         "cross_entropy_of_logs cross_entropy_pull cross_entropy_pull_of_logs cube divide_by_size "
         "divide_or_zero elu embedding embedding_adjoint entr gelu_tanh getitem_adjoint hardshrink "
         "hardsigmoid hardswish hardtanh inverse_deviation leaky_relu log_floored "
@@ -38,8 +37,6 @@ def may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
         return False
     if step.op.name == "getitem_adjoint":
         return len(step.inputs) == 1
-    if step.op.name == "astype":
-        return f"{step.inputs[0].dtype.char}{step.dtype.char}" in CASTS
     if step.op.name in ("max", "min"):
         return len(step.attrs["axis"]) == 1
     shapes = tuple([bind_shape(part.dims, symbols, 1) for part in step.inputs])
