@@ -48,6 +48,12 @@ class Adversary(Device):
         with base.issuing:
             _all[:] = [one for one in _all if one() is not None] + [ref(self)]
 
+    @property
+    def xp(self) -> Any:
+        """That of the device inside."""
+        assert self.inner is not None
+        return self.inner.xp
+
     def to_device(self, array: Any) -> Any:
         """Return a copy."""
         return np.array(array)

@@ -91,6 +91,11 @@ class Checked(Device):
         self.refused = inner.refused
         self._findings: dict[Finding, None] = {}
 
+    @property
+    def xp(self) -> Any:
+        """That of the device inside."""
+        return self._own.xp
+
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
         """As the device inside does."""
         return self._own.to_device(array)

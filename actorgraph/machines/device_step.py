@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from actorgraph.devices import Device, Handed, Lane
-from actorgraph.devices.base import Cell, Failed, complete
+from actorgraph.devices.base import Cell, Failed
 from actorgraph.graph import Node
 from actorgraph.lower.residents import Residents
 from actorgraph.node_actor import blamed
 from actorgraph.solvers import AbstractSolver, LoopSolver
 from actorgraph.solvers._away import Away
 from actorgraph.solvers._formula import Arrays, stepped
+from actorgraph.solvers._vectors import complete
 from actorgraph.store import promise
 
 if TYPE_CHECKING:
