@@ -2,8 +2,9 @@
 
 All train the same MLP, CNN or LSTM on the digits with the same batches of 32 from a loader without
 workers, by Adam, and read the loss of every step.  Then what the loop around our step costs: an
-epoch of the trainer less the bare compiled steps on the same batches.  Last, the share of the
-CNN's rate that is left where a loader with a worker prepares each sample, by thread and by process.
+epoch of the trainer less the bare compiled steps on the same batches.  Last, the share of the rate
+that is left where a loader with a worker prepares each sample, by thread and by process: of the
+CNN, and of a wide one, whose steps take longer than making a batch by far.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ LOOP_SHARE = 0.05
 """Of a step of 1 ms, what the loop around it may cost."""
 FED_SHARE = 0.95
 """Of the rate without loading, what loading leaves."""
-CHANNELS = 16
+CHANNELS, WIDE = 16, 64
 
 
 def data(kind: str) -> tuple[Any, Any]:
     """Return images, as rows of 8 pixels in 8 steps for the LSTM, and labels."""
     (images, labels), _ = ag.data.split(*ag.data.digits())
-    shape = {"lstm": (-1, 8, 8), "cnn": (-1, 1, 8, 8)}.get(kind, (-1, 64))
+    shape = {"lstm": (-1, 8, 8), "cnn": (-1, 1, 8, 8), "wide": (-1, 1, 8, 8)}.get(kind, (-1, 64))
     return images.reshape(shape), labels
 
 
@@ -57,19 +58,21 @@ class Sequence(ag.nn.Module):
         return self.out(self.lstm(x)[0][:, -1])
 
 
-def convolutions(nn: Any) -> Any:
+def convolutions(nn: Any, channels: int = CHANNELS) -> Any:
     """Return the CNN, of our layers or PyTorch's."""
     return nn.Sequential(
-        nn.Conv2d(1, CHANNELS, 3, padding=1), nn.ReLU(),
-        nn.Conv2d(CHANNELS, 2 * CHANNELS, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(32 * CHANNELS, 10),
+        nn.Conv2d(1, channels, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(channels, 2 * channels, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(32 * channels, 10),
     )  # fmt: skip
 
 
 def trainer(kind: str, **options: Any) -> tuple[Any, Any]:
     """Return a trainer and its loader."""
     ag.nn.manual_seed(0)
-    net: Any = Sequence() if kind == "lstm" else convolutions(ag.nn) if kind == "cnn" else None
+    net: Any = Sequence() if kind == "lstm" else None
+    if kind in ("cnn", "wide"):
+        net = convolutions(ag.nn, WIDE if kind == "wide" else CHANNELS)
     net = net or ag.nn.models.MLP(*(TINY if kind == "tiny" else WIDTHS))
     loader = ag.data.DataLoader(ag.data.ArrayDataset(*data(kind)), BATCH, shuffle=True)
     solver = ag.solvers.Adam(1e-3)
@@ -120,7 +123,8 @@ def torch_step(kind: str) -> Any:
     sizes = list(itertools.pairwise(WIDTHS))
     layers = [part for size in sizes for part in (torch.nn.Linear(*size), torch.nn.ReLU())][:-1]
     lstm, out = torch.nn.LSTM(8, HIDDEN, batch_first=True), torch.nn.Linear(HIDDEN, 10)
-    nets = {"lstm": torch.nn.ModuleList([lstm, out]), "cnn": convolutions(torch.nn)}
+    nets = {"lstm": torch.nn.ModuleList([lstm, out]), "cnn": convolutions(torch.nn),
+            "wide": convolutions(torch.nn, WIDE)}  # fmt: skip
     net = nets.get(kind, torch.nn.Sequential(*layers))
     solver = torch.optim.Adam(net.parameters(), 1e-3)
 
@@ -280,23 +284,23 @@ class Samples:
         return prepared((self.images[number], self.labels[number]))
 
 
-def fed_shares(rounds: int) -> dict[str, float]:
+def fed_shares(kind: str, rounds: int) -> dict[str, float]:
     """Return the rates with loading as shares of those without; one core steps, one may load."""
     installed("torch")
     import torch as peer
 
     machine = partial(ag.ActorMachine, workers=1)
-    alone, _ = trainer("cnn", machine=machine)
+    alone, _ = trainer(kind, machine=machine)
     batches = [*ag.data.DataLoader(Samples(), BATCH)]
     epochs = {"ours": [lambda: alone.fit(batches, 1)]}
     for process in (False, True):
-        made, _ = trainer("cnn", machine=machine)
+        made, _ = trainer(kind, machine=machine)
         loader = ag.data.DataLoader(Samples(), BATCH, workers=1, prefetch=4, process=process)
         epochs["ours"].append(partial(made.fit, loader, 1))
     workers = {"num_workers": 1, "persistent_workers": True, "prefetch_factor": 4}
     theirs = peer.utils.data.DataLoader(Samples(), BATCH, **workers)
     there = [tuple(map(peer.as_tensor, batch)) for batch in batches]
-    step, threads = torch_step("cnn"), peer.get_num_threads()
+    step, threads = torch_step(kind), peer.get_num_threads()
     peer.set_num_threads(1)
     epochs["PyTorch"] = [partial(_each, step, there), partial(_each, step, theirs)]
     spent: dict[Any, list[float]] = {}
@@ -335,10 +339,11 @@ def main() -> int:
     around_us = loop_us()
     tell(f"The loop around a step, with its batch, takes {around_us:.0f} us: "
          f"{around_us / 1e3:.1%} of a step of 1 ms (wanted {LOOP_SHARE:.0%}).")  # fmt: skip
-    shares = fed_shares(2 if asked.quick else 8)
-    told = ", ".join(f"{share:.2f} of {name}" for name, share in shares.items())
-    tell(f"Loading leaves of the rate without it: {told} (wanted {FED_SHARE}).")
-    write_json("fit", asked, figures, {"loop_us": around_us, "fed": shares})
+    fed = {kind: fed_shares(kind, 2 if asked.quick else 8) for kind in ("cnn", "wide")}
+    for kind, shares in fed.items():
+        told = ", ".join(f"{share:.2f} of {name}" for name, share in shares.items())
+        tell(f"{kind}: loading leaves of the rate without it {told} (wanted {FED_SHARE}).")
+    write_json("fit", asked, figures, {"loop_us": around_us, "fed": fed})
     return exit_status(figures)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
+from statistics import median
 from threading import Thread
 from typing import Any
 
@@ -215,6 +216,27 @@ def cases(torch: TorchPipeline) -> list[Case]:
     return found
 
 
+def handoff_us(count: int, runs: int) -> float:
+    """Return how long a lane of the MLP's pipeline that idles takes to begin with what comes.
+
+    The median over hand-offs, from the end of the sender's action as instruments are told of it.
+    """
+    loss, fed = mlp()
+    gaps: list[float] = []
+    with ag.pipeline.Pipeline(loss, stages=2, microbatches=count) as pipeline:
+        for _ in range(runs):
+            (found,) = ag.pipeline.measure([pipeline], {"x": fed}, runs=1)
+            for row, other in (found.rows, found.rows[::-1]):
+                ended = {bar.label: bar.end for bar in other}
+                free = [0.0, *[bar.end for bar in row]]
+                gaps += [
+                    bar.start - ended[bar.label]
+                    for bar, idle in zip(row, free, strict=False)
+                    if idle < ended[bar.label] <= bar.start
+                ]
+    return median(gaps) * 1e6
+
+
 def targets() -> list[Target]:
     """What the project wants: that a pipeline pays, and that microbatches cost little."""
     found = [Target("m = 16", IN_TURN, (WHOLE,), 1.3)]
@@ -244,7 +266,10 @@ def main() -> int:
         for case in cases(TorchPipeline(weights(), batch(), scope)):
             figures += measure(case, effort, asked.only, keep=WHOLE)
     print_table("microbatches", "ms", figures, WHOLE)
-    write_json("microbatches", asked, figures, {"targets": judge(targets(), figures)})
+    handoffs = {f"m = {m}": handoff_us(m, 3 if asked.quick else 30) for m in COUNTS}
+    print("hand-off to a lane that idles, us:", handoffs)
+    more = {"targets": judge(targets(), figures), "handoff_us": handoffs}
+    write_json("microbatches", asked, figures, more)
     return exit_status(figures)
 
 

@@ -70,7 +70,7 @@ def ours(name: str, size: int, by_code: bool, scope: ExitStack) -> Trial:
         installed("llvmlite")
         os.environ[NATIVE] = "wait"  # for it, at the first step
     else:
-        solver.in_one_call = nothing
+        solver.in_one_call = solver._by_code = nothing  # a step of all parameters, and of one
     return Trial(lambda: solver.step(parameters))
 
 

@@ -256,6 +256,13 @@ class LoopKernel:
         """Let iterations be walked as tables."""
         self.call.allow_tables(wait, quick)
 
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that stays there between calls, and that nobody else has."""
+        stacks = [] if self.lists is None else [free for *_, free in self.lists[1] if free]
+        idle: int = sum([free.kept()[0] for free in stacks])
+        return self.call.kept_bytes + idle
+
     def room(self, length: int) -> list[Any]:
         """Return where what is stacked goes: arrays, or lists where the sizes are not known."""
         if not self.stored:

@@ -206,6 +206,12 @@ class _WaveKernel:
             if hasattr(one, "allow_tables"):
                 one.allow_tables(wait, quick)
 
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that stays there between calls, and that nobody else has."""
+        loops = [getattr(one, "kept_bytes", 0) for one in self._kernels.values()]
+        return sum(loops) + sum([free.kept()[0] for free in self._lists.values()])
+
     def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Return an array for rows, used again while nobody else has it."""
         most = 2 * len(self._nodes)

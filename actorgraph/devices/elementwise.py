@@ -3,7 +3,8 @@
 A line is an assignment of sums, products, quotients and a few functions, each of which IEEE 754
 rounds as NumPy's loops do: nothing is contracted, reordered or approximated.  One call of the code
 computes all lines for all elements of any number of places, each with arrays of its own, and holds
-no lock.  It is made by llvmlite in the background; where that is missing, nothing is.
+no lock; where it is long, other threads take pieces of it (`helpers`).  It is made by llvmlite in
+the background; where that is missing, nothing is.
 
 Results are stored past the caches where the arrays of a call do not fit into them: a line that is
 written whole is not read first then.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -22,6 +24,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.background import BACKGROUND
+from actorgraph.devices.helpers import HELPERS, SHARE
 
 __all__ = ["ElementCode", "ElementLines", "code_of"]
 
@@ -36,9 +39,14 @@ _KINDS = {"f": ("float", 16), "d": ("double", 8)}
 _OPERATORS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 _INTRINSICS = {"sqrt": "sqrt", "abs": "fabs"}
 
-_RAISED, _PAST, _CLEAR, _TELL, _NUMBERS = 1, 2, 3, 4, 5
-"""Words of a block: places, flags of errors that were raised, whether to store past the caches,
-addresses of functions of the flags; then the numbers as doubles, and the elements of each place."""
+_PIECE_BYTES, _SHARED_BYTES, _AHEAD_BYTES = 1 << 17, 4 << 20, 2048
+"""Bytes of an array that a thread computes at once, of a call from which on others help, and that
+are asked for before they are read where the caches do not hold them."""
+
+_DRAWN, _RAISED, _PAST, _SHARED, _CLEAR, _TELL, _NUMBERS = range(1, 8)
+"""Words of a block: places, pieces that threads have drawn, flags of errors that were raised,
+whether to store past the caches, the words of helpers, addresses of functions of the flags; then
+the numbers as doubles, and the elements of each place."""
 
 
 class ElementLines(Protocol):
@@ -164,6 +172,10 @@ def _loop(lines: ElementLines, name: str, kind: str, width: int, past: bool) -> 
     for one in given:
         text += [f"  %{one}.read = getelementptr {kind}, ptr %{one}.from, i64 %i",
                  f"  %{one}.in = load {type_}, ptr %{one}.read, align {item}"]  # fmt: skip
+        if past:  # the processor does not look far enough ahead where it has to wait for memory
+            far = f"%{one}.far"
+            text += [f"  {far} = getelementptr i8, ptr %{one}.read, i64 {_AHEAD_BYTES}",
+                     f"  call void @llvm.prefetch.p0(ptr {far}, i32 0, i32 3, i32 1)"]  # fmt: skip
     text += writer.text
     for one in written:
         how = "64, !nontemporal !0" if past and one == "p" else item
@@ -175,7 +187,7 @@ def _loop(lines: ElementLines, name: str, kind: str, width: int, past: bool) -> 
 
 
 _DRIVER = """
-define i64 @update(ptr %tuple) {{
+define internal void @part(ptr %tuple) {{
 entry:
   %args = alloca [{each} x ptr]
   %items = getelementptr i8, ptr %tuple, i64 {items}
@@ -183,6 +195,7 @@ entry:
   %block.at = getelementptr i8, ptr %object, i64 {data}
   %block = load ptr, ptr %block.at
   %count = load i64, ptr %block
+  %drawn.at = getelementptr i64, ptr %block, i64 {drawn}
   %raised.at = getelementptr i64, ptr %block, i64 {raised}
   %past.at = getelementptr i64, ptr %block, i64 {past}
   %past.word = load i64, ptr %past.at
@@ -194,9 +207,12 @@ entry:
   %tell.at = getelementptr i64, ptr %block, i64 {tell}
   %tell = load ptr, ptr %tell.at
   %cleared = call i32 %clear(i32 {mask})
+  %drawn = atomicrmw add ptr %drawn.at, i64 1 seq_cst
   br label %test
 test:
-  %q = phi i64 [0, %entry], [%q.next, %tail]
+  %q = phi i64 [0, %entry], [%q.next, %piece]
+  %number.first = phi i64 [0, %entry], [%number, %piece]
+  %mine.first = phi i64 [%drawn, %entry], [%mine, %piece]
   %more = icmp slt i64 %q, %count
   br i1 %more, label %place, label %over
 place:
@@ -223,11 +239,27 @@ measure:
   %minus = sub i64 0, %into
   %odd = and i64 %minus, 63
   %odd.items = udiv i64 %odd, {item}
-  %begin = call i64 @llvm.smin.i64(i64 %odd.items, i64 %size)
-  %rest = sub i64 %size, %begin
+  %q.next = add i64 %q, 1
+  br label %piece
+piece:
+  %from = phi i64 [0, %measure], [%to, %look], [%to, %tail]
+  %number = phi i64 [%number.first, %measure], [%number.next, %look], [%number.next, %tail]
+  %mine = phi i64 [%mine.first, %measure], [%mine, %look], [%drawn.next, %tail]
+  %left = icmp slt i64 %from, %size
+  br i1 %left, label %look, label %test
+look:
+  %far = add i64 %from, {piece}
+  %to = call i64 @llvm.smin.i64(i64 %far, i64 %size)
+  %number.next = add i64 %number, 1
+  %is.mine = icmp eq i64 %number, %mine
+  br i1 %is.mine, label %work, label %piece
+work:
+  %after.odd = add i64 %from, %odd.items
+  %begin = call i64 @llvm.smin.i64(i64 %after.odd, i64 %to)
+  %rest = sub i64 %to, %begin
   %whole = and i64 %rest, {whole}
   %end = add i64 %begin, %whole
-  call void @one(ptr %args, ptr %numbers, i64 0, i64 %begin)
+  call void @one(ptr %args, ptr %numbers, i64 %from, i64 %begin)
   br i1 %past, label %uncached, label %cached
 uncached:
   call void @past(ptr %args, ptr %numbers, i64 %begin, i64 %end)
@@ -237,16 +269,27 @@ cached:
   call void @many(ptr %args, ptr %numbers, i64 %begin, i64 %end)
   br label %tail
 tail:
-  call void @one(ptr %args, ptr %numbers, i64 %end, i64 %size)
-  %q.next = add i64 %q, 1
-  br label %test
+  call void @one(ptr %args, ptr %numbers, i64 %end, i64 %to)
+  %drawn.next = atomicrmw add ptr %drawn.at, i64 1 seq_cst
+  br label %piece
 over:
   %told = call i32 %tell(i32 {mask})
   %told.long = zext i32 %told to i64
-  store i64 %told.long, ptr %raised.at
+  %raised = atomicrmw or ptr %raised.at, i64 %told.long seq_cst
+  ret void
+}}
+define i64 @update(ptr %tuple) {{
+  %object.at = getelementptr i8, ptr %tuple, i64 {items}
+  %object = load ptr, ptr %object.at
+  %block.at = getelementptr i8, ptr %object, i64 {data}
+  %block = load ptr, ptr %block.at
+  %shared.at = getelementptr i64, ptr %block, i64 {shared}
+  %shared = load ptr, ptr %shared.at
+  call void @share(ptr %shared, ptr @part, ptr %tuple)
   ret i64 0
 }}
 declare i64 @llvm.smin.i64(i64, i64)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 !0 = !{{i32 1}}
 """
 
@@ -263,11 +306,11 @@ def _text(lines: ElementLines, char: str) -> str:
             text.append(f"declare {type_} @llvm.{name}.{suffix}({type_})")
     driver = _DRIVER.format(
         each=3 + 2 * len(lines.arrays), items=native.ITEMS, data=native.OFFSETS["data"],
-        raised=_RAISED, past=_PAST, numbers=_NUMBERS, sizes=_NUMBERS + len(lines.numbers),
-        clear=_CLEAR, tell=_TELL, mask=native.ALL_ERRORS, item=np.dtype(char).itemsize,
-        whole=-width,
+        drawn=_DRAWN, raised=_RAISED, past=_PAST, shared=_SHARED, numbers=_NUMBERS,
+        sizes=_NUMBERS + len(lines.numbers), clear=_CLEAR, tell=_TELL, mask=native.ALL_ERRORS,
+        item=np.dtype(char).itemsize, piece=_PIECE_BYTES // np.dtype(char).itemsize, whole=-width,
     )  # fmt: skip
-    return "\n".join(text) + driver
+    return "\n".join(text) + SHARE + driver
 
 
 @final
@@ -288,7 +331,7 @@ class ElementCode:
         self.reason: str | None = native.switched_off() or native.expected()
         self.done = threading.Event()
         self._engine: Any = None
-        self._flags = 0, 0
+        self._flags, self._item = (0, 0), np.dtype(char).itemsize
         if self.reason is None:
             BACKGROUND.submit(partial(self._make, directory))
         else:
@@ -297,6 +340,7 @@ class ElementCode:
     def _make(self, directory: str) -> None:
         try:
             self._flags = native.flags()
+            HELPERS.make(directory)
             self._engine = native.engine(_text(self.lines, self.char), directory)
             kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object)
             self.call = kind(self._engine.get_function_address("update"))
@@ -304,7 +348,9 @@ class ElementCode:
             self.reason = f"{type(error).__name__}: {error}"
         self.done.set()
 
-    def block(self, numbers: Sequence[float], sizes: Sequence[int], arrays: int) -> Array:
+    def block(
+        self, numbers: Sequence[float], sizes: Sequence[int], arrays: int, shared: bool = True
+    ) -> Array:
         """Return what comes first in the tuple that is called with; `raised` reads it.
 
         Parameters
@@ -314,14 +360,15 @@ class ElementCode:
             Elements of each place.
         arrays : int
             How many different arrays a place has.
+        shared : bool
+            Whether other threads may help.
         """
         count = len(numbers)
-        block = np.empty(_NUMBERS + count + len(sizes), np.int64)
-        total = sum(sizes) * arrays * np.dtype(self.char).itemsize
-        block[:_NUMBERS] = len(sizes), 0, total > _CACHE_BYTES, *self._flags
-        block[_NUMBERS : _NUMBERS + count].view(np.float64)[:] = numbers
-        block[_NUMBERS + count :] = sizes
-        return block
+        total = sum(sizes) * arrays * self._item
+        helped = HELPERS.call() if shared and total > _SHARED_BYTES else 0
+        words = len(sizes), 0, 0, total > _CACHE_BYTES, helped, *self._flags
+        packed = struct.pack(f"{_NUMBERS}q{count}d{len(sizes)}q", *words, *numbers, *sizes)
+        return np.frombuffer(bytearray(packed), np.int64)
 
     @staticmethod
     def raised(block: Array) -> int:

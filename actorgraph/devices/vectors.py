@@ -89,7 +89,7 @@ def _lanes(char: str, count: int) -> int:
     return gcd(count, _registers()[0] // np.dtype(char).itemsize)
 
 
-class _Text:
+class _Lines:
     """Writes instructions on vectors of numbers."""
 
     def __init__(self, char: str, lanes: int) -> None:
@@ -232,7 +232,7 @@ def elements_text(
     """
     rows, columns = sizes
     pointers = [*[one for one in read.values() if isinstance(one, Pointer)], *written.values()]
-    text = _Text(char, _lanes(char, columns))
+    text = _Lines(char, _lanes(char, columns))
     head = _entry(name, pointers)
     body, values, place = [], {}, 0
     for k, one in enumerate(pointers):
@@ -278,7 +278,7 @@ class _Tile:
 
     def text(self, name: str, depth: int, x: Pointer, y: Pointer, z: Pointer, adds: bool) -> str:
         """Return a function of the addresses of both operands and the result."""
-        text = _Text(self.char, self.lanes)
+        text = _Lines(self.char, self.lanes)
         many = [(i, j) for i in range(self.rows) for j in range(self.vectors)]
         wide = self.lanes * text.size
 

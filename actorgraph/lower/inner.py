@@ -190,6 +190,12 @@ class InnerLoop(_Body):
         """
         self._wait, self._calls, self._quick = wait, 0 if wait else _CALLS, quick
 
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that stays there between calls."""
+        inner = [getattr(one, "kept_bytes", 0) for one in (self._table, *self._kernels)]
+        return self._memory.kept_bytes + sum(inner)
+
     def _count(self) -> None:
         """Count a call without a table, and ask for it if it is time."""
         self._calls -= 1
@@ -323,6 +329,11 @@ class _BodyMemory:
         self._laid = assign(steps, results, planned, symbols)
         self._none: list[Any] = [None] * len(planned)
         self._idle: deque[list[Any]] = deque()
+
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that waits for a call."""
+        return len(self._idle) * self._laid.total_bytes
 
     def take(self, given: Iterable[Sequence[Any]]) -> list[Any]:
         """Return an array for each step that is planned, None where operands are out of order."""

@@ -23,8 +23,8 @@ from actorgraph.devices import native
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.quick_rows import QuickRows, node_like, quickened
+from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table import kinds
-from actorgraph.lower.table_rows import Unfit
 from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import Memory
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
@@ -141,6 +141,11 @@ class LoopTable:
         spent = sum([predicted_us(step, symbols) for step in steps])
         self._at_once = max(1, int(_AT_ONCE_US / spent)) if spent else 1000
         self._blocks: list[_LoopBlock] = []
+
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that rows write into, of calls that have ended."""
+        return len(self._blocks) * self._made.total
 
     def fits(self, positions: range) -> bool:
         """Return whether so many iterations can be walked, and are worth it."""

@@ -21,7 +21,8 @@ from actorgraph.devices.loops import Routine
 from actorgraph.devices.vectors import Pointer
 from actorgraph.graph import Node
 from actorgraph.lower.rates import path
-from actorgraph.lower.table_rows import Unfit, Written, broadcast, coalesced, is_view
+from actorgraph.lower.spots import Unfit, broadcast, coalesced
+from actorgraph.lower.table_rows import Written, is_view
 from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op
 from actorgraph.types import Checks, bind_shape
 
@@ -181,8 +182,11 @@ class _Grouping:
         self._done: set[int] = set()
         self.found: list[Node] = []
         while self._waiting:
+            before = len(self._waiting)
             self._take([step for step in self._waiting if self._of[step.id] is None])
             self._take_group()
+            if len(self._waiting) == before:
+                raise Unfit  # carries that wait for one another
 
     def _kind(self, step: Node) -> Any:
         """Return what steps of a group have in common, None where it is in none."""
@@ -232,7 +236,7 @@ class _Grouping:
         outside = [part for part in read.values() if part.id not in group]
         end = node_like(first, next(self._numbers), _GROUP, (*outside, *outputs))
         self._quick.update(dict.fromkeys(group, None))
-        self._quick[end.id] = _Group([*group.values()], outside, outputs)
+        self._quick[end.id] = _RowGroup([*group.values()], outside, outputs)
         self.found += [*group.values(), end]
 
 
@@ -240,7 +244,7 @@ class _Grouping:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _RowGroup:
     """Steps of one shape, what they read and what others need of them."""
 
     steps: Sequence[Node]

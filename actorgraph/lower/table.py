@@ -32,7 +32,8 @@ from actorgraph.graph import Node
 from actorgraph.lower.kernels import alike, kernel, with_errstate
 from actorgraph.lower.program import Tabling, constant_value, lower_directly
 from actorgraph.lower.rates import path
-from actorgraph.lower.table_rows import RESHAPE, Unfit, Written, is_view, kind_of
+from actorgraph.lower.spots import Unfit
+from actorgraph.lower.table_rows import RESHAPE, Written, is_view, kind_of
 from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import regular
 from actorgraph.op import attrs_key, is_symbolic

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from math import prod
 from operator import itemgetter
 from time import sleep
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,7 +29,22 @@ from actorgraph.devices.loops import (
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.matmul import is_small, product
-from actorgraph.lower.traced import Traced, Unfit, trace
+from actorgraph.lower.spots import (
+    MOST_EXPANDED,
+    ONCE,
+    Dimension,
+    Spot,
+    Unfit,
+    broadcast,
+    coalesced,
+    entry,
+    expanded,
+    in_c_order,
+    in_order,
+    of_two_axes,
+    strides_of,
+)
+from actorgraph.lower.traced import Traced, trace
 from actorgraph.memory.buffers import VIEWS, Memory, aligned, usage
 from actorgraph.memory.packing import Span, pack
 from actorgraph.op import CONSTANT, REGISTRY, bind_attrs
@@ -39,14 +54,11 @@ from actorgraph.rewrite.traceable import is_traceable, may_be_traced
 from actorgraph.types import UNKNOWN, bind_shape
 
 __all__ = [
-    "RESHAPE", "Spot", "Unfit", "Written", "broadcast", "coalesced", "is_view", "kind_of",
+    "RESHAPE", "Written", "is_view", "kind_of",
 ]  # fmt: skip
 
 LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
 """Results above which a call from Python costs nothing beside the arithmetic, and operands."""
-
-_MOST_EXPANDED = 64
-"""Rows that one step becomes where its operands have gaps in more than two dims."""
 
 _HANDED_OVER = 32
 """Steps that are written before another thread may have the GIL: some 0.5 ms."""
@@ -113,33 +125,6 @@ def _loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-class Spot(NamedTuple):
-    """Where a value lies: number of the base, offset, shape and strides in bytes."""
-
-    base: int
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    itemsize: int
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether there are no gaps, and axes are in order."""
-        return _is_flat(self.shape, self.strides, self.itemsize)
-
-    @property
-    def end(self) -> int:
-        """The byte behind the last."""
-        pairs = zip(self.shape, self.strides, strict=True)
-        return self.offset + sum([(n - 1) * stride for n, stride in pairs]) + self.itemsize
-
-    @property
-    def begin(self) -> int:
-        """The first byte."""
-        pairs = zip(self.shape, self.strides, strict=True)
-        return self.offset + sum([(n - 1) * min(stride, 0) for n, stride in pairs])
-
-
 class _AnyStretch(Protocol):
     """What rows are written for; see `table.Stretch`."""
 
@@ -191,7 +176,7 @@ class Written:
         """Write the row that copies bytes."""
         copy = Routine(native.RUNTIME.routine("copy"), 0, keeps_flags=True)
         given = [(one._replace(itemsize=1), one.offset, ((size, 1),)) for one in (place, into)]
-        self.write(copy, _ONCE, [size], [1, 1], given)
+        self.write(copy, ONCE, [size], [1, 1], given)
 
     def clear(self, result: Spot) -> None:
         """Write zeros in all bytes: to copy them takes a tenth of the time of one for all."""
@@ -252,7 +237,7 @@ class Written:
         found = self._layouts.get(id(node.type))
         if found is None:
             shape, size = self._shape(node), node.dtype.itemsize
-            found = shape, _strides(shape, size), prod(shape) * size
+            found = shape, strides_of(shape, size), prod(shape) * size
             self._layouts[id(node.type)] = found
         return found
 
@@ -345,11 +330,11 @@ class Written:
         self,
         loop: Routine,
         places: Sequence[Spot],
-        dims: list[_Dim],
+        dims: list[Dimension],
         heard: int = native.ALL_ERRORS,
     ) -> None:
         """Write the rows of a loop along several dims."""
-        for parts, shifts in _expanded(dims, len(places)):
+        for parts, shifts in expanded(dims, len(places)):
             *outer, inner = parts
             self.write(loop, outer, [inner[0]], inner[1], [
                 (place, place.offset + shift, [(count, steps[k]) for count, steps in parts])
@@ -362,8 +347,8 @@ class Written:
         row, strides = [], []
         end = result.offset + count * result.itemsize
         for place in places:
-            base, offset, own, steps, size = place
-            if own == shape and _is_flat(own, steps, size):
+            base, offset, own, _, size = place
+            if own == shape and place.is_flat:
                 stride, reach = size, count * size
             elif prod(own) == 1:
                 stride, reach = 0, size
@@ -381,7 +366,7 @@ class Written:
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spot:
         """Return memory that the rows of one step alone use."""
-        strides = _strides(shape, dtype.itemsize)
+        strides = strides_of(shape, dtype.itemsize)
         base, begin = self._scratch_base, self._scratch
         self._scratch += -(-prod(shape) * dtype.itemsize // 64) * 64
         self.total = self.sizes[base] = max(self.total, self._scratch)
@@ -413,12 +398,12 @@ class Written:
             (many, many.offset, [(limit, size)]),
         ]
         dims = (count, limit, size)
-        self.write(routine, _ONCE, dims, steps, spans if to else spans[::-1], native.REFUSES)
+        self.write(routine, ONCE, dims, steps, spans if to else spans[::-1], native.REFUSES)
 
     def refused(self, flag: Spot) -> None:
         """Write that the walk declines where a flag is up."""
         routine = Routine(native.RUNTIME.routine("refuse"), 0)
-        self.write(routine, _ONCE, [1], [1], [(flag, flag.offset, ())], native.REFUSES)
+        self.write(routine, ONCE, [1], [1], [(flag, flag.offset, ())], native.REFUSES)
 
     @staticmethod
     def _overlaps(result: Spot, places: Iterable[Spot]) -> bool:
@@ -432,15 +417,15 @@ class Written:
         x, result, char = self.place(step.inputs[0]), self.places[step.id], step.dtype.char
         columns = (prod(x.shape[:-1]), x.shape[-1])
         ones = self.constant(np.ones((1, columns[0]), char))
-        sums = _in_order(result, (1, columns[1]))
-        self.product(ones, _in_order(x, columns), sums, _columns)
+        sums = in_order(result, (1, columns[1]))
+        self.product(ones, in_order(x, columns), sums, _columns)
 
     def _sum(self, step: Node) -> None:
         """Write the rows of a sum or mean."""
         x, result = self.place(step.inputs[0]), self.places[step.id]
         shape = tuple([1 if i in step.attrs["axis"] else n for i, n in enumerate(x.shape)])
         char = step.dtype.char
-        self.reduced("add", _in_order(result, shape), x, step.attrs["axis"], char)
+        self.reduced("add", in_order(result, shape), x, step.attrs["axis"], char)
 
     def reduced(
         self, name: str, result: Spot, x: Spot, axes: Collection[int], char: str,
@@ -448,7 +433,7 @@ class Written:
     ) -> None:  # fmt: skip
         """Write the rows of ``name.reduce(x, axes, keepdims=True, initial=initial)``."""
         found = reducing_loop(name, char)
-        if found is None or not _in_c_order(x) or self._overlaps(result, [x]) or 0 in x.shape:
+        if found is None or not in_c_order(x) or self._overlaps(result, [x]) or 0 in x.shape:
             raise Unfit
         loop, rest = found[0], x
         first = found[1] if initial is None else initial
@@ -482,10 +467,10 @@ class Written:
         strides = [broadcast(stack, batch) for stack in stacks]
         stack_dims = coalesced(batch, strides) or [(1, [0, 0, 0])]
         if len(stack_dims) > 1:
-            if batch[0] > _MOST_EXPANDED:
+            if batch[0] > MOST_EXPANDED:
                 raise Unfit
             for i in range(batch[0]):
-                x_i, y_i, result_i = [_entry(place, len(batch), i) for place in places]
+                x_i, y_i, result_i = [entry(place, len(batch), i) for place in places]
                 self.product(x_i, y_i, result_i, kernel_of)
             return
         [(count, outer)] = stack_dims
@@ -496,7 +481,7 @@ class Written:
         if not _is_product(loop, kernel_of, char, x[2:4], y[2:4], apart, dims, steps):
             raise Unfit
         sizes = ((n, k), (k, m), (n, m))
-        self.write(loop, _ONCE, dims, steps, [
+        self.write(loop, ONCE, dims, steps, [
             (place, place.offset, ((count, step), *zip(size, place.strides[-2:], strict=True)))
             for place, step, size in zip(places, outer, sizes, strict=True)
         ])  # fmt: skip
@@ -504,7 +489,7 @@ class Written:
     def write(
         self,
         loop: Routine,
-        outer: Sequence[_Dim],
+        outer: Sequence[Dimension],
         dims: Sequence[int],
         strides: Sequence[int],
         arguments: Sequence[tuple[Spot, int, Iterable[tuple[int, int]]]],
@@ -527,7 +512,7 @@ class Written:
             Flags of floating-point errors that count.
         """
         row: list[int] = []
-        times, steps = _of_two_axes(outer, len(arguments))
+        times, steps = of_two_axes(outer, len(arguments))
         for (place, offset, spans), step in zip(arguments, steps, strict=True):
             reach = [(size - 1) * stride for size, stride in spans]
             first = offset + sum([min(one, 0) for one in reach])
@@ -548,6 +533,8 @@ class Written:
         heard: int,
     ) -> None:
         """Add a row; the one before looks for flags if this one clears them or hears of others."""
+        if not loop.function:
+            raise Unfit
         if self.rows and loop.keeps_flags and self.rows[-1][-1] == heard:
             self.rows[-1][-1] = native.LATER
         words = [loop.function, loop.data, self._words(dims), self._words(strides), *times]
@@ -563,43 +550,6 @@ class Written:
             array = np.array(key, np.int64)
             found = self.words[key] = array.ctypes.data, array
         return found[0]
-
-
-def _entry(place: Spot, rank: int, number: int) -> Spot:
-    """Return an entry along the first of so many axes of a stack of matrices, or all it has."""
-    if len(place.shape) < rank + 2:
-        return place
-    shift = number * place.strides[0] if place.shape[0] > 1 else 0
-    return place._replace(
-        offset=place.offset + shift, shape=place.shape[1:], strides=place.strides[1:]
-    )
-
-
-def _in_order(place: Spot, shape: tuple[int, ...]) -> Spot:
-    """Return a value without gaps in another shape."""
-    size = place.itemsize
-    if not _is_flat(place.shape, place.strides, size):
-        raise Unfit
-    return place._replace(shape=shape, strides=_strides(shape, size))
-
-
-def _in_c_order(place: Spot) -> bool:
-    """Return whether NumPy goes through an array in the order of its axes."""
-    steps = [step for n, step in zip(place.shape, place.strides, strict=True) if n > 1]
-    return steps == sorted(steps, reverse=True) and 0 not in steps and len({*steps}) == len(steps)
-
-
-@lru_cache(4096)
-def _strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Return the strides of an array without gaps."""
-    return tuple([prod(shape[axis + 1 :]) * size for axis in range(len(shape))])
-
-
-@lru_cache(4096)
-def _is_flat(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Return whether an array has no gaps, and its axes are in order."""
-    wanted = zip(shape, strides, _strides(shape, size), strict=True)
-    return not any(n > 1 and a != b for n, a, b in wanted)
 
 
 _Shown = tuple[tuple[int, ...], tuple[int, ...]]
@@ -656,60 +606,3 @@ def _copy_of(char: str) -> Routine:
 def _template() -> np.ndarray[Any, Any]:
     """Return memory that values are shown of while rows are written; nobody reads it."""
     return np.zeros(READ_BYTES + 64, np.uint8)
-
-
-def broadcast(place: Spot, shape: tuple[int, ...]) -> list[int]:
-    """Return the strides by which a value goes through a shape."""
-    missing = len(shape) - len(place.shape)
-    if missing < 0:
-        raise Unfit
-    found = [0] * missing
-    for want, have, stride in zip(shape[missing:], place.shape, place.strides, strict=True):
-        if have not in (want, 1):
-            raise Unfit
-        found.append(0 if have == 1 else stride)
-    return found
-
-
-_Dim = tuple[int, list[int]]
-"""How many, and the stride of each argument."""
-
-
-def coalesced(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> list[_Dim]:
-    """Return the dims in as few as there can be, outermost first."""
-    found: list[_Dim] = []
-    for axis, size in enumerate(shape):
-        steps = [one[axis] for one in strides]
-        if size == 1:
-            continue
-        if found and found[-1][1] == [size * step for step in steps]:
-            found[-1] = (found[-1][0] * size, steps)
-        else:
-            found.append((size, steps))
-    return found
-
-
-_ONCE: list[_Dim] = []
-"""Along no axis."""
-
-
-def _of_two_axes(outer: Sequence[_Dim], count: int) -> tuple[tuple[int, int], list[list[int]]]:
-    """Return how often a loop is called along two axes, and each argument's strides along them."""
-    (n, along), (m, inner) = [(1, [0] * count)] * (2 - len(outer)) + [*outer]
-    return (n, m), [[*steps] for steps in zip(along, inner, strict=True)]
-
-
-def _expanded(dims: list[_Dim], count: int) -> list[tuple[list[_Dim], list[int]]]:
-    """Return the three innermost dims with what is added to offsets, for each of the outer ones."""
-    padded = [*dims] or [(1, [0] * count)]
-    outermost, inner = padded[:-3], padded[-3:]
-    if prod([size for size, _ in outermost]) > _MOST_EXPANDED:
-        raise Unfit
-    shifts = [[0] * count]
-    for size, steps in outermost:
-        shifts = [
-            [shift + i * step for shift, step in zip(one, steps, strict=True)]
-            for one in shifts
-            for i in range(size)
-        ]
-    return [(inner, one) for one in shifts]

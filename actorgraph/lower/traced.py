@@ -22,18 +22,13 @@ from actorgraph.devices.base import pending
 from actorgraph.devices.loops import Routine, loop_of
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
+from actorgraph.lower.spots import Spot, Unfit
 from actorgraph.memory.buffers import takes_out
 
 if TYPE_CHECKING:
-    from actorgraph.lower.table_rows import Spot, Written
+    from actorgraph.lower.table_rows import Written
 
-__all__ = ["Traced", "Unfit", "trace"]
-
-
-class Unfit(Exception):
-    """There is no row for a step after all, which is the one at `position`."""
-
-    position = 0
+__all__ = ["Traced", "trace"]
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
@@ -82,15 +77,20 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> Traced:
         if isinstance(index, Traced):
-            return self.take(index)
+            return self._flat().take(index)
         return self._where(index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(index, Traced):
-            index = index.astype(np.int64, copy=False)
-            self.rows.moved(value.place, index.place, self.place, to=True)
+            self.rows.moved(value.place, _numbers(index), self._flat().place, to=True)
         else:
             self._where(index).assign(value)
+
+    def _flat(self) -> Traced:
+        """Return the array itself, whose elements have one number each."""
+        if self.ndim != 1:
+            raise Unfit
+        return self
 
     def assign(self, value: Any) -> None:
         """Take over a value, or what it is repeated."""
@@ -99,7 +99,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if value.dtype != self.dtype:
             name = f"cast_{value.dtype.char}{self.dtype.char}"
             routine = Routine(native.RUNTIME.routine(name), 0, keeps_flags=True)
-            self.rows.row(self.place, routine if routine.function else None, [value.place])
+            self.rows.row(self.place, routine, [value.place])
         elif (value.place.base, value.place.offset) != (self.place.base, self.place.offset):
             self.rows.copied(self.place, value.place, self.dtype.char)
         elif value.place != self.place:
@@ -173,8 +173,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             raise Unfit
         rest = self.shape[1:] if axis == 0 else ()
         made = self._new((*index.shape, *rest), self.dtype) if out is None else out
-        index = index.astype(np.int64, copy=False)
-        self.rows.moved(self.place, index.place, made.place, to=False, width=prod(rest))
+        self.rows.moved(self.place, _numbers(index), made.place, to=False, width=prod(rest))
         return made
 
     def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
@@ -204,7 +203,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if method == "at" and isinstance(given[0], Traced) and ufunc is np.add:
             result, index, values = given
             self.rows.moved(
-                values.place, index.astype(np.int64, copy=False).place, result.place, to=True,
+                values.place, _numbers(index), result._flat().place, to=True,
                 name=f"add_{result.dtype.char}",
             )  # fmt: skip
             return None
@@ -290,6 +289,13 @@ def _reduce(ufunc: Any, x: Traced, **how: Any) -> Any:
     return ufunc.reduce(x, **how)
 
 
+def _numbers(index: Traced) -> Spot:
+    """Return where the numbers of an index lie, as machine code takes them."""
+    if index.dtype.kind not in "iu":  # True and False would choose
+        raise Unfit
+    return index.astype(np.int64, copy=False).place
+
+
 def _called_with(function: Any, others: Any, named: Any, first: Any) -> Any:
     return function(first, *others, **named)
 
@@ -340,9 +346,18 @@ def trace(rows: Written, step: Node) -> None:
 
     Raises
     ------
-    Exception
+    Unfit
         It has none.
     """
+    try:
+        _trace(rows, step)
+    except Unfit:
+        raise
+    except Exception as error:  # what a kernel does that a `Traced` does not know
+        raise Unfit from error
+
+
+def _trace(rows: Written, step: Node) -> None:
     result = Traced(rows, rows.places[step.id], step.dtype)
     given = [Traced(rows, rows.place(one), one.dtype) for one in step.inputs]
     before, pending.checks = pending.checks, []
@@ -352,6 +367,8 @@ def trace(rows: Written, step: Node) -> None:
             out = {"out": result} if takes_out(step) else {}
             found = called(*given, **out)
             for check in pending.checks:
+                if check.bad.size > 1:
+                    raise Unfit
                 rows.refused(check.bad.place)
     finally:
         pending.checks = before

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -172,6 +173,11 @@ class Compiled:
         return self.nodes[0].graph.store
 
     @cached_property
+    def loops(self) -> WeakSet[Any]:
+        """The kernels of loops, which have memory of their own."""
+        return WeakSet()
+
+    @cached_property
     def checked(self) -> list[Node]:
         """Nodes with equations of dims that every run decides."""
         return [node for node in self.joint.order if node.checks]
@@ -248,6 +254,8 @@ class Compiled:
         found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and hasattr(found, "allow_tables"):  # a loop
             found.allow_tables("wait" in (self.native, self.jit), bool(self.jit))
+        if hasattr(found, "kept_bytes"):
+            self.loops.add(found)
         return found
 
 

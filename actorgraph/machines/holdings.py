@@ -95,7 +95,8 @@ def _new(arrays: Iterable[Any], known: set[int]) -> int:
 
 def _direct(plan: Plan) -> int:
     """Return the memory of the functions that compute runs in their caller's thread."""
-    inline, total = plan.inline, 0
+    inline = plan.inline
+    total: int = sum([one.kept_bytes for one in plan.compiled.loops])
     results = list(plan.compiled.result_of)
     for binding in plan.bindings():
         count = len(binding.direct.get(True, ()))

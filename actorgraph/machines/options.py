@@ -51,6 +51,9 @@ def tabled(native: bool | str | None) -> bool | str:
         It was asked for, and llvmlite is not installed.
     """
     given = os.environ.get(NATIVE, "")
+    if native is not False and given != "0" and _has_llvmlite():
+        # Its hooks of a fork are there before a run: one that begins meanwhile would add them late.
+        from actorgraph.devices import background  # noqa: F401
     if native is None:
         return given != "0" and _has_llvmlite() and (given if given == "wait" else True)
     if (

@@ -65,7 +65,7 @@ class Step:
                 raise GraphError(f"{on!r} steps {one.name!r} already: every run is a step")
         self._machine, self._solver, self._check = machine, solver, check
         self._parameters = parameters
-        self._slots = solver.slots(parameters)
+        self._slots, solver.helped = solver.slots(parameters), machine.workers > 1
         if "wait" in (machine.jit, machine.native) and isinstance(solver, LoopSolver):
             solver.await_code(self._slots)
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)

@@ -23,9 +23,9 @@ _EXTENSIONS = (
     "binary_tensor_data", "schedule_policy", "parameters", "statistics", "model_configuration",
 )  # fmt: skip
 
-_PARTS = {
-    "compute_input": "joining_s", "compute_infer": "running_s", "compute_output": "splitting_s",
-}  # fmt: skip
+_PARTS = {f"compute_{part}": f"{name}_s" for part, name in (
+    ("input", "joining"), ("infer", "running"), ("output", "splitting")
+)}  # fmt: skip
 
 
 def extensions(repository: bool) -> dict[str, Any]:

@@ -128,10 +128,6 @@ def _openapi(routes: Routes, scope: Scope) -> Reply:
     )
 
 
-def _ready(routes: Routes, scope: Scope) -> Reply:
-    return _readiness({"live": True, "ready": routes.server.ready}, scope)
-
-
 _TELLING: dict[str, Callable[[Routes, Scope], Reply]] = {
     "": lambda routes, scope: (200, [*_HTML], about.page(routes.server)),
     "v2": lambda routes, _: as_json(200, about.extensions(routes.repository_token is not None)),
@@ -139,6 +135,8 @@ _TELLING: dict[str, Callable[[Routes, Scope], Reply]] = {
     "metrics": lambda routes, _: exposition(routes.server),
     "openapi.json": _openapi,
     **dict.fromkeys(_LIVE, lambda routes, _: as_json(200, {"live": True})),
-    **dict.fromkeys(_READY, _ready),
+    **dict.fromkeys(
+        _READY, lambda to, at: _readiness({"live": True, "ready": to.server.ready}, at)
+    ),
 }
 """What is told of the server and all its models, by path."""

@@ -138,6 +138,8 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         Calls whose gradients wait for the next step.
     away : bool
         Whether states may be on devices.
+    helped : bool
+        Whether other threads may help with a large step; a compiled step of one worker says no.
 
     Examples
     --------
@@ -188,7 +190,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         self._groups: dict[int, tuple[Any, AbstractSolver[State]]] = {}  # by id of what is stepped
         self._main: AbstractSolver[State] = self  # of a group, that whose steps count
         self._loaded: dict[str, Any] = {}  # states of parameters that are yet to come
-        self.away = False
+        self.away, self.helped = False, True
         self._in_graph: Any = None
 
     @abstractmethod

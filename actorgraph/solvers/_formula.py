@@ -17,6 +17,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -255,8 +256,12 @@ class LoopSolver(AbstractSolver[Arrays]):
         numbers = given
         if out.dtype.kind == "V":  # of bfloat16: no number is of its kind
             numbers = tuple([np.asarray(one, out.dtype) for one in given])
-        arrays = [current, grad, *[state.arrays[name] for name in loop.arrays]]
-        arrays += [out, *[after.arrays[name] for name in loop.arrays]]
+        kept = [state.arrays[name] for name in loop.arrays]
+        arrays = [current, grad, *kept, out, *[after.arrays[name] for name in loop.arrays]]
+        if self._by_code(loop, arrays, given):
+            if not self._is_lines:
+                out[...] = self.whole(np, given, current, out)
+            return after
         step, registers = _compiled(loop)
         parts = [arrays]
         if self.by_parts and out.dtype.kind == "c":
@@ -279,6 +284,28 @@ class LoopSolver(AbstractSolver[Arrays]):
             out[...] = self.whole(np, given, current, out)
         return after
 
+    def _by_code(self, loop: Loop, arrays: Sequence[Array], numbers: Sequence[float]) -> bool:
+        """Let machine code compute one parameter; return whether there is any that can."""
+        errors, like, count = asked(), arrays[0], len(loop.arrays)
+        char = like.dtype.char
+        if char not in ("fdFD" if self.by_parts else "fd"):
+            return False
+        plain = [one.flags.c_contiguous and one.dtype == like.dtype for one in arrays]
+        if not (all(plain) and _SILENT.issuperset(errors.values())):
+            return False
+        code = _code(loop, char.lower(), like.size >= _LARGE or self._main.steps >= _SOON)
+        if code is None:
+            return False
+        # Lanes step parameters one by one, and need their cores themselves.
+        shared = self._main.helped and not self._is_lines
+        size = like.size * (2 if char in "FD" else 1)
+        block = code.block(numbers, [size], 3 + 2 * count, shared)
+        pairs = zip(arrays[2 : 2 + count], arrays[3 + count :], strict=True)
+        assert code.call is not None
+        code.call((block, arrays[0], arrays[1], arrays[2 + count], *chain(*pairs)))
+        self._tell([(code, block)], errors)
+        return True
+
     @property
     def _is_lines(self) -> bool:
         """Whether the lines are all of a step."""
@@ -298,7 +325,7 @@ class LoopSolver(AbstractSolver[Arrays]):
         if not _SILENT.issuperset(errors.values()):
             return None
         calls: list[tuple[Any, ...]] = []
-        blocks = []
+        blocks: list[tuple[ElementCode, Array]] = []
         for (char, step, _), places in self._alike(slots).items():
             solver = slots[places[0]].solver
             loop, size = solver.loop(), sum([slots[place].size for place in places])
@@ -321,11 +348,11 @@ class LoopSolver(AbstractSolver[Arrays]):
                 calls.append((setattr, slot.state, "step", step + 1))
             parts = 2 if char in "FD" else 1
             sizes = [parts * slots[place].size for place in places]
-            given[0] = code.block(solver.numbers(step + 1), sizes, 3 + len(loop.arrays))
-            blocks.append(given[0])
+            numbers, arrays_each = solver.numbers(step + 1), 3 + len(loop.arrays)
+            given[0] = code.block(numbers, sizes, arrays_each, self._main.helped)
+            blocks.append((code, given[0]))
             calls.insert(0, (code.call, tuple(given)))
-        warned = [kind for kind, how in errors.items() if how == "warn"]
-        return OneCall(calls, partial(self._tell, blocks, warned))
+        return OneCall(calls, partial(self._tell, blocks, errors))
 
     def await_code(self, slots: Sequence[Any]) -> None:
         """Have the machine code made that a step of these parameters needs, and wait for it."""
@@ -342,16 +369,17 @@ class LoopSolver(AbstractSolver[Arrays]):
             found.setdefault(key, []).append(place)
         return found
 
-    def _tell(self, blocks: Sequence[Array], warned: Sequence[str]) -> None:
+    def _tell(self, blocks: Sequence[tuple[ElementCode, Array]], errors: Mapping[str, Any]) -> None:
         """Warn of floating-point errors, where `np.errstate` says so."""
-        from actorgraph.devices.elementwise import ElementCode
+        raised = 0
+        for code, block in blocks:
+            raised |= code.raised(block)
+        if not raised:
+            return
         from actorgraph.devices.native import ERRORS
 
-        raised = 0
-        for block in blocks:
-            raised |= ElementCode.raised(block)
-        for kind in warned:
-            if raised & ERRORS[kind]:
+        for kind, flag in ERRORS.items():
+            if raised & flag and errors[kind] == "warn":
                 warnings.warn(
                     f"{_TOLD[kind]} encountered in a step of {type(self).__name__}",
                     RuntimeWarning, stacklevel=2,

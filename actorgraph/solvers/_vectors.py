@@ -143,14 +143,15 @@ def put(places: Sequence[tuple[Array, Held | None]], vector: Vector) -> None:
             promise(room, part)
         take([*zip(held, rooms, strict=True)])
         return
-    whole, start, values = at(vector, None), 0, []
-    for array, one in places:
-        part = _part(start, array.size, array.shape, array.dtype, whole)
+    whole: Any = at(vector, None)
+    start, values = 0, []
+    for array, one in places:  # what is written casts
+        piece = whole[start : start + array.size].reshape(array.shape)
         start += array.size
         if one is None:
-            array[...] = part
+            array[...] = piece
         else:
-            values.append((one, part))
+            values.append((one, piece))
     take(copies(values))
 
 

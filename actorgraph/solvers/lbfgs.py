@@ -34,6 +34,9 @@ class LBFGS:
     Programming 45, 1989; the line search is that of J. Nocedal and S. Wright, "Numerical
     Optimization", 2006, algorithms 3.5 and 3.6, with cubic interpolation, as PyTorch does.
 
+    Its own work is products and sums of whole vectors, which are native code in NumPy and BLAS; so
+    there are no lines that machine code would compute, as there are for the other solvers.
+
     Parameters
     ----------
     lr : float

@@ -12,7 +12,7 @@ from actorgraph import ops
 from actorgraph.devices import loops, native
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.errors import GraphError, NodeError
-from actorgraph.lower import table, table_rows
+from actorgraph.lower import spots, table, table_rows
 from actorgraph.lower.program import Subprogram, Tabling
 from actorgraph.lower.text import Dead
 from actorgraph.rewrite.traceable import TRACED
@@ -363,8 +363,21 @@ def test_a_row_that_leaves_its_memory_is_refused():
     loop = loops.loop_of("tanh", "ff")
     for offset, count in ((0, 49), (4, 48), (-4, 1), (2, 1)):
         argument = (place, offset, ((count, 4),))
-        with pytest.raises(table_rows.Unfit):
+        with pytest.raises(spots.Unfit):
             rows.write(loop, [], [count], [4, 4], [argument, argument])
+
+
+def test_a_row_without_machine_code_is_refused():
+    h, _, feeds = layers("float32")
+    check([h], feeds)  # so that there is machine code
+    tanh = h.inputs[0]
+    rows = table_rows.Written(
+        table.Stretch((tanh,), tanh.inputs, (tanh,), (), Tabling({}, True)), {}
+    )
+    place = rows.places[tanh.id]
+    assert native.RUNTIME.routine("add_d")
+    with pytest.raises(spots.Unfit):
+        rows.row(place, loops.Routine(native.RUNTIME.routine("add_l"), 0), [place])
 
 
 def test_an_unknown_layout_of_ufuncs_has_no_loops(monkeypatch):

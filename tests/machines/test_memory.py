@@ -318,3 +318,12 @@ def test_a_result_that_its_owner_has_laid_out_anew_changes_no_later_run(kind, at
             assert results(run, run.duals) == results(lisp.run_sync(feeds), run.duals)
             setattr(run[y].value, attribute, value)
             del run
+
+
+def test_memory_that_a_loop_keeps_for_its_next_call_is_among_the_arenas(g):
+    x = g.input("x", (100, 64, 8))
+    _, ys = ag.scan(lambda c, e: (c + e, np.tanh(c)), np.zeros((64, 8), "float32"), x)
+    y = ys.sum()
+    with ag.TapeMachine([y], wrt=[], native=False) as machine:
+        machine.run_sync({"x": np.zeros((100, 64, 8), "float32")})
+        assert machine.memory().arenas >= 100 * 64 * 8 * 4

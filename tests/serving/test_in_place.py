@@ -47,6 +47,22 @@ async def test_a_brief_run_wakes_no_worker(started):
     assert not started
 
 
+async def test_large_batches_are_brief_where_small_ones_took_less_than_predicted(
+    started, monkeypatch
+):
+    slow = "actorgraph.machines.plan.predicted_us"
+    monkeypatch.setattr(slow, lambda node, symbols: 6e5 * symbols["rows"])
+    async with ag.serving.Server() as server:
+        model = server.add("double", doubled(), max_batch_size=8, in_place_s=1.0)
+        await model.infer(rows(1, 2))
+        assert len(started) == 1  # 1.2 s are predicted
+        while model._share == 1.0:  # some may meet the end of the first run, and are started too
+            await model.infer(rows(1))
+        started.clear()
+        await model.infer(rows(1, 2, 3, 4, 5, 6, 7, 8))
+    assert not started
+
+
 @pytest.mark.parametrize("outputs", [{"y": 1.0}, {"in_place_s": 0.0}])
 async def test_a_run_that_is_not_brief_is_left_to_workers(started, outputs):
     x = ag.Graph().input("x", ("rows", 2), "float64")

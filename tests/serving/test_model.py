@@ -527,7 +527,7 @@ async def test_an_op_that_does_not_return_holds_nobody_up_and_its_machine_is_clo
     for thread in threading.enumerate():
         if thread.name == "actorgraph-closing":
             await anyio.to_thread.run_sync(thread.join)
-    assert model.inflight == 0
+    await until(lambda: model.inflight == 0)
 
 
 @on_both_loops

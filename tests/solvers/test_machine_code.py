@@ -10,6 +10,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.devices import elementwise
 from actorgraph.devices.elementwise import code_of
+from actorgraph.devices.helpers import HELPERS
 from actorgraph.options import NATIVE
 from actorgraph.solvers import _formula, schedules
 from tests._soak import SOAK
@@ -33,6 +34,8 @@ SOLVERS = {
     "radam": lambda: ag.solvers.RAdam(),
     "adamax": lambda: ag.solvers.Adamax(),
     "lion": lambda: ag.solvers.Lion(weight_decay=0.1),
+    "lamb": lambda: ag.solvers.LAMB(lr=0.1, weight_decay=0.1),
+    "barzilai": lambda: ag.solvers.BarzilaiBorwein(lr=0.1),
 }
 
 
@@ -90,6 +93,19 @@ def test_machine_code_has_the_bits_of_numpy(name, dtype, asked_for, monkeypatch)
     if dtype == "float32":
         (code,) = asked_for.values()
         assert code.call is not None, code.reason
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam", "lamb"])
+def test_what_several_threads_compute_together_has_the_bits_of_numpy(name, asked_for, monkeypatch):
+    monkeypatch.setenv(NATIVE, "0")
+    wanted = trained(SOLVERS[name], "float32", steps=40)
+    asked_for.clear()
+    code_of.cache_clear()
+    monkeypatch.setenv(NATIVE, "wait")
+    monkeypatch.setattr(elementwise, "_SHARED_BYTES", 0)
+    monkeypatch.setattr(elementwise, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(HELPERS, "count", 2)
+    assert trained(SOLVERS[name], "float32", steps=40) == wanted
 
 
 @pytest.mark.parametrize("past", [0, 1])

@@ -1,0 +1,180 @@
+"""`Helpers`: threads that compute parts of a call of machine code without Python's lock.
+
+Who calls publishes his arguments in words that helpers watch, computes along, and returns when no
+helper is inside any more.  Parts are drawn by number, so a helper that comes late, or never, costs
+nothing.  A helper watches for a moment after each call, as the next may be near, then sleeps; after
+a longer while its thread ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, final
+
+import numpy as np
+
+from actorgraph.devices import native
+from actorgraph.devices.cpu import available_cores
+
+__all__ = ["HELPERS", "Helpers", "SHARE"]
+
+_MOST = 3
+"""Helpers at most: a few cores take all that the memory gives."""
+
+_LOOKS, _PATIENCE, _IDLE_S = 10_000, 2_000, 5.0
+"""Looks before a helper sleeps, some 0.2 ms; those of who waits for helpers, before he lets others
+have his core; and seconds before a helper's thread ends."""
+
+_OWNER, _FUNCTION, _ARGUMENT, _INSIDE, _WATCHING, _YIELD = range(0, 48, 8)
+"""Words by their bytes: whether one has published; what he has; how many helpers are at it, and how
+many watch; the address of `sched_yield`."""
+
+SHARE = f"""
+define internal void @share(ptr %shared, ptr %function, ptr %argument) {{
+entry:
+  %alone = icmp eq ptr %shared, null
+  br i1 %alone, label %single, label %ask
+ask:
+  %pair = cmpxchg ptr %shared, i64 0, i64 1 seq_cst seq_cst
+  %got = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %got, label %publish, label %single
+single:
+  call void %function(ptr %argument)
+  ret void
+publish:
+  %function.at = getelementptr i8, ptr %shared, i64 {_FUNCTION}
+  store ptr %function, ptr %function.at
+  %argument.at = getelementptr i8, ptr %shared, i64 {_ARGUMENT}
+  store atomic ptr %argument, ptr %argument.at seq_cst, align 8
+  call void %function(ptr %argument)
+  store atomic ptr null, ptr %argument.at seq_cst, align 8
+  %inside.at = getelementptr i8, ptr %shared, i64 {_INSIDE}
+  %yield.at = getelementptr i8, ptr %shared, i64 {_YIELD}
+  %yield = load ptr, ptr %yield.at
+  br label %wait
+wait:
+  %looks = phi i64 [0, %publish], [%looks.next, %again], [%looks.next, %let]
+  %looks.next = add i64 %looks, 1
+  %inside = load atomic i64, ptr %inside.at seq_cst, align 8
+  %over = icmp eq i64 %inside, 0
+  br i1 %over, label %free, label %again
+again:
+  call void @llvm.x86.sse2.pause()
+  %long = icmp sgt i64 %looks, {_PATIENCE}
+  br i1 %long, label %let, label %wait
+let:  ; a helper may wait for this core
+  %yielded = call i32 %yield()
+  br label %wait
+free:
+  store atomic i64 0, ptr %shared seq_cst, align 8
+  ret void
+}}
+declare void @llvm.x86.sse2.pause()
+"""
+"""A function of machine code: calls another one with an argument, here and by helpers of `shared`.
+
+The other one shares the work out itself.
+"""
+
+_HELP = f"""
+define void @help(ptr %shared) {{
+entry:
+  %function.at = getelementptr i8, ptr %shared, i64 {_FUNCTION}
+  %argument.at = getelementptr i8, ptr %shared, i64 {_ARGUMENT}
+  %inside.at = getelementptr i8, ptr %shared, i64 {_INSIDE}
+  %watching.at = getelementptr i8, ptr %shared, i64 {_WATCHING}
+  %came = atomicrmw add ptr %watching.at, i64 1 seq_cst
+  br label %look
+look:
+  %looks = phi i64 [0, %entry], [0, %leave], [%looks.next, %none]
+  %seen = load atomic ptr, ptr %argument.at seq_cst, align 8
+  %nothing = icmp eq ptr %seen, null
+  br i1 %nothing, label %none, label %enter
+none:
+  %looks.next = add i64 %looks, 1
+  call void @llvm.x86.sse2.pause()
+  %more = icmp slt i64 %looks.next, {_LOOKS}
+  br i1 %more, label %look, label %over
+enter:
+  %entered = atomicrmw add ptr %inside.at, i64 1 seq_cst
+  ; Published still: who has published waits for this thread from here on.
+  %argument = load atomic ptr, ptr %argument.at seq_cst, align 8
+  %gone = icmp eq ptr %argument, null
+  br i1 %gone, label %leave, label %work
+work:
+  %function = load ptr, ptr %function.at
+  call void %function(ptr %argument)
+  br label %leave
+leave:
+  %left = atomicrmw sub ptr %inside.at, i64 1 seq_cst
+  br label %look
+over:
+  %went = atomicrmw sub ptr %watching.at, i64 1 seq_cst
+  ret void
+}}
+declare void @llvm.x86.sse2.pause()
+"""
+
+
+@final
+class Helpers:
+    """The helpers of a process, as many as other cores may be used."""
+
+    def __init__(self) -> None:
+        self._help: Callable[[int], None] | None = None
+        self._engine: Any = None
+        self.count = min(available_cores() - 1, _MOST)
+        self.begin()
+
+    def begin(self) -> None:
+        """Have no threads, as in a child of a fork."""
+        self._words = np.zeros(_YIELD // 8 + 1, np.int64)
+        self._words[-1] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
+        self._address = self._words.ctypes.data
+        self._called: SimpleQueue[None] = SimpleQueue()
+        self._threads: set[threading.Thread] = set()
+
+    def make(self, directory: str) -> None:
+        """Make the machine code of helpers, if there are any."""
+        if self.count > 0 and self._help is None:
+            self._engine = native.engine(_HELP, directory)
+            kind = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
+            self._help = kind(self._engine.get_function_address("help"))
+
+    def call(self) -> int:
+        """Have helpers watch, and return the address of their words, 0 where there are none."""
+        if self._help is None:
+            return 0
+        missing = self.count - int(self._words[_WATCHING // 8]) - self._called.qsize()
+        for _ in range(missing):
+            self._called.put(None)
+        while missing > 0 and len(self._threads) < self.count:
+            one = threading.Thread(target=self._serve, name="actorgraph helper", daemon=True)
+            self._threads.add(one)
+            try:
+                one.start()
+            except RuntimeError:  # the process ends, or may have no more
+                return 0
+        return self._address
+
+    def _serve(self) -> None:
+        help_, address, called = self._help, self._address, self._called
+        assert help_ is not None
+        while True:
+            try:
+                called.get(timeout=_IDLE_S)
+            except Empty:
+                self._threads.discard(threading.current_thread())
+                return
+            help_(address)
+
+
+HELPERS = Helpers()
+"""Those of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=HELPERS.begin)

@@ -1,0 +1,114 @@
+"""Threads that compute parts of a call of machine code."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from actorgraph.devices import helpers, native
+from actorgraph.devices.helpers import SHARE, Helpers
+
+pytest.importorskip("llvmlite", reason="the extra native is not installed")
+pytestmark = pytest.mark.skipif(native.expected() is not None, reason=str(native.expected()))
+
+MEETING = (
+    SHARE
+    + """
+define void @wait(ptr %counter) {
+entry:
+  %came = atomicrmw add ptr %counter, i64 1 seq_cst
+  br label %look
+look:
+  %there = load atomic i64, ptr %counter seq_cst, align 8
+  %both = icmp sge i64 %there, 2
+  br i1 %both, label %end, label %look
+end:
+  ret void
+}
+define void @meet(ptr %shared, ptr %counter) {
+  call void @share(ptr %shared, ptr @wait, ptr %counter)
+  ret void
+}
+"""
+)
+"""A call that ends when two threads have come to it."""
+
+
+def meeting(directory):
+    """Return a function that publishes such a call, then has helpers come until it ends."""
+    engine = native.engine(MEETING, str(directory))
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_size_t, ctypes.c_size_t)
+    meet = kind(engine.get_function_address("meet"))
+
+    def met(some):
+        counter = np.zeros(1, np.int64)
+        caller = threading.Thread(target=meet, args=(some._address, counter.ctypes.data))
+        caller.start()
+        while caller.is_alive():
+            some.call()
+            caller.join(0.01)
+        assert engine is not None  # it holds the code
+        return int(counter[0])
+
+    return met
+
+
+@pytest.fixture
+def one_helper(tmp_path):
+    made = Helpers()
+    made.count = 1
+    made.make(str(tmp_path))
+    return made
+
+
+def test_a_helper_computes_while_its_caller_does(one_helper, tmp_path):
+    met = meeting(tmp_path)
+    assert met(one_helper) >= 2
+    assert met(one_helper) >= 2
+    words = one_helper._words.tolist()
+    assert words[helpers._OWNER // 8] == words[helpers._INSIDE // 8] == 0
+
+
+def test_a_helper_that_nobody_calls_ends_and_another_begins(one_helper, tmp_path, monkeypatch):
+    monkeypatch.setattr(helpers, "_IDLE_S", 0.0)
+    met, before = meeting(tmp_path), set(threading.enumerate())
+    assert met(one_helper) >= 2
+    for thread in set(threading.enumerate()) - before:
+        if thread.name == "actorgraph helper":
+            thread.join()
+    assert not one_helper._threads
+    monkeypatch.undo()
+    assert met(one_helper) >= 2
+
+
+def test_nobody_is_called_before_there_is_machine_code():
+    assert Helpers().call() == 0
+
+
+FORKED = """
+import os
+from actorgraph.devices.helpers import HELPERS
+from tests.devices.test_helpers import meeting
+HELPERS.count = 1
+HELPERS.make({directory!r})
+met = meeting({directory!r})
+assert met(HELPERS) >= 2
+child = os.fork()
+if child == 0:
+    os._exit(0 if met(HELPERS) >= 2 else 1)
+print(met(HELPERS) >= 2, os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_of_a_fork_has_helpers_of_its_own(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c",
+         FORKED.format(directory=str(tmp_path))],
+        capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert ended.stdout.split() == ["True", "0"], ended.stderr
