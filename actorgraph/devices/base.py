@@ -39,15 +39,18 @@ from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = [
     "ADDED", "COPY_OVER", "Cell", "Device", "Handed", "Job", "Lane", "Placement", "Queue",
-    "complete", "described", "issuing",
+    "described", "issuing",
 ]  # fmt: skip
 
 issuing = threading.RLock()
 """Held while work is launched: lanes of all devices know each other's clocks."""
 
 
-COPY_OVER, ADDED = "copy over", "sum of microbatches"
-"""Names of a copy from another device, and of a sum that is no node's."""
+COPY_OVER = "copy over"
+"""The name of a copy from another device."""
+
+ADDED = "sum of microbatches"
+"""The name of a sum that is no node's."""
 
 _COPIES: dict[int | str, str] = {"in": "copies in", "out": "copies out"}
 
@@ -122,10 +125,8 @@ class Handed:
 
     def become(self, other: Handed) -> None:
         """Be another value, for all who have this one: it has failed, and was made again."""
-        self.lane, self.seq, self.cell, self.memories = (
-            other.lane, other.seq, other.cell, other.memories
-        )  # fmt: skip
-        self.event = other.event
+        for name in ("lane", "seq", "cell", "memories", "event"):
+            setattr(self, name, getattr(other, name))
 
     def mark(self) -> None:
         """Have other lanes wait for it, and not for what is launched behind it."""
@@ -209,28 +210,6 @@ class Handed:
         array = self.cell.array
         what = "not there yet" if array is None else f"{array.dtype}{list(array.shape)}"
         return f"<{what} on {self.device}>"
-
-
-def complete(values: Sequence[Handed]) -> None:
-    """Return when values are there, or raise why one is not; they are known to hold then."""
-    by_device: dict[Device, list[Handed]] = {}
-    for one in values:
-        by_device.setdefault(one.lane.device, []).append(one)
-    ends = [
-        device.lane("out").launch(_nothing, some, name="values are there", record=True, leaves=True)
-        for device, some in by_device.items()
-    ]
-    for end in ends:
-        assert end.event is not None
-        end.event.block()
-    for end in ends:
-        end.result()
-    for one in values:
-        one.cell.checks = ()
-
-
-def _nothing(*arrays: Any) -> np.ndarray[Any, Any]:
-    return np.zeros(())
 
 
 class Job:

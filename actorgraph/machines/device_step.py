@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from actorgraph.devices import Device, Handed, Lane
-from actorgraph.devices.base import Cell, complete
+from actorgraph.devices.base import Cell
 from actorgraph.devices.checks import Failed
 from actorgraph.graph import Node
 from actorgraph.lower.residents import Residents
@@ -23,6 +23,7 @@ from actorgraph.node_actor import blamed
 from actorgraph.solvers import AbstractSolver, LoopSolver
 from actorgraph.solvers._away import Away
 from actorgraph.solvers._formula import Arrays, stepped
+from actorgraph.solvers._vectors import complete
 from actorgraph.store import promise
 
 if TYPE_CHECKING:

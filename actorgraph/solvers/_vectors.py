@@ -10,11 +10,11 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from actorgraph.devices.base import Device, Handed, Lane, complete
+from actorgraph.devices.base import Device, Handed, Lane
 from actorgraph.devices.checks import Failed
 from actorgraph.store import Held, copies, present, promise, promised, take
 
-__all__ = ["LaneVector", "Vector", "at", "gathered", "largest", "lane_of", "put"]
+__all__ = ["LaneVector", "Vector", "at", "complete", "gathered", "largest", "lane_of", "put"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -103,6 +103,28 @@ def _causes() -> Iterator[None]:
         yield
     except Failed as error:
         raise error.cause from None
+
+
+def complete(values: Sequence[Handed]) -> None:
+    """Return when values are there, or raise why one is not; they are known to hold then."""
+    by_device: dict[Device, list[Handed]] = {}
+    for one in values:
+        by_device.setdefault(one.lane.device, []).append(one)
+    ends = [
+        device.lane("out").launch(_nothing, some, name="values are there", record=True, leaves=True)
+        for device, some in by_device.items()
+    ]
+    for end in ends:
+        assert end.event is not None
+        end.event.block()
+    for end in ends:
+        end.result()
+    for one in values:
+        one.cell.checks = ()
+
+
+def _nothing(*arrays: Any) -> np.ndarray[Any, Any]:
+    return np.zeros(())
 
 
 def put(places: Sequence[tuple[Array, Held | None]], vector: Vector) -> None:
