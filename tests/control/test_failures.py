@@ -1,12 +1,16 @@
 """What happens when an op fails in a body, or when nobody waits for a loop any more."""
 
 import threading
+from itertools import count
 
 import numpy as np
 import pytest
 
 import actorgraph as ag
 from tests.control._runs import MACHINES
+
+NUMBERS = count()
+"""Ops are declared by name once a process."""
 
 on_machines = pytest.mark.parametrize("machine", MACHINES)
 
@@ -81,7 +85,9 @@ def endless(g, seen):
         seen.set()
         return x + 0.0
 
-    seen_op = ag.ops.define(f"seen_in_a_body_{id(seen)}", scheme="f[*s] -> f[*s]", forward=forward)
+    seen_op = ag.ops.define(
+        f"seen_in_a_body_{next(NUMBERS)}", scheme="f[*s] -> f[*s]", forward=forward
+    )
     x = g.input("x", (), "float64")
     return ag.while_loop(lambda c: c >= 0.0, lambda c: seen_op(c), x)
 
@@ -132,7 +138,7 @@ def meeting(parties):
             raise ValueError("too large")
         return x * 2
 
-    name = f"meeting_in_a_body_{id(most)}"
+    name = f"meeting_in_a_body_{next(NUMBERS)}"
     return ag.ops.define(name, scheme="f[*s] -> f[*s]", forward=forward, cost=lambda *_: 1e9), most
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +13,9 @@ from actorgraph import devices
 from actorgraph.devices import cuda
 from tests.devices.test_checker import FAULTS, run_on
 from tests.pipeline._model import Model, assert_same_bits
+
+NUMBERS = count()
+"""Ops are declared by name once a process."""
 
 
 class Net:
@@ -401,7 +404,7 @@ def test_a_fault_of_the_gpu_fails_what_is_under_way_there_and_all_that_comes_aft
         return a * 2.0
 
     failing = []
-    y = ag.ops.define(f"op_that_faults_{id(world)}", scheme="x[*s] -> x[*s]", forward=forward)(
+    y = ag.ops.define(f"op_that_faults_{next(NUMBERS)}", scheme="x[*s] -> x[*s]", forward=forward)(
         x
     ).named("y")
     feeds = {"x": np.ones(3)}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 import weakref
+from itertools import count
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 import actorgraph as ag
+
+NUMBERS = count()
+"""Ops are declared by name once a process."""
 
 MACHINES = [ag.ActorMachine, ag.TapeMachine, ag.LispMachine]
 every_machine = pytest.mark.parametrize("machine_type", MACHINES)
@@ -200,7 +204,7 @@ async def test_cancelling_the_consumer_cancels_the_runs():
 
     g = ag.Graph()
     x = g.input("x", shape=(), dtype="float64")
-    y = ag.ops.define(f"stream_never_{id(g)}", scheme="f[] -> f[]", forward=never)(x)
+    y = ag.ops.define(f"stream_never_{next(NUMBERS)}", scheme="f[] -> f[]", forward=never)(x)
     async with ag.ActorMachine(y) as machine, anyio.create_task_group() as group:
 
         async def consume():
