@@ -32,6 +32,9 @@ _LEAST_ELEMENTS, _LEAST_LANES = 32, 4
 _MOST_BYTES = 1 << 20
 """Of the second operand of a product: NumPy's are faster for larger ones."""
 
+_TO_COME = Routine(1, 0)
+"""Stands where an address comes when all texts are machine code."""
+
 _GROUP = Op("table_group", "a[*s]", lambda xp: None, memory=FRESH_OUT)
 _SIGMOID, _ADD, _TRANSPOSE = REGISTRY["sigmoid"], REGISTRY["add"], REGISTRY["transpose"]
 
@@ -311,5 +314,5 @@ class QuickRows(Written):
                 self._step(one)
             return True
         self._texts.append((len(self.rows), text))
-        self._add(Routine(0, 0), (1, 1), (), (), [], 0)
+        self._add(_TO_COME, (1, 1), (), (), [], 0)
         return True
