@@ -78,13 +78,16 @@ def loop_of(name: str, chars: str) -> Routine | None:
     return _proved(ufunc, name, chars) if isinstance(ufunc, np.ufunc) else None
 
 
-@cache
 def may_have_loop(name: str, chars: str) -> bool:
     """Return whether there is probably a loop: nothing is proved, which takes 0.1 ms."""
-    ufunc = getattr(np, name, None)
-    if not isinstance(ufunc, np.ufunc) or ufunc.signature is not None:
-        return False
-    return _is_safe(name, chars) and f"{chars[:-1]}->{chars[-1]}" in ufunc.types
+    ufunc = getattr(np, name, None)  # asked each time, as above
+    return isinstance(ufunc, np.ufunc) and _is_listed(ufunc, name, chars)
+
+
+@cache
+def _is_listed(ufunc: np.ufunc, name: str, chars: str) -> bool:
+    listed = ufunc.signature is None and f"{chars[:-1]}->{chars[-1]}" in ufunc.types
+    return listed and _is_safe(name, chars)
 
 
 @cache

@@ -504,4 +504,6 @@ def test_a_function_of_numpy_that_was_replaced_for_a_while_has_its_loop_afterwar
     with monkeypatch.context() as patched:
         patched.setattr(np, "arctanh", lambda x: x)
         assert loops.loop_of("arctanh", "ff") is None
+        assert not loops.may_have_loop("arctanh", "ff")
     assert loops.loop_of("arctanh", "ff") is not None
+    assert loops.may_have_loop("arctanh", "ff")
