@@ -27,10 +27,12 @@ CUT_AFTER = 8
 TRIAL_AFTER = 16
 """Runs after which several tasks have to show that they are faster than one sequence."""
 
-ROWS_AFTER = 160
-"""Runs after which rows stand for steps (`lower.table`): several tasks have to show it again."""
+ROWS_AFTER = 640
+"""Runs after which rows stand for steps (`lower.table`): several tasks have to show it again.
 
-ROWS_TRIED = 128
+Rows are asked for after 100 runs, and written beside some hundred more."""
+
+ROWS_TRIED = 512
 """Runs of that trial, in which the one sequence gets rows, too."""
 
 _BRIEF_S = 0.005
