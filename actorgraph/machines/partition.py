@@ -172,16 +172,19 @@ def _walked(
     return {node.id: costs[node.id] - call_us for node, kind in found if kind}
 
 
-def walked_us(spec: TaskSpec, costs: Costs) -> float:
-    """Return what a task spends in steps of a table that take so long that a worker gains."""
+def walked_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
+    """Return what tasks spend in steps of a table that take so long that a worker gains."""
     from actorgraph.lower.table import FEWEST
     from actorgraph.lower.table_rows import is_view
 
-    steps = [step for step in spec.steps if not is_view(step)]
-    if len(steps) < FEWEST:
-        return 0.0  # they are called from Python
     least = rates().call_us + _BRIEF_US
-    return sum([cost for step in steps if (cost := costs.get(step.id, 0.0)) >= least])
+    found = []
+    for spec in tasks:
+        steps = [step for step in spec.steps if not is_view(step)]
+        long = [cost for step in steps if (cost := costs.get(step.id, 0.0)) >= least]
+        # Fewer steps are called from Python.
+        found.append(sum(long) if len(steps) >= FEWEST else 0.0)
+    return found
 
 
 def spent_us(spec: TaskSpec, costs: Costs) -> float:

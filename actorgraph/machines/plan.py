@@ -190,6 +190,7 @@ class Plan:
         tasks: Sequence[Any] = self.partition.tasks
         lane_of = self.partition.lane_of
         walks = bool(compiled.native) and self.sequential is None and self.workers > 1
+        walked = walked_us(tasks, by_node) if walks else [0.0] * len(tasks)
         return Binding(
             symbols=symbols,
             kernels=[
@@ -198,8 +199,8 @@ class Plan:
             ],
             heavy=tuple(
                 any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
-                or (walks and walked_us(spec, by_node) >= HEAVY_US)
-                for spec in tasks
+                or of_table_us >= HEAVY_US
+                for spec, of_table_us in zip(tasks, walked, strict=True)
             ),
             # Leaves alone have no steps; ratios divide by it.
             predicted_us=sum([spent_us(spec, by_node) for spec in tasks]) or 1.0,
