@@ -323,60 +323,37 @@ _LOAD = """
   %{name}{k}.at = getelementptr i64, ptr %{name}s, i64 {k}
   %{name}{k} = load {kind}, ptr %{name}{k}.at"""
 
-_CAST = """
-define void @cast_{x}_{y}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
+_EACH = """
+define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
 entry:
 {loads}
   br label %next
 next:
-  %i = phi i64 [0, %entry], [%i.next, %cast]
+  %i = phi i64 [0, %entry], [%i.next, %act]
   %end = icmp eq i64 %i, %dim0
-  br i1 %end, label %over, label %cast
-cast:
-  %d0 = mul i64 %i, %step0
-  %at0 = getelementptr i8, ptr %arg0, i64 %d0
-  %x = load {from}, ptr %at0
-  %y = {op} {from} %x to {to}
-  %d1 = mul i64 %i, %step1
-  %at1 = getelementptr i8, ptr %arg1, i64 %d1
-  store {to} %y, ptr %at1
+  br i1 %end, label %over, label %act
+act:{places}
+{act}
   %i.next = add i64 %i, 1
   br label %next
 over:
   ret void
 }}
 """
+_AT = """
+  %d{k} = mul i64 %i, %step{k}
+  %at{k} = getelementptr i8, ptr %arg{k}, i64 %d{k}"""
 
-_SELECT = """
-define void @select_{bytes}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
-entry:
-{loads}
-  br label %next
-next:
-  %i = phi i64 [0, %entry], [%i.next, %choose]
-  %end = icmp eq i64 %i, %dim0
-  br i1 %end, label %over, label %choose
-choose:
-  %d0 = mul i64 %i, %step0
-  %at0 = getelementptr i8, ptr %arg0, i64 %d0
-  %d1 = mul i64 %i, %step1
-  %at1 = getelementptr i8, ptr %arg1, i64 %d1
-  %d2 = mul i64 %i, %step2
-  %at2 = getelementptr i8, ptr %arg2, i64 %d2
-  %d3 = mul i64 %i, %step3
-  %at3 = getelementptr i8, ptr %arg3, i64 %d3
-  %flag = load i8, ptr %at0
+_CAST = """  %x = load {x}, ptr %at0
+  %y = {op} {x} %x to {y}
+  store {y} %y, ptr %at1"""
+
+_SELECT = """  %flag = load i8, ptr %at0
   %x = load {kind}, ptr %at1
   %y = load {kind}, ptr %at2
   %no = icmp eq i8 %flag, 0
   %chosen = select i1 %no, {kind} %y, {kind} %x
-  store {kind} %chosen, ptr %at3
-  %i.next = add i64 %i, 1
-  br label %next
-over:
-  ret void
-}}
-"""
+  store {kind} %chosen, ptr %at3"""
 
 _KINDS = {"?": "i8", "B": "i8", "i": "i32", "l": "i64", "L": "i64", "f": "float", "d": "double"}
 CASTS = {
@@ -395,6 +372,12 @@ def _loads(arguments: int, dims: int, steps: int) -> str:
     )
 
 
+def _each(name: str, arguments: int, act: str) -> str:
+    """Return a loop that does something with elements of so many arguments."""
+    places = "".join([_AT.format(k=k) for k in range(arguments)])
+    return _EACH.format(name=name, loads=_loads(arguments, 1, arguments), places=places, act=act)
+
+
 def _routines() -> str:
     """Return the loops that NumPy does not have."""
     acts = {"move": _COPY, **{f"add_{c}": _ADD.format(kind=_KINDS[c]) for c in "fd"}}
@@ -405,10 +388,9 @@ def _routines() -> str:
     ]
     for pair, op in CASTS.items():
         x, y = pair[0], pair[1]
-        kinds = {"from": _KINDS[x], "to": _KINDS[y], "op": op}
-        found.append(_CAST.format(x=ord(x), y=ord(y), loads=_loads(2, 1, 2), **kinds))
-    loads = _loads(4, 1, 4)
-    found += [_SELECT.format(bytes=n, kind=f"i{8 * n}", loads=loads) for n in (1, 4, 8)]
+        act = _CAST.format(x=_KINDS[x], y=_KINDS[y], op=op)
+        found.append(_each(f"cast_{ord(x)}_{ord(y)}", 2, act))
+    found += [_each(f"select_{n}", 4, _SELECT.format(kind=f"i{8 * n}")) for n in (1, 4, 8)]
     return "".join(found)
 
 

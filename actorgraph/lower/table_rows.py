@@ -174,7 +174,7 @@ class Written:
 
     def _bytes(self, place: Spot, into: Spot, size: int) -> None:
         """Write the row that copies bytes."""
-        copy = Routine(native.RUNTIME.routine("copy"), 0, keeps_flags=True)
+        copy = self.routine("copy")
         given = [(one._replace(itemsize=1), one.offset, ((size, 1),)) for one in (place, into)]
         self.write(copy, ONCE, [size], [1, 1], given)
 
@@ -384,7 +384,7 @@ class Written:
     ) -> None:
         """Write copies of so many elements of ``x`` from where `index` says, or `to` there."""
         many, few = (result, x) if to else (x, result)
-        routine = Routine(native.RUNTIME.routine(name), 0)
+        routine = self.routine(name, keeps_flags=False)
         if index.itemsize != 8 or not (many.is_flat and few.is_flat and index.is_flat):
             raise Unfit
         if self._overlaps(result, [x, index]) or prod(few.shape) != width * prod(index.shape):
@@ -402,8 +402,13 @@ class Written:
 
     def refused(self, flag: Spot) -> None:
         """Write that the walk declines where a flag is up."""
-        routine = Routine(native.RUNTIME.routine("refuse"), 0)
+        routine = self.routine("refuse", keeps_flags=False)
         self.write(routine, ONCE, [1], [1], [(flag, flag.offset, ())], native.REFUSES)
+
+    @staticmethod
+    def routine(name: str, keeps_flags: bool = True) -> Routine:
+        """Return a loop that NumPy does not have."""
+        return Routine(native.RUNTIME.routine(name), 0, keeps_flags)
 
     @staticmethod
     def _overlaps(result: Spot, places: Iterable[Spot]) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.checks import pending
-from actorgraph.devices.loops import Routine, loop_of
+from actorgraph.devices.loops import loop_of
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.spots import Spot, Unfit
@@ -98,8 +98,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             value = Traced(self.rows, self.rows.constant(np.asarray(value, self.dtype)), self.dtype)
         if value.dtype != self.dtype:
             name = f"cast_{value.dtype.char}{self.dtype.char}"
-            routine = Routine(native.RUNTIME.routine(name), 0, keeps_flags=True)
-            self.rows.row(self.place, routine, [value.place])
+            self.rows.row(self.place, self.rows.routine(name), [value.place])
         elif (value.place.base, value.place.offset) != (self.place.base, self.place.offset):
             self.rows.copied(self.place, value.place, self.dtype.char)
         elif value.place != self.place:
@@ -256,7 +255,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         dtype = np.result_type(*kinds)
         operands = [self._operand(flag, np.dtype(bool)), *[self._operand(v, dtype) for v in values]]
         made = self._new(np.broadcast_shapes(*[one.shape for one in operands]), dtype)
-        routine = Routine(native.RUNTIME.routine(f"select_{dtype.itemsize}"), 0, keeps_flags=True)
+        routine = self.rows.routine(f"select_{dtype.itemsize}")
         self.rows.row(made.place, routine, [one.place for one in operands])
         return made
 
