@@ -387,6 +387,9 @@ def test_dims_known_only_in_a_run_are_checked_there(machine_type):
                 machine.run_sync({"x": np.ones(3)}, backward={y: wrong})
             with pytest.raises(ag.GraphError, match=mismatch):
                 machine.run_sync({"x": np.ones(3)}, tangents={"x": wrong})
+    fed = ag.ops.exp(x)  # and where nobody reads what is fed
+    with machine_type([fed], wrt=[]) as machine, pytest.raises(ag.GraphError, match=mismatch):
+        machine.run_sync({"x": np.ones(3)}, tangents={"x": np.ones(1)})
 
 
 @machines

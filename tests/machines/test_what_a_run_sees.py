@@ -290,6 +290,17 @@ def test_results_share_memory_with_nothing(machine_type, options, mode):
 
 
 @machines
+def test_parameters_with_one_gradient_get_arrays_of_their_own(machine_type, options):
+    graph = ag.Graph()
+    a, b = (graph.parameter(name, np.ones(3)) for name in "ab")
+    loss = ((a + b) ** 2).sum()
+    with machine_type([loss], **options) as machine:
+        run = machine.run_sync(backward=True)
+        assert not np.shares_memory(run[a].grad, run[b].grad)
+        assert run[a].grad.tolist() == run[b].grad.tolist() == [4.0] * 3
+
+
+@machines
 def test_gradients_that_pass_through_addition_are_separate(machine_type, options):
     graph = ag.Graph()
     a, b = (graph.parameter(name, np.ones(3)) for name in "ab")
