@@ -1,32 +1,44 @@
-"""Rows of loops that may change last bits: elementwise steps of one shape in one, and products.
+"""Kernels and rows that may change last bits: products, convolutions, elementwise steps as one.
 
-Machines have them by ``jit``.  A *group* is steps of one shape that one row computes, as far as the
-order allows.  A product that a carry adds up is added where the carry lies.  Where machine code
-does not fit a group, its steps have the rows that they have without.
+Machines have them by ``jit``.  Products and convolutions that take long are steps (`quick_kernel`),
+which idle workers share; in loops they are rows.  A *group* is steps of one shape that one row
+computes, as far as the order allows.  A product that a carry adds up is added where the carry lies.
+Where machine code does not fit, there is what there is without.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache, partial
 from itertools import count
 from math import gcd, prod
-from typing import Any
+from typing import Any, final
 
-from actorgraph.devices import native, vectors
+import numpy as np
+
+from actorgraph.devices import dense, native, vectors
+from actorgraph.devices.background import BACKGROUND
+from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.loops import Routine
 from actorgraph.devices.vectors import Pointer
 from actorgraph.graph import Node
+from actorgraph.lower.kernels import kernel
 from actorgraph.lower.rates import path
 from actorgraph.lower.spots import Unfit, broadcast, coalesced
 from actorgraph.lower.table_rows import Written, is_view
-from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op
+from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op, bind_attrs
+from actorgraph.ops import convolution
+from actorgraph.ops.windows import frame_of
+from actorgraph.scratch import scratch
+from actorgraph.tiles import here
 from actorgraph.types import Checks, bind_shape
 
-__all__ = ["QuickRows", "node_like", "quick_arrays", "quickened"]
+__all__ = ["QuickRows", "is_quick", "node_like", "quick_arrays", "quick_kernel", "quickened"]
 
 _LEAST_ELEMENTS, _LEAST_LANES = 32, 4
 _MOST_BYTES = 1 << 20
@@ -39,10 +51,196 @@ _GROUP = Op("table_group", "a[*s]", lambda xp: None, memory=FRESH_OUT)
 _SIGMOID, _ADD, _TRANSPOSE = REGISTRY["sigmoid"], REGISTRY["add"], REGISTRY["transpose"]
 
 
+_LEAST_FLOPS, _SHARED_FLOPS = 2.0**18, 2.0**21
+"""Of a product that is worth a call of its own, and of one that others may help with."""
+
+_MOST_OPERAND, _MOST_CODES, _ARRAYS = 1 << 26, 512, 5
+_BYTES = np.dtype(np.uint8)
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+def is_quick(step: Node, symbols: Mapping[str, int]) -> bool:
+    """Return whether a step takes so long that `quick_kernel` is worth a call."""
+    if _describing(step, symbols) is None:
+        return False
+    shapes = tuple([bind_shape(part.dims, symbols, 0) for part in step.inputs])
+    attrs = bind_attrs(step.attrs, symbols)
+    return step.op.flops(shapes, bind_shape(step.dims, symbols, 0), attrs) >= _LEAST_FLOPS
+
+
+def quick_kernel(node: Node, symbols: Mapping[str, int], wait: bool) -> Callable[..., Any]:
+    """Return the kernel of a node: machine code where it is there, else the ordinary one."""
+    from actorgraph.control.in_blocks import IN_BLOCKS
+
+    plain: Callable[..., Any] = kernel(node, quick_arrays(wait) if node.op is IN_BLOCKS else np, symbols)
+    describe = _describing(node, symbols)
+    return plain if describe is None else _Quick(plain, describe, wait)
+
+
 @cache
-def quick_arrays(wait: bool) -> vectors.QuickArrays:
+def quick_arrays(wait: bool) -> _QuickArrays:
     """Return the array module of products that may change last bits."""
-    return vectors.QuickArrays(os.path.dirname(path()), wait)
+    return _QuickArrays(_Quick(np.matmul, _product, wait))
+
+
+class _QuickArrays:
+    """An array module that is NumPy, but for `matmul`."""
+
+    def __init__(self, matmul: Callable[..., Any]) -> None:
+        self.matmul = matmul
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+@final
+class _Quick:
+    """A product or convolution: by machine code for the layouts of its operands."""
+
+    def __init__(self, plain: Callable[..., Any], describe: Callable[..., Any], wait: bool) -> None:
+        self.ordinary, self._describe, self._wait = plain, describe, wait
+        self._codes: dict[Any, tuple[_Code | None, tuple[int, ...], bool]] = {}
+
+    def __call__(self, x: Any, y: Any, *others: Any, out: Any = None) -> Any:
+        if others and self._describe is _product:
+            [out], others = others, ()
+        key = x.shape, x.strides, y.shape, y.strides, None if out is None else out.strides
+        found = self._codes.get(key)
+        if found is None:
+            if len(self._codes) >= _MOST_CODES:
+                self._codes.clear()
+            found = self._codes[key] = self._made(x, y, others, out)
+        code, shape, shared = found
+        if code is None or code.call is None:
+            given = {} if out is None else {"out": out}
+            return self.ordinary(x, y, *others, **given)
+        result = np.empty(shape, x.dtype) if out is None else out
+        words = dense.ALONE
+        if shared:
+            held = getattr(here, "held", None)
+            if held is not None and (held[0].free or held[0].tile_slots) and HELPERS.call():
+                words = HELPERS.words
+        code.call((x, y, result, scratch(np, (code.room,), _BYTES), words))
+        return result
+
+    def _made(
+        self, x: Any, y: Any, others: Any, out: Any
+    ) -> tuple[_Code | None, tuple[int, ...], bool]:
+        """Return the code for operands, the shape of the result, and if others may help."""
+        found = self._describe(x, y, *others, out=out) if _are_floats(x, y) else None
+        if found is None or found[2] < _LEAST_FLOPS:
+            return None, (), False
+        what, shape, flops = found
+        return _code(what, self._wait), shape, flops >= _SHARED_FLOPS
+
+
+def _are_floats(x: Any, y: Any) -> bool:
+    same = type(x) is type(y) is np.ndarray and x.dtype == y.dtype and x.dtype.char in "fd"
+    return same and max(x.nbytes, y.nbytes) <= _MOST_OPERAND
+
+
+def _product(x: Any, y: Any, out: Any = None) -> Any:
+    """Return the product of two arrays, the shape of the result, and flops."""
+    if min(x.ndim, y.ndim) < 2:
+        return None
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    n, depth, m = *x.shape[-2:], y.shape[-1]
+    shape = *batch, n, m
+    if not prod(shape):
+        return None
+    z = np.empty(shape, x.dtype) if out is None else out
+    rows = (x.strides[-2], y.strides[-2], z.strides[-2])
+    wide = [np.broadcast_to(one, (*batch, *one.shape[-2:])).strides for one in (x, y, z)]
+    stacks = [one for one in zip(batch, *wide, strict=False) if one[0] > 1]
+    # Of a stack of matrices that one is multiplied with, all rows are one matrix.
+    while stacks and stacks[-1][1:] == (n * rows[0], 0, n * rows[2]):
+        n *= stacks.pop()[0]
+    steps = [one.strides[-2:] for one in (x, y, z)]
+    what = dense.Product(x.dtype.char, (n, depth, m), *steps, tuple(stacks))
+    return what, shape, 2.0 * prod(shape) * depth
+
+
+def _convolved(kind: str, attrs: Mapping[str, Any], x: Any, y: Any, *like: Any, out: Any) -> Any:
+    """Return a convolution of two arrays, the shape of the result, and flops."""
+    if attrs["groups"] != 1 or x.ndim not in (3, 4):
+        return None
+    if any(one is not None and not one.flags.c_contiguous for one in (x, y, out)):
+        return None
+    weight = (*attrs["size"],) if kind == "weight" else y.shape[2:]
+    sizes, outs = x.shape[2:], attrs["size"]
+    if kind == "backward":
+        sizes, outs = convolution.sizes_of(x.shape[2:], weight, [one.shape for one in like], attrs), sizes
+    elif kind == "weight":
+        outs = y.shape[2:]
+    how = [attrs[name] for name in ("stride", "dilation", "padding")]
+    frame = frame_of(sizes, weight, *how, outs)
+    frames = tuple(map(dense.Frame._make, zip(*frame, strict=True)))
+    batch, features = x.shape[0], y.shape[1] if kind == "weight" else y.shape[0]
+    channels = y.shape[1] if kind == "backward" else x.shape[1]
+    shape = {
+        "forward": (batch, features, *frame.outs), "backward": (batch, channels, *sizes),
+        "weight": (features, channels, *weight),
+    }[kind]  # fmt: skip
+    if not prod(shape) * x.size * y.size:
+        return None
+    frames = (dense.Frame(1, 1, 1, 1, 1, 0),) * (2 - len(frames)) + frames
+    what = dense.Convolution(kind, x.dtype.char, batch, channels, features, frames)
+    return what, shape, 2.0 * batch * channels * features * prod(weight) * prod(frame.outs)
+
+
+_KINDS = {"conv": "forward", "conv_transpose": "backward", "conv_weight": "weight"}
+
+
+def _describing(node: Node, symbols: Mapping[str, int]) -> Any:
+    """Return what describes a step that machine code may compute, None of others."""
+    if node.op.checked or node.dtype.char not in "fd":
+        return None
+    if node.op.ufunc == "matmul":
+        return _product
+    kind = _KINDS.get(node.op.name)
+    return kind and partial(_convolved, kind, bind_attrs(node.attrs, symbols))
+
+
+@final
+class _Code:
+    """Machine code for a product or convolution.
+
+    Attributes
+    ----------
+    call : callable or None
+        ``call((x, y, result, room, words of helpers))``; None until it is there.
+    room : int
+        Bytes that it needs for itself.
+    """
+
+    def __init__(self) -> None:
+        self.call: Callable[[tuple[Any, ...]], int] | None = None
+        self.room = 0
+
+    def make(self, what: dense.Product | dense.Convolution) -> None:
+        """Write and compile it, if it can be."""
+        write = dense.product_code if isinstance(what, dense.Product) else dense.convolution_code
+        with suppress(Exception):  # NumPy goes on
+            found = write("dense", what, lambda _: [Pointer(k, 0, 0, 0) for k in range(_ARRAYS)])
+            if found is not None:
+                directory = os.path.dirname(path())
+                text = dense.module_text([found[0], dense.called_text("dense", _ARRAYS)])
+                self._engine = native.engine(text, directory)
+                HELPERS.make(directory)
+                self.room = found[1]
+                kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object)
+                self.call = kind(self._engine.get_function_address("call"))
+
+
+@lru_cache(_MOST_CODES)
+def _code(what: dense.Product | dense.Convolution, wait: bool) -> _Code:
+    """Return the code for it, which is made in the background if nobody is to `wait`."""
+    found = _Code()
+    work = partial(found.make, what)
+    work() if wait else BACKGROUND.submit(work)
+    return found
 
 
 def node_like(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node:
@@ -131,14 +329,20 @@ class _Product:
     def text(self, rows: Any, name: str) -> str:
         """Return a function for it."""
         x, y, z = [rows.place(one) for one in (self.x, self.y, self.step)]
-        size = x.itemsize
-        if {len(one.shape) for one in (x, y, z)} != {2} or (y.strides[1], z.strides[1]) != (
-            size, size
-        ):  # fmt: skip
+        if {len(one.shape) for one in (x, y, z)} != {2}:
             raise Unfit
-        pointers = [Pointer(one.base, one.offset, *one.strides) for one in (x, y, z)]
         sizes = (*x.shape, y.shape[1])
-        return vectors.product_text(name, self.step.dtype.char, sizes, pointers, self.adds)
+        steps = [one.strides for one in (x, y, z)]
+        what = dense.Product(self.step.dtype.char, sizes, *steps, adds=self.adds)
+
+        def pointers(room: int) -> list[Pointer]:
+            own = rows.scratch((room,), _BYTES), rows.constant(dense.ALONE)
+            return [Pointer(one.base, one.offset, 0, 0) for one in (x, y, z, *own)]
+
+        found = dense.product_code(name, what, pointers)
+        if found is None:
+            raise Unfit
+        return found[0]
 
 
 def _rule(step: Node) -> str | None:
@@ -293,7 +497,7 @@ class QuickRows(Written):
         self._texts: list[tuple[int, str]] = []
         super().__init__(one, symbols)
         if self._texts:
-            text = vectors.module_text([text for _, text in self._texts])
+            text = dense.module_text([text for _, text in self._texts])
             self._engine = native.engine(text, os.path.dirname(path()))
             for place, (row, _) in enumerate(self._texts):
                 self.rows[row][0] = self._engine.get_function_address(f"f{place}")

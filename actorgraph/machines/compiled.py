@@ -114,7 +114,9 @@ class Compiled:
         errors : mapping, optional
             `np.errstate` of all runs, None for that of each caller.
         """
-        return Tabling(symbols, self.native == "wait", errors, ordered) if self.walks else None
+        if not self.walks:
+            return None
+        return Tabling(symbols, self.native == "wait", errors, ordered, quick=bool(self.jit))
 
     @cached_property
     def has_waves(self) -> bool:
@@ -246,12 +248,13 @@ class Compiled:
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
         xp = np if lane is None else lane.device.xp
+        found: Callable[..., Any]
         if self.jit and self.walks:
-            from actorgraph.control.in_blocks import IN_BLOCKS
-            from actorgraph.lower.quick_rows import quick_arrays
+            from actorgraph.lower.quick_rows import quick_kernel
 
-            xp = quick_arrays(self.jit == "wait") if node.op is IN_BLOCKS else xp
-        found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
+            found = quick_kernel(node, symbols, self.jit == "wait")
+        else:
+            found = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and hasattr(found, "allow_tables"):  # a loop
             found.allow_tables("wait" in (self.native, self.jit), bool(self.jit))
         if hasattr(found, "kept_bytes"):
