@@ -46,7 +46,7 @@ _TEXTS = {
 """Functions by others, of x and y."""
 
 _ONLY_FLOAT32 = frozenset({"exp", "tanh"})
-_KNOWN = frozenset({*_BINARY, *_TESTS, *_TEXTS, *_ONLY_FLOAT32, "where"})
+_KNOWN = frozenset({*_BINARY, *_TESTS, *_TEXTS, *_ONLY_FLOAT32, "where", "sqrt"})
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
         5.0000001201e-1)  # fmt: skip
@@ -135,6 +135,9 @@ class Lines:
             return self.new(f"select {self.bits} {test}, {self.type} {one}, {self.type} {other}")
         if name in _TEXTS:
             return self.write(_TEXTS[name], dict(zip("xy", given, strict=False)))
+        if name == "sqrt":
+            called = f"@llvm.sqrt.v{self.lanes}f{8 * self.size}({self.type} {given[0]})"
+            return self.new(f"call {self.type} {called}")
         return self._exp(*given) if name == "exp" else self._tanh(*given)
 
     def write(self, text: str | ast.expr, names: Mapping[str, str]) -> str:

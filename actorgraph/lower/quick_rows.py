@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from itertools import count
-from math import gcd, prod
+from math import gcd, nan, prod
 from typing import Any, final
 
 import numpy as np
 
-from actorgraph.devices import dense, native, vectors
+from actorgraph.devices import convolving, dense, native, vectors
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.loops import Routine
@@ -54,7 +54,10 @@ _SIGMOID, _ADD, _TRANSPOSE = REGISTRY["sigmoid"], REGISTRY["add"], REGISTRY["tra
 _LEAST_FLOPS, _SHARED_FLOPS = 2.0**18, 2.0**21
 """Of a product that is worth a call of its own, and of one that others may help with."""
 
-_MOST_OPERAND, _MOST_CODES, _ARRAYS = 1 << 26, 512, 5
+_EACH_FLOPS = 32.0
+"""What an element counts as where it is summed: so many could be computed in the time of one."""
+
+_MOST_OPERAND, _MOST_CODES = 1 << 26, 512
 _BYTES = np.dtype(np.uint8)
 
 
@@ -63,8 +66,12 @@ _BYTES = np.dtype(np.uint8)
 
 def is_quick(step: Node, symbols: Mapping[str, int]) -> bool:
     """Return whether a step takes so long that `quick_kernel` is worth a call."""
-    if _describing(step, symbols) is None:
+    describe = _describing(step, symbols)
+    if describe is None:
         return False
+    if step.op.name in _ALONG:
+        size = prod(bind_shape(step.inputs[0].dims, symbols, 0))
+        return _EACH_FLOPS * size >= _LEAST_FLOPS
     shapes = tuple([bind_shape(part.dims, symbols, 0) for part in step.inputs])
     attrs = bind_attrs(step.attrs, symbols)
     return step.op.flops(shapes, bind_shape(step.dims, symbols, 0), attrs) >= _LEAST_FLOPS
@@ -76,13 +83,13 @@ def quick_kernel(node: Node, symbols: Mapping[str, int], wait: bool) -> Callable
 
     plain: Callable[..., Any] = kernel(node, quick_arrays(wait) if node.op is IN_BLOCKS else np, symbols)
     describe = _describing(node, symbols)
-    return plain if describe is None else _Quick(plain, describe, wait)
+    return plain if describe is None else _Quick(plain, describe, len(node.inputs), wait)
 
 
 @cache
 def quick_arrays(wait: bool) -> _QuickArrays:
     """Return the array module of products that may change last bits."""
-    return _QuickArrays(_Quick(np.matmul, _product, wait))
+    return _QuickArrays(_Quick(np.matmul, _product, 2, wait))
 
 
 class _QuickArrays:
@@ -97,48 +104,50 @@ class _QuickArrays:
 
 @final
 class _Quick:
-    """A product or convolution: by machine code for the layouts of its operands."""
+    """A step by machine code for the layouts of its operands, of which it takes so many."""
 
-    def __init__(self, plain: Callable[..., Any], describe: Callable[..., Any], wait: bool) -> None:
-        self.ordinary, self._describe, self._wait = plain, describe, wait
+    def __init__(
+        self, plain: Callable[..., Any], describe: Callable[..., Any], operands: int, wait: bool
+    ) -> None:
+        self.ordinary, self._describe, self._operands = plain, describe, operands
+        self._wait = wait
         self._codes: dict[Any, tuple[_Code | None, tuple[int, ...], bool]] = {}
 
-    def __call__(self, x: Any, y: Any, *others: Any, out: Any = None) -> Any:
-        if others and self._describe is _product:
-            [out], others = others, ()
-        key = x.shape, x.strides, y.shape, y.strides, None if out is None else out.strides
+    def __call__(self, *given: Any, out: Any = None) -> Any:
+        if len(given) > self._operands:
+            *given, out = given  # type: ignore[assignment]
+        key: Any = [(one.shape, one.strides) for one in given]
+        key = (*key, None if out is None else out.strides)
         found = self._codes.get(key)
         if found is None:
             if len(self._codes) >= _MOST_CODES:
                 self._codes.clear()
-            found = self._codes[key] = self._made(x, y, others, out)
+            found = self._codes[key] = self._made(given, out)
         code, shape, shared = found
         if code is None or code.call is None:
-            given = {} if out is None else {"out": out}
-            return self.ordinary(x, y, *others, **given)
-        result = np.empty(shape, x.dtype) if out is None else out
+            return self.ordinary(*given, **({} if out is None else {"out": out}))
+        result = np.empty(shape, given[0].dtype) if out is None else out
         words = dense.ALONE
         if shared:
             held = getattr(here, "held", None)
             if held is not None and (held[0].free or held[0].tile_slots) and HELPERS.call():
                 words = HELPERS.words
-        code.call((x, y, result, scratch(np, (code.room,), _BYTES), words))
-        return result
+        code.call((*given, result, scratch(np, (code.room,), _BYTES), words))
+        return result if result.ndim else result[()]
 
-    def _made(
-        self, x: Any, y: Any, others: Any, out: Any
-    ) -> tuple[_Code | None, tuple[int, ...], bool]:
+    def _made(self, given: Any, out: Any) -> tuple[_Code | None, tuple[int, ...], bool]:
         """Return the code for operands, the shape of the result, and if others may help."""
-        found = self._describe(x, y, *others, out=out) if _are_floats(x, y) else None
+        if not all(map(_is_known, given)) or len({one.dtype for one in given}) > 1:
+            return None, (), False
+        found = self._describe(*given, out=out)
         if found is None or found[2] < _LEAST_FLOPS:
             return None, (), False
         what, shape, flops = found
-        return _code(what, self._wait), shape, flops >= _SHARED_FLOPS
+        return _code(what, len(given), self._wait), shape, flops >= _SHARED_FLOPS
 
 
-def _are_floats(x: Any, y: Any) -> bool:
-    same = type(x) is type(y) is np.ndarray and x.dtype == y.dtype and x.dtype.char in "fd"
-    return same and max(x.nbytes, y.nbytes) <= _MOST_OPERAND
+def _is_known(x: Any) -> bool:
+    return type(x) is np.ndarray and x.dtype.char in "fd" and x.nbytes <= _MOST_OPERAND
 
 
 def _product(x: Any, y: Any, out: Any = None) -> Any:
@@ -169,14 +178,15 @@ def _convolved(kind: str, attrs: Mapping[str, Any], x: Any, y: Any, *like: Any, 
     if any(one is not None and not one.flags.c_contiguous for one in (x, y, out)):
         return None
     weight = (*attrs["size"],) if kind == "weight" else y.shape[2:]
-    sizes, outs = x.shape[2:], attrs["size"]
+    sizes, outs = x.shape[2:], attrs["size"]  # what is None follows from the others
     if kind == "backward":
-        sizes, outs = convolution.sizes_of(x.shape[2:], weight, [one.shape for one in like], attrs), sizes
+        sizes = convolution.sizes_of(x.shape[2:], weight, [one.shape for one in like], attrs)
+        outs = x.shape[2:]
     elif kind == "weight":
         outs = y.shape[2:]
     how = [attrs[name] for name in ("stride", "dilation", "padding")]
     frame = frame_of(sizes, weight, *how, outs)
-    frames = tuple(map(dense.Frame._make, zip(*frame, strict=True)))
+    frames = tuple(map(convolving.Frame._make, zip(*frame, strict=True)))
     batch, features = x.shape[0], y.shape[1] if kind == "weight" else y.shape[0]
     channels = y.shape[1] if kind == "backward" else x.shape[1]
     shape = {
@@ -185,22 +195,81 @@ def _convolved(kind: str, attrs: Mapping[str, Any], x: Any, y: Any, *like: Any, 
     }[kind]  # fmt: skip
     if not prod(shape) * x.size * y.size:
         return None
-    frames = (dense.Frame(1, 1, 1, 1, 1, 0),) * (2 - len(frames)) + frames
-    what = dense.Convolution(kind, x.dtype.char, batch, channels, features, frames)
+    frames = (convolving.Frame(1, 1, 1, 1, 1, 0),) * (2 - len(frames)) + frames
+    what = convolving.Convolution(kind, x.dtype.char, batch, channels, features, frames)
     return what, shape, 2.0 * batch * channels * features * prod(weight) * prod(frame.outs)
 
 
 _KINDS = {"conv": "forward", "conv_transpose": "backward", "conv_weight": "weight"}
 
+_MEAN = ((("s", "add", "x"),), (("m", "multiply(s, n)"),))
+_SPREAD = (("v", "add", "square(subtract(x, m))"),)
+_INVERSE = (_MEAN, (_SPREAD, (("r", "divide(1, sqrt(add(multiply(v, n), eps)))"),)))
+_LARGEST = ((("h", "max", "x"),), ())
+_PULLED = (("s", "add", "multiply(x, y)"), ("t", "add", "x")), (
+    ("a", "multiply(s, n)"), ("b", "multiply(t, n)"),
+)  # fmt: skip
+_ALONG: dict[str, tuple[tuple[Any, ...], str, tuple[bool, ...]]] = {
+    "sum": ((_MEAN,), "s", (False, True)),
+    "mean": ((_MEAN,), "m", (False, True)),
+    "var": ((_MEAN, (_SPREAD, ())), "multiply(v, f)", (False, True)),
+    "inverse_deviation": (_INVERSE, "r", (False, True)),
+    "standardize": (_INVERSE, "multiply(subtract(x, m), r)", (False, False)),
+    "standardize_pull": (
+        (_PULLED,), "multiply(subtract(subtract(x, multiply(y, a)), b), z)",
+        (False, False, True, False),
+    ),
+    "softmax": (
+        (_LARGEST, ((("s", "add", "exp(subtract(x, h))"),), (("r", "divide(1, s)"),))),
+        "multiply(kept, r)", (False, False),
+    ),
+}  # fmt: skip
+"""By op, what is computed along the axes, and which operands and results have one number for all.
+
+Numbers: n is one over how many elements, f over how many of them are free."""
+
+
+def _along(name: str, attrs: Mapping[str, Any], x: Any, *others: Any, out: Any) -> Any:
+    """Return what is computed of arrays along axes, the shape of the result, and flops."""
+    stages, value, single = _ALONG[name]
+    axes, shape = attrs["axis"], x.shape
+    axes = (axes,) if isinstance(axes, int) else axes
+    # Those before the first that stays, those that stay, and those behind, which are summed, too.
+    kept = [i for i, n in enumerate(shape) if n > 1 and i not in axes]
+    low, high = (kept[0], kept[-1] + 1) if kept else (0, 0)
+    sizes = prod(shape[:low]), prod(shape[low:high]), prod(shape[high:])
+    if not attrs.get("centred", True) or not x.size:
+        return None
+    if any(shape[i] > 1 for i in axes if low <= i < high):
+        return None
+    for one, alone in zip((x, *others, out), single, strict=True):
+        if one is not None and not one.flags.c_contiguous:
+            return None
+        if one is not None and one.size != (sizes[1] if alone else x.size):
+            return None
+    many = sizes[0] * sizes[2]
+    numbers = {"n": 1 / many, "eps": attrs.get("eps", 0.0)}
+    numbers["f"] = 1 / free if (free := many - attrs.get("ddof", 0)) > 0 else nan
+    what = dense.Rows(x.dtype.char, sizes, single, stages, value, tuple(numbers.items()))
+    if single[-1]:
+        keeps = attrs.get("keepdims", True)
+        ends = [1 if i in axes else n for i, n in enumerate(shape) if keeps or i not in axes]
+        shape = tuple(ends)
+    return what, shape, _EACH_FLOPS * x.size
+
 
 def _describing(node: Node, symbols: Mapping[str, int]) -> Any:
     """Return what describes a step that machine code may compute, None of others."""
-    if node.op.checked or node.dtype.char not in "fd":
+    name = node.op.name
+    if node.op.checked or any(one.dtype.char not in "fd" for one in (node, *node.inputs)):
         return None
     if node.op.ufunc == "matmul":
         return _product
-    kind = _KINDS.get(node.op.name)
-    return kind and partial(_convolved, kind, bind_attrs(node.attrs, symbols))
+    attrs = bind_attrs(node.attrs, symbols)
+    if name in _KINDS:
+        return partial(_convolved, _KINDS[name], attrs)
+    known = name in _ALONG and (name != "softmax" or node.dtype.char == "f")
+    return partial(_along, name, attrs) if known else None
 
 
 @final
@@ -219,14 +288,16 @@ class _Code:
         self.call: Callable[[tuple[Any, ...]], int] | None = None
         self.room = 0
 
-    def make(self, what: dense.Product | dense.Convolution) -> None:
+    def make(self, what: Any, operands: int) -> None:
         """Write and compile it, if it can be."""
-        write = dense.product_code if isinstance(what, dense.Product) else dense.convolution_code
+        arrays = operands + 3
         with suppress(Exception):  # NumPy goes on
-            found = write("dense", what, lambda _: [Pointer(k, 0, 0, 0) for k in range(_ARRAYS)])
+            found = _WRITERS[type(what)](
+                "dense", what, lambda _: [Pointer(k, 0, 0, 0) for k in range(arrays)]
+            )
             if found is not None:
                 directory = os.path.dirname(path())
-                text = dense.module_text([found[0], dense.called_text("dense", _ARRAYS)])
+                text = dense.module_text([found[0], dense.called_text("dense", arrays)])
                 self._engine = native.engine(text, directory)
                 HELPERS.make(directory)
                 self.room = found[1]
@@ -234,11 +305,17 @@ class _Code:
                 self.call = kind(self._engine.get_function_address("call"))
 
 
+_WRITERS: Mapping[Any, Callable[..., tuple[str, int] | None]] = {
+    dense.Product: dense.product_code, dense.Rows: dense.rows_code,
+    convolving.Convolution: convolving.convolution_code,
+}  # fmt: skip
+
+
 @lru_cache(_MOST_CODES)
-def _code(what: dense.Product | dense.Convolution, wait: bool) -> _Code:
+def _code(what: Any, operands: int, wait: bool) -> _Code:
     """Return the code for it, which is made in the background if nobody is to `wait`."""
     found = _Code()
-    work = partial(found.make, what)
+    work = partial(found.make, what, operands)
     work() if wait else BACKGROUND.submit(work)
     return found
 
