@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import gcd, prod
 from typing import Any, NamedTuple
 
-from actorgraph.devices.dense import MOST_THREADS, VECTORS, Code, Layout, Tile, most_rows
+from actorgraph.devices.dense import MOST_THREADS, VECTORS, Code, Tile, most_rows
 from actorgraph.devices.vectors import registers
 
 __all__ = ["Convolution", "Frame", "convolution_code"]
@@ -145,10 +145,10 @@ def _taps(field: Sequence[Any]) -> list[tuple[Any, Any]]:
     return [(one, other) for one in field[0][3] for other in field[1][3]]
 
 
-def convolution_code(name: str, one: Convolution, layout: Layout) -> tuple[str, int] | None:
+def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
     """Return a function for a convolution, and the bytes of its room; None where there is none."""
     if one.kind == "weight":
-        return _weight_code(name, one, layout)
+        return _weight_code(name, one)
     size = 4 if one.char == "f" else 8
     forward = one.kind == "forward"
     axes = [(_forward_axis if forward else _backward_axis)(frame) for frame in one.frames]
@@ -217,14 +217,14 @@ def convolution_code(name: str, one: Convolution, layout: Layout) -> tuple[str, 
             )  # fmt: skip
             code.strided(of, 1, to, right, wide)
     room = -(-(before * planes.each + rows * line + VECTORS * code.wide) // 64) * 64
-    return code.function(layout, room, one.batch * groups)
+    return code.function(3, room, one.batch * groups)
 
 
-def _weight_code(name: str, one: Convolution, layout: Layout) -> tuple[str, int] | None:
+def _weight_code(name: str, one: Convolution) -> tuple[str, int] | None:
     size = 4 if one.char == "f" else 8
     lanes = gcd(one.features, registers()[0] // size)
     axes = [_forward_axis(frame) for frame in one.frames]
-    (y0, _, high, down), (_, _, wide, right) = axes[0].fields[0], axes[1].fields[0]
+    (*_, high, down), (*_, wide, right) = axes[0].fields[0], axes[1].fields[0]
     entries = len(down) * len(right)
     if lanes < 2 or entries > _MOST_TAPS or not high * wide * one.channels:
         return None
@@ -292,5 +292,5 @@ def _weight_code(name: str, one: Convolution, layout: Layout) -> tuple[str, int]
         done.lines.append(f"  store {done.type} {found}, ptr {place}, align {size}")
     done.turned(first, line, "%p2", one.channels * entries * size, one.channels * entries,
                 one.features)  # fmt: skip
-    return code.function(layout, room, parts, done, parts * total)
+    return code.function(3, room, parts, done, parts * total)
 

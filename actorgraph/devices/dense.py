@@ -23,7 +23,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.helpers import SHARE
-from actorgraph.devices.vectors import Lines, Pointer, registers
+from actorgraph.devices.vectors import Lines, registers
 
 VECTORS = 2
 MOST_THREADS = 4
@@ -86,10 +86,6 @@ class Tile:
             text.store(one, at)
         head = f"define internal void @{name}(ptr %x, ptr %y, ptr %z) {{"
         return "\n".join([head, "work:", *text.lines, "  ret void", "}"])
-
-
-Layout: TypeAlias = Callable[[int], Sequence[Pointer]]
-"""Returns where operands, the result, a room of so many bytes and words of helpers lie."""
 
 
 @dataclass
@@ -230,8 +226,8 @@ class Code(Lines):
                 end = self.at(into, (i, self.wide), (j, many * to))
                 for k, line in enumerate(self._transposed(lines)):
                     self.store(line, self.at(end, by=k * to))
-        edges = [(whole[0] * many, rows, 0, columns), (0, whole[0] * many, whole[1] * many, columns)]
-        for low, high, left, right in edges:
+        low, left = [many * count for count in whole]
+        for low, high, left, right in ((low, rows, 0, columns), (0, low, left, columns)):
             if low < high and left < right:
                 with self.each(high - low) as i, self.each(right - left) as j:
                     first = self.at(of, (i, by), (j, self.size), by=low * by + left * self.size)
@@ -269,42 +265,37 @@ class Code(Lines):
         return f"<{len(places)} x i32> <{', '.join([f'i32 {one}' for one in places])}>"
 
     def function(
-        self, layout: Layout, room: int, parts: int, end: Code | None = None, kept: int = 0
+        self, arrays: int, room: int, parts: int, end: Code | None = None, kept: int = 0
     ) -> tuple[str, int]:
         """Return what has been written as a function of so many parts, and the bytes of its room.
 
-        Inside, ``%p0`` and so on are addresses, ``%part`` is the number of the part, and ``%room``
-        where so many bytes lie that its thread has for itself.  In the room it has `kept` bytes
-        behind those of all threads, and what is written for the `end` is done last.
+        It is called as NumPy's loops are, with the addresses of so many arrays, the last of which
+        is the result, then of the room; its data are words of helpers.  Inside, these are ``%p0``
+        and so on, ``%part`` is the number of the part, and ``%room`` where so many bytes lie that
+        its thread has for itself.  In the room it has `kept` bytes behind those of all threads, and
+        what is written for the `end` is done last.
         """
         total = room * MOST_THREADS + kept
-        pointers = layout(total)
-        ends = [f"  %b{k} = getelementptr ptr, ptr %bases, i64 {one.base}\n"
-                f"  %a{k} = load ptr, ptr %b{k}\n"
-                f"  %p{k} = getelementptr i8, ptr %a{k}, i64 {one.offset}"
-                for k, one in enumerate(pointers)]  # fmt: skip
+        given = [f"  %g{k} = getelementptr ptr, ptr %args, i64 {k}\n  %p{k} = load ptr, ptr %g{k}"
+                 for k in range(arrays + bool(total))]  # fmt: skip
         text = "\n".join([
             *[tile.text(name) for tile, name in self._tiles.items()],
             f"define internal void @{self.name}.parts(ptr %block) {{", "entry:",
-            "  %bases = load ptr, ptr %block", *ends,
+            "  %args = load ptr, ptr %block", *given,
             "  %rooms = getelementptr i64, ptr %block, i64 2",
             "  %number = atomicrmw add ptr %rooms, i64 1 seq_cst",
             f"  %room.by = mul i64 %number, {room}",
-            f"  %room = getelementptr i8, ptr %p{len(pointers) - 2}, i64 %room.by",
+            f"  %room = getelementptr i8, ptr %p{len(given) - 1}, i64 %room.by",
             "  %drawn = getelementptr i64, ptr %block, i64 1", "  br label %draw", "draw:",
             "  %part = atomicrmw add ptr %drawn, i64 1 seq_cst",
             f"  %more = icmp slt i64 %part, {parts}", "  br i1 %more, label %work, label %end",
             "work:", *self.lines, "  br label %draw", "end:", "  ret void", "}",
             f"define void @{self.name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{", "entry:",
-            f"  %at = getelementptr ptr, ptr %args, i64 {native.MOST_ARGUMENTS}",
-            "  %bases = load ptr, ptr %at", "  %block = alloca [3 x i64]",
-            "  store ptr %bases, ptr %block",
+            "  %block = alloca [3 x i64]", "  store ptr %args, ptr %block",
             *[f"  %w{k} = getelementptr i64, ptr %block, i64 {k}\n  store i64 0, ptr %w{k}"
               for k in (1, 2)],
-            f"  %shared.at = getelementptr ptr, ptr %bases, i64 {pointers[-1].base}",
-            "  %shared = load ptr, ptr %shared.at",
-            f"  call void @share(ptr %shared, ptr @{self.name}.parts, ptr %block)",
-            "  br label %work", "work:", *(() if end is None else (*ends, *end.lines)),
+            f"  call void @share(ptr %data, ptr @{self.name}.parts, ptr %block)",
+            "  br label %work", "work:", *(() if end is None else (*given, *end.lines)),
             "  ret void", "}",
         ])  # fmt: skip
         return text, total
@@ -335,10 +326,11 @@ class Product(NamedTuple):
 
 
 def most_rows() -> int:
+    """Return how many rows a tile has at most."""
     return registers()[1] // 4
 
 
-def product_code(name: str, one: Product, layout: Layout) -> tuple[str, int] | None:
+def product_code(name: str, one: Product) -> tuple[str, int] | None:
     """Return a function for a product, and the bytes of its room; None where there is none."""
     n, depth, m = one.sizes
     size = 4 if one.char == "f" else 8
@@ -407,7 +399,7 @@ def product_code(name: str, one: Product, layout: Layout) -> tuple[str, int] | N
         code.either(column, columns - 1, lambda: panel(VECTORS), lambda: panel(rest))
     room = -(-depth * wide // 64) * 64 if packs else 0
     parts = prod([b[0] for b in one.batch]) * columns * groups
-    return code.function(layout, room, parts)
+    return code.function(3, room, parts)
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -446,7 +438,7 @@ _AT_ONCE = 4
 """Vectors of a row that are read before the next step of a loop."""
 
 
-def rows_code(name: str, one: Rows, layout: Layout) -> tuple[str, int] | None:
+def rows_code(name: str, one: Rows) -> tuple[str, int] | None:
     """Return a function for rows, and the bytes of its room; None where there is none."""
     pieces, rows, inner = one.sizes
     size = 4 if one.char == "f" else 8
@@ -522,7 +514,7 @@ def rows_code(name: str, one: Rows, layout: Layout) -> tuple[str, int] | None:
                 return before
 
             elements(write, [])
-    return code.function(layout, 0, parts)
+    return code.function(len(one.single), 0, parts)
 
 
 # -- modules --------------------------------------------------------------------------------------
@@ -551,22 +543,17 @@ def module_text(functions: Iterable[str]) -> str:
 
 
 def called_text(name: str, arrays: int) -> str:
-    """Return a function, ``call``, that calls one with what lies in a tuple of so many arrays."""
-    text = [
-        "define i64 @call(ptr %tuple) {", f"  %bases = alloca [{arrays} x ptr]",
-        f"  %args = alloca [{native.MOST_ARGUMENTS + 1} x ptr]",
-        f"  %at = getelementptr ptr, ptr %args, i64 {native.MOST_ARGUMENTS}",
-        "  store ptr %bases, ptr %at",
-    ]  # fmt: skip
-    for k in range(arrays):
+    """Return a function, ``call``, of a tuple of so many arrays and the words of helpers."""
+    text = [f"define i64 @call(ptr %tuple) {{\n  %args = alloca [{arrays} x ptr]"]
+    for k in range(arrays + 1):
         text += [
             f"  %i{k} = getelementptr i8, ptr %tuple, i64 {native.ITEMS + 8 * k}",
             f"  %o{k} = load ptr, ptr %i{k}",
             f"  %d{k} = getelementptr i8, ptr %o{k}, i64 {native.OFFSETS['data']}",
             f"  %a{k} = load ptr, ptr %d{k}",
-            f"  %b{k} = getelementptr ptr, ptr %bases, i64 {k}",
-            f"  store ptr %a{k}, ptr %b{k}",
         ]
-    return "\n".join([
-        *text, f"  call void @{name}(ptr %args, ptr null, ptr null, ptr null)", "  ret i64 0", "}",
-    ])  # fmt: skip
+        if k < arrays:
+            text += [f"  %b{k} = getelementptr ptr, ptr %args, i64 {k}",
+                     f"  store ptr %a{k}, ptr %b{k}"]  # fmt: skip
+    call = f"  call void @{name}(ptr %args, ptr null, ptr null, ptr %a{arrays})"
+    return "\n".join([*text, call, "  ret i64 0", "}"])

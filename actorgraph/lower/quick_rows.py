@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from itertools import count
-from math import gcd, nan, prod
-from typing import Any, final
+from math import gcd, inf, nan, prod
+from time import perf_counter
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from actorgraph.devices.vectors import Pointer
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.rates import path
-from actorgraph.lower.spots import Unfit, broadcast, coalesced
+from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, coalesced, strides_of
 from actorgraph.lower.table_rows import Written, is_view
 from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op, bind_attrs
 from actorgraph.ops import convolution
@@ -51,37 +52,38 @@ _GROUP = Op("table_group", "a[*s]", lambda xp: None, memory=FRESH_OUT)
 _SIGMOID, _ADD, _TRANSPOSE = REGISTRY["sigmoid"], REGISTRY["add"], REGISTRY["transpose"]
 
 
-_LEAST_FLOPS, _SHARED_FLOPS = 2.0**18, 2.0**21
-"""Of a product that is worth a call of its own, and of one that others may help with."""
+_LEAST_ROW_FLOPS, _LEAST_FLOPS, _SHARED_FLOPS = 2.0**12, 2.0**18, 2.0**21
+"""Of what is worth a row, and a call of its own, and of what others may help with."""
 
 _EACH_FLOPS = 32.0
 """What an element counts as where it is summed: so many could be computed in the time of one."""
 
 _MOST_OPERAND, _MOST_CODES = 1 << 26, 512
 _BYTES = np.dtype(np.uint8)
+_SIZES = {"f": 4, "d": 8}
 
 
 # -- kernels --------------------------------------------------------------------------------------
 
 
 def is_quick(step: Node, symbols: Mapping[str, int]) -> bool:
-    """Return whether a step takes so long that `quick_kernel` is worth a call."""
+    """Return whether a step takes so long that others may help: then it is called, and no row."""
     describe = _describing(step, symbols)
     if describe is None:
         return False
     if step.op.name in _ALONG:
-        size = prod(bind_shape(step.inputs[0].dims, symbols, 0))
-        return _EACH_FLOPS * size >= _LEAST_FLOPS
+        return _EACH_FLOPS * prod(bind_shape(step.inputs[0].dims, symbols, 0)) >= _SHARED_FLOPS
     shapes = tuple([bind_shape(part.dims, symbols, 0) for part in step.inputs])
     attrs = bind_attrs(step.attrs, symbols)
-    return step.op.flops(shapes, bind_shape(step.dims, symbols, 0), attrs) >= _LEAST_FLOPS
+    return step.op.flops(shapes, bind_shape(step.dims, symbols, 0), attrs) >= _SHARED_FLOPS
 
 
 def quick_kernel(node: Node, symbols: Mapping[str, int], wait: bool) -> Callable[..., Any]:
     """Return the kernel of a node: machine code where it is there, else the ordinary one."""
     from actorgraph.control.in_blocks import IN_BLOCKS
 
-    plain: Callable[..., Any] = kernel(node, quick_arrays(wait) if node.op is IN_BLOCKS else np, symbols)
+    xp = quick_arrays(wait) if node.op is IN_BLOCKS else np
+    plain: Callable[..., Any] = kernel(node, xp, symbols)
     describe = _describing(node, symbols)
     return plain if describe is None else _Quick(plain, describe, len(node.inputs), wait)
 
@@ -100,6 +102,15 @@ class _QuickArrays:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
+
+
+class _Seen(NamedTuple):
+    """What is told of an array: how it lies, its dtype, and whether there are no gaps."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    char: str
+    is_flat: bool
 
 
 @final
@@ -127,55 +138,68 @@ class _Quick:
         if code is None or code.call is None:
             return self.ordinary(*given, **({} if out is None else {"out": out}))
         result = np.empty(shape, given[0].dtype) if out is None else out
-        words = dense.ALONE
-        if shared:
-            held = getattr(here, "held", None)
-            if held is not None and (held[0].free or held[0].tile_slots) and HELPERS.call():
-                words = HELPERS.words
-        code.call((*given, result, scratch(np, (code.room,), _BYTES), words))
+        arrays = (*given[: code.operands], result)
+        if code.room:
+            arrays = (*arrays, scratch(np, (code.room,), _BYTES))
+        if shared and _may_share():
+            code.share(arrays)
+        else:
+            code.call((*arrays, dense.ALONE))
         return result if result.ndim else result[()]
 
     def _made(self, given: Any, out: Any) -> tuple[_Code | None, tuple[int, ...], bool]:
         """Return the code for operands, the shape of the result, and if others may help."""
         if not all(map(_is_known, given)) or len({one.dtype for one in given}) > 1:
             return None, (), False
-        found = self._describe(*given, out=out)
+        found = self._describe(*map(_seen, given), out=None if out is None else _seen(out))
         if found is None or found[2] < _LEAST_FLOPS:
             return None, (), False
         what, shape, flops = found
-        return _code(what, len(given), self._wait), shape, flops >= _SHARED_FLOPS
+        return _code(what, self._wait), shape, flops >= _SHARED_FLOPS
 
 
 def _is_known(x: Any) -> bool:
     return type(x) is np.ndarray and x.dtype.char in "fd" and x.nbytes <= _MOST_OPERAND
 
 
-def _product(x: Any, y: Any, out: Any = None) -> Any:
+def _seen(x: Any) -> _Seen:
+    return _Seen(x.shape, x.strides, x.dtype.char, x.flags.c_contiguous)
+
+
+def _may_share() -> bool:
+    """Return whether the machine of this thread has a core for a helper."""
+    held = getattr(here, "held", None)
+    return held is not None and bool(held[0].free or held[0].tile_slots)
+
+
+def _product(x: _Seen, y: _Seen, *, out: _Seen | None = None) -> Any:
     """Return the product of two arrays, the shape of the result, and flops."""
-    if min(x.ndim, y.ndim) < 2:
+    if min(len(x.shape), len(y.shape)) < 2:
         return None
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     n, depth, m = *x.shape[-2:], y.shape[-1]
     shape = *batch, n, m
+    z = strides_of(shape, _SIZES[x.char]) if out is None else out.strides
     if not prod(shape):
         return None
-    z = np.empty(shape, x.dtype) if out is None else out
-    rows = (x.strides[-2], y.strides[-2], z.strides[-2])
-    wide = [np.broadcast_to(one, (*batch, *one.shape[-2:])).strides for one in (x, y, z)]
-    stacks = [one for one in zip(batch, *wide, strict=False) if one[0] > 1]
+    places = [Spot(0, 0, one.shape[:-2], one.strides[:-2], 0) for one in (x, y)]
+    apart = [*[broadcast(place, batch) for place in places], z[:-2]]
+    stacks = [one for one in zip(batch, *apart, strict=True) if one[0] > 1]
     # Of a stack of matrices that one is multiplied with, all rows are one matrix.
-    while stacks and stacks[-1][1:] == (n * rows[0], 0, n * rows[2]):
+    while stacks and stacks[-1][1:] == (n * x.strides[-2], 0, n * z[-2]):
         n *= stacks.pop()[0]
-    steps = [one.strides[-2:] for one in (x, y, z)]
-    what = dense.Product(x.dtype.char, (n, depth, m), *steps, tuple(stacks))
+    steps = [one[-2:] for one in (x.strides, y.strides, z)]
+    what = dense.Product(x.char, (n, depth, m), *steps, tuple(stacks))
     return what, shape, 2.0 * prod(shape) * depth
 
 
-def _convolved(kind: str, attrs: Mapping[str, Any], x: Any, y: Any, *like: Any, out: Any) -> Any:
+def _convolved(
+    kind: str, attrs: Mapping[str, Any], x: _Seen, y: _Seen, *like: _Seen, out: _Seen | None = None
+) -> Any:
     """Return a convolution of two arrays, the shape of the result, and flops."""
-    if attrs["groups"] != 1 or x.ndim not in (3, 4):
+    if attrs["groups"] != 1 or len(x.shape) not in (3, 4):
         return None
-    if any(one is not None and not one.flags.c_contiguous for one in (x, y, out)):
+    if any(one is not None and not one.is_flat for one in (x, y, out)):
         return None
     weight = (*attrs["size"],) if kind == "weight" else y.shape[2:]
     sizes, outs = x.shape[2:], attrs["size"]  # what is None follows from the others
@@ -193,10 +217,10 @@ def _convolved(kind: str, attrs: Mapping[str, Any], x: Any, y: Any, *like: Any, 
         "forward": (batch, features, *frame.outs), "backward": (batch, channels, *sizes),
         "weight": (features, channels, *weight),
     }[kind]  # fmt: skip
-    if not prod(shape) * x.size * y.size:
+    if 0 in (*shape, *x.shape, *y.shape):
         return None
     frames = (convolving.Frame(1, 1, 1, 1, 1, 0),) * (2 - len(frames)) + frames
-    what = convolving.Convolution(kind, x.dtype.char, batch, channels, features, frames)
+    what = convolving.Convolution(kind, x.char, batch, channels, features, frames)
     return what, shape, 2.0 * batch * channels * features * prod(weight) * prod(frame.outs)
 
 
@@ -229,7 +253,9 @@ _ALONG: dict[str, tuple[tuple[Any, ...], str, tuple[bool, ...]]] = {
 Numbers: n is one over how many elements, f over how many of them are free."""
 
 
-def _along(name: str, attrs: Mapping[str, Any], x: Any, *others: Any, out: Any) -> Any:
+def _along(
+    name: str, attrs: Mapping[str, Any], x: _Seen, *others: _Seen, out: _Seen | None = None
+) -> Any:
     """Return what is computed of arrays along axes, the shape of the result, and flops."""
     stages, value, single = _ALONG[name]
     axes, shape = attrs["axis"], x.shape
@@ -238,24 +264,23 @@ def _along(name: str, attrs: Mapping[str, Any], x: Any, *others: Any, out: Any) 
     kept = [i for i, n in enumerate(shape) if n > 1 and i not in axes]
     low, high = (kept[0], kept[-1] + 1) if kept else (0, 0)
     sizes = prod(shape[:low]), prod(shape[low:high]), prod(shape[high:])
-    if not attrs.get("centred", True) or not x.size:
+    if not attrs.get("centred", True) or 0 in shape:
         return None
     if any(shape[i] > 1 for i in axes if low <= i < high):
         return None
     for one, alone in zip((x, *others, out), single, strict=True):
-        if one is not None and not one.flags.c_contiguous:
-            return None
-        if one is not None and one.size != (sizes[1] if alone else x.size):
+        count = sizes[1] if alone else prod(shape)
+        if one is not None and not (one.is_flat and prod(one.shape) == count):
             return None
     many = sizes[0] * sizes[2]
     numbers = {"n": 1 / many, "eps": attrs.get("eps", 0.0)}
     numbers["f"] = 1 / free if (free := many - attrs.get("ddof", 0)) > 0 else nan
-    what = dense.Rows(x.dtype.char, sizes, single, stages, value, tuple(numbers.items()))
+    what = dense.Rows(x.char, sizes, single, stages, value, tuple(numbers.items()))
     if single[-1]:
         keeps = attrs.get("keepdims", True)
         ends = [1 if i in axes else n for i, n in enumerate(shape) if keeps or i not in axes]
         shape = tuple(ends)
-    return what, shape, _EACH_FLOPS * x.size
+    return what, shape, _EACH_FLOPS * prod(x.shape)
 
 
 def _describing(node: Node, symbols: Mapping[str, int]) -> Any:
@@ -274,36 +299,58 @@ def _describing(node: Node, symbols: Mapping[str, int]) -> Any:
 
 @final
 class _Code:
-    """Machine code for a product or convolution.
+    """Machine code for a product, a convolution or rows.
 
     Attributes
     ----------
     call : callable or None
-        ``call((x, y, result, room, words of helpers))``; None until it is there.
-    room : int
-        Bytes that it needs for itself.
+        ``call((*operands, result, room if it needs one, words of helpers))``; None until it is
+        there.
+    operands, room : int
+        How many arrays it reads, and bytes that it needs for itself.
+    address : int
+        Of the same, to be called as NumPy's loops are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, what: Any) -> None:
         self.call: Callable[[tuple[Any, ...]], int] | None = None
-        self.room = 0
+        self.operands = len(what.single) - 1 if isinstance(what, dense.Rows) else 2
+        self.room = self.address = 0
+        self._what, self._alone_s, self._tries = what, inf, 0
 
-    def make(self, what: Any, operands: int) -> None:
+    def make(self) -> None:
         """Write and compile it, if it can be."""
-        arrays = operands + 3
         with suppress(Exception):  # NumPy goes on
-            found = _WRITERS[type(what)](
-                "dense", what, lambda _: [Pointer(k, 0, 0, 0) for k in range(arrays)]
-            )
+            found = _WRITERS[type(self._what)]("dense", self._what)
             if found is not None:
                 directory = os.path.dirname(path())
+                arrays = self.operands + 1 + bool(found[1])
                 text = dense.module_text([found[0], dense.called_text("dense", arrays)])
                 self._engine = native.engine(text, directory)
                 HELPERS.make(directory)
                 self.room = found[1]
+                self.address = self._engine.get_function_address("dense")
                 kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object)
                 self.call = kind(self._engine.get_function_address("call"))
 
+    def share(self, arrays: tuple[Any, ...]) -> None:
+        """Call it with helpers, unless these were a hindrance of late."""
+        global _resting
+        assert self.call is not None
+        alone = self._tries < _ALONE_TRIES or _resting > 0 or not HELPERS.call()
+        began = perf_counter()
+        self.call((*arrays, dense.ALONE if alone else HELPERS.words))
+        spent = perf_counter() - began
+        if alone:
+            self._tries, _resting = self._tries + 1, max(0, _resting - 1)
+            self._alone_s = min(self._alone_s, spent)
+        elif spent > _HINDERED * self._alone_s:  # a helper has lost its core to somebody else
+            _resting = _REST
+
+
+_ALONE_TRIES, _HINDERED, _REST = 3, 1.5, 200
+_resting = 0
+"""Calls that are made alone, as helpers were a hindrance."""
 
 _WRITERS: Mapping[Any, Callable[..., tuple[str, int] | None]] = {
     dense.Product: dense.product_code, dense.Rows: dense.rows_code,
@@ -312,11 +359,10 @@ _WRITERS: Mapping[Any, Callable[..., tuple[str, int] | None]] = {
 
 
 @lru_cache(_MOST_CODES)
-def _code(what: Any, operands: int, wait: bool) -> _Code:
+def _code(what: Any, wait: bool) -> _Code:
     """Return the code for it, which is made in the background if nobody is to `wait`."""
-    found = _Code()
-    work = partial(found.make, what, operands)
-    work() if wait else BACKGROUND.submit(work)
+    found = _Code(what)
+    found.make() if wait else BACKGROUND.submit(found.make)
     return found
 
 
@@ -402,24 +448,6 @@ class _Product:
     x: Node
     y: Node
     adds: bool = False
-
-    def text(self, rows: Any, name: str) -> str:
-        """Return a function for it."""
-        x, y, z = [rows.place(one) for one in (self.x, self.y, self.step)]
-        if {len(one.shape) for one in (x, y, z)} != {2}:
-            raise Unfit
-        sizes = (*x.shape, y.shape[1])
-        steps = [one.strides for one in (x, y, z)]
-        what = dense.Product(self.step.dtype.char, sizes, *steps, adds=self.adds)
-
-        def pointers(room: int) -> list[Pointer]:
-            own = rows.scratch((room,), _BYTES), rows.constant(dense.ALONE)
-            return [Pointer(one.base, one.offset, 0, 0) for one in (x, y, z, *own)]
-
-        found = dense.product_code(name, what, pointers)
-        if found is None:
-            raise Unfit
-        return found[0]
 
 
 def _rule(step: Node) -> str | None:
@@ -572,6 +600,7 @@ class QuickRows(Written):
     def __init__(self, one: Any, symbols: Mapping[str, int]) -> None:
         self._quick: dict[int, Any] = dict(one.quick)
         self._texts: list[tuple[int, str]] = []
+        self._codes: list[_Code] = []
         super().__init__(one, symbols)
         if self._texts:
             text = dense.module_text([text for _, text in self._texts])
@@ -581,19 +610,45 @@ class QuickRows(Written):
 
     def in_another_row(self, step: Node) -> bool:
         """Write the row of a group or product, or none; return whether that was all."""
-        if step.id not in self._quick:
-            return False
-        how = self._quick.pop(step.id)
+        how = self._quick.pop(step.id, step)
         if how is None:
             return True  # computed with its group
+        if isinstance(how, _Product):
+            return self._called(step, _product, [how.x, how.y], how.adds)
+        if how is step:
+            describe = _describing(step, self.symbols)
+            return describe is not None and self._called(step, describe, step.inputs)
         try:
             text = how.text(self, f"f{len(self._texts)}")
         except Unfit:
-            if step.op is not _GROUP:
-                return False
             for one in how.steps:
                 self._step(one)
             return True
         self._texts.append((len(self.rows), text))
         self._add(_TO_COME, (1, 1), (), (), [], 0)
+        return True
+
+    def _called(
+        self, step: Node, describe: Any, inputs: Sequence[Node], adds: bool = False
+    ) -> bool:
+        """Write the row of machine code for a step; return whether there is one."""
+        places = [*map(self.place, inputs), self.places[step.id]]
+        *given, out = [
+            _Seen(one.shape, one.strides, node.dtype.char, one.is_flat)
+            for one, node in zip(places, (*inputs, step), strict=True)
+        ]
+        found = describe(*given, out=out)
+        if found is None or found[2] < _LEAST_ROW_FLOPS:
+            return False
+        code = _code(found[0]._replace(adds=True) if adds else found[0], True)
+        places = [*places[: code.operands], places[-1]]
+        if not code.address or self._overlaps(places[-1], places[:-1]):
+            return False
+        if code.room:
+            places.append(self.scratch((code.room,), _BYTES))
+        self._codes.append(code)
+        routine = Routine(code.address, dense.ALONE.ctypes.data)
+        self.write(routine, ONCE, [1], [1], [
+            (one, one.offset, [*zip(one.shape, one.strides, strict=True)]) for one in places
+        ], 0)  # fmt: skip
         return True
