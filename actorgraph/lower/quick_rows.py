@@ -39,7 +39,7 @@ from actorgraph.scratch import scratch
 from actorgraph.tiles import here
 from actorgraph.types import Checks, bind_shape
 
-__all__ = ["QuickRows", "is_quick", "node_like", "quick_arrays", "quick_kernel", "quickened"]
+__all__ = ["QuickRows", "is_along", "is_quick", "node_like", "quick_arrays", "quick_kernel", "quickened"]
 
 _LEAST_ELEMENTS, _LEAST_LANES = 32, 4
 _MOST_BYTES = 1 << 20
@@ -64,6 +64,19 @@ _SIZES = {"f": 4, "d": 8}
 
 
 # -- kernels --------------------------------------------------------------------------------------
+
+
+def is_along(step: Node, symbols: Mapping[str, int]) -> bool:
+    """Return whether a step takes sums along axes for which `quick_kernel` is worth a call."""
+    if step.op.name not in _ALONG or _describing(step, symbols) is None:
+        return False
+    seen = []
+    for one in step.inputs:
+        shape = bind_shape(one.dims, symbols, 0)
+        strides = strides_of(shape, one.dtype.itemsize)
+        seen.append(_Seen(shape, strides, one.dtype.char, True))
+    found = _along(step.op.name, bind_attrs(step.attrs, symbols), *seen)
+    return found is not None and found[2] >= _LEAST_FLOPS
 
 
 def is_quick(step: Node, symbols: Mapping[str, int]) -> bool:

@@ -99,6 +99,14 @@ class Compiled:
 
         return native.expected() is None
 
+    def is_apart(self, step: Node, symbols: Mapping[str, int]) -> bool:
+        """Return whether a step is computed faster by itself than in a group of `jit`."""
+        if not self.walks:
+            return False
+        from actorgraph.lower.quick_rows import is_along
+
+        return is_along(step, symbols)
+
     def tabling(
         self,
         symbols: Mapping[str, int],
