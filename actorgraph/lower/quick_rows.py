@@ -627,10 +627,11 @@ class QuickRows(Written):
         if how is None:
             return True  # computed with its group
         if isinstance(how, _Product):
-            return self._called(step, _product, [how.x, how.y], how.adds)
+            return self._called(step, _product, [how.x, how.y], 0, how.adds)
         if how is step:
             describe = _describing(step, self.symbols)
-            return describe is not None and self._called(step, describe, step.inputs)
+            known = describe is not None
+            return known and self._called(step, describe, step.inputs, _LEAST_ROW_FLOPS)
         try:
             text = how.text(self, f"f{len(self._texts)}")
         except Unfit:
@@ -642,7 +643,7 @@ class QuickRows(Written):
         return True
 
     def _called(
-        self, step: Node, describe: Any, inputs: Sequence[Node], adds: bool = False
+        self, step: Node, describe: Any, inputs: Sequence[Node], least: float, adds: bool = False
     ) -> bool:
         """Write the row of machine code for a step; return whether there is one."""
         places = [*map(self.place, inputs), self.places[step.id]]
@@ -651,7 +652,7 @@ class QuickRows(Written):
             for one, node in zip(places, (*inputs, step), strict=True)
         ]
         found = describe(*given, out=out)
-        if found is None or found[2] < _LEAST_ROW_FLOPS:
+        if found is None or found[2] < least:
             return False
         code = _code(found[0]._replace(adds=True) if adds else found[0], True)
         places = [*places[: code.operands], places[-1]]

@@ -69,7 +69,7 @@ def test_a_helper_computes_while_its_caller_does(one_helper, tmp_path):
     met = meeting(tmp_path)
     assert met(one_helper) >= 2
     assert met(one_helper) >= 2
-    words = one_helper._words.tolist()
+    words = one_helper.words.tolist()
     assert words[helpers._OWNER // 8] == words[helpers._INSIDE // 8] == 0
 
 
