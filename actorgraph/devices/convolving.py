@@ -20,6 +20,7 @@ __all__ = ["Convolution", "Frame", "convolution_code"]
 _MOST_TAPS = 49
 """Entries of a kernel: a step of a tile has code for each."""
 
+
 class Frame(NamedTuple):
     """Geometry of a convolution along an axis: input, result, kernel, and how they lie."""
 
@@ -156,141 +157,133 @@ def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
     outs, sizes = [tuple([getattr(f, key) for f in one.frames]) for key in ("out", "size")]
     before, after = (one.channels, one.features) if forward else (one.features, one.channels)
     source, result = (sizes, outs) if forward else (outs, sizes)
-    code, most = Code(name, one.char, registers()[0] // size), most_rows()
+    code = Code(name, one.char, registers()[0] // size)
     planes = _Planes(code, axes, source)
-    groups = min(2, after // most) if one.batch == 1 and after % (2 * most) == 0 else 1
-    rows = after // groups
-    row, inner = entries * size, entries * size
-    row, inner = (row * one.channels, inner) if forward else (row, inner * one.channels)
+    halves = 1 + (one.batch == 1 and after % (2 * most_rows()) == 0)
+    rows, plane = after // halves, prod(result) * size
+    # Bytes from row to row of a tile, and from step to step, of the weight.
+    by = (entries * size, entries * size * one.channels)[:: -1 if forward else 1]
     fields = [(a, b) for a in axes[0].fields for b in axes[1].fields]
     line = max([-(-a[2] * planes.width // code.lanes) * code.wide for a, _ in fields], default=0)
     if not (line and rows) or entries > _MOST_TAPS:
         return None
-    image, group = code.divided("%part", groups)
-    x = code.at("%p0", (image, before * prod(source) * size))
-    w = code.at("%p1", (group, rows * row))
-    z = code.at("%p2", (image, after * prod(result) * size), (group, rows * prod(result) * size))
-    planes.write(x, before, "%room")
+    image, half = code.divided("%part", halves)
+    w = code.at("%p1", (half, rows * by[0]))
+    z = code.at("%p2", (image, after * plane), (half, rows * plane))
+    planes.write(code.at("%p0", (image, before * prod(source) * size)), before, "%room")
     made = code.at("%room", by=before * planes.each)
     if not all(map(_taps, fields)):
-        code.clear(z, rows * prod(result) * size)
-    for field in fields:
-        taps = _taps(field)
-        if not taps:
-            continue
-        moves = [
-            ((a[0] * one.frames[1].width + b[0]) * size, planes.shift((a, b))) for a, b in taps
-        ]
-        (y0, down, high, _), (x0, right, wide, _) = field
+        code.clear(z, rows * plane)
+    for field in filter(_taps, fields):
+        taps = tuple([
+            ((a[0] * one.frames[1].width + b[0]) * size, planes.shift((a, b)))
+            for a, b in _taps(field)
+        ])  # fmt: skip
 
-        def panel(vectors: int, begin: str, into: str, moves: Any = moves) -> None:
-            def strip(count: int, w: str, into: str) -> None:
+        def panel(vectors: int, column: tuple[str, int], taps: Any = taps) -> None:
+            def strip(count: int, row: tuple[str, int]) -> None:
+                heights = tuple([i * by[0] for i in range(count)])
+                loops = (1, 0, 0), (before, by[1], planes.each)
+                move = column[0], column[1] * code.wide
                 code.tile(
-                    Tile(
-                        one.char, code.lanes, tuple([i * row for i in range(count)]), vectors,
-                        ((1, 0, 0), (before, inner, planes.each)), tuple(moves), line, False,
-                    ), w, begin, into,
+                    Tile(one.char, code.lanes, heights, vectors, loops, taps, line, False),
+                    code.at(w, (row[0], row[1] * by[0])), code.at("%room", move),
+                    code.at(made, (row[0], row[1] * line), move),
                 )  # fmt: skip
 
-            whole, rest = divmod(rows, most)
-            if whole:
-                with code.each(whole) as i:
-                    strip(most, code.at(w, (i, most * row)), code.at(into, (i, most * line)))
-            if rest:
-                by = whole * most
-                strip(rest, code.at(w, by=by * row), code.at(into, by=by * line))
+            code.pieces(rows, most_rows(), strip)
 
-        vectors = -(-high * planes.width // code.lanes)
-        whole, rest = divmod(vectors, VECTORS)
-        if whole:
-            with code.each(whole) as j:
-                move = (j, VECTORS * code.wide)
-                panel(VECTORS, code.at("%room", move), code.at(made, move))
-        if rest:
-            by = whole * VECTORS * code.wide
-            panel(rest, code.at("%room", by=by), code.at(made, by=by))
+        (y, down, high, _), (x, right, wide, _) = field
+        code.pieces(-(-high * planes.width // code.lanes), VECTORS, panel)
         with code.each(rows) as o, code.each(high) as i:
             of = code.at(made, (o, line), (i, planes.width * size))
-            to = code.at(
-                z, (o, prod(result) * size), (i, down * result[1] * size),
-                by=(y0 * result[1] + x0) * size,
-            )  # fmt: skip
+            begin = (y * result[1] + x) * size
+            to = code.at(z, (o, plane), (i, down * result[1] * size), by=begin)
             code.strided(of, 1, to, right, wide)
     room = -(-(before * planes.each + rows * line + VECTORS * code.wide) // 64) * 64
-    return code.function(3, room, one.batch * groups)
+    return code.function(3, room, one.batch * halves)
 
 
 def _weight_code(name: str, one: Convolution) -> tuple[str, int] | None:
     size = 4 if one.char == "f" else 8
     lanes = gcd(one.features, registers()[0] // size)
+    code = Code(name, one.char, max(lanes, 1))
     axes = [_forward_axis(frame) for frame in one.frames]
+    planes = _Planes(code, axes, (one.frames[0].size, one.frames[1].size))
     (*_, high, down), (*_, wide, right) = axes[0].fields[0], axes[1].fields[0]
     entries = len(down) * len(right)
     if lanes < 2 or entries > _MOST_TAPS or not high * wide * one.channels:
         return None
-    code = Code(name, one.char, lanes)
-    planes = _Planes(code, axes, (one.frames[0].size, one.frames[1].size))
     parts = max([count for count in range(1, 9) if one.batch % count == 0])
     line, deep = one.features * size, high * planes.width
-    total = -(-one.channels * entries * line // 64) * 64
-    before = -(-one.channels * planes.each // 64) * 64
-    room = before + -(-deep * line // 64) * 64
-    result = code.at("%p3", ("%part", total), by=room * MOST_THREADS)
+    total, before, after = [
+        -(-count // 64) * 64
+        for count in (one.channels * entries * line, one.channels * planes.each, deep * line)
+    ]
+    places = MOST_THREADS * (before + after)
+    result = code.at("%p3", ("%part", total), by=places)
     code.clear(result, total)
-    vectors = one.features // lanes
-    at_once = min(vectors, VECTORS)
-    # Rows of a tile are entries of the kernel, of several channels where these are few.
-    most = registers()[1] * 3 // 4 // at_once
-    if entries <= most:
-        several = max([n for n in range(1, most // entries + 1) if one.channels % n == 0])
-        shifts = [planes.shift((a, b)) for a in down for b in right]
-        shifts = [c * planes.each + shift for c in range(several) for shift in shifts]
-        begins = [0]
-    else:
-        several, shifts = 1, [planes.shift((down[0], b)) for b in right]
-        begins = [planes.shift((a, right[0])) - shifts[0] for a in down]
-        if len({planes.shift((a, b)) - planes.shift((a, right[0])) for a in down for b in right
-                }) > len(right):  # fmt: skip
-            return None
     with code.each(one.batch // parts) as i:
-        image = code.new(f"mul i64 %part, {one.batch // parts}")
-        image = code.new(f"add i64 {image}, {i}")
-        x = code.at("%p0", (image, one.channels * one.frames[0].size * one.frames[1].size * size))
-        pulled = code.at("%p1", (image, one.features * high * wide * size))
-        planes.write(x, one.channels, "%room")
+        image = code.new(f"add i64 {code.new(f'mul i64 %part, {one.batch // parts}')}, {i}")
+        each = one.channels * one.frames[0].size * one.frames[1].size * size
+        planes.write(code.at("%p0", (image, each)), one.channels, "%room")
         given = code.at("%room", by=before)
         code.clear(given, deep * line)
         with code.each(high) as y:
-            of = code.at(pulled, (y, wide * size))
+            of = code.at("%p1", (image, one.features * high * wide * size), (y, wide * size))
             to = code.at(given, (y, planes.width * line))
             code.turned(of, high * wide * size, to, line, one.features, wide)
-        steps = gcd(deep, 4 if len(shifts) < most else 2)
-
-        def tile(count: int, x: str, y: str, z: str) -> None:
-            code.tile(
-                Tile(
-                    one.char, lanes, tuple(shifts), count,
-                    ((1, 0, 0), (deep // steps, steps * size, steps * line)),
-                    tuple([(k * size, k * line) for k in range(steps)]), line, True,
-                ), x, y, z,
-            )  # fmt: skip
-
-        with code.each(one.channels // several) as c:
-            for k, begin in enumerate(begins):
-                x = code.at("%room", (c, several * planes.each), by=begin)
-                z = code.at(result, (c, several * entries * line), by=k * len(shifts) * line)
-                for j in range(0, vectors, at_once):
-                    by = j * code.wide
-                    tile(min(at_once, vectors - j), x, code.at(given, by=by), code.at(z, by=by))
+        if not _weight_tiles(code, one, planes, (down, right), deep, given, result):
+            return None
     done = Code(name, one.char, lanes)
-    first = done.at("%p3", by=room * MOST_THREADS)
+    first = done.at("%p3", by=places)
     with done.each(total // code.wide) as i:
         place = done.at(first, (i, code.wide))
         found = done.load(place)
         for k in range(1, parts):
             found = done.call("add", found, done.load(done.at(place, by=k * total)))
-        done.lines.append(f"  store {done.type} {found}, ptr {place}, align {size}")
-    done.turned(first, line, "%p2", one.channels * entries * size, one.channels * entries,
-                one.features)  # fmt: skip
-    return code.function(3, room, parts, done, parts * total)
+        done.store(found, place)
+    count = one.channels * entries
+    done.turned(first, line, "%p2", count * size, count, one.features)
+    return code.function(3, before + after, parts, done, parts * total)
 
+
+def _weight_tiles(
+    code: Code, one: Convolution, planes: _Planes, taps: Any, deep: int, given: str, result: str
+) -> bool:
+    """Add an image's share of the weight, turned; return whether the kernel is of such a shape.
+
+    Rows of a tile are entries of the kernel, of several channels where these are few, or of one of
+    its lines where they are many.
+    """
+    down, right = taps
+    line, vectors = one.features * code.size, one.features // code.lanes
+    at_once = min(vectors, VECTORS)
+    most = registers()[1] * 3 // 4 // at_once
+    several, begins = 1, [planes.shift((a, right[0])) for a in down]
+    shifts = [planes.shift((down[0], b)) - begins[0] for b in right]
+    if len(down) * len(right) <= most:
+        every = [planes.shift((a, b)) for a in down for b in right]
+        several = max([n for n in range(1, most // len(every) + 1) if one.channels % n == 0])
+        shifts, begins = [c * planes.each + at for c in range(several) for at in every], [0]
+    elif any(
+        planes.shift((a, b)) != begin + shift
+        for a, begin in zip(down, begins, strict=True)
+        for b, shift in zip(right, shifts, strict=True)
+    ):
+        return False
+    steps = gcd(deep, 4 if len(shifts) < most else 2)
+    loops = (1, 0, 0), (deep // steps, steps * code.size, steps * line)
+    moves = tuple([(k * code.size, k * line) for k in range(steps)])
+    with code.each(one.channels // several) as c:
+        for k, begin in enumerate(begins):
+            x = code.at("%room", (c, several * planes.each), by=begin)
+            row = len(shifts) * len(begins)
+            z = code.at(result, (c, row * line), by=k * len(shifts) * line)
+            for j in range(0, vectors, at_once):
+                wide = min(at_once, vectors - j)
+                code.tile(
+                    Tile(one.char, code.lanes, tuple(shifts), wide, loops, moves, line, True), x,
+                    code.at(given, by=j * code.wide), code.at(z, by=j * code.wide),
+                )  # fmt: skip
+    return True

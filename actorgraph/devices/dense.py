@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import ceil, gcd, inf, prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,6 +28,12 @@ from actorgraph.devices.vectors import Lines, registers
 
 VECTORS = 2
 MOST_THREADS = 4
+_TALL, _PARTS = 4, 8
+"""Tiles one above the other for which columns are copied together, and parts that there should be.
+"""
+_LEAST_LANES, _AT_ONCE = 4, 4
+"""Numbers and vectors of a row that are computed at once, at least and at most."""
+_ONCE = 1, 0, 0
 _DEPTH = 384
 """Steps of a tile after which it is stored: what it reads has stayed in the nearest cache."""
 
@@ -68,9 +75,7 @@ class Tile:
                 text.at(at, (o.index, by)) for at, by in zip(("%x", "%y"), by_outer, strict=True)
             ]
             with text.loop(inner, *o.before) as k:
-                x, y = [
-                    text.at(at, (k.index, by)) for at, by in zip((x, y), by_inner, strict=True)
-                ]
+                x, y = [text.at(at, (k.index, by)) for at, by in zip((x, y), by_inner, strict=True)]
                 for by_x, by_y in self.taps:
                     others = [
                         text.load(text.at(y, by=by_y + j * text.wide)) for j in range(self.vectors)
@@ -138,6 +143,18 @@ class Code(Lines):
         """Write a loop that carries nothing on; its index is a name or number."""
         with self.loop(count) as found:
             yield found.index
+
+    def pieces(self, total: int, size: int, write: Callable[[int, tuple[str, int]], None]) -> None:
+        """Write something for pieces of so many, and for the rest: ``write(many, (i, how many))``.
+
+        Before a piece lie ``i`` times how many.
+        """
+        whole, rest = divmod(total, size)
+        if whole:
+            with self.each(whole) as i:
+                write(size, (i, size))
+        if rest:
+            write(rest, ("1", whole * size))
 
     def _labelled(self, name: str) -> str:
         label = f"{name}{len(self._labels)}"
@@ -208,12 +225,14 @@ class Code(Lines):
     def copy(self, into: str, of: str, size: int) -> None:
         """Copy bytes."""
         self.lines.append(
-            f"  call void @llvm.memcpy.p0.p0.i64(ptr {into}, ptr {of}, i64 {size}, i1 false)")
+            f"  call void @llvm.memcpy.p0.p0.i64(ptr {into}, ptr {of}, i64 {size}, i1 false)"
+        )
 
     def clear(self, into: str, size: int) -> None:
         """Write zeros."""
         self.lines.append(
-            f"  call void @llvm.memset.p0.i64(ptr {into}, i8 0, i64 {size}, i1 false)")
+            f"  call void @llvm.memset.p0.i64(ptr {into}, i8 0, i64 {size}, i1 false)"
+        )
 
     def turned(self, of: str, by: int, into: str, to: int, rows: int, columns: int) -> None:
         """Copy so many rows, `by` bytes apart, as columns, whose entries lie `to` bytes apart."""
@@ -226,8 +245,8 @@ class Code(Lines):
                 end = self.at(into, (i, self.wide), (j, many * to))
                 for k, line in enumerate(self._transposed(lines)):
                     self.store(line, self.at(end, by=k * to))
-        low, left = [many * count for count in whole]
-        for low, high, left, right in ((low, rows, 0, columns), (0, low, left, columns)):
+        done, begun = many * whole[0], many * whole[1]
+        for low, high, left, right in ((done, rows, 0, columns), (0, done, begun, columns)):
             if low < high and left < right:
                 with self.each(high - low) as i, self.each(right - left) as j:
                     first = self.at(of, (i, by), (j, self.size), by=low * by + left * self.size)
@@ -339,19 +358,18 @@ def product_code(name: str, one: Product) -> tuple[str, int] | None:
     if lanes < 2 or one.z[1] != size or (turned and one.y[0] != size) or not n * depth:
         return None
     code, most = Code(name, one.char, lanes), most_rows()
-    wide = VECTORS * code.wide
+    counts = [count for count, *_ in one.batch]
     columns = ceil(m / (VECTORS * lanes))
-    packs = turned or n >= 4 * most
-    groups = min(ceil(n / most), max(1, ceil(8 / (columns * prod([b[0] for b in one.batch])))))
+    packs = turned or n >= _TALL * most
+    groups = min(ceil(n / most), max(1, ceil(_PARTS / (columns * prod(counts)))))
     tall = ceil(n / groups / most) * most
     groups = ceil(n / tall)
-    *index, column, group = code.divided(
-        "%part", *[b[0] for b in one.batch], columns, groups)[1:]  # fmt: skip
-    shifts = [[(i, b[1 + k]) for i, b in zip(index, one.batch, strict=True)] for k in range(3)]
+    *index, column, group = code.divided("%part", *counts, columns, groups)[1:]
+    shifts = [[(i, by[k]) for i, (_, *by) in zip(index, one.batch, strict=True)] for k in range(3)]
+    shifts[0].append((group, tall * one.x[0]))
+    shifts[1].append((column, VECTORS * lanes * one.y[1]))
+    shifts[2] += [(group, tall * one.z[0]), (column, VECTORS * code.wide)]
     x, y, z = [code.at(f"%p{k}", *shift) for k, shift in enumerate(shifts)]
-    y = code.at(y, (column, VECTORS * lanes * one.y[1]))
-    z = code.at(z, (column, wide), (group, tall * one.z[0]))
-    x = code.at(x, (group, tall * one.x[0]))
 
     def panel(vectors: int) -> None:
         begin, down = y, one.y[0]
@@ -363,50 +381,37 @@ def product_code(name: str, one: Product) -> tuple[str, int] | None:
                 with code.each(depth) as k:
                     code.copy(code.at(begin, (k, down)), code.at(y, (k, one.y[0])), down)
 
-        def strip(rows: int, x: str, z: str) -> None:
+        def strip(rows: int, move: tuple[str, int]) -> None:
+            left, into = [code.at(at, (move[0], move[1] * by[0])) for at, by in (
+                (x, one.x), (z, one.z))]  # fmt: skip
             for low in range(0, depth, _DEPTH):
                 count = min(_DEPTH, depth - low)
-                taps = gcd(count, 4)
+                many = gcd(count, 4)
+                loop = count // many, many * one.x[1], many * down
+                taps = tuple([(k * one.x[1], k * down) for k in range(many)])
+                heights = tuple([i * one.x[0] for i in range(rows)])
+                adds = one.adds or low > 0
                 code.tile(
-                    Tile(
-                        one.char, lanes, tuple([i * one.x[0] for i in range(rows)]), vectors,
-                        ((1, 0, 0), (count // taps, taps * one.x[1], taps * down)),
-                        tuple([(t * one.x[1], t * down) for t in range(taps)]), one.z[0],
-                        one.adds or low > 0,
-                    ),
-                    code.at(x, by=low * one.x[1]), code.at(begin, by=low * down), z,
+                    Tile(one.char, lanes, heights, vectors, (_ONCE, loop), taps, one.z[0], adds),
+                    code.at(left, by=low * one.x[1]), code.at(begin, by=low * down), into,
                 )  # fmt: skip
 
-        def strips(rows: int) -> None:
-            whole, rest = divmod(rows, most)
-            if whole:
-                with code.each(whole) as i:
-                    strip(most, code.at(x, (i, most * one.x[0])), code.at(z, (i, most * one.z[0])))
-            if rest:
-                by = whole * most
-                strip(rest, code.at(x, by=by * one.x[0]), code.at(z, by=by * one.z[0]))
-
         last = n - (groups - 1) * tall
-        if last == tall:
-            strips(tall)
-        else:
-            code.either(group, groups - 1, lambda: strips(tall), lambda: strips(last))
+        code.either(group, (groups - 1) * (last != tall), lambda: code.pieces(tall, most, strip),
+                    lambda: code.pieces(last, most, strip))  # fmt: skip
 
     rest = m // lanes - (columns - 1) * VECTORS
-    if rest == VECTORS:
-        panel(VECTORS)
-    else:
-        code.either(column, columns - 1, lambda: panel(VECTORS), lambda: panel(rest))
-    room = -(-depth * wide // 64) * 64 if packs else 0
-    parts = prod([b[0] for b in one.batch]) * columns * groups
-    return code.function(3, room, parts)
+    code.either(column, (columns - 1) * (rest != VECTORS), lambda: panel(VECTORS),
+                lambda: panel(rest))  # fmt: skip
+    room = -(-depth * VECTORS * code.wide // 64) * 64 if packs else 0
+    return code.function(3, room, prod(counts) * columns * groups)
 
 
 # -- rows -----------------------------------------------------------------------------------------
 
 
 Sums: TypeAlias = tuple[tuple[str, str, str], ...]
-"""Names, how numbers are put together (``"add"`` or ``"max"``), and expressions of these."""
+"""Names, how numbers are put together (``"add"`` or ``"maximum"``), and their expressions."""
 
 
 class Rows(NamedTuple):
@@ -434,87 +439,90 @@ class Rows(NamedTuple):
     numbers: tuple[tuple[str, float], ...]
 
 
-_AT_ONCE = 4
-"""Vectors of a row that are read before the next step of a loop."""
-
-
 def rows_code(name: str, one: Rows) -> tuple[str, int] | None:
     """Return a function for rows, and the bytes of its room; None where there is none."""
-    pieces, rows, inner = one.sizes
-    size = 4 if one.char == "f" else 8
-    lanes = gcd(inner, registers()[0] // size)
-    if lanes < 4:
+    rows, inner = one.sizes[1:]
+    lanes = gcd(inner, registers()[0] // (4 if one.char == "f" else 8))
+    if lanes < _LEAST_LANES:
         return None
     code = Code(name, one.char, lanes)
-    parts = min(rows, 8)
-    while rows % parts:
-        parts -= 1
-    steps, keeps = inner // lanes, "kept" in one.value
-    many = gcd(steps, _AT_ONCE)
-    names = dict(zip("xyz", one.single[:-1], strict=False))
+    parts = max([count for count in range(1, _PARTS + 1) if rows % count == 0])
     with code.each(rows // parts) as i:
-        row = code.new(f"mul i64 %part, {rows // parts}")
-        row = code.new(f"add i64 {row}, {i}")
-        bytes_ = [size if alone else inner * size for alone in one.single]
-        *given, result = [code.at(f"%p{k}", (row, by)) for k, by in enumerate(bytes_)]
-        known = {key: code.number(value) for key, value in one.numbers}
-        known |= {
-            key: code.spread(at)
-            for (key, alone), at in zip(names.items(), given, strict=True) if alone
-        }  # fmt: skip
-        arrays = {
-            key: at for (key, alone), at in zip(names.items(), given, strict=True) if not alone
-        }
-
-        def elements(write: Callable[[Any, list[str], int], list[str]], begin: list[str]) -> Any:
-            """Write a loop over all elements of the row."""
-            with code.loop(pieces, *begin) as o:
-                with code.loop(steps // many, *o.before) as k:
-                    for j in range(many):
-                        def at(base: str, j: int = j) -> str:
-                            return code.at(base, (o.index, rows * inner * size),
-                                           (k.index, many * code.wide), by=j * code.wide)
-
-                        k.after = write(at, k.after, j)
-                o.after = k.after
-            return o.after
-
-        for sums, numbers in one.stages:
-            def add(at: Any, sums_before: list[str], j: int, sums: Sums = sums) -> list[str]:
-                here = known | {key: code.load(at(base)) for key, base in arrays.items()}
-                found = [*sums_before]
-                for place, (_, how, text) in enumerate(sums):
-                    value = code.write(text, here)
-                    if keeps and sums is one.stages[-1][0] and not place:
-                        code.store(value, at(result))
-                    which = place * many + j
-                    found[which] = code.call("add" if how == "add" else "maximum",
-                                             found[which], value)
-                return found
-
-            begins = [code.number(0.0 if how == "add" else -inf) for _, how, _ in sums]
-            after = elements(add, [one_ for one_ in begins for _ in range(many)])
-            for place, (key, how, _) in enumerate(sums):
-                values = after[place * many : (place + 1) * many]
-                while len(values) > 1:
-                    pair = values.pop(0), values.pop(0)
-                    values.append(code.call("add" if how == "add" else "maximum", *pair))
-                known[key] = code.across(values[0], how)
-            for key, text in numbers:
-                known[key] = code.write(text, known)
-        if one.single[-1]:
-            value = code.write(one.value, known)
-            first = code.new(f"extractelement {code.type} {value}, i32 0")
-            code.lines.append(f"  store {code.kind} {first}, ptr {result}")
-        else:
-            def write(at: Any, before: list[str], j: int) -> list[str]:
-                given = {"kept": result} if keeps else arrays
-                here = known | {key: code.load(at(base)) for key, base in given.items()}
-                code.store(code.write(one.value, here), at(result))
-                return before
-
-            elements(write, [])
+        row = code.new(f"add i64 {code.new(f'mul i64 %part, {rows // parts}')}, {i}")
+        _Row(code, one, row).write()
     return code.function(len(one.single), 0, parts)
+
+
+class _Row:
+    """Writes what is computed along a row."""
+
+    def __init__(self, code: Code, one: Rows, row: str) -> None:
+        self._code, self._one = code, one
+        self._many = gcd(one.sizes[2] // code.lanes, _AT_ONCE)
+        bytes_ = [code.size * (1 if alone else one.sizes[2]) for alone in one.single]
+        *given, self._result = [code.at(f"%p{k}", (row, by)) for k, by in enumerate(bytes_)]
+        places = [*zip("xyz", given, one.single, strict=False)]
+        self._arrays = {key: at for key, at, alone in places if not alone}
+        self._known = {key: code.number(value) for key, value in one.numbers}
+        self._known |= {key: code.spread(at) for key, at, alone in places if alone}
+
+    def write(self) -> None:
+        """Write all of it."""
+        code, one = self._code, self._one
+        for sums, numbers in one.stages:
+            self._sum(sums, "kept" in one.value and sums is one.stages[-1][0])
+            for key, text in numbers:
+                self._known[key] = code.write(text, self._known)
+        if one.single[-1]:
+            value = code.write(one.value, self._known)
+            first = code.new(f"extractelement {code.type} {value}, i32 0")
+            code.lines.append(f"  store {code.kind} {first}, ptr {self._result}")
+            return
+        arrays = {"kept": self._result} if "kept" in one.value else self._arrays
+
+        def element(at: Callable[[str], str], before: list[str], _: int) -> list[str]:
+            here = self._known | {key: code.load(at(base)) for key, base in arrays.items()}
+            code.store(code.write(one.value, here), at(self._result))
+            return before
+
+        self._elements(element, [])
+
+    def _sum(self, sums: Sums, keeps: bool) -> None:
+        """Write sums, each in several vectors, and keep the elements of the first where asked."""
+        code, many = self._code, self._many
+        begins = [code.number(0.0 if how == "add" else -inf) for _, how, _ in sums]
+
+        def element(at: Callable[[str], str], found: list[str], j: int) -> list[str]:
+            here = self._known | {key: code.load(at(base)) for key, base in self._arrays.items()}
+            values = [code.write(text, here) for _, _, text in sums]
+            if keeps:
+                code.store(values[0], at(self._result))
+            for place, (value, (_, how, _)) in enumerate(zip(values, sums, strict=True)):
+                which = place * many + j
+                found[which] = code.call(how, found[which], value)
+            return found
+
+        after = self._elements(element, [one for one in begins for _ in range(many)])
+        for place, (key, how, _) in enumerate(sums):
+            total, *others = after[place * many : (place + 1) * many]
+            for other in others:
+                total = code.call(how, total, other)
+            self._known[key] = code.across(total, how)
+
+    def _elements(
+        self, write: Callable[[Callable[[str], str], list[str], int], list[str]], begin: list[str]
+    ) -> list[str]:
+        """Write a loop over all elements of the row; return what it has carried on."""
+        code, many = self._code, self._many
+        pieces, rows, inner = self._one.sizes
+        with code.loop(pieces, *begin) as o:
+            with code.loop(inner // code.lanes // many, *o.before) as k:
+                for j in range(many):
+                    moves = (o.index, rows * inner * code.size), (k.index, many * code.wide)
+                    at = partial(code.at, by=j * code.wide)
+                    k.after = write(lambda base, a=at, m=moves: a(base, *m), [*k.after], j)
+            o.after = k.after
+        return o.after
 
 
 # -- modules --------------------------------------------------------------------------------------

@@ -39,7 +39,15 @@ from actorgraph.scratch import scratch
 from actorgraph.tiles import here
 from actorgraph.types import Checks, bind_shape
 
-__all__ = ["QuickRows", "is_along", "is_quick", "node_like", "quick_arrays", "quick_kernel", "quickened"]
+__all__ = [
+    "QuickRows",
+    "is_along",
+    "is_quick",
+    "node_like",
+    "quick_arrays",
+    "quick_kernel",
+    "quickened",
+]
 
 _LEAST_ELEMENTS, _LEAST_LANES = 32, 4
 _MOST_BYTES = 1 << 20
@@ -242,7 +250,7 @@ _KINDS = {"conv": "forward", "conv_transpose": "backward", "conv_weight": "weigh
 _MEAN = ((("s", "add", "x"),), (("m", "multiply(s, n)"),))
 _SPREAD = (("v", "add", "square(subtract(x, m))"),)
 _INVERSE = (_MEAN, (_SPREAD, (("r", "divide(1, sqrt(add(multiply(v, n), eps)))"),)))
-_LARGEST = ((("h", "max", "x"),), ())
+_LARGEST = ((("h", "maximum", "x"),), ())
 _PULLED = (("s", "add", "multiply(x, y)"), ("t", "add", "x")), (
     ("a", "multiply(s, n)"), ("b", "multiply(t, n)"),
 )  # fmt: skip

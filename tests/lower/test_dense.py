@@ -42,7 +42,7 @@ def code_of(kernel):
 
 
 def assert_near(got, wanted):
-    assert got.shape == wanted.shape and got.dtype == wanted.dtype
+    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
     rtol = NEAR[wanted.dtype.name]
     np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol * abs(wanted).max(initial=0))
 
