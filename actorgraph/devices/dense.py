@@ -519,10 +519,13 @@ class _Row:
             with code.loop(inner // code.lanes // many, *o.before) as k:
                 for j in range(many):
                     moves = (o.index, rows * inner * code.size), (k.index, many * code.wide)
-                    at = partial(code.at, by=j * code.wide)
-                    k.after = write(lambda base, a=at, m=moves: a(base, *m), [*k.after], j)
+                    k.after = write(partial(_moved, code, moves, j * code.wide), [*k.after], j)
             o.after = k.after
         return o.after
+
+
+def _moved(code: Code, moves: Sequence[tuple[str, int]], by: int, base: str) -> str:
+    return code.at(base, *moves, by=by)
 
 
 # -- modules --------------------------------------------------------------------------------------

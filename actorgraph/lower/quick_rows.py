@@ -209,8 +209,8 @@ def _product(x: _Seen, y: _Seen, *, out: _Seen | None = None) -> Any:
     # Of a stack of matrices that one is multiplied with, all rows are one matrix.
     while stacks and stacks[-1][1:] == (n * x.strides[-2], 0, n * z[-2]):
         n *= stacks.pop()[0]
-    steps = [one[-2:] for one in (x.strides, y.strides, z)]
-    what = dense.Product(x.char, (n, depth, m), *steps, tuple(stacks))
+    steps: Any = [one[-2:] for one in (x.strides, y.strides, z)]
+    what = dense.Product(x.char, (n, depth, m), *steps, batch=tuple(stacks))
     return what, shape, 2.0 * prod(shape) * depth
 
 
@@ -229,9 +229,9 @@ def _convolved(
         outs = x.shape[2:]
     elif kind == "weight":
         outs = y.shape[2:]
-    how = [attrs[name] for name in ("stride", "dilation", "padding")]
-    frame = frame_of(sizes, weight, *how, outs)
-    frames = tuple(map(convolving.Frame._make, zip(*frame, strict=True)))
+    stride, dilation, padding = attrs["stride"], attrs["dilation"], attrs["padding"]
+    frame = frame_of(sizes, weight, stride, dilation, padding, outs)
+    frames: Any = tuple(map(convolving.Frame._make, zip(*frame, strict=True)))
     batch, features = x.shape[0], y.shape[1] if kind == "weight" else y.shape[0]
     channels = y.shape[1] if kind == "backward" else x.shape[1]
     shape = {
