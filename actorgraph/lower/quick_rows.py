@@ -204,13 +204,13 @@ def _product(x: _Seen, y: _Seen, *, out: _Seen | None = None) -> Any:
     if not prod(shape):
         return None
     places = [Spot(0, 0, one.shape[:-2], one.strides[:-2], 0) for one in (x, y)]
-    apart = [*[broadcast(place, batch) for place in places], z[:-2]]
-    stacks = [one for one in zip(batch, *apart, strict=True) if one[0] > 1]
+    by_x, by_y = [broadcast(place, batch) for place in places]
+    stacks = [one for one in zip(batch, by_x, by_y, z[:-2], strict=True) if one[0] > 1]
     # Of a stack of matrices that one is multiplied with, all rows are one matrix.
     while stacks and stacks[-1][1:] == (n * x.strides[-2], 0, n * z[-2]):
         n *= stacks.pop()[0]
-    steps: Any = [one[-2:] for one in (x.strides, y.strides, z)]
-    what = dense.Product(x.char, (n, depth, m), *steps, batch=tuple(stacks))
+    x_steps, y_steps, z_steps = [(one[-2], one[-1]) for one in (x.strides, y.strides, z)]
+    what = dense.Product(x.char, (n, depth, m), x_steps, y_steps, z_steps, tuple(stacks))
     return what, shape, 2.0 * prod(shape) * depth
 
 
