@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 from actorgraph.devices.dense import MOST_THREADS, VECTORS, Code, Tile, most_rows
 from actorgraph.devices.vectors import registers
 
-__all__ = ["Convolution", "Frame", "convolution_code"]
-
 _MOST_TAPS = 49
 """Entries of a kernel: a step of a tile has code for each."""
 

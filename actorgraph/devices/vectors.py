@@ -20,8 +20,6 @@ import numpy as np
 
 from actorgraph.devices import native
 
-__all__ = ["Lines", "Pointer", "can_write", "elements_text", "registers"]
-
 
 class Pointer(NamedTuple):
     """An array of a walk: its base, offset, and the bytes from row to row, and along a row."""

@@ -39,16 +39,6 @@ from actorgraph.scratch import scratch
 from actorgraph.tiles import here
 from actorgraph.types import Checks, bind_shape
 
-__all__ = [
-    "QuickRows",
-    "is_along",
-    "is_quick",
-    "node_like",
-    "quick_arrays",
-    "quick_kernel",
-    "quickened",
-]
-
 _LEAST_ELEMENTS, _LEAST_LANES = 32, 4
 _MOST_BYTES = 1 << 20
 """Of the second operand of a product: NumPy's are faster for larger ones."""
