@@ -17,7 +17,7 @@ from actorgraph.devices import Device, Lane
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
-from actorgraph.lower.kernels import kernel
+from actorgraph.lower.kernels import is_silent, kernel
 from actorgraph.lower.program import Tabling, constant_value
 from actorgraph.node import Parameter, Variable
 from actorgraph.rewrite import Pass
@@ -124,7 +124,8 @@ class Compiled:
         """
         if not self.walks:
             return None
-        return Tabling(symbols, self.native == "wait", errors, ordered, quick=bool(self.jit))
+        quick = bool(self.jit) and (errors is None or is_silent(errors))
+        return Tabling(symbols, self.native == "wait", errors, ordered, quick=quick)
 
     @cached_property
     def has_waves(self) -> bool:

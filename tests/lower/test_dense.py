@@ -238,6 +238,24 @@ def test_helpers_rest_when_they_were_a_hindrance(monkeypatch):
     assert len(asked) == 2  # after three calls alone; not in the two that follow a long one
 
 
+@pytest.mark.parametrize("machine", [ag.TapeMachine, ag.ActorMachine])
+@pytest.mark.parametrize("rows", [True, False])
+def test_under_an_error_state_that_raises_numpy_computes_products(machine, rows, monkeypatch):
+    if not rows:
+        monkeypatch.setattr(quick_rows, "_SHARED_FLOPS", 1.0)
+    x = ag.Graph().input("x", (8, 16))
+    y = x
+    for _ in range(8):
+        y = (y @ np.full((16, 16), 1e6, "float32")) * 0.5
+    feeds = {"x": np.ones((8, 16), "float32")}
+    with machine([y], wrt=[], exact=False, jit="wait", native="wait") as made:
+        for _ in range(2):
+            assert np.isinf(made.run_sync(feeds)[y].value).all()
+        with np.errstate(over="raise"), pytest.raises(ag.errors.NodeError, match="overflow"):
+            made.run_sync(feeds)
+        assert np.isinf(made.run_sync(feeds)[y].value).all()
+
+
 class Net(ag.nn.Module):
     def __init__(self):
         super().__init__()
