@@ -91,9 +91,7 @@ def is_quick(step: Node, symbols: Mapping[str, int]) -> bool:
 
 def quick_kernel(node: Node, symbols: Mapping[str, int], wait: bool) -> Callable[..., Any]:
     """Return the kernel of a node: machine code where it is there, else the ordinary one."""
-    from actorgraph.control.in_blocks import IN_BLOCKS
-
-    xp = quick_arrays(wait) if node.op is IN_BLOCKS else np
+    xp = quick_arrays(wait) if node.op.name == "matmul_in_blocks" else np
     plain: Callable[..., Any] = kernel(node, xp, symbols)
     describe = _describing(node, symbols)
     return plain if describe is None else _Quick(plain, describe, len(node.inputs), wait)
