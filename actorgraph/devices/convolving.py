@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from math import gcd, prod
 from typing import Any, NamedTuple
 
-from actorgraph.devices.dense import MOST_THREADS, VECTORS, Code, Tile, most_rows
+from actorgraph.devices.dense import MOST_THREADS, VECTORS, Tile, TileCode, most_rows
 from actorgraph.devices.vectors import registers
 
 _MOST_TAPS = 49
 """Entries of a kernel: a step of a tile has code for each."""
 
 
-class Frame(NamedTuple):
+class Extent(NamedTuple):
     """Geometry of a convolution along an axis: input, result, kernel, and how they lie."""
 
     size: int
@@ -50,7 +50,7 @@ class _Axis(NamedTuple):
     fields: list[tuple[int, int, int, list[tuple[int, int, int]]]]
 
 
-def _forward_axis(one: Frame) -> _Axis:
+def _forward_axis(one: Extent) -> _Axis:
     size, out, width, stride, dilation, low = one
     far = [divmod(dilation * k, stride) for k in range(width)]
     length = out + max([shift for shift, _ in far])
@@ -64,7 +64,7 @@ def _forward_axis(one: Frame) -> _Axis:
     return _Axis(phases, length, [(0, 1, out, taps)])
 
 
-def _backward_axis(one: Frame) -> _Axis:
+def _backward_axis(one: Extent) -> _Axis:
     size, out, width, stride, dilation, low = one
     found, reach = [], []
     for phase in range(stride):
@@ -101,13 +101,13 @@ class Convolution(NamedTuple):
     batch: int
     channels: int
     features: int
-    frames: tuple[Frame, Frame]
+    frames: tuple[Extent, Extent]
 
 
 class _Planes:
     """The planes of one image, with zeros around."""
 
-    def __init__(self, code: Code, axes: Sequence[_Axis], sizes: tuple[int, int]) -> None:
+    def __init__(self, code: TileCode, axes: Sequence[_Axis], sizes: tuple[int, int]) -> None:
         self._code, self._axes, self._sizes = code, axes, sizes
         down, across = axes
         self.width = across.length
@@ -155,7 +155,7 @@ def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
     outs, sizes = [tuple([getattr(f, key) for f in one.frames]) for key in ("out", "size")]
     before, after = (one.channels, one.features) if forward else (one.features, one.channels)
     source, result = (sizes, outs) if forward else (outs, sizes)
-    code = Code(name, one.char, registers()[0] // size)
+    code = TileCode(name, one.char, registers()[0] // size)
     planes = _Planes(code, axes, source)
     halves = 1 + (one.batch == 1 and after % (2 * most_rows()) == 0)
     rows, plane = after // halves, prod(result) * size
@@ -205,7 +205,7 @@ def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
 def _weight_code(name: str, one: Convolution) -> tuple[str, int] | None:
     size = 4 if one.char == "f" else 8
     lanes = gcd(one.features, registers()[0] // size)
-    code = Code(name, one.char, max(lanes, 1))
+    code = TileCode(name, one.char, max(lanes, 1))
     axes = [_forward_axis(frame) for frame in one.frames]
     planes = _Planes(code, axes, (one.frames[0].size, one.frames[1].size))
     (*_, high, down), (*_, wide, right) = axes[0].fields[0], axes[1].fields[0]
@@ -233,7 +233,7 @@ def _weight_code(name: str, one: Convolution) -> tuple[str, int] | None:
             code.turned(of, high * wide * size, to, line, one.features, wide)
         if not _weight_tiles(code, one, planes, (down, right), deep, given, result):
             return None
-    done = Code(name, one.char, lanes)
+    done = TileCode(name, one.char, lanes)
     first = done.at("%p3", by=places)
     with done.each(total // code.wide) as i:
         place = done.at(first, (i, code.wide))
@@ -247,7 +247,7 @@ def _weight_code(name: str, one: Convolution) -> tuple[str, int] | None:
 
 
 def _weight_tiles(
-    code: Code, one: Convolution, planes: _Planes, taps: Any, deep: int, given: str, result: str
+    code: TileCode, one: Convolution, planes: _Planes, taps: Any, deep: int, given: str, result: str
 ) -> bool:
     """Add an image's share of the weight, turned; return whether the kernel is of such a shape.
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.helpers import SHARE
-from actorgraph.devices.vectors import Lines, registers
+from actorgraph.devices.vectors import VectorLines, registers
 
 VECTORS = 2
 MOST_THREADS = 4
@@ -63,7 +63,7 @@ class Tile:
 
     def text(self, name: str) -> str:
         """Return a function of the addresses of both operands and the result."""
-        text = Code(name, self.char, self.lanes)
+        text = TileCode(name, self.char, self.lanes)
         places = [
             (i, j, text.at("%z", by=i * self.down + j * text.wide))
             for i in range(len(self.rows)) for j in range(self.vectors)
@@ -102,7 +102,7 @@ class _Loop:
     after: list[str]
 
 
-class Code(Lines):
+class TileCode(VectorLines):
     """Writes a function with loops, and the tiles that it calls."""
 
     def __init__(self, name: str, char: str, lanes: int) -> None:
@@ -284,7 +284,7 @@ class Code(Lines):
         return f"<{len(places)} x i32> <{', '.join([f'i32 {one}' for one in places])}>"
 
     def function(
-        self, arrays: int, room: int, parts: int, end: Code | None = None, kept: int = 0
+        self, arrays: int, room: int, parts: int, end: TileCode | None = None, kept: int = 0
     ) -> tuple[str, int]:
         """Return what has been written as a function of so many parts, and the bytes of its room.
 
@@ -326,7 +326,7 @@ class Product(NamedTuple):
     Attributes
     ----------
     sizes : tuple of int
-        Rows, what is summed over, columns.
+        RowSums, what is summed over, columns.
     batch : tuple of tuple
         Counts, and the bytes from matrix to matrix of all three.
     x, y, z : tuple of int
@@ -357,7 +357,7 @@ def product_code(name: str, one: Product) -> tuple[str, int] | None:
     turned = one.y[1] != size
     if lanes < 2 or one.z[1] != size or (turned and one.y[0] != size) or not n * depth:
         return None
-    code, most = Code(name, one.char, lanes), most_rows()
+    code, most = TileCode(name, one.char, lanes), most_rows()
     counts = [count for count, *_ in one.batch]
     columns = ceil(m / (VECTORS * lanes))
     packs = turned or n >= _TALL * most
@@ -397,12 +397,12 @@ def product_code(name: str, one: Product) -> tuple[str, int] | None:
                 )  # fmt: skip
 
         last = n - (groups - 1) * tall
-        code.either(group, (groups - 1) * (last != tall), lambda: code.pieces(tall, most, strip),
-                    lambda: code.pieces(last, most, strip))  # fmt: skip
+        code.either(group, (groups - 1) * (last != tall), partial(code.pieces, tall, most, strip),
+                    partial(code.pieces, last, most, strip))  # fmt: skip
 
     rest = m // lanes - (columns - 1) * VECTORS
-    code.either(column, (columns - 1) * (rest != VECTORS), lambda: panel(VECTORS),
-                lambda: panel(rest))  # fmt: skip
+    code.either(column, (columns - 1) * (rest != VECTORS), partial(panel, VECTORS),
+                partial(panel, rest))  # fmt: skip
     room = -(-depth * VECTORS * code.wide // 64) * 64 if packs else 0
     return code.function(3, room, prod(counts) * columns * groups)
 
@@ -414,7 +414,7 @@ Sums: TypeAlias = tuple[tuple[str, str, str], ...]
 """Names, how numbers are put together (``"add"`` or ``"maximum"``), and their expressions."""
 
 
-class Rows(NamedTuple):
+class RowSums(NamedTuple):
     """What is computed along rows: sums of their elements, and from them other elements, or one.
 
     Attributes
@@ -439,13 +439,13 @@ class Rows(NamedTuple):
     numbers: tuple[tuple[str, float], ...]
 
 
-def rows_code(name: str, one: Rows) -> tuple[str, int] | None:
+def rows_code(name: str, one: RowSums) -> tuple[str, int] | None:
     """Return a function for rows, and the bytes of its room; None where there is none."""
     rows, inner = one.sizes[1:]
     lanes = gcd(inner, registers()[0] // (4 if one.char == "f" else 8))
     if lanes < _LEAST_LANES:
         return None
-    code = Code(name, one.char, lanes)
+    code = TileCode(name, one.char, lanes)
     parts = max([count for count in range(1, _PARTS + 1) if rows % count == 0])
     with code.each(rows // parts) as i:
         row = code.new(f"add i64 {code.new(f'mul i64 %part, {rows // parts}')}, {i}")
@@ -456,7 +456,7 @@ def rows_code(name: str, one: Rows) -> tuple[str, int] | None:
 class _Row:
     """Writes what is computed along a row."""
 
-    def __init__(self, code: Code, one: Rows, row: str) -> None:
+    def __init__(self, code: TileCode, one: RowSums, row: str) -> None:
         self._code, self._one = code, one
         self._many = gcd(one.sizes[2] // code.lanes, _AT_ONCE)
         bytes_ = [code.size * (1 if alone else one.sizes[2]) for alone in one.single]
@@ -524,7 +524,7 @@ class _Row:
         return o.after
 
 
-def _moved(code: Code, moves: Sequence[tuple[str, int]], by: int, base: str) -> str:
+def _moved(code: TileCode, moves: Sequence[tuple[str, int]], by: int, base: str) -> str:
     return code.at(base, *moves, by=by)
 
 

@@ -80,7 +80,7 @@ def _lanes(char: str, count: int) -> int:
     return gcd(count, registers()[0] // np.dtype(char).itemsize)
 
 
-class Lines:
+class VectorLines:
     """Writes instructions on vectors of numbers."""
 
     def __init__(self, char: str, lanes: int) -> None:
@@ -226,7 +226,7 @@ def elements_text(
     """
     rows, columns = sizes
     pointers = [*[one for one in read.values() if isinstance(one, Pointer)], *written.values()]
-    text = Lines(char, _lanes(char, columns))
+    text = VectorLines(char, _lanes(char, columns))
     head = _entry(name, pointers)
     body, values, place = [], {}, 0
     for k, one in enumerate(pointers):

@@ -28,13 +28,13 @@ from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.loops import Routine
 from actorgraph.devices.vectors import Pointer
 from actorgraph.graph import Node
-from actorgraph.lower.kernels import kernel
 from actorgraph.lower.rates import path
 from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, coalesced, strides_of
 from actorgraph.lower.table_rows import Written, is_view
 from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op, bind_attrs
 from actorgraph.ops import convolution
 from actorgraph.ops.windows import frame_of
+from actorgraph.rewrite.traceable import along_axes, convolution_kind
 from actorgraph.scratch import scratch
 from actorgraph.tiles import here
 from actorgraph.types import Checks, bind_shape
@@ -66,14 +66,14 @@ _SIZES = {"f": 4, "d": 8}
 
 def is_along(step: Node, symbols: Mapping[str, int]) -> bool:
     """Return whether a step takes sums along axes for which `quick_kernel` is worth a call."""
-    if step.op.name not in _ALONG or _describing(step, symbols) is None:
+    if along_axes(step.op) is None or _describing(step, symbols) is None:
         return False
     seen = []
     for one in step.inputs:
         shape = bind_shape(one.dims, symbols, 0)
         strides = strides_of(shape, one.dtype.itemsize)
         seen.append(_Seen(shape, strides, one.dtype.char, True))
-    found = _along(step.op.name, bind_attrs(step.attrs, symbols), *seen)
+    found = _along(along_axes(step.op), bind_attrs(step.attrs, symbols), *seen)
     return found is not None and found[2] >= _LEAST_FLOPS
 
 
@@ -82,17 +82,17 @@ def is_quick(step: Node, symbols: Mapping[str, int]) -> bool:
     describe = _describing(step, symbols)
     if describe is None:
         return False
-    if step.op.name in _ALONG:
+    if along_axes(step.op) is not None:
         return _EACH_FLOPS * prod(bind_shape(step.inputs[0].dims, symbols, 0)) >= _SHARED_FLOPS
     shapes = tuple([bind_shape(part.dims, symbols, 0) for part in step.inputs])
     attrs = bind_attrs(step.attrs, symbols)
     return step.op.flops(shapes, bind_shape(step.dims, symbols, 0), attrs) >= _SHARED_FLOPS
 
 
-def quick_kernel(node: Node, symbols: Mapping[str, int], wait: bool) -> Callable[..., Any]:
-    """Return the kernel of a node: machine code where it is there, else the ordinary one."""
-    xp = quick_arrays(wait) if node.op.name == "matmul_in_blocks" else np
-    plain: Callable[..., Any] = kernel(node, xp, symbols)
+def quick_kernel(
+    node: Node, plain: Callable[..., Any], symbols: Mapping[str, int], wait: bool
+) -> Callable[..., Any]:
+    """Return the kernel of a node: machine code where it is there, else the `plain` one."""
     describe = _describing(node, symbols)
     return plain if describe is None else _Quick(plain, describe, len(node.inputs), wait)
 
@@ -219,7 +219,7 @@ def _convolved(
         outs = y.shape[2:]
     stride, dilation, padding = attrs["stride"], attrs["dilation"], attrs["padding"]
     frame = frame_of(sizes, weight, stride, dilation, padding, outs)
-    frames: Any = tuple(map(convolving.Frame._make, zip(*frame, strict=True)))
+    frames: Any = tuple(map(convolving.Extent._make, zip(*frame, strict=True)))
     batch, features = x.shape[0], y.shape[1] if kind == "weight" else y.shape[0]
     channels = y.shape[1] if kind == "backward" else x.shape[1]
     shape = {
@@ -228,45 +228,16 @@ def _convolved(
     }[kind]  # fmt: skip
     if 0 in (*shape, *x.shape, *y.shape):
         return None
-    frames = (convolving.Frame(1, 1, 1, 1, 1, 0),) * (2 - len(frames)) + frames
+    frames = (convolving.Extent(1, 1, 1, 1, 1, 0),) * (2 - len(frames)) + frames
     what = convolving.Convolution(kind, x.char, batch, channels, features, frames)
     return what, shape, 2.0 * batch * channels * features * prod(weight) * prod(frame.outs)
 
 
-_KINDS = {"conv": "forward", "conv_transpose": "backward", "conv_weight": "weight"}
-
-_MEAN = ((("s", "add", "x"),), (("m", "multiply(s, n)"),))
-_SPREAD = (("v", "add", "square(subtract(x, m))"),)
-_INVERSE = (_MEAN, (_SPREAD, (("r", "divide(1, sqrt(add(multiply(v, n), eps)))"),)))
-_LARGEST = ((("h", "maximum", "x"),), ())
-_PULLED = (("s", "add", "multiply(x, y)"), ("t", "add", "x")), (
-    ("a", "multiply(s, n)"), ("b", "multiply(t, n)"),
-)  # fmt: skip
-_ALONG: dict[str, tuple[tuple[Any, ...], str, tuple[bool, ...]]] = {
-    "sum": ((_MEAN,), "s", (False, True)),
-    "mean": ((_MEAN,), "m", (False, True)),
-    "var": ((_MEAN, (_SPREAD, ())), "multiply(v, f)", (False, True)),
-    "inverse_deviation": (_INVERSE, "r", (False, True)),
-    "standardize": (_INVERSE, "multiply(subtract(x, m), r)", (False, False)),
-    "standardize_pull": (
-        (_PULLED,), "multiply(subtract(subtract(x, multiply(y, a)), b), z)",
-        (False, False, True, False),
-    ),
-    "softmax": (
-        (_LARGEST, ((("s", "add", "exp(subtract(x, h))"),), (("r", "divide(1, s)"),))),
-        "multiply(kept, r)", (False, False),
-    ),
-}  # fmt: skip
-"""By op, what is computed along the axes, and which operands and results have one number for all.
-
-Numbers: n is one over how many elements, f over how many of them are free."""
-
-
 def _along(
-    name: str, attrs: Mapping[str, Any], x: _Seen, *others: _Seen, out: _Seen | None = None
+    how: Any, attrs: Mapping[str, Any], x: _Seen, *others: _Seen, out: _Seen | None = None
 ) -> Any:
     """Return what is computed of arrays along axes, the shape of the result, and flops."""
-    stages, value, single = _ALONG[name]
+    stages, value, single = how
     axes, shape = attrs["axis"], x.shape
     axes = (axes,) if isinstance(axes, int) else axes
     # Those before the first that stays, those that stay, and those behind, which are summed, too.
@@ -284,7 +255,7 @@ def _along(
     many = sizes[0] * sizes[2]
     numbers = {"n": 1 / many, "eps": attrs.get("eps", 0.0)}
     numbers["f"] = 1 / free if (free := many - attrs.get("ddof", 0)) > 0 else nan
-    what = dense.Rows(x.char, sizes, single, stages, value, tuple(numbers.items()))
+    what = dense.RowSums(x.char, sizes, single, stages, value, tuple(numbers.items()))
     if single[-1]:
         keeps = attrs.get("keepdims", True)
         ends = [1 if i in axes else n for i, n in enumerate(shape) if keeps or i not in axes]
@@ -294,16 +265,16 @@ def _along(
 
 def _describing(node: Node, symbols: Mapping[str, int]) -> Any:
     """Return what describes a step that machine code may compute, None of others."""
-    name = node.op.name
-    if node.op.checked or any(one.dtype.char not in "fd" for one in (node, *node.inputs)):
+    op = node.op
+    if op.checked or any(one.dtype.char not in "fd" for one in (node, *node.inputs)):
         return None
-    if node.op.ufunc == "matmul":
+    if op.ufunc == "matmul":
         return _product
-    attrs = bind_attrs(node.attrs, symbols)
-    if name in _KINDS:
-        return partial(_convolved, _KINDS[name], attrs)
-    known = name in _ALONG and (name != "softmax" or node.dtype.char == "f")
-    return partial(_along, name, attrs) if known else None
+    attrs, kind, how = bind_attrs(node.attrs, symbols), convolution_kind(op), along_axes(op)
+    if kind is not None:
+        return partial(_convolved, kind, attrs)
+    known = how is not None and (node.dtype.char == "f" or "exp(" not in repr(how))
+    return partial(_along, how, attrs) if known else None
 
 
 @final
@@ -323,7 +294,7 @@ class _Code:
 
     def __init__(self, what: Any) -> None:
         self.call: Callable[[tuple[Any, ...]], int] | None = None
-        self.operands = len(what.single) - 1 if isinstance(what, dense.Rows) else 2
+        self.operands = len(what.single) - 1 if isinstance(what, dense.RowSums) else 2
         self.room = self.address = 0
         self._what, self._alone_s, self._tries = what, inf, 0
 
@@ -362,7 +333,7 @@ _resting = 0
 """Calls that are made alone, as helpers were a hindrance."""
 
 _WRITERS: Mapping[Any, Callable[..., tuple[str, int] | None]] = {
-    dense.Product: dense.product_code, dense.Rows: dense.rows_code,
+    dense.Product: dense.product_code, dense.RowSums: dense.rows_code,
     convolving.Convolution: convolving.convolution_code,
 }  # fmt: skip
 

@@ -259,9 +259,12 @@ class Compiled:
         xp = np if lane is None else lane.device.xp
         found: Callable[..., Any]
         if self.jit and self.walks:
-            from actorgraph.lower.quick_rows import quick_kernel
+            from actorgraph.control.in_blocks import IN_BLOCKS
+            from actorgraph.lower.quick_rows import quick_arrays, quick_kernel
 
-            found = quick_kernel(node, symbols, self.jit == "wait")
+            wait = self.jit == "wait"
+            plain = kernel(node, quick_arrays(wait) if node.op is IN_BLOCKS else xp, symbols)
+            found = quick_kernel(node, plain, symbols, wait)
         else:
             found = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and hasattr(found, "allow_tables"):  # a loop

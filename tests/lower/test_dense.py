@@ -8,6 +8,7 @@ from actorgraph.devices import dense, native
 from actorgraph.devices.helpers import Helpers
 from actorgraph.graph import build
 from actorgraph.lower import quick_rows
+from actorgraph.lower.kernels import kernel
 from actorgraph.op import REGISTRY
 from tests._soak import SOAK
 
@@ -33,7 +34,8 @@ def drawn(*shapes, dtype="float32"):
 def kernel_of(name, arrays, wait=True, **attrs):
     g = ag.Graph()
     nodes = [g.input(f"x{i}", one.shape, one.dtype) for i, one in enumerate(arrays)]
-    return quick_rows.quick_kernel(build(REGISTRY[name], *nodes, **attrs), {}, wait)
+    node = build(REGISTRY[name], *nodes, **attrs)
+    return quick_rows.quick_kernel(node, kernel(node, np, {}), {}, wait)
 
 
 def code_of(kernel):
