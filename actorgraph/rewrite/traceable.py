@@ -47,7 +47,7 @@ def may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
     return not step.op.in_blas or step.op.flops(shapes, result, step.attrs) < CUT_FLOPS
 
 
-# -- what has machine code of its own, where last bits may change -----------------------------------
+# -- what has machine code of its own, where last bits may change ----------------------------------
 
 _CONVOLUTIONS = {"conv": "forward", "conv_transpose": "backward", "conv_weight": "weight"}
 
