@@ -58,6 +58,12 @@ def describe(findings: dict[str, Any]) -> list[str]:
         f"{blas['architecture']} ({blas['file']})"
         for blas in findings["blas"]
     ] or ["blas           none that threadpoolctl knows; its threads cannot be limited"]
+    lines += [
+        f"               {blas['architecture']} knows no AVX-512, which this processor has: with "
+        "OPENBLAS_CORETYPE=SkylakeX products may take half the time, and last bits change"
+        for blas in findings["blas"]
+        if blas["name"] == "openblas" and blas["architecture"] in _WITHOUT_AVX512 and _has_avx512()
+    ]
     matmul = findings["matmul"]
     named = "none" if matmul["provider"] is None else f"{matmul['provider']} {matmul['version']}"
     lines.append(f"matmul         {named}: {matmul['why']}")
@@ -83,6 +89,18 @@ def _usable_cores() -> int | None:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
+
+
+_WITHOUT_AVX512 = ("Haswell", "Zen")
+
+
+def _has_avx512() -> bool:
+    """Return whether Linux says so of the processor."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return " avx512f " in file.read()
+    except OSError:
+        return False
 
 
 def _blas() -> list[dict[str, Any]]:

@@ -89,3 +89,17 @@ def test_lines_show_gpus_and_missing_blas():
     text = "\n".join(_doctor.describe(findings))
     assert "Some GPU, 16.0 GiB" in text
     assert "none that threadpoolctl knows" in text
+
+
+@pytest.mark.parametrize(("flags", "architecture", "told"), [
+    ("fma avx512f sha", "Haswell", True), ("fma avx512f sha", "SkylakeX", False),
+    ("fma avx2 sha", "Haswell", False),
+])  # fmt: skip
+def test_kernels_that_leave_half_of_the_processor_unused_are_told_of(
+    flags, architecture, told, monkeypatch
+):
+    monkeypatch.setattr(_doctor, "_has_avx512", lambda: " avx512f " in flags)
+    findings = _doctor.examine()
+    pool = {"name": "openblas", "version": "1", "threads": 1, "file": "x"}
+    findings["blas"] = [{**pool, "architecture": architecture}]
+    assert ("OPENBLAS_CORETYPE" in "\n".join(_doctor.describe(findings))) is told

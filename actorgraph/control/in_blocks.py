@@ -31,7 +31,6 @@ def _in_blocks(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
     if out is None:
         out = xp.empty((*x.shape[:-1], y.shape[-1]), x.dtype)
     size = block_of(x.shape)
-    y = xp.in_rows(y) if hasattr(xp, "in_rows") else y
     count = -(-len(x) // size)
 
     def block(part: int) -> None:

@@ -121,7 +121,13 @@ declare void @llvm.x86.sse2.pause()
 
 @final
 class Helpers:
-    """The helpers of a process, as many as other cores may be used."""
+    """The helpers of a process, as many as other cores may be used.
+
+    Attributes
+    ----------
+    words : array of int64
+        What they watch.
+    """
 
     def __init__(self) -> None:
         self._help: Callable[[int], None] | None = None
@@ -131,9 +137,9 @@ class Helpers:
 
     def begin(self) -> None:
         """Have no threads, as in a child of a fork."""
-        self._words = np.zeros(_YIELD // 8 + 1, np.int64)
-        self._words[-1] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
-        self._address = self._words.ctypes.data
+        self.words = np.zeros(_YIELD // 8 + 1, np.int64)
+        self.words[-1] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
+        self._address = self.words.ctypes.data
         self._called: SimpleQueue[None] = SimpleQueue()
         self._threads: set[threading.Thread] = set()
 
@@ -149,7 +155,7 @@ class Helpers:
         """Have helpers watch, and return the address of their words, 0 where there are none."""
         if self._help is None:
             return 0
-        missing = self.count - int(self._words[_WATCHING // 8]) - self._called.qsize()
+        missing = self.count - int(self.words[_WATCHING // 8]) - self._called.qsize()
         for _ in range(missing):
             self._called.put(None)
         while missing > 0 and len(self._threads) < self.count:

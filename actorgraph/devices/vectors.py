@@ -1,4 +1,4 @@
-"""Machine code for fixed sizes: elementwise functions in one loop, and products of small matrices.
+"""Machine code for fixed sizes: elementwise functions in one loop; for products see `dense`.
 
 It may change last bits: products are fused with sums, exponentials and `tanh` are polynomials.
 Neither tells of floating-point errors.  It is called as NumPy's inner loops are, by a walk of rows
@@ -10,19 +10,15 @@ Source of the polynomials: S. Moshier, Cephes mathematical library, 1992 (`expf`
 from __future__ import annotations
 
 import ast
-import ctypes
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from math import gcd
-from typing import Any, NamedTuple, final
+from typing import NamedTuple
 
 import numpy as np
 
 from actorgraph.devices import native
-from actorgraph.devices.background import BACKGROUND
 
 
 class Pointer(NamedTuple):
@@ -48,15 +44,12 @@ _TEXTS = {
 """Functions by others, of x and y."""
 
 _ONLY_FLOAT32 = frozenset({"exp", "tanh"})
-_KNOWN = frozenset({*_BINARY, *_TESTS, *_TEXTS, *_ONLY_FLOAT32, "where"})
+_KNOWN = frozenset({*_BINARY, *_TESTS, *_TEXTS, *_ONLY_FLOAT32, "where", "sqrt"})
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
         5.0000001201e-1)  # fmt: skip
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
          -3.33332819422e-1)  # fmt: skip
-_MOST_CODES = 256
-"""Products of different shapes that machine code is made for."""
-
 _ROUNDING = 12582912.0
 """1.5 * 2 ** 23: a small number plus this has its nearest integer in the last bits."""
 
@@ -75,7 +68,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 @cache
-def _registers() -> tuple[int, int]:
+def registers() -> tuple[int, int]:
     """Return the bytes of a vector of this processor, and how many there are."""
     import llvmlite.binding as llvm
 
@@ -84,10 +77,10 @@ def _registers() -> tuple[int, int]:
 
 def _lanes(char: str, count: int) -> int:
     """Return how many of `count` numbers beside each other are computed at once."""
-    return gcd(count, _registers()[0] // np.dtype(char).itemsize)
+    return gcd(count, registers()[0] // np.dtype(char).itemsize)
 
 
-class _Lines:
+class VectorLines:
     """Writes instructions on vectors of numbers."""
 
     def __init__(self, char: str, lanes: int) -> None:
@@ -140,6 +133,9 @@ class _Lines:
             return self.new(f"select {self.bits} {test}, {self.type} {one}, {self.type} {other}")
         if name in _TEXTS:
             return self.write(_TEXTS[name], dict(zip("xy", given, strict=False)))
+        if name == "sqrt":
+            called = f"@llvm.sqrt.v{self.lanes}f{8 * self.size}({self.type} {given[0]})"
+            return self.new(f"call {self.type} {called}")
         return self._exp(*given) if name == "exp" else self._tanh(*given)
 
     def write(self, text: str | ast.expr, names: Mapping[str, str]) -> str:
@@ -230,7 +226,7 @@ def elements_text(
     """
     rows, columns = sizes
     pointers = [*[one for one in read.values() if isinstance(one, Pointer)], *written.values()]
-    text = _Lines(char, _lanes(char, columns))
+    text = VectorLines(char, _lanes(char, columns))
     head = _entry(name, pointers)
     body, values, place = [], {}, 0
     for k, one in enumerate(pointers):
@@ -263,144 +259,3 @@ def elements_text(
         f"  %r.more = icmp slt i64 %r.next, {rows}",
         "  br i1 %r.more, label %row, label %over", "over:", "  ret void", "}",
     ])  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Tile:
-    """A part of a product: so many rows, and so many vectors beside each other."""
-
-    char: str
-    lanes: int
-    rows: int
-    vectors: int
-
-    def text(self, name: str, depth: int, x: Pointer, y: Pointer, z: Pointer, adds: bool) -> str:
-        """Return a function of the addresses of both operands and the result."""
-        text = _Lines(self.char, self.lanes)
-        many = [(i, j) for i in range(self.rows) for j in range(self.vectors)]
-        wide = self.lanes * text.size
-
-        def address(base: str, i: int, j: int) -> str:
-            outer = z.outer if base == "z" else x.outer
-            return text.new(f"getelementptr i8, ptr %{base}, i64 {i * outer + j * wide}")
-
-        first = [text.load(address("z", i, j)) if adds else "zeroinitializer" for i, j in many]
-        before, text.lines = text.lines, [""] * len(text.lines)
-        x_now = text.new("getelementptr i8, ptr %x, i64 %x.by")
-        y_now = text.new("getelementptr i8, ptr %y, i64 %y.by")
-        others = [
-            text.load(text.new(f"getelementptr i8, ptr {y_now}, i64 {j * wide}"))
-            for j in range(self.vectors)
-        ]
-        sums = []
-        for i in range(self.rows):
-            one = text.spread(text.new(f"getelementptr i8, ptr {x_now}, i64 {i * x.outer}"))
-            sums += [text.fma(one, other, f"%z{i}.{j}") for j, other in enumerate(others)]
-        inside, text.lines = [*filter(None, text.lines)], [""] * len(text.lines)
-        for (i, j), value in zip(many, sums, strict=True):
-            at = address("z", i, j)
-            text.lines.append(f"  store {text.type} {value}, ptr {at}, align {text.size}")
-        sums_before = [
-            f"  %z{i}.{j} = phi {text.type} [{one}, %entry], [{value}, %each]"
-            for (i, j), one, value in zip(many, first, sums, strict=True)
-        ]
-        return "\n".join([
-            f"define internal void @{name}(ptr %x, ptr %y, ptr %z) {{", "entry:", *before,
-            "  br label %each", "each:", "  %k = phi i64 [0, %entry], [%k.next, %each]",
-            *sums_before, f"  %x.by = mul i64 %k, {x.inner}", f"  %y.by = mul i64 %k, {y.outer}",
-            *inside, "  %k.next = add i64 %k, 1", f"  %k.more = icmp slt i64 %k.next, {depth}",
-            "  br i1 %k.more, label %each, label %over", "over:", *filter(None, text.lines),
-            "  ret void", "}",
-        ])  # fmt: skip
-
-
-def product_text(
-    name: str, char: str, sizes: tuple[int, int, int], pointers: Sequence[Pointer], adds: bool
-) -> str:
-    """Return a function that multiplies matrices, or adds their product to its result.
-
-    Pointers are of both and of the result; rows of the second and the result have no gaps.  Rows
-    and columns are cut into tiles whose sums stay in registers.
-    """
-    n, depth, m = sizes
-    x, y, z = pointers
-    lanes, item = _lanes(char, m), np.dtype(char).itemsize
-    most = _registers()[1] // 4
-    tiles: dict[_Tile, str] = {}
-    calls: list[str] = []
-    for column in range(0, m, 2 * lanes):
-        for row in range(0, n, most):
-            tile = _Tile(char, lanes, min(most, n - row), min(2, (m - column) // lanes))
-            places = row * x.outer, column * item, row * z.outer + column * item
-            called = tiles.setdefault(tile, f"{name}.{len(tiles)}")
-            given = [f"%c{len(calls)}.{k}" for k in range(3)]
-            calls += [
-                f"  {one} = getelementptr i8, ptr %p{k}, i64 {by}"
-                for k, (one, by) in enumerate(zip(given, places, strict=True))
-            ]
-            calls.append(f"  call void @{called}({', '.join([f'ptr {one}' for one in given])})")
-    parts = [tile.text(called, depth, x, y, z, adds) for tile, called in tiles.items()]
-    return "\n".join([*parts, *_entry(name, pointers), *calls, "  ret void", "}"])
-
-
-def module_text(functions: Iterable[str]) -> str:
-    """Return the text of a module of functions."""
-    sums = [(kind, bits, 2**k) for kind, bits in (("float", 32), ("double", 64)) for k in range(5)]
-    declared = [
-        f"declare <{n} x {kind}> @llvm.fma.v{n}f{bits}({', '.join([f'<{n} x {kind}>'] * 3)})"
-        for kind, bits, n in sums
-    ]
-    return "\n".join([*functions, *declared])
-
-
-@final
-class QuickArrays:
-    """An array module that is NumPy, but for `matmul`: by `product_text` where that is there.
-
-    Parameters
-    ----------
-    directory : str
-        Where machine code is kept.
-    wait : bool
-        Whether the first product of some shapes waits for it; else NumPy multiplies until then.
-    """
-
-    def __init__(self, directory: str, wait: bool) -> None:
-        self._directory, self._wait = directory, wait
-        self._codes: dict[Any, list[Any]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
-
-    @staticmethod
-    def in_rows(y: Any) -> Any:
-        """Return a matrix with rows without gaps, as the second of a product has to be."""
-        return np.ascontiguousarray(y)
-
-    def matmul(self, x: Any, y: Any, out: Any) -> Any:
-        """Write a product of matrices."""
-        key = x.dtype.char, x.shape, x.strides, y.shape, y.strides, out.strides
-        code = self._codes.get(key)
-        if code is None:
-            code = self._codes[key] = []
-            work = partial(self._make, key, code)
-            known = len(self._codes) < _MOST_CODES and out.size
-            if known and y.dtype == x.dtype == out.dtype and x.dtype.char in "fd":
-                work() if self._wait else BACKGROUND.submit(work)
-        if not code:
-            return np.matmul(x, y, out=out)
-        bases = np.array([x.ctypes.data, y.ctypes.data, out.ctypes.data])
-        args = np.array([*[0] * native.MOST_ARGUMENTS, bases.ctypes.data])
-        code[0](args.ctypes.data, None, None, None)
-        return out
-
-    def _make(self, key: tuple[Any, ...], code: list[Any]) -> None:
-        char, (n, depth), x, (_, m), y, out = key
-        size = np.dtype(char).itemsize
-        if (y[1], out[1]) == (size, size) and _lanes(char, m) > 1:
-            pointers = [Pointer(k, 0, *strides) for k, strides in enumerate((x, y, out))]
-            text = product_text("product", char, (n, depth, m), pointers, False)
-            with suppress(Exception):  # NumPy goes on
-                engine = native.engine(module_text([text]), self._directory)
-                call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
-                code += [call(engine.get_function_address("product")), engine]

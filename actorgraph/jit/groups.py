@@ -8,7 +8,7 @@ It stands where its last step stood, so it is joined over others only if they ne
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -47,6 +47,7 @@ def groups(
     kept: Collection[int],
     uses: Mapping[int, Sequence[Node]],
     symbols: Mapping[str, int],
+    apart: Callable[[Node, Mapping[str, int]], bool],
 ) -> list[Group]:
     """Return the groups of one task.
 
@@ -60,8 +61,11 @@ def groups(
         By id, who takes a value, in whatever task.
     symbols : mapping
         Sizes that tell which groups are large enough.
+    apart : callable
+        Of which steps machine code of their own is faster.
     """
-    finder = _Finder(steps, kept, uses, symbols)
+    steps_apart = {step.id for step in steps if apart(step, symbols)}
+    finder = _Finder(steps, kept, uses, symbols, steps_apart)
     finder.grow()
     finder.join()
     return [group for group in map(finder.group, finder.ends.values()) if group is not None]
@@ -76,8 +80,10 @@ class _Finder:
         kept: Collection[int],
         uses: Mapping[int, Sequence[Node]],
         symbols: Mapping[str, int],
+        apart: Collection[int],
     ) -> None:
         self.steps, self.kept, self.uses, self.symbols = steps, kept, uses, symbols
+        self._apart = apart
         self.at = {step.id: position for position, step in enumerate(steps)}
         self.ends: dict[int, list[Node]] = {}
         self.taken: set[int] = set()
@@ -88,7 +94,7 @@ class _Finder:
         """Find the candidates with one result: every known step with all that only it needs."""
         for position in range(len(self.steps) - 1, -1, -1):
             root = self.steps[position]
-            if root.id in self.taken or is_view(root.op) or not _is_known(root):
+            if root.id in self.taken or is_view(root.op) or not self._is_known(root):
                 continue
             members, barred = self._members(root, ()), set[int]()
             while len(members) > 1:
@@ -115,13 +121,16 @@ class _Finder:
             step = self.steps[-heapq.heappop(waiting)]
             if step.id in members or step.id in barred or step.id in self.taken:
                 continue
-            if not _is_known(step) or self._is_needed(step, members):
+            if not self._is_known(step) or self._is_needed(step, members):
                 continue
             members.add(step.id)
             for part in step.inputs:
                 if part.id in self.at:
                     heapq.heappush(waiting, -self.at[part.id])
         return [self.steps[position] for position in sorted(self.at[n] for n in members)]
+
+    def _is_known(self, step: Node) -> bool:
+        return step.id not in self._apart and _is_known(step)
 
     def _is_needed(self, step: Node, members: Collection[int]) -> bool:
         """Return whether anything else needs the step."""

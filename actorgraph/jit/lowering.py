@@ -66,7 +66,10 @@ class _Loops:
 
 
 def fused(
-    parts: Sequence[Sequence[Node]], results: Iterable[Node], symbols: Mapping[str, int]
+    parts: Sequence[Sequence[Node]],
+    results: Iterable[Node],
+    symbols: Mapping[str, int],
+    apart: Callable[[Node, Mapping[str, int]], bool],
 ) -> list[list[Node]]:
     """Return the steps of each task with groups fused.
 
@@ -78,6 +81,8 @@ def fused(
         What has to stay.
     symbols : mapping
         Sizes that tell which groups are large enough.
+    apart : callable
+        Of which steps machine code of their own is faster.
     """
     kept = {node.id for node in results}
     uses: dict[int, list[Node]] = {}
@@ -85,14 +90,17 @@ def fused(
         for step in steps:
             for operand in step.inputs:
                 uses.setdefault(operand.id, []).append(step)
-    return [_with_groups(steps, groups(steps, kept, uses, symbols)) for steps in parts]
+    return [_with_groups(steps, groups(steps, kept, uses, symbols, apart)) for steps in parts]
 
 
 def fuse(
-    tasks: Sequence[TaskSpec], results: Iterable[Node], symbols: Mapping[str, int]
+    tasks: Sequence[TaskSpec],
+    results: Iterable[Node],
+    symbols: Mapping[str, int],
+    apart: Callable[[Node, Mapping[str, int]], bool],
 ) -> list[Node]:
     """Give the tasks, fresh from the cut, their steps with groups fused; return all steps."""
-    parts = fused([spec.steps for spec in tasks], results, symbols)
+    parts = fused([spec.steps for spec in tasks], results, symbols, apart)
     for spec, steps in zip(tasks, parts, strict=True):
         spec.steps = steps
     return [step for steps in parts for step in steps]

@@ -165,6 +165,8 @@ class Tabling(NamedTuple):
         Ids of steps whose strides are in C order (`memory.buffers.regular`), None if unknown.
     apart : int or None
         Id of a step that turned out to have no row.
+    quick : bool
+        Whether last bits may change: then long products have kernels that are faster than rows.
     """
 
     symbols: Mapping[str, int]
@@ -172,6 +174,7 @@ class Tabling(NamedTuple):
     errors: Mapping[str, Any] | None = None
     ordered: Collection[int] | None = None
     apart: int | None = None
+    quick: bool = False
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
@@ -281,9 +284,15 @@ def _stretches(
         return ()
     from actorgraph.lower.table import stretches
 
+    quick: Any = None
+    if tabling.quick:
+        from actorgraph.lower.quick_rows import is_quick as quick
     apart = keys.AWAITED | keys.OVER | keys.OWN | keys.GIVES_RUN
     may = [
-        not one & apart and step.id != tabling.apart for step, one in zip(steps, how, strict=True)
+        not one & apart
+        and step.id != tabling.apart
+        and not (quick and quick(step, tabling.symbols))
+        for step, one in zip(steps, how, strict=True)
     ]
     return stretches(steps, may, tabling.symbols, tabling.ordered)
 

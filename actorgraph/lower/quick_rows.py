@@ -1,29 +1,42 @@
-"""Rows of loops that may change last bits: elementwise steps of one shape in one, and products.
+"""Kernels and rows that may change last bits: products, convolutions, elementwise steps as one.
 
-Machines have them by ``jit``.  A *group* is steps of one shape that one row computes, as far as the
-order allows.  A product that a carry adds up is added where the carry lies.  Where machine code
-does not fit a group, its steps have the rows that they have without.
+Machines have them by ``jit``.  Products and convolutions that take long are steps (`quick_kernel`),
+which idle workers share; in loops they are rows.  A *group* is steps of one shape that one row
+computes, as far as the order allows.  A product that a carry adds up is added where the carry lies.
+Where machine code does not fit, there is what there is without.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache, partial
 from itertools import count
-from math import gcd, prod
-from typing import Any
+from math import gcd, inf, nan, prod
+from time import perf_counter
+from typing import Any, NamedTuple, final
 
-from actorgraph.devices import native, vectors
+import numpy as np
+
+from actorgraph.devices import convolving, dense, native, vectors
+from actorgraph.devices.background import BACKGROUND
+from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.loops import Routine
 from actorgraph.devices.vectors import Pointer
 from actorgraph.graph import Node
 from actorgraph.lower.rates import path
-from actorgraph.lower.spots import Unfit, broadcast, coalesced
+from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, coalesced, strides_of
 from actorgraph.lower.table_rows import Written, is_view
-from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op
+from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op, bind_attrs
+from actorgraph.ops import convolution
+from actorgraph.ops.windows import frame_of
+from actorgraph.rewrite.traceable import along_axes, convolution_kind
+from actorgraph.scratch import scratch
+from actorgraph.tiles import here
 from actorgraph.types import Checks, bind_shape
 
 _LEAST_ELEMENTS, _LEAST_LANES = 32, 4
@@ -37,10 +50,300 @@ _GROUP = Op("table_group", "a[*s]", lambda xp: None, memory=FRESH_OUT)
 _SIGMOID, _ADD, _TRANSPOSE = REGISTRY["sigmoid"], REGISTRY["add"], REGISTRY["transpose"]
 
 
+_LEAST_ROW_FLOPS, _LEAST_FLOPS, _SHARED_FLOPS = 2.0**12, 2.0**18, 2.0**21
+"""Of what is worth a row, and a call of its own, and of what others may help with."""
+
+_EACH_FLOPS = 32.0
+"""What an element counts as where it is summed: so many could be computed in the time of one."""
+
+_MOST_OPERAND, _MOST_CODES = 1 << 26, 512
+_BYTES = np.dtype(np.uint8)
+_SIZES = {"f": 4, "d": 8}
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+def is_along(step: Node, symbols: Mapping[str, int]) -> bool:
+    """Return whether a step takes sums along axes for which `quick_kernel` is worth a call."""
+    if along_axes(step.op) is None or _describing(step, symbols) is None:
+        return False
+    seen = []
+    for one in step.inputs:
+        shape = bind_shape(one.dims, symbols, 0)
+        strides = strides_of(shape, one.dtype.itemsize)
+        seen.append(_Seen(shape, strides, one.dtype.char, True))
+    found = _along(along_axes(step.op), bind_attrs(step.attrs, symbols), *seen)
+    return found is not None and found[2] >= _LEAST_FLOPS
+
+
+def is_quick(step: Node, symbols: Mapping[str, int]) -> bool:
+    """Return whether a step takes so long that others may help: then it is called, and no row."""
+    describe = _describing(step, symbols)
+    if describe is None:
+        return False
+    if along_axes(step.op) is not None:
+        return _EACH_FLOPS * prod(bind_shape(step.inputs[0].dims, symbols, 0)) >= _SHARED_FLOPS
+    shapes = tuple([bind_shape(part.dims, symbols, 0) for part in step.inputs])
+    attrs = bind_attrs(step.attrs, symbols)
+    return step.op.flops(shapes, bind_shape(step.dims, symbols, 0), attrs) >= _SHARED_FLOPS
+
+
+def quick_kernel(
+    node: Node, plain: Callable[..., Any], symbols: Mapping[str, int], wait: bool
+) -> Callable[..., Any]:
+    """Return the kernel of a node: machine code where it is there, else the `plain` one."""
+    describe = _describing(node, symbols)
+    return plain if describe is None else _Quick(plain, describe, len(node.inputs), wait)
+
+
 @cache
-def quick_arrays(wait: bool) -> vectors.QuickArrays:
+def quick_arrays(wait: bool) -> _QuickArrays:
     """Return the array module of products that may change last bits."""
-    return vectors.QuickArrays(os.path.dirname(path()), wait)
+    return _QuickArrays(_Quick(np.matmul, _product, 2, wait))
+
+
+class _QuickArrays:
+    """An array module that is NumPy, but for `matmul`."""
+
+    def __init__(self, matmul: Callable[..., Any]) -> None:
+        self.matmul = matmul
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+class _Seen(NamedTuple):
+    """What is told of an array: how it lies, its dtype, and whether there are no gaps."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    char: str
+    is_flat: bool
+
+
+@final
+class _Quick:
+    """A step by machine code for the layouts of its operands, of which it takes so many."""
+
+    def __init__(
+        self, plain: Callable[..., Any], describe: Callable[..., Any], operands: int, wait: bool
+    ) -> None:
+        self.ordinary, self._describe, self._operands = plain, describe, operands
+        self._wait = wait
+        self._codes: dict[Any, tuple[_Code | None, tuple[int, ...], bool]] = {}
+
+    def __call__(self, *given: Any, out: Any = None) -> Any:
+        if len(given) > self._operands:
+            *given, out = given  # type: ignore[assignment]
+        key: Any = [(one.shape, one.strides) for one in given]
+        key = (*key, None if out is None else out.strides)
+        found = self._codes.get(key)
+        if found is None:
+            if len(self._codes) >= _MOST_CODES:
+                self._codes.clear()
+            found = self._codes[key] = self._made(given, out)
+        code, shape, shared = found
+        if code is None or code.call is None:
+            return self.ordinary(*given, **({} if out is None else {"out": out}))
+        result = np.empty(shape, given[0].dtype) if out is None else out
+        arrays = (*given[: code.operands], result)
+        if code.room:
+            arrays = (*arrays, scratch(np, (code.room,), _BYTES))
+        if shared and _may_share():
+            code.share(arrays)
+        else:
+            code.call((*arrays, dense.ALONE))
+        return result if result.ndim else result[()]
+
+    def _made(self, given: Any, out: Any) -> tuple[_Code | None, tuple[int, ...], bool]:
+        """Return the code for operands, the shape of the result, and if others may help."""
+        if not all(map(_is_known, given)) or len({one.dtype for one in given}) > 1:
+            return None, (), False
+        found = self._describe(*map(_seen, given), out=None if out is None else _seen(out))
+        if found is None or found[2] < _LEAST_FLOPS:
+            return None, (), False
+        what, shape, flops = found
+        return _code(what, self._wait), shape, flops >= _SHARED_FLOPS
+
+
+def _is_known(x: Any) -> bool:
+    return type(x) is np.ndarray and x.dtype.char in "fd" and x.nbytes <= _MOST_OPERAND
+
+
+def _seen(x: Any) -> _Seen:
+    return _Seen(x.shape, x.strides, x.dtype.char, x.flags.c_contiguous)
+
+
+def _may_share() -> bool:
+    """Return whether the machine of this thread has a core for a helper."""
+    held = getattr(here, "held", None)
+    return held is not None and bool(held[0].free or held[0].tile_slots)
+
+
+def _product(x: _Seen, y: _Seen, *, out: _Seen | None = None) -> Any:
+    """Return the product of two arrays, the shape of the result, and flops."""
+    if min(len(x.shape), len(y.shape)) < 2:
+        return None
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    n, depth, m = *x.shape[-2:], y.shape[-1]
+    shape = *batch, n, m
+    z = strides_of(shape, _SIZES[x.char]) if out is None else out.strides
+    if not prod(shape):
+        return None
+    places = [Spot(0, 0, one.shape[:-2], one.strides[:-2], 0) for one in (x, y)]
+    by_x, by_y = [broadcast(place, batch) for place in places]
+    stacks = [one for one in zip(batch, by_x, by_y, z[:-2], strict=True) if one[0] > 1]
+    # Of a stack of matrices that one is multiplied with, all rows are one matrix.
+    while stacks and stacks[-1][1:] == (n * x.strides[-2], 0, n * z[-2]):
+        n *= stacks.pop()[0]
+    x_steps, y_steps, z_steps = [(one[-2], one[-1]) for one in (x.strides, y.strides, z)]
+    what = dense.Product(x.char, (n, depth, m), x_steps, y_steps, z_steps, tuple(stacks))
+    return what, shape, 2.0 * prod(shape) * depth
+
+
+def _convolved(
+    kind: str, attrs: Mapping[str, Any], x: _Seen, y: _Seen, *like: _Seen, out: _Seen | None = None
+) -> Any:
+    """Return a convolution of two arrays, the shape of the result, and flops."""
+    if attrs["groups"] != 1 or len(x.shape) not in (3, 4):
+        return None
+    if any(one is not None and not one.is_flat for one in (x, y, out)):
+        return None
+    weight = (*attrs["size"],) if kind == "weight" else y.shape[2:]
+    sizes, outs = x.shape[2:], attrs["size"]  # what is None follows from the others
+    if kind == "backward":
+        sizes = convolution.sizes_of(x.shape[2:], weight, [one.shape for one in like], attrs)
+        outs = x.shape[2:]
+    elif kind == "weight":
+        outs = y.shape[2:]
+    stride, dilation, padding = attrs["stride"], attrs["dilation"], attrs["padding"]
+    frame = frame_of(sizes, weight, stride, dilation, padding, outs)
+    frames: Any = tuple(map(convolving.Extent._make, zip(*frame, strict=True)))
+    batch, features = x.shape[0], y.shape[1] if kind == "weight" else y.shape[0]
+    channels = y.shape[1] if kind == "backward" else x.shape[1]
+    shape = {
+        "forward": (batch, features, *frame.outs), "backward": (batch, channels, *sizes),
+        "weight": (features, channels, *weight),
+    }[kind]  # fmt: skip
+    if 0 in (*shape, *x.shape, *y.shape):
+        return None
+    frames = (convolving.Extent(1, 1, 1, 1, 1, 0),) * (2 - len(frames)) + frames
+    what = convolving.Convolution(kind, x.char, batch, channels, features, frames)
+    return what, shape, 2.0 * batch * channels * features * prod(weight) * prod(frame.outs)
+
+
+def _along(
+    how: Any, attrs: Mapping[str, Any], x: _Seen, *others: _Seen, out: _Seen | None = None
+) -> Any:
+    """Return what is computed of arrays along axes, the shape of the result, and flops."""
+    stages, value, single = how
+    axes, shape = attrs["axis"], x.shape
+    axes = (axes,) if isinstance(axes, int) else axes
+    # Those before the first that stays, those that stay, and those behind, which are summed, too.
+    kept = [i for i, n in enumerate(shape) if n > 1 and i not in axes]
+    low, high = (kept[0], kept[-1] + 1) if kept else (0, 0)
+    sizes = prod(shape[:low]), prod(shape[low:high]), prod(shape[high:])
+    if not attrs.get("centred", True) or 0 in shape:
+        return None
+    if any(shape[i] > 1 for i in axes if low <= i < high):
+        return None
+    for one, alone in zip((x, *others, out), single, strict=True):
+        count = sizes[1] if alone else prod(shape)
+        if one is not None and not (one.is_flat and prod(one.shape) == count):
+            return None
+    many = sizes[0] * sizes[2]
+    numbers = {"n": 1 / many, "eps": attrs.get("eps", 0.0)}
+    numbers["f"] = 1 / free if (free := many - attrs.get("ddof", 0)) > 0 else nan
+    what = dense.RowSums(x.char, sizes, single, stages, value, tuple(numbers.items()))
+    if single[-1]:
+        keeps = attrs.get("keepdims", True)
+        ends = [1 if i in axes else n for i, n in enumerate(shape) if keeps or i not in axes]
+        shape = tuple(ends)
+    return what, shape, _EACH_FLOPS * prod(x.shape)
+
+
+def _describing(node: Node, symbols: Mapping[str, int]) -> Any:
+    """Return what describes a step that machine code may compute, None of others."""
+    op = node.op
+    if op.checked or any(one.dtype.char not in "fd" for one in (node, *node.inputs)):
+        return None
+    if op.ufunc == "matmul":
+        return _product
+    attrs, kind, how = bind_attrs(node.attrs, symbols), convolution_kind(op), along_axes(op)
+    if kind is not None:
+        return partial(_convolved, kind, attrs)
+    known = how is not None and (node.dtype.char == "f" or "exp(" not in repr(how))
+    return partial(_along, how, attrs) if known else None
+
+
+@final
+class _Code:
+    """Machine code for a product, a convolution or rows.
+
+    Attributes
+    ----------
+    call : callable or None
+        ``call((*operands, result, room if it needs one, words of helpers))``; None until it is
+        there.
+    operands, room : int
+        How many arrays it reads, and bytes that it needs for itself.
+    address : int
+        Of the same, to be called as NumPy's loops are.
+    """
+
+    def __init__(self, what: Any) -> None:
+        self.call: Callable[[tuple[Any, ...]], int] | None = None
+        self.operands = len(what.single) - 1 if isinstance(what, dense.RowSums) else 2
+        self.room = self.address = 0
+        self._what, self._alone_s, self._tries = what, inf, 0
+
+    def make(self) -> None:
+        """Write and compile it, if it can be."""
+        with suppress(Exception):  # NumPy goes on
+            found = _WRITERS[type(self._what)]("dense", self._what)
+            if found is not None:
+                directory = os.path.dirname(path())
+                arrays = self.operands + 1 + bool(found[1])
+                text = dense.module_text([found[0], dense.called_text("dense", arrays)])
+                self._engine = native.engine(text, directory)
+                HELPERS.make(directory)
+                self.room = found[1]
+                self.address = self._engine.get_function_address("dense")
+                kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object)
+                self.call = kind(self._engine.get_function_address("call"))
+
+    def share(self, arrays: tuple[Any, ...]) -> None:
+        """Call it with helpers, unless these were a hindrance of late."""
+        global _resting
+        assert self.call is not None
+        alone = self._tries < _ALONE_TRIES or _resting > 0 or not HELPERS.call()
+        began = perf_counter()
+        self.call((*arrays, dense.ALONE if alone else HELPERS.words))
+        spent = perf_counter() - began
+        if alone:
+            self._tries, _resting = self._tries + 1, max(0, _resting - 1)
+            self._alone_s = min(self._alone_s, spent)
+        elif spent > _HINDERED * self._alone_s:  # a helper has lost its core to somebody else
+            _resting = _REST
+
+
+_ALONE_TRIES, _HINDERED, _REST = 3, 1.5, 200
+_resting = 0
+"""Calls that are made alone, as helpers were a hindrance."""
+
+_WRITERS: Mapping[Any, Callable[..., tuple[str, int] | None]] = {
+    dense.Product: dense.product_code, dense.RowSums: dense.rows_code,
+    convolving.Convolution: convolving.convolution_code,
+}  # fmt: skip
+
+
+@lru_cache(_MOST_CODES)
+def _code(what: Any, wait: bool) -> _Code:
+    """Return the code for it, which is made in the background if nobody is to `wait`."""
+    found = _Code(what)
+    found.make() if wait else BACKGROUND.submit(found.make)
+    return found
 
 
 def node_like(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node:
@@ -125,18 +428,6 @@ class _Product:
     x: Node
     y: Node
     adds: bool = False
-
-    def text(self, rows: Any, name: str) -> str:
-        """Return a function for it."""
-        x, y, z = [rows.place(one) for one in (self.x, self.y, self.step)]
-        size = x.itemsize
-        if {len(one.shape) for one in (x, y, z)} != {2} or (y.strides[1], z.strides[1]) != (
-            size, size
-        ):  # fmt: skip
-            raise Unfit
-        pointers = [Pointer(one.base, one.offset, *one.strides) for one in (x, y, z)]
-        sizes = (*x.shape, y.shape[1])
-        return vectors.product_text(name, self.step.dtype.char, sizes, pointers, self.adds)
 
 
 def _rule(step: Node) -> str | None:
@@ -289,28 +580,56 @@ class QuickRows(Written):
     def __init__(self, one: Any, symbols: Mapping[str, int]) -> None:
         self._quick: dict[int, Any] = dict(one.quick)
         self._texts: list[tuple[int, str]] = []
+        self._codes: list[_Code] = []
         super().__init__(one, symbols)
         if self._texts:
-            text = vectors.module_text([text for _, text in self._texts])
+            text = dense.module_text([text for _, text in self._texts])
             self._engine = native.engine(text, os.path.dirname(path()))
             for place, (row, _) in enumerate(self._texts):
                 self.rows[row][0] = self._engine.get_function_address(f"f{place}")
 
     def in_another_row(self, step: Node) -> bool:
         """Write the row of a group or product, or none; return whether that was all."""
-        if step.id not in self._quick:
-            return False
-        how = self._quick.pop(step.id)
+        how = self._quick.pop(step.id, step)
         if how is None:
             return True  # computed with its group
+        if isinstance(how, _Product):
+            return self._called(step, _product, [how.x, how.y], 0, how.adds)
+        if how is step:
+            describe = _describing(step, self.symbols)
+            known = describe is not None
+            return known and self._called(step, describe, step.inputs, _LEAST_ROW_FLOPS)
         try:
             text = how.text(self, f"f{len(self._texts)}")
         except Unfit:
-            if step.op is not _GROUP:
-                return False
             for one in how.steps:
                 self._step(one)
             return True
         self._texts.append((len(self.rows), text))
         self._add(_TO_COME, (1, 1), (), (), [], 0)
+        return True
+
+    def _called(
+        self, step: Node, describe: Any, inputs: Sequence[Node], least: float, adds: bool = False
+    ) -> bool:
+        """Write the row of machine code for a step; return whether there is one."""
+        places = [*map(self.place, inputs), self.places[step.id]]
+        *given, out = [
+            _Seen(one.shape, one.strides, node.dtype.char, one.is_flat)
+            for one, node in zip(places, (*inputs, step), strict=True)
+        ]
+        found = describe(*given, out=out)
+        if found is None or found[2] < least:
+            return False
+        code = _code(found[0]._replace(adds=True) if adds else found[0], True)
+        places = [*places[: code.operands], places[-1]]
+        if not code.address or self._overlaps(places[-1], places[:-1]):
+            return False
+        if code.room:
+            places.append(self.scratch((code.room,), _BYTES))
+        self._codes.append(code)
+        routine = Routine(code.address, dense.ALONE.ctypes.data)
+        self.write(routine, ONCE, [1], [1], [
+            (one, one.offset, [*zip(one.shape, one.strides, strict=True)]) for one in places
+        ], 0)  # fmt: skip
         return True

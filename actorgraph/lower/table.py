@@ -136,6 +136,8 @@ class Stretch:
         Those of them that the program has arrays for, in which others may lie until the end.
     """
 
+    quick: Mapping[int, Any] = {}
+
     def __init__(
         self,
         steps: Sequence[Node],
@@ -226,8 +228,11 @@ class Stretch:
 
     def write(self, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None] | None:
         """Return what walks the rows for these sizes, or None where it declines; None for none."""
+        kind: Callable[..., Written] = Written
+        if self._tabling.quick:
+            from actorgraph.lower.quick_rows import QuickRows as kind
         try:
-            written = self._latest = Written(self, symbols)
+            written = self._latest = kind(self, symbols)
         except Unfit as unfit:
             few = len(self.steps) < _MANY
             return None if few else self._around(self.steps[unfit.position], symbols)

@@ -79,9 +79,12 @@ class Machine(Lifetime):
     jit : bool or "wait"
         Compile elementwise steps, sums, softmax and cross entropy, and the updates of compiled
         steps, with Numba (the extra ``jit``); needs ``exact=False``.  Values stay within 1e-6
-        (float32) and 1e-13 (float64) of the largest term; what is compiled warns of no overflow or
-        division by zero.  True compiles in the background, ``"wait"`` blocks the first run of a
-        mode until all is compiled.  Not where something is watched, and not on `LispMachine`.
+        (float32) and 1e-13 (float64) of the largest term.  Products, convolutions over one or two
+        axes, and batch and layer normalisation are machine code of our own (Linux on x86-64), which
+        adds up in another order than NumPy, the same each time, and is shared with idle workers.
+        What is compiled warns of no overflow or division by zero.  True compiles in the background,
+        ``"wait"`` blocks the first run of a mode until all is compiled.  Not where something is
+        watched, and not on `LispMachine`.
     native : bool or "wait", optional
         Walk small steps as tables of NumPy's loops, bit for bit, without Python and its lock; the
         rows are written in the background after some runs, for ``"wait"`` at the first.  Default

@@ -17,7 +17,7 @@ from actorgraph.devices import Device, Lane
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
-from actorgraph.lower.kernels import kernel
+from actorgraph.lower.kernels import is_silent, kernel
 from actorgraph.lower.program import Tabling, constant_value
 from actorgraph.node import Parameter, Variable
 from actorgraph.rewrite import Pass
@@ -99,6 +99,14 @@ class Compiled:
 
         return native.expected() is None
 
+    def is_apart(self, step: Node, symbols: Mapping[str, int]) -> bool:
+        """Return whether a step is computed faster by itself than in a group of `jit`."""
+        if not self.walks:
+            return False
+        from actorgraph.lower.quick_rows import is_along
+
+        return is_along(step, symbols)
+
     def tabling(
         self,
         symbols: Mapping[str, int],
@@ -114,7 +122,10 @@ class Compiled:
         errors : mapping, optional
             `np.errstate` of all runs, None for that of each caller.
         """
-        return Tabling(symbols, self.native == "wait", errors, ordered) if self.walks else None
+        if not self.walks:
+            return None
+        quick = bool(self.jit) and (errors is None or is_silent(errors))
+        return Tabling(symbols, self.native == "wait", errors, ordered, quick=quick)
 
     @cached_property
     def has_waves(self) -> bool:
@@ -246,12 +257,16 @@ class Compiled:
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
         xp = np if lane is None else lane.device.xp
+        found: Callable[..., Any]
         if self.jit and self.walks:
             from actorgraph.control.in_blocks import IN_BLOCKS
-            from actorgraph.lower.quick_rows import quick_arrays
+            from actorgraph.lower.quick_rows import quick_arrays, quick_kernel
 
-            xp = quick_arrays(self.jit == "wait") if node.op is IN_BLOCKS else xp
-        found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
+            wait = self.jit == "wait"
+            plain = kernel(node, quick_arrays(wait) if node.op is IN_BLOCKS else xp, symbols)
+            found = quick_kernel(node, plain, symbols, wait)
+        else:
+            found = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and hasattr(found, "allow_tables"):  # a loop
             found.allow_tables("wait" in (self.native, self.jit), bool(self.jit))
         if hasattr(found, "kept_bytes"):

@@ -107,7 +107,7 @@ class Inline:
         if compiled.jit:
             from actorgraph.jit import lowering as jit
 
-            [steps] = jit.fused([steps], results, symbols)
+            [steps] = jit.fused([steps], results, symbols, compiled.is_apart)
         elif compiled.shares:
             from actorgraph.lower.sharing import shared
 

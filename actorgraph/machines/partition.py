@@ -220,7 +220,7 @@ def _connected(
     if compiled.jit:
         from actorgraph.jit import lowering as jit
 
-        steps = jit.fuse(tasks, compiled.result_of, symbols)
+        steps = jit.fuse(tasks, compiled.result_of, symbols, compiled.is_apart)
     elif compiled.shares:
         from actorgraph.lower.sharing import shared
 

@@ -128,7 +128,7 @@ def _conv_forward(
     return out
 
 
-def _sizes(cts: Any, kernel: Ints, like: Any, attrs: Attrs) -> Any:
+def sizes_of(cts: Any, kernel: Ints, like: Any, attrs: Attrs) -> Any:
     """Return the sizes of what a transposed convolution gives."""
     if like:
         return like[0][2:]
@@ -147,7 +147,7 @@ def _sizes(cts: Any, kernel: Ints, like: Any, attrs: Attrs) -> Any:
 @through_float32
 def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, out: Any = None, **attrs: Any) -> Any:
     groups, kernel, outs = attrs["groups"], w.shape[2:], ct.shape[2:]
-    sizes = _sizes(outs, kernel, [one.shape for one in like], attrs)
+    sizes = sizes_of(outs, kernel, [one.shape for one in like], attrs)
     frame = frame_of(sizes, kernel, attrs["stride"], attrs["dilation"], attrs["padding"], outs)
     (batch, features), channels = ct.shape[:2], w.shape[1] * groups
     entries, places = prod(kernel), prod(outs)
@@ -263,7 +263,7 @@ def _transpose_shape(checks: Checks, ct: Shape, w: Shape, *like: Shape, **attrs:
     if isinstance(w[0], int) and w[0] % attrs["groups"]:
         raise ShapeError(f"{w[0]} channels cannot be divided into {attrs['groups']} groups")
     kernel = static_kernel(w[2:], "transposed convolution")
-    sizes = _sizes(ct[2:], kernel, like, attrs)
+    sizes = sizes_of(ct[2:], kernel, like, attrs)
     if any(isinstance(size, int) and size < 0 for size in sizes):
         raise ShapeError(f"padding leaves a result of the sizes {sizes}")
     return (ct[0], w[1] * attrs["groups"], *sizes)

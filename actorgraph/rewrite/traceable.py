@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from actorgraph.graph import Node
 from actorgraph.op import Op
@@ -44,3 +45,50 @@ def may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
     shapes = tuple([bind_shape(part.dims, symbols, 1) for part in step.inputs])
     result = bind_shape(step.dims, symbols, 1)
     return not step.op.in_blas or step.op.flops(shapes, result, step.attrs) < CUT_FLOPS
+
+
+# -- what has machine code of its own, where last bits may change ----------------------------------
+
+_CONVOLUTIONS = {"conv": "forward", "conv_transpose": "backward", "conv_weight": "weight"}
+
+Along: TypeAlias = tuple[tuple[Any, ...], str, tuple[bool, ...]]
+
+_MEAN = ((("s", "add", "x"),), (("m", "multiply(s, n)"),))
+_SPREAD = (("v", "add", "square(subtract(x, m))"),)
+_INVERSE = (_MEAN, (_SPREAD, (("r", "divide(1, sqrt(add(multiply(v, n), eps)))"),)))
+_LARGEST = ((("h", "maximum", "x"),), ())
+_PULLED = (("s", "add", "multiply(x, y)"), ("t", "add", "x")), (
+    ("a", "multiply(s, n)"), ("b", "multiply(t, n)"),
+)  # fmt: skip
+_ALONG: Mapping[str, Along] = {
+    "sum": ((_MEAN,), "s", (False, True)),
+    "mean": ((_MEAN,), "m", (False, True)),
+    "var": ((_MEAN, (_SPREAD, ())), "multiply(v, f)", (False, True)),
+    "inverse_deviation": (_INVERSE, "r", (False, True)),
+    "standardize": (_INVERSE, "multiply(subtract(x, m), r)", (False, False)),
+    "standardize_pull": (
+        (_PULLED,), "multiply(subtract(subtract(x, multiply(y, a)), b), z)",
+        (False, False, True, False),
+    ),
+    "softmax": (
+        (_LARGEST, ((("s", "add", "exp(subtract(x, h))"),), (("r", "divide(1, s)"),))),
+        "multiply(kept, r)", (False, False),
+    ),
+}  # fmt: skip
+"""By op, what is computed along the axes, and which operands and results have one number for all.
+
+Numbers: n is one over how many elements, f over how many of them are free."""
+
+
+def convolution_kind(op: Op) -> str | None:
+    """Return which of a convolution and its adjoints an op is, None for neither."""
+    return _CONVOLUTIONS.get(op.name)
+
+
+def along_axes(op: Op) -> Along | None:
+    """Return the sums that an op takes along axes, its result, and what is single.
+
+    The result is an expression; that says of each operand, and of the result, whether it has one
+    number for all elements.
+    """
+    return _ALONG.get(op.name)

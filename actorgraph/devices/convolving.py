@@ -1,0 +1,287 @@
+"""Machine code of convolutions over two axes, and of their adjoints, for fixed sizes; see `dense`.
+
+The channels of an image are copied with zeros around them, into a plane each, or one for each phase
+of a stride.  In it an entry of the kernel is a shift: so the result is tiles of a matrix product
+whose second operand begins elsewhere for every entry, and no columns are written.  Lines of a tile
+run over the ends of lines of the image; what they compute there is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, prod
+from typing import Any, NamedTuple
+
+from actorgraph.devices.dense import MOST_THREADS, VECTORS, Tile, TileCode, most_rows
+from actorgraph.devices.vectors import registers
+
+_MOST_TAPS = 49
+"""Entries of a kernel: a step of a tile has code for each."""
+
+
+class Extent(NamedTuple):
+    """Geometry of a convolution along an axis: input, result, kernel, and how they lie."""
+
+    size: int
+    out: int
+    width: int
+    stride: int
+    dilation: int
+    low: int
+
+
+class _Axis(NamedTuple):
+    """Which entries of a source lie where in planes, and what each field of a result reads.
+
+    Attributes
+    ----------
+    phases : list of tuple
+        Of each plane the first entry that it has, how far the next one is, where the first lies,
+        and how many there are.
+    length : int
+        Of a plane.
+    fields : list of tuple
+        First entry of the result, how far the next one is, how many there are; and the taps, with
+        the number of the entry of the kernel, of the plane, and how far on it begins.
+    """
+
+    phases: list[tuple[int, int, int, int]]
+    length: int
+    fields: list[tuple[int, int, int, list[tuple[int, int, int]]]]
+
+
+def _forward_axis(one: Extent) -> _Axis:
+    size, out, width, stride, dilation, low = one
+    far = [divmod(dilation * k, stride) for k in range(width)]
+    length = out + max([shift for shift, _ in far])
+    phases = []
+    for phase in range(stride):
+        first = (phase - low) % stride
+        begin = (first + low) // stride
+        count = min(max(0, -(-(size - first) // stride)), max(0, length - begin))
+        phases.append((first, stride, begin, count))
+    taps = [(k, phase, shift) for k, (shift, phase) in enumerate(far)]
+    return _Axis(phases, length, [(0, 1, out, taps)])
+
+
+def _backward_axis(one: Extent) -> _Axis:
+    size, out, width, stride, dilation, low = one
+    found, reach = [], []
+    for phase in range(stride):
+        first = -(-(low - phase) // stride)
+        begin = stride * first + phase - low
+        count = max(0, -(-(size - begin) // stride))
+        taps = [
+            (k, first - (dilation * k - phase) // stride)
+            for k in range(width) if (dilation * k) % stride == phase
+        ]  # fmt: skip
+        if count:
+            found.append((begin, stride, count, taps))
+            reach += [end for _, at in taps for end in (at, at + count)]
+    low_end, high = min(reach, default=0), max(reach, default=1)
+    first = max(0, low_end)
+    phases = [(first, 1, first - low_end, max(0, min(out, high) - first))]
+    fields = [
+        (begin, step, count, [(k, 0, at - low_end) for k, at in taps])
+        for begin, step, count, taps in found
+    ]
+    return _Axis(phases, high - low_end, fields)
+
+
+class Convolution(NamedTuple):
+    """A convolution over two axes, or its adjoint in the input or in the weight.
+
+    Attributes
+    ----------
+    kind : {"forward", "backward", "weight"}
+    """
+
+    kind: str
+    char: str
+    batch: int
+    channels: int
+    features: int
+    frames: tuple[Extent, Extent]
+
+
+class _Planes:
+    """The planes of one image, with zeros around."""
+
+    def __init__(self, code: TileCode, axes: Sequence[_Axis], sizes: tuple[int, int]) -> None:
+        self._code, self._axes, self._sizes = code, axes, sizes
+        down, across = axes
+        self.width = across.length
+        self.plane = (down.length * across.length + code.lanes) * code.size
+        self.each = self.plane * len(down.phases) * len(across.phases)
+
+    def shift(self, tap: tuple[tuple[int, int, int], tuple[int, int, int]]) -> int:
+        """Return the bytes from an image's begin to what an entry of the kernel reads first."""
+        (_, p, y), (_, q, x) = tap
+        plane = p * len(self._axes[1].phases) + q
+        return plane * self.plane + (y * self.width + x) * self._code.size
+
+    def write(self, image: str, count: int, into: str) -> None:
+        """Write so many channels of an image, as far as they are read."""
+        code, size, width = self._code, self._code.size, self._sizes[1]
+        read = [{tap[1] for field in axis.fields for tap in field[3]} for axis in self._axes]
+        code.clear(into, count * self.each)
+        with code.each(count) as c:
+            for p, (y, down, top, rows) in enumerate(self._axes[0].phases):
+                for q, (x, right, left, columns) in enumerate(self._axes[1].phases):
+                    if not (rows and columns and p in read[0] and q in read[1]):
+                        continue
+                    begin = self.shift(((0, p, top), (0, q, left)))
+                    with code.each(rows) as i:
+                        of = code.at(
+                            image, (c, prod(self._sizes) * size), (i, down * width * size),
+                            by=(y * width + x) * size,
+                        )  # fmt: skip
+                        to = code.at(into, (c, self.each), (i, self.width * size), by=begin)
+                        code.strided(of, right, to, 1, columns)
+
+
+def _taps(field: Sequence[Any]) -> list[tuple[Any, Any]]:
+    return [(one, other) for one in field[0][3] for other in field[1][3]]
+
+
+def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
+    """Return a function for a convolution, and the bytes of its room; None where there is none."""
+    if one.kind == "weight":
+        return _weight_code(name, one)
+    size = 4 if one.char == "f" else 8
+    forward = one.kind == "forward"
+    axes = [(_forward_axis if forward else _backward_axis)(frame) for frame in one.frames]
+    entries = prod([frame.width for frame in one.frames])
+    outs, sizes = [tuple([getattr(f, key) for f in one.frames]) for key in ("out", "size")]
+    before, after = (one.channels, one.features) if forward else (one.features, one.channels)
+    source, result = (sizes, outs) if forward else (outs, sizes)
+    code = TileCode(name, one.char, registers()[0] // size)
+    planes = _Planes(code, axes, source)
+    halves = 1 + (one.batch == 1 and after % (2 * most_rows()) == 0)
+    rows, plane = after // halves, prod(result) * size
+    # Bytes from row to row of a tile, and from step to step, of the weight.
+    by = (entries * size, entries * size * one.channels)[:: -1 if forward else 1]
+    fields = [(a, b) for a in axes[0].fields for b in axes[1].fields]
+    line = max([-(-a[2] * planes.width // code.lanes) * code.wide for a, _ in fields], default=0)
+    if not (line and rows) or entries > _MOST_TAPS:
+        return None
+    image, half = code.divided("%part", halves)
+    w = code.at("%p1", (half, rows * by[0]))
+    z = code.at("%p2", (image, after * plane), (half, rows * plane))
+    planes.write(code.at("%p0", (image, before * prod(source) * size)), before, "%room")
+    made = code.at("%room", by=before * planes.each)
+    if not all(map(_taps, fields)):
+        code.clear(z, rows * plane)
+    for field in filter(_taps, fields):
+        taps = tuple([
+            ((a[0] * one.frames[1].width + b[0]) * size, planes.shift((a, b)))
+            for a, b in _taps(field)
+        ])  # fmt: skip
+
+        def panel(vectors: int, column: tuple[str, int], taps: Any = taps) -> None:
+            def strip(count: int, row: tuple[str, int]) -> None:
+                heights = tuple([i * by[0] for i in range(count)])
+                loops = (1, 0, 0), (before, by[1], planes.each)
+                move = column[0], column[1] * code.wide
+                code.tile(
+                    Tile(one.char, code.lanes, heights, vectors, loops, taps, line, False),
+                    code.at(w, (row[0], row[1] * by[0])), code.at("%room", move),
+                    code.at(made, (row[0], row[1] * line), move),
+                )  # fmt: skip
+
+            code.pieces(rows, most_rows(), strip)
+
+        (y, down, high, _), (x, right, wide, _) = field
+        code.pieces(-(-high * planes.width // code.lanes), VECTORS, panel)
+        with code.each(rows) as o, code.each(high) as i:
+            of = code.at(made, (o, line), (i, planes.width * size))
+            begin = (y * result[1] + x) * size
+            to = code.at(z, (o, plane), (i, down * result[1] * size), by=begin)
+            code.strided(of, 1, to, right, wide)
+    room = -(-(before * planes.each + rows * line + VECTORS * code.wide) // 64) * 64
+    return code.function(3, room, one.batch * halves)
+
+
+def _weight_code(name: str, one: Convolution) -> tuple[str, int] | None:
+    size = 4 if one.char == "f" else 8
+    lanes = gcd(one.features, registers()[0] // size)
+    code = TileCode(name, one.char, max(lanes, 1))
+    axes = [_forward_axis(frame) for frame in one.frames]
+    planes = _Planes(code, axes, (one.frames[0].size, one.frames[1].size))
+    (*_, high, down), (*_, wide, right) = axes[0].fields[0], axes[1].fields[0]
+    entries = len(down) * len(right)
+    if lanes < 2 or entries > _MOST_TAPS or not high * wide * one.channels:
+        return None
+    parts = max([count for count in range(1, 9) if one.batch % count == 0])
+    line, deep = one.features * size, high * planes.width
+    total, before, after = [
+        -(-count // 64) * 64
+        for count in (one.channels * entries * line, one.channels * planes.each, deep * line)
+    ]
+    places = MOST_THREADS * (before + after)
+    result = code.at("%p3", ("%part", total), by=places)
+    code.clear(result, total)
+    with code.each(one.batch // parts) as i:
+        image = code.new(f"add i64 {code.new(f'mul i64 %part, {one.batch // parts}')}, {i}")
+        each = one.channels * one.frames[0].size * one.frames[1].size * size
+        planes.write(code.at("%p0", (image, each)), one.channels, "%room")
+        given = code.at("%room", by=before)
+        code.clear(given, deep * line)
+        with code.each(high) as y:
+            of = code.at("%p1", (image, one.features * high * wide * size), (y, wide * size))
+            to = code.at(given, (y, planes.width * line))
+            code.turned(of, high * wide * size, to, line, one.features, wide)
+        if not _weight_tiles(code, one, planes, (down, right), deep, given, result):
+            return None
+    done = TileCode(name, one.char, lanes)
+    first = done.at("%p3", by=places)
+    with done.each(total // code.wide) as i:
+        place = done.at(first, (i, code.wide))
+        found = done.load(place)
+        for k in range(1, parts):
+            found = done.call("add", found, done.load(done.at(place, by=k * total)))
+        done.store(found, place)
+    count = one.channels * entries
+    done.turned(first, line, "%p2", count * size, count, one.features)
+    return code.function(3, before + after, parts, done, parts * total)
+
+
+def _weight_tiles(
+    code: TileCode, one: Convolution, planes: _Planes, taps: Any, deep: int, given: str, result: str
+) -> bool:
+    """Add an image's share of the weight, turned; return whether the kernel is of such a shape.
+
+    Rows of a tile are entries of the kernel, of several channels where these are few, or of one of
+    its lines where they are many.
+    """
+    down, right = taps
+    line, vectors = one.features * code.size, one.features // code.lanes
+    at_once = min(vectors, VECTORS)
+    most = registers()[1] * 3 // 4 // at_once
+    several, begins = 1, [planes.shift((a, right[0])) for a in down]
+    shifts = [planes.shift((down[0], b)) - begins[0] for b in right]
+    if len(down) * len(right) <= most:
+        every = [planes.shift((a, b)) for a in down for b in right]
+        several = max([n for n in range(1, most // len(every) + 1) if one.channels % n == 0])
+        shifts, begins = [c * planes.each + at for c in range(several) for at in every], [0]
+    elif any(
+        planes.shift((a, b)) != begin + shift
+        for a, begin in zip(down, begins, strict=True)
+        for b, shift in zip(right, shifts, strict=True)
+    ):
+        return False
+    steps = gcd(deep, 4 if len(shifts) < most else 2)
+    loops = (1, 0, 0), (deep // steps, steps * code.size, steps * line)
+    moves = tuple([(k * code.size, k * line) for k in range(steps)])
+    with code.each(one.channels // several) as c:
+        for k, begin in enumerate(begins):
+            x = code.at("%room", (c, several * planes.each), by=begin)
+            row = len(shifts) * len(begins)
+            z = code.at(result, (c, row * line), by=k * len(shifts) * line)
+            for j in range(0, vectors, at_once):
+                wide = min(at_once, vectors - j)
+                code.tile(
+                    Tile(one.char, code.lanes, tuple(shifts), wide, loops, moves, line, True), x,
+                    code.at(given, by=j * code.wide), code.at(z, by=j * code.wide),
+                )  # fmt: skip
+    return True
