@@ -15,7 +15,8 @@ _LOOKS = 300_000
 class Flag:
     """A byte, and a view that repeats it.
 
-    The loop of `np.logical_or.reduce` ends at the first true element, and holds no lock.
+    Machine code watches it until Python's lock is free, too (`devices.lock_word`).  Where there is
+    none the loop of `np.logical_or.reduce` does, which ends at the first true element.
 
     Examples
     --------
@@ -27,11 +28,12 @@ class Flag:
     True
     """
 
-    __slots__ = ("_byte", "_repeated")
+    __slots__ = ("_address", "_byte", "_repeated")
 
     def __init__(self) -> None:
         self._byte = bytearray(1)
-        self._repeated = np.broadcast_to(np.frombuffer(self._byte, bool), _LOOKS)
+        seen = np.frombuffer(self._byte, bool)
+        self._address, self._repeated = seen.ctypes.data, np.broadcast_to(seen, _LOOKS)
 
     def set(self) -> None:
         """Let who watches return."""
@@ -43,4 +45,7 @@ class Flag:
 
     def watch(self) -> bool:
         """Return True as soon as the flag is set, False if it is not for a while."""
-        return bool(np.logical_or.reduce(self._repeated))
+        from actorgraph.devices.native import RUNTIME
+
+        watch = RUNTIME.watch
+        return bool(np.logical_or.reduce(self._repeated) if watch is None else watch(self._address))

@@ -74,12 +74,12 @@ _SHOWING = frozenset({_GETITEM, RESHAPE})  # mostly, told by the result
 # -- which steps ----------------------------------------------------------------------------------
 
 
-def kind_of(step: Node, symbols: Mapping[str, int]) -> str:
+def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
     """Return whether a step may be a ``"row"`` or is a ``"view"``, else nothing."""
     if not is_pure(step.op) or step.op.kernel is not None:
         return ""
-    operands = [_is_small(one, symbols, READ_BYTES) for one in step.inputs]
-    if not all(operands) or not _is_small(step, symbols, LARGEST_BYTES):
+    operands = [_is_small(one, symbols, max(READ_BYTES, largest)) for one in step.inputs]
+    if not all(operands) or not _is_small(step, symbols, largest):
         return ""
     if is_view(step):
         shows = step.op.memory.is_view or step.op in _SHOWING

@@ -39,7 +39,7 @@ from actorgraph.channels import Channel
 from actorgraph.devices import Handed, Lane
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import with_errstate
-from actorgraph.lower.program import Program
+from actorgraph.lower.program import Tabling
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.lower.residents import Brought
 from actorgraph.machines.calls import Call, resumed
@@ -61,6 +61,9 @@ __all__ = ["CreditOrder", "FixedOrder", "LaneOrder", "LaneRun", "Lanes", "Pipeli
 
 _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
+
+_LARGEST_BYTES = 1 << 20
+"""Results that rows of lanes write: while they are walked no lane waits for Python's lock."""
 
 Push = Callable[[Task], None]
 
@@ -533,20 +536,21 @@ class Lanes:
         placing = plan.compiled.placing
         self.stages = placing if isinstance(placing, Stages) else None
         self.pauses = self.stages is not None or any(task.waits for task in plan.stage_tasks)
+        tabling = self._tabling()
+        self._programs = [task.lower(tabling) for task in plan.stage_tasks]
         self._make_functions()
         self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.partition.tasks]
         self.chained = frozenset(plan.chained.values())
         self.room = max_in_flight * (2 + len(plan.partition.tasks) * plan.schedule.microbatches)
         names = plan.schedule.lane_names
         self.tasks = [self._known_task(spec, names) for spec in plan.partition.tasks]
-        self._programs: list[Program | None] = [task.program for task in plan.stage_tasks]
         self.lanes = [PipelineLane(self, number, name) for number, name in enumerate(names)]
         self.channels = [lane.inbox for lane in self.lanes]
 
     def _known_task(self, spec: TaskSpec, names: Sequence[str]) -> Task:
         task = Task(spec, self.ready)
         task.joint = self.plan.compiled.joint
-        task.program = self.plan.stage_tasks[spec.index].program
+        task.program = self._programs[spec.index]
         task.lane = names[self.plan.stage_tasks[spec.index].lane]
         sources = [port.kind if port.node is None else port.node.name for port in spec.ports]
         task.ports = [Channel(1, f"{one} -> {spec.name}", credited=False) for one in sources]
@@ -583,6 +587,13 @@ class Lanes:
         backward = [works[device, "BW", number] for number in count]
         return partial(CreditOrder, forward, backward, self.plan.credits[device])
 
+    def _tabling(self) -> Tabling | None:
+        latest, compiled = self.plan.latest, self.plan.compiled
+        if latest is None:
+            return None
+        found = compiled.tabling(latest.symbols, self.plan.partition.ordered, self.errors)
+        return None if found is None else found._replace(largest=_LARGEST_BYTES)
+
     def _guarded(self, found: Callable[..., Any], node: Node) -> Callable[..., Any]:
         found = found if self.errors is None else with_errstate(found, self.errors)
         unplanned = node.id not in self._written and may_take_out(node) and not node.op.waits
@@ -606,8 +617,9 @@ class Lanes:
             else compiled.placed(node, self._guarded(compiled.kernel(node, {}, lane), node), lane)
             for node in task.spec.steps
         ]
-        called, constants = task.program.callables(kernels, compiled.to_device(lane))
-        made: Callable[..., Any] = task.program.make(*called, *constants)
+        program = self._programs[task.spec.index]
+        called, constants = program.callables(kernels, compiled.to_device(lane))
+        made: Callable[..., Any] = program.make(*called, *constants)
         return made
 
     def _make_functions(self) -> None:
