@@ -6,6 +6,8 @@ system call.  One that watches is back within a microsecond, and takes nothing b
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 _LOOKS = 300_000
@@ -13,10 +15,18 @@ _LOOKS = 300_000
 
 
 class Flag:
-    """A byte, and a view that repeats it.
+    """A byte that is set and watched.
 
-    Machine code watches it until Python's lock is free, too (`devices.lock_word`).  Where there is
-    none the loop of `np.logical_or.reduce` does, which ends at the first true element.
+    Where there is machine code (`devices.lock_word`), that watches the byte, and then Python's lock
+    until this is free.  Else the loop of `np.logical_or.reduce` does, of a view that repeats the
+    byte: it ends at the first true element, and holds no lock.
+
+    Attributes
+    ----------
+    machine_code : tuple of callable or None
+        What watches a byte, given its address, and what hands over.
+    watched : bool
+        Whether a thread watches.
 
     Examples
     --------
@@ -28,10 +38,11 @@ class Flag:
     True
     """
 
-    __slots__ = ("_address", "_byte", "_repeated")
+    __slots__ = ("_address", "_byte", "_repeated", "watched")
+    machine_code: tuple[Callable[[int], int], Callable[[int], int]] | None = None
 
     def __init__(self) -> None:
-        self._byte = bytearray(1)
+        self._byte, self.watched = bytearray(1), False
         seen = np.frombuffer(self._byte, bool)
         self._address, self._repeated = seen.ctypes.data, np.broadcast_to(seen, _LOOKS)
 
@@ -45,7 +56,18 @@ class Flag:
 
     def watch(self) -> bool:
         """Return True as soon as the flag is set, False if it is not for a while."""
-        from actorgraph.devices.native import RUNTIME
+        by_machine, self.watched = self.machine_code, True
+        found = (
+            np.logical_or.reduce(self._repeated)
+            if by_machine is None
+            else by_machine[0](self._address)
+        )
+        self.watched = False
+        return bool(found)
 
-        watch = RUNTIME.watch
-        return bool(np.logical_or.reduce(self._repeated) if watch is None else watch(self._address))
+    def hand_over(self) -> None:
+        """Set the flag, and have who watches it go on first where machine code can see to it."""
+        if self.machine_code is None:
+            self.set()
+        else:
+            self.machine_code[1](self._address)

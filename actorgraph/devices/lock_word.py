@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 from functools import cache
 from struct import pack
@@ -67,6 +68,27 @@ end:
   ret i64 %found
 }
 
+define i64 @hand_over(ptr %byte, ptr %lock) {
+entry:
+  store volatile i8 1, ptr %byte
+  %begun = call i64 @llvm.readcyclecounter()
+  %known = icmp ne ptr %lock, null
+  br i1 %known, label %look, label %end
+look:
+  %held = load volatile i32, ptr %lock
+  %is.held = icmp ne i32 %held, 0
+  br i1 %is.held, label %end, label %wait
+wait:
+  call void @llvm.x86.sse2.pause()
+  %now = call i64 @llvm.readcyclecounter()
+  %spent = sub i64 %now, %begun
+  %goes.on = icmp ult i64 %spent, MOST_TAKEN
+  br i1 %goes.on, label %look, label %end
+end:
+  call void @till_free(ptr %lock)
+  ret i64 0
+}
+
 define i64 @walk_and_wait(ptr %tuple, ptr %block, ptr %run) {
   %flags = call i64 @walk(ptr %tuple, ptr %block, ptr %run)
   %lock.at = getelementptr ptr, ptr %block, i64 LOCK
@@ -82,9 +104,8 @@ def text(lock: int) -> str:
 
     Cycles are those of the counter, 2 to 4 a nanosecond: a thread sleeps for 100,000 at least.
     """
-    return _TEXT.replace("MOST_FREE", "100000").replace("MOST_SET", "300000").replace(
-        "LOCK", str(lock)
-    )
+    words = {"MOST_FREE": 100_000, "MOST_SET": 300_000, "MOST_TAKEN": 10_000, "LOCK": lock}
+    return re.sub("|".join(words), lambda found: str(words[found[0]]), _TEXT)
 
 
 @cache

@@ -39,6 +39,7 @@ from actorgraph.devices import lock_word
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
 from actorgraph.devices.walk_text import CASTS, text
+from actorgraph.flag import Flag
 from actorgraph.options import NATIVE
 from actorgraph.runs import AbstractRun
 
@@ -254,8 +255,6 @@ class Runtime:
         until it is compiled, and for ever where that is not possible.
     brief : callable or None
         The same, which keeps the GIL.
-    watch : callable or None
-        Given the address of a byte it returns whether this is set, as soon as it is or after 0.1 ms.
     reason : str or None
         Why it is not; None while nobody has asked, or it is being compiled.
     clear, test : int
@@ -265,7 +264,6 @@ class Runtime:
     def __init__(self) -> None:
         self.walk: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
         self.brief: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
-        self.watch: Callable[[int], int] | None = None
         self.reason: str | None = None
         self.clear = self.test = 0
         self.done = threading.Event()
@@ -300,9 +298,13 @@ class Runtime:
             self._engine = engine(_text(), directory)
             kinds = ctypes.c_int64, ctypes.py_object, ctypes.c_size_t, ctypes.py_object
             at = self._engine.get_function_address
-            look = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t)(at("watch"))
+            of_byte = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t)
+            watch, hand_over = of_byte(at("watch")), of_byte(at("hand_over"))
             lock = lock_word.address()
-            self.watch = lambda byte: look(byte, lock)
+            Flag.machine_code = (
+                (lambda byte: watch(byte, lock)),
+                (lambda byte: hand_over(byte, lock)),
+            )
             self.brief = ctypes.PYFUNCTYPE(*kinds)(at("walk"))
             self.walk = ctypes.CFUNCTYPE(*kinds)(at("walk_and_wait"))
         except Exception as error:  # noqa: BLE001 - programs have their Python form

@@ -157,7 +157,9 @@ class Stretch:
         shown = {view.id for view in self._views}
         self.results = [one for one in steps if one.id in outside and one.id not in shown]
         self._place_of = {node.id: place for place, node in enumerate(writing)}
-        self.copied = {node.id for node in self.results if node.id in self._place_of}.difference(leaving)
+        self.copied = {node.id for node in self.results if node.id in self._place_of}.difference(
+            leaving
+        )
         self._tabling = tabling
         self._latest: Written | None = None
         self._tables: dict[Any, _Table] = {}

@@ -37,6 +37,7 @@ import numpy as np
 from actorgraph import instrument
 from actorgraph.channels import Channel
 from actorgraph.devices import Handed, Lane
+from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import Tabling
@@ -351,17 +352,19 @@ class PipelineLane:
         if instrument.listening_to_turns:
             part = lane_run.microbatches[microbatch].run
             instrument.tell("on_turn", known, part, started, ended)
+        if network.flag.watched:
+            network.flag.hand_over()
 
     def _call(self, part: Run, index: int, args: list[Any]) -> Any:
         """Call a task as a function, with the arrays that it writes into."""
         network = self.network
         place = network.memory_index.get(index)
         if place is None or network.plan.stage_tasks[index].waits:
-            network.set_flag()
+            network.flag.set()
             return network.functions[index](part, (), *args)
         *out, arena = part.kernels[place]()
         try:
-            network.set_flag()  # who has got a message finds Python's lock free
+            network.flag.set()  # who has got a message finds Python's lock free
             return network.functions[index](part, out, *args)
         finally:
             if arena is not None:
@@ -524,7 +527,7 @@ class Lanes:
     ) -> None:
         self.plan, self.ready, self.errors, self.counted = plan, ready, errors, counted
         self.replica, self.give = 0, arenas.idle.append
-        self.set_flag: Callable[[], object] = int
+        self.flag = Flag()
         # Streams hold the microbatches of several runs, and a caller the gradients of one more.
         self._live = (max_in_flight + 1) * plan.schedule.microbatches
         self._recycling, self._arenas = recycling, arenas
@@ -635,7 +638,7 @@ class Lanes:
 
     def inject(self, run: Run, slot: int) -> None:
         """Tell every lane of a run, all parts of which see the variables that it has taken."""
-        self.set_flag = run.core.scheduler.flag.set
+        self.flag = run.core.scheduler.flag
         places = self.plan.compiled.places
         for part in run.microbatches:
             one, leaves = part.run, [*run.leaves]

@@ -48,20 +48,27 @@ def test_on_one_core_or_where_no_such_struct_is_found_nobody_looks(what, value, 
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_who_watches_returns_though_the_lock_is_never_given_back(runtime, known):
+def test_nobody_waits_for_ever_for_a_lock_that_is_not_given_back(runtime, known):
+    flag, lock = Flag(), lock_word.address() * known
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t)  # keeps the lock
+    watch, hand_over = [
+        kind(runtime._engine.get_function_address(name)) for name in ("watch", "hand_over")
+    ]
+    assert watch(flag._address, lock) == 0
+    hand_over(flag._address, lock)
+    assert watch(flag._address, lock) == 1
+
+
+def test_who_hands_over_to_nobody_goes_on(runtime):
     flag = Flag()
-    place = runtime._engine.get_function_address("watch")
-    keeps_the_lock = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t)(place)
-    lock = lock_word.address() * known
-    assert keeps_the_lock(flag._address, lock) == 0
-    flag.set()
-    assert keeps_the_lock(flag._address, lock) == 1
+    flag.hand_over()
+    assert flag.watch()
 
 
 def test_a_flag_is_watched_by_machine_code_as_by_numpy(runtime, monkeypatch):
     flag, answers = Flag(), []
-    for watch in (runtime.watch, None):
-        monkeypatch.setattr(runtime, "watch", watch)
+    for found in (Flag.machine_code, None):
+        monkeypatch.setattr(Flag, "machine_code", found)
         flag.clear()
         answers.append(flag.watch())
         flag.set()
@@ -69,7 +76,8 @@ def test_a_flag_is_watched_by_machine_code_as_by_numpy(runtime, monkeypatch):
     assert answers == [False, True, False, True]
 
 
-def test_a_thread_that_watches_is_let_go_by_another(runtime):
+@pytest.mark.parametrize("let_go", [Flag.set, Flag.hand_over])
+def test_a_thread_that_watches_is_let_go_by_another(runtime, let_go):
     flag, began, seen = Flag(), threading.Event(), threading.Event()
 
     def watch():
@@ -81,6 +89,6 @@ def test_a_thread_that_watches_is_let_go_by_another(runtime):
     thread = threading.Thread(target=watch)
     thread.start()
     assert began.wait(WAIT_S)
-    flag.set()
+    let_go(flag)
     assert seen.wait(WAIT_S)
     thread.join(WAIT_S)
