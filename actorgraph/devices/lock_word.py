@@ -48,7 +48,7 @@ end:
   ret void
 }
 
-define i64 @watch(ptr %byte, ptr %lock) {
+define i64 @watch(ptr %lock, ptr %byte) {
 entry:
   %begun = call i64 @llvm.readcyclecounter()
   br label %look
@@ -68,7 +68,7 @@ end:
   ret i64 %found
 }
 
-define i64 @hand_over(ptr %byte, ptr %lock) {
+define i64 @hand_over(ptr %lock, ptr %byte) {
 entry:
   store volatile i8 1, ptr %byte
   %begun = call i64 @llvm.readcyclecounter()

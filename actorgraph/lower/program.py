@@ -439,10 +439,11 @@ def lower_directly(
     """Return a program that a thread calls by itself: leaves in, results out, no messages.
 
     ``make(*kernels, *constants, *buffers)`` returns ``program(*leaf values)``; there is a buffer
-    (or None) for each of the `buffered` and `leaving` steps, in the order of `steps`.  Given the ids of `bound`
-    nodes, whose kernels depend on the run's symbols, it is ``program(run, (), *leaf values)``.
-    With steps that wait the program is a generator: it yields each of their kernels with the
-    operands, is sent the result (or has what was raised thrown into it), and returns the results.
+    (or None) for each of the `buffered` and `leaving` steps, in the order of `steps`.  Given the
+    ids of `bound` nodes, whose kernels depend on the run's symbols, it is ``program(run, (), *leaf
+    values)``.  With steps that wait the program is a generator: it yields each of their kernels
+    with the operands, is sent the result (or has what was raised thrown into it), and returns the
+    results.
     """
     numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
     how = [_how(step, bound or (), (), buffered, leaving) for step in steps]

@@ -8,7 +8,7 @@ good as that, it takes one that sends the fewest bytes; a value counts at every 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
@@ -103,7 +103,7 @@ def cut_by_cost(
     steps = [node for node in every if node.id not in homes]
     if len(steps) < stages:
         homes, steps = {}, every
-    together = Counter(costs)
+    together = {node.id: costs.get(node.id, 0.0) for node in steps}
     for number, home in homes.items():
         together[home] += costs.get(number, 0.0)
     total = [0.0, *accumulate(together[node.id] for node in steps)]

@@ -6,8 +6,8 @@ and does it if all that this needs is there.  Values stay with the lane that nee
 its last task has used them.
 
 `Lanes` is the network, `PipelineLane` an actor, `LaneRun` what it holds of a run in flight; a
-`LaneOrder` says what is next: the list of the schedule (`FixedOrder`), or what credits allow
-(`CreditOrder`).
+`Order` says what is next: the list of the schedule (`_in_order`), or what credits allow
+(`_by_credits`).
 
 Invariants:
 
@@ -25,12 +25,12 @@ that wait come from event loops and other threads, through the inbox.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -49,7 +49,7 @@ from actorgraph.memory.buffers import Unallocated, may_take_out
 from actorgraph.memory.free_lists import FreeLists, Recycling
 from actorgraph.node_actor import Dead, NodeActor, Task, blamed, guarded
 from actorgraph.pipeline.devices import COMPLETION, Stages, arrived, is_fetched
-from actorgraph.pipeline.staged import DIRECTIONS, Microbatch, StagedPlan, StageTask
+from actorgraph.pipeline.staged import Microbatch, StagedPlan, StageTask
 from actorgraph.pipeline.sums import Sum
 from actorgraph.warned import runs_steps
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.memory.arenas import Arenas
 
-__all__ = ["CreditOrder", "FixedOrder", "LaneOrder", "LaneRun", "Lanes", "PipelineLane", "Work"]
+__all__ = ["LaneRun", "Lanes", "PipelineLane", "Work"]
 
 _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
@@ -82,64 +82,48 @@ class Work:
     foreign: tuple[int, ...]
 
 
-class LaneOrder(Protocol):
-    """What a lane does next in a run."""
+Order: TypeAlias = Iterator[Work | None]
+"""What a lane does next in a run, None where that has to wait: from a list of what it holds."""
 
-    def take(self, ready: Callable[[Work], bool]) -> Work | None:
-        """Return what is to be done now, None where that has to wait or all is done."""
-
-    def over(self) -> bool:
-        """Return whether all is done."""
+Held: TypeAlias = list[dict[int, Any]]
+"""Values by the id of their node, of each microbatch."""
 
 
-class FixedOrder:
-    """The order of a list."""
-
-    def __init__(self, works: Sequence[Work]) -> None:
-        self._works = works
-        self._position = 0
-
-    def take(self, ready: Callable[[Work], bool]) -> Work | None:
-        """Return the next work of the list if it is ready."""
-        if self.over() or not ready(self._works[self._position]):
-            return None
-        self._position += 1
-        return self._works[self._position - 1]
-
-    def over(self) -> bool:
-        """Return whether the list is done."""
-        return self._position == len(self._works)
+def _in_order(works: Sequence[Work], held: Held) -> Order:
+    """Yield the works of a list."""
+    for work in works:
+        while not _ready(work, held):
+            yield None
+        yield work
 
 
-class CreditOrder:
-    """Backward first, and a forward only while fewer microbatches than credits are held.
+def _by_credits(forward: Sequence[Work], backward: Sequence[Work], limit: int, held: Held) -> Order:
+    """Yield backward works first, and forward ones only while fewer than `limit` are open.
 
     Source: the rule that `pipeline.dynamic` plays.
     """
+    begun = 0
+    open_: list[int] = []
+    while begun < len(forward) or open_:
+        number = next((one for one in open_ if _ready(backward[one], held)), None)
+        if number is not None:
+            open_.remove(number)
+            yield backward[number]
+        elif begun < len(forward) and len(open_) < limit and _ready(forward[begun], held):
+            open_.append(begun)
+            begun += 1
+            yield forward[begun - 1]
+        else:
+            yield None
 
-    def __init__(self, forward: Sequence[Work], backward: Sequence[Work], limit: int) -> None:
-        self._forward, self._backward = forward, backward
-        self._limit = limit
-        self._begun = 0
-        self._held: list[int] = []
 
-    def take(self, ready: Callable[[Work], bool]) -> Work | None:
-        """Return the oldest backward work that is ready, else the next forward work."""
-        for number in self._held:
-            if ready(self._backward[number]):
-                self._held.remove(number)
-                return self._backward[number]
-        begun = self._begun
-        room = begun < len(self._forward) and len(self._held) < self._limit
-        if not room or not ready(self._forward[begun]):
-            return None
-        self._held.append(begun)
-        self._begun += 1
-        return self._forward[begun]
-
-    def over(self) -> bool:
-        """Return whether every microbatch is done."""
-        return self._begun == len(self._forward) and not self._held
+def _ready(work: Work, held: Held) -> bool:
+    """Return whether all has come that a work needs of others."""
+    values = held[work.microbatch]
+    for number in work.foreign:  # noqa: SIM110 - `all` takes thrice the time
+        if number not in values:
+            return False
+    return True
 
 
 Message = tuple["LaneRun", int, Mapping[int, Any] | None]
@@ -150,14 +134,13 @@ class LaneRun:
     """What one lane holds of a run in flight."""
 
     __slots__ = (
-        "acting", "call", "held", "lane", "lists", "microbatches", "order", "run", "siblings",
-        "sums", "unstaged", "uses",
+        "acting", "call", "held", "lane", "left", "lists", "microbatches", "order", "run",
+        "siblings", "sums", "unstaged", "uses",
     )  # fmt: skip
 
     def __init__(self, lane: PipelineLane, run: Run, siblings: list[LaneRun]) -> None:
         self.lane, self.run, self.siblings = lane, run, siblings
         self.microbatches: Sequence[Microbatch] = run.microbatches
-        self.order = lane.new_order()
         self.acting: Acting[None] | None = None  # the action that is under way
         self.call: Call | None = None  # for which it waits
         self.unstaged = deque(lane.unstaged)
@@ -165,7 +148,7 @@ class LaneRun:
         self.sums: dict[int, Sum] = {}
         self.uses = [dict(lane.uses) for _ in run.microbatches]
         chained = lane.network.chained
-        self.held: list[dict[int, Any]] = [
+        self.held: Held = [
             {
                 leaf: part.run.values[index]
                 for leaf, index in lane.leaves
@@ -173,18 +156,19 @@ class LaneRun:
             }
             for number, part in enumerate(run.microbatches)
         ]
+        self.order, self.left = lane.new_order(self.held), lane.count
 
-    def ready(self, work: Work) -> bool:
-        """Return whether all has come that a work needs of others."""
-        held = self.held[work.microbatch]
-        for number in work.foreign:  # noqa: SIM110 - `all` takes thrice the time
-            if number not in held:
-                return False
-        return True
+    def next(self) -> Work | None:
+        """Return what is to be done now, None where that has to wait."""
+        if self.unstaged and _ready(self.unstaged[0], self.held):
+            return self.unstaged.popleft()
+        work = next(self.order, None)
+        self.left -= work is not None
+        return work
 
     def over(self) -> bool:
         """Return whether nothing is left to do."""
-        return not self.unstaged and self.order.over()
+        return not (self.left or self.unstaged)
 
     def take_arrived(self) -> None:
         """Take arrays for what has been copied to the host."""
@@ -220,7 +204,7 @@ class PipelineLane:
             for index in plan.unstaged
             if plan.stage_tasks[index].lane == number
         ]
-        self.new_order = network.order_of(number)
+        self.new_order, self.count = network.order_of(number)
         self.task = Task(TaskSpec(number, Region(number), "forward"), network.ready)
         self.task.heavy = True  # each turn is an action: others are to come by
         self.task.start(self._turns(), self.inbox.messages)
@@ -266,11 +250,7 @@ class PipelineLane:
             if lane_run.run.dead is not None:
                 self._end(lane_run)
                 return True
-            work: Work | None
-            if lane_run.unstaged and lane_run.ready(lane_run.unstaged[0]):
-                work = lane_run.unstaged.popleft()
-            else:
-                work = lane_run.order.take(lane_run.ready)
+            work = lane_run.next()
             if work is not None:
                 if self.network.pauses:
                     self._go_on(lane_run, self._act(lane_run, work))
@@ -352,7 +332,7 @@ class PipelineLane:
         if instrument.listening_to_turns:
             part = lane_run.microbatches[microbatch].run
             instrument.tell("on_turn", known, part, started, ended)
-        if network.flag.watched:
+        if task.sends and network.flag.watched:
             network.flag.hand_over()
 
     def _call(self, part: Run, index: int, args: list[Any]) -> Any:
@@ -484,7 +464,7 @@ class PipelineLane:
         """Give the run what was gathered; of a dead one nothing, and tell the others."""
         run, siblings = lane_run.run, lane_run.siblings
         self.runs.remove(lane_run)
-        lane_run.held, lane_run.siblings = [], []
+        lane_run.held, lane_run.siblings, lane_run.order = [], [], iter(())
         if run.dead is not None:
             for other in siblings:
                 if other is not lane_run:
@@ -574,21 +554,21 @@ class Lanes:
         ]
         return Work(tasks, microbatch, tuple(dict.fromkeys(foreign)))
 
-    def order_of(self, device: int) -> Callable[[], LaneOrder]:
-        """Return what makes the order in which a device acts in a run."""
-        schedule, at = self.plan.schedule, self.plan.at
-        works: dict[tuple[int, str, int], Work] = {}
-        for stage, kind, microbatch, _ in schedule.lanes[device]:
-            found = [at.get((stage, direction)) for direction in DIRECTIONS[kind]]
-            tasks = tuple([index for index in found if index is not None])
-            works[stage, kind, microbatch] = self.work(tasks, microbatch)
+    def order_of(self, device: int) -> tuple[Callable[[Held], Order], int]:
+        """Return what makes the order of a device in a run, and how many works it has."""
+        schedule, tasks_of = self.plan.schedule, self.plan.tasks_of
+        works = {
+            (kind, microbatch, stage): self.work(tasks, microbatch)
+            for stage, kind, microbatch, _ in schedule.lanes[device]
+            if (tasks := tasks_of(stage, kind)) or self.plan.credits
+        }
         if self.plan.credits is None:
-            listed = [work for work in works.values() if work.tasks]
-            return partial(FixedOrder, listed)
-        count = range(schedule.microbatches)
-        forward = [works[device, "F", number] for number in count]
-        backward = [works[device, "BW", number] for number in count]
-        return partial(CreditOrder, forward, backward, self.plan.credits[device])
+            return partial(_in_order, list(works.values())), len(works)
+        forward, backward = [
+            [works[kind, number, device] for number in range(schedule.microbatches)]
+            for kind in ("F", "BW")
+        ]
+        return partial(_by_credits, forward, backward, self.plan.credits[device]), len(works)
 
     def _tabling(self) -> Tabling | None:
         latest, compiled = self.plan.latest, self.plan.compiled

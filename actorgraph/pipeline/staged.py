@@ -43,15 +43,18 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.runs import AbstractRun
 
-__all__ = ["DIRECTIONS", "Microbatch", "StageTask", "StagedPlan"]
+__all__ = ["KINDS", "Microbatch", "StageTask", "StagedPlan"]
 
-DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
+_DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
     "F": ("forward",),
     "B": ("backward",),
     "W": ("weights",),
     "BW": ("backward", "weights"),
 }
 """The tasks of a stage that are an action; where nothing is to be done there is no task."""
+
+KINDS = {"forward": "F", "backward": "B", "weights": "W"}
+"""The action that a task is, where backward passes are split."""
 
 _AS_GOOD = 0.02
 """Costs are predicted: a stage that is slower by this share is as good, if it sends less."""
@@ -324,6 +327,11 @@ class StagedPlan(Plan):
                     )
                 task.foreign.append(leaf)
                 self.chained[self.compiled.joint.values[value].id] = leaf
+
+    def tasks_of(self, stage: int, kind: str) -> tuple[int, ...]:
+        """Return the tasks of an action, one after the other."""
+        found = [self.at.get((stage, direction)) for direction in _DIRECTIONS[kind]]
+        return tuple([index for index in found if index is not None])
 
     def uses(self, lane: int) -> Counter[int]:
         """Return how many tasks of a lane need each value."""

@@ -1,4 +1,4 @@
-"""Who is done in machine code asks for Python's lock when it is free, and sleeps if that is late."""
+"""Who is done in machine code waits awake for Python's lock, but not for ever."""
 
 import ctypes
 import threading
@@ -41,7 +41,7 @@ def test_the_word_is_found_again_by_any_thread():
     assert found == [lock_word.address()]
 
 
-@pytest.mark.parametrize("what, value", [("available_cores", 1), ("_read", b"")])
+@pytest.mark.parametrize(("what", "value"), [("available_cores", 1), ("_read", b"")])
 def test_on_one_core_or_where_no_such_struct_is_found_nobody_looks(what, value, monkeypatch):
     monkeypatch.setattr(lock_word, what, lambda *_: value)
     assert lock_word.address.__wrapped__() == 0
@@ -54,9 +54,9 @@ def test_nobody_waits_for_ever_for_a_lock_that_is_not_given_back(runtime, known)
     watch, hand_over = [
         kind(runtime._engine.get_function_address(name)) for name in ("watch", "hand_over")
     ]
-    assert watch(flag._address, lock) == 0
-    hand_over(flag._address, lock)
-    assert watch(flag._address, lock) == 1
+    assert watch(lock, flag._address) == 0
+    hand_over(lock, flag._address)
+    assert watch(lock, flag._address) == 1
 
 
 def test_who_hands_over_to_nobody_goes_on(runtime):
