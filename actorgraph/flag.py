@@ -7,6 +7,7 @@ system call.  One that watches is back within a microsecond, and takes nothing b
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,10 +24,8 @@ class Flag:
 
     Attributes
     ----------
-    machine_code : tuple of callable or None
-        What watches a byte, given its address, and what hands over.
-    watched : bool
-        Whether a thread watches.
+    machine_code : callable or None
+        What watches a byte, given its address.
 
     Examples
     --------
@@ -38,11 +37,11 @@ class Flag:
     True
     """
 
-    __slots__ = ("_address", "_byte", "_repeated", "watched")
-    machine_code: tuple[Callable[[int], int], Callable[[int], int]] | None = None
+    __slots__ = ("_address", "_byte", "_repeated")
+    machine_code: ClassVar[Callable[[int], int] | None] = None
 
     def __init__(self) -> None:
-        self._byte, self.watched = bytearray(1), False
+        self._byte = bytearray(1)
         seen = np.frombuffer(self._byte, bool)
         self._address, self._repeated = seen.ctypes.data, np.broadcast_to(seen, _LOOKS)
 
@@ -56,18 +55,6 @@ class Flag:
 
     def watch(self) -> bool:
         """Return True as soon as the flag is set, False if it is not for a while."""
-        by_machine, self.watched = self.machine_code, True
-        found = (
-            np.logical_or.reduce(self._repeated)
-            if by_machine is None
-            else by_machine[0](self._address)
-        )
-        self.watched = False
-        return bool(found)
-
-    def hand_over(self) -> None:
-        """Set the flag, and have who watches it go on first where machine code can see to it."""
         if self.machine_code is None:
-            self.set()
-        else:
-            self.machine_code[1](self._address)
+            return bool(np.logical_or.reduce(self._repeated))
+        return bool(self.machine_code(self._address))

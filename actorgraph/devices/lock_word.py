@@ -68,27 +68,6 @@ end:
   ret i64 %found
 }
 
-define i64 @hand_over(ptr %lock, ptr %byte) {
-entry:
-  store volatile i8 1, ptr %byte
-  %begun = call i64 @llvm.readcyclecounter()
-  %known = icmp ne ptr %lock, null
-  br i1 %known, label %look, label %end
-look:
-  %held = load volatile i32, ptr %lock
-  %is.held = icmp ne i32 %held, 0
-  br i1 %is.held, label %end, label %wait
-wait:
-  call void @llvm.x86.sse2.pause()
-  %now = call i64 @llvm.readcyclecounter()
-  %spent = sub i64 %now, %begun
-  %goes.on = icmp ult i64 %spent, MOST_TAKEN
-  br i1 %goes.on, label %look, label %end
-end:
-  call void @till_free(ptr %lock)
-  ret i64 0
-}
-
 define i64 @walk_and_wait(ptr %tuple, ptr %block, ptr %run) {
   %flags = call i64 @walk(ptr %tuple, ptr %block, ptr %run)
   %lock.at = getelementptr ptr, ptr %block, i64 LOCK
@@ -104,7 +83,7 @@ def text(lock: int) -> str:
 
     Cycles are those of the counter, 2 to 4 a nanosecond: a thread sleeps for 100,000 at least.
     """
-    words = {"MOST_FREE": 100_000, "MOST_SET": 300_000, "MOST_TAKEN": 10_000, "LOCK": lock}
+    words = {"MOST_FREE": 100_000, "MOST_SET": 300_000, "LOCK": lock}
     return re.sub("|".join(words), lambda found: str(words[found[0]]), _TEXT)
 
 

@@ -299,12 +299,7 @@ class Runtime:
             kinds = ctypes.c_int64, ctypes.py_object, ctypes.c_size_t, ctypes.py_object
             at = self._engine.get_function_address
             of_byte = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t)
-            watch, hand_over = of_byte(at("watch")), of_byte(at("hand_over"))
-            lock = lock_word.address()
-            Flag.machine_code = (
-                (lambda byte: watch(byte, lock)),
-                (lambda byte: hand_over(byte, lock)),
-            )
+            Flag.machine_code = partial(of_byte(at("watch")), lock_word.address())
             self.brief = ctypes.PYFUNCTYPE(*kinds)(at("walk"))
             self.walk = ctypes.CFUNCTYPE(*kinds)(at("walk_and_wait"))
         except Exception as error:  # noqa: BLE001 - programs have their Python form

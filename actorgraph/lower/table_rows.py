@@ -294,7 +294,7 @@ class Written:
     @staticmethod
     def shown(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
         """Return the place of a view, as NumPy makes it of memory of the same layout."""
-        raw = _template()
+        raw = _template(-(-(of.end - of.begin) // READ_BYTES))
         whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
         found = view(whole)
         if type(found) is not np.ndarray or found.dtype != dtype:
@@ -607,7 +607,7 @@ def _copy_of(char: str) -> Routine:
     return found
 
 
-@cache
-def _template() -> np.ndarray[Any, Any]:
+@lru_cache(maxsize=2)
+def _template(times: int) -> np.ndarray[Any, Any]:
     """Return memory that values are shown of while rows are written; nobody reads it."""
-    return np.zeros(READ_BYTES + 64, np.uint8)
+    return np.zeros(times * READ_BYTES + 64, np.uint8)

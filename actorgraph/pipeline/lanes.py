@@ -332,8 +332,6 @@ class PipelineLane:
         if instrument.listening_to_turns:
             part = lane_run.microbatches[microbatch].run
             instrument.tell("on_turn", known, part, started, ended)
-        if task.sends and network.flag.watched:
-            network.flag.hand_over()
 
     def _call(self, part: Run, index: int, args: list[Any]) -> Any:
         """Call a task as a function, with the arrays that it writes into."""
@@ -520,7 +518,7 @@ class Lanes:
         self.stages = placing if isinstance(placing, Stages) else None
         self.pauses = self.stages is not None or any(task.waits for task in plan.stage_tasks)
         tabling = self._tabling()
-        self._programs = [task.lower(tabling) for task in plan.stage_tasks]
+        self._programs = [task.lower(tabling=tabling) for task in plan.stage_tasks]
         self._make_functions()
         self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.partition.tasks]
         self.chained = frozenset(plan.chained.values())

@@ -7,7 +7,7 @@ what the lanes have gathered of all its microbatches.  Nothing here runs anythin
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
@@ -22,7 +22,7 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.cuts import Costs
 from actorgraph.lower.joint import Joint, Mode
-from actorgraph.lower.program import Program, Tabling, lower_directly
+from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.residents import looked_at
 from actorgraph.machines.batching import Batching, BatchSlice
@@ -83,7 +83,7 @@ class StageTask:
     sends : dict
         Lane to the places of the outputs that it needs.
     lower : callable
-        Makes its program, given how steps are walked as tables, or None.
+        Makes its program, given `tabling`.
     waits : bool
         Whether it has an op that waits.
     looked_at : set of int
@@ -96,7 +96,7 @@ class StageTask:
     lane: int
     inputs: list[int]
     outputs: list[int]
-    lower: Callable[[Tabling | None], Program]
+    lower: Callable[..., Program]
     waits: bool
     looked_at: set[int]
     foreign: list[int] = field(default_factory=list)
@@ -258,8 +258,9 @@ class StagedPlan(Plan):
             inputs = _received(spec)
             outputs = [step for step in spec.steps if step.id in wanted]
             # What waits is in the middle of several microbatches, which would share the memory.
-            waits = spec.waits
-            written = [() if waits else one[spec.index] for one in (cut.buffered, cut.leaving)]
+            buffered = leaving = frozenset[int]()
+            if not (waits := spec.waits):
+                buffered, leaving = cut.buffered[spec.index], cut.leaving[spec.index]
             region = spec.region.index
             if region >= stages:
                 # Cotangents reach the first stage last.
@@ -270,7 +271,10 @@ class StagedPlan(Plan):
                     home[region],
                     [node.id for node in inputs],
                     [node.id for node in outputs],
-                    partial(_lowered, spec.steps, inputs, outputs, written, bound),
+                    partial(
+                        lower_directly, spec.steps, inputs, outputs, buffered, bound,
+                        leaving=leaving,
+                    ),  # fmt: skip
                     waits,
                     looked_at(spec),
                 )
@@ -407,18 +411,6 @@ class _Joined:
             return [node.attrs["value"]] * len(self.parts)
         index = self.plan.compiled.leaf_index[node]
         return [part.run.leaves[index] for part in self.parts]
-
-
-def _lowered(
-    steps: Sequence[Node],
-    inputs: Sequence[Node],
-    outputs: Sequence[Node],
-    written: Sequence[Container[int]],
-    bound: Container[int],
-    tabling: Tabling | None,
-) -> Program:
-    buffered, leaving = written
-    return lower_directly(steps, inputs, outputs, buffered, bound, tabling, leaving)
 
 
 def _received(spec: TaskSpec) -> list[Node]:

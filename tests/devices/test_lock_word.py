@@ -51,18 +51,10 @@ def test_on_one_core_or_where_no_such_struct_is_found_nobody_looks(what, value, 
 def test_nobody_waits_for_ever_for_a_lock_that_is_not_given_back(runtime, known):
     flag, lock = Flag(), lock_word.address() * known
     kind = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t)  # keeps the lock
-    watch, hand_over = [
-        kind(runtime._engine.get_function_address(name)) for name in ("watch", "hand_over")
-    ]
+    watch = kind(runtime._engine.get_function_address("watch"))
     assert watch(lock, flag._address) == 0
-    hand_over(lock, flag._address)
+    flag.set()
     assert watch(lock, flag._address) == 1
-
-
-def test_who_hands_over_to_nobody_goes_on(runtime):
-    flag = Flag()
-    flag.hand_over()
-    assert flag.watch()
 
 
 def test_a_flag_is_watched_by_machine_code_as_by_numpy(runtime, monkeypatch):
@@ -76,8 +68,7 @@ def test_a_flag_is_watched_by_machine_code_as_by_numpy(runtime, monkeypatch):
     assert answers == [False, True, False, True]
 
 
-@pytest.mark.parametrize("let_go", [Flag.set, Flag.hand_over])
-def test_a_thread_that_watches_is_let_go_by_another(runtime, let_go):
+def test_a_thread_that_watches_is_let_go_by_another(runtime):
     flag, began, seen = Flag(), threading.Event(), threading.Event()
 
     def watch():
@@ -89,6 +80,6 @@ def test_a_thread_that_watches_is_let_go_by_another(runtime, let_go):
     thread = threading.Thread(target=watch)
     thread.start()
     assert began.wait(WAIT_S)
-    let_go(flag)
+    flag.set()
     assert seen.wait(WAIT_S)
     thread.join(WAIT_S)
