@@ -83,7 +83,7 @@ def text(lock: int) -> str:
 
     Cycles are those of the counter, 2 to 4 a nanosecond: a thread sleeps for 100,000 at least.
     """
-    words = {"MOST_FREE": 100_000, "MOST_SET": 300_000, "LOCK": lock}
+    words = {"MOST_FREE": 100_000, "MOST_SET": 1_000_000, "LOCK": lock}
     return re.sub("|".join(words), lambda found: str(words[found[0]]), _TEXT)
 
 

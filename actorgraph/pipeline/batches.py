@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Microbatches"]
 
-_PATIENCE_S = 0.001
-"""A lane waits some 0.1 ms for another; to wake it costs as much."""
+_PATIENCE_S = 0.005
+"""A lane waits for an action of another, or two; longer ones are worth what waking takes."""
 
 
 class Microbatches:

@@ -272,7 +272,12 @@ class StagedPlan(Plan):
                     [node.id for node in inputs],
                     [node.id for node in outputs],
                     partial(
-                        lower_directly, spec.steps, inputs, outputs, buffered, bound,
+                        lower_directly,
+                        spec.steps,
+                        inputs,
+                        outputs,
+                        buffered,
+                        bound,
                         leaving=leaving,
                     ),  # fmt: skip
                     waits,
