@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import sys
 from functools import cache
+from string import Template
 from struct import pack
 
 from actorgraph.devices.cpu import available_cores
@@ -25,7 +25,7 @@ _WINDOW = 1 << 20
 _TRIES = 10
 """Times to look, if other threads have the lock."""
 
-_TEXT = """
+_TEXT = Template("""
 declare void @llvm.x86.sse2.pause()
 declare i64 @llvm.readcyclecounter()
 
@@ -42,7 +42,7 @@ wait:
   call void @llvm.x86.sse2.pause()
   %now = call i64 @llvm.readcyclecounter()
   %spent = sub i64 %now, %begun
-  %goes.on = icmp ult i64 %spent, MOST_FREE
+  %goes.on = icmp ult i64 %spent, $most_free
   br i1 %goes.on, label %look, label %end
 end:
   ret void
@@ -60,7 +60,7 @@ wait:
   call void @llvm.x86.sse2.pause()
   %now = call i64 @llvm.readcyclecounter()
   %spent = sub i64 %now, %begun
-  %goes.on = icmp ult i64 %spent, MOST_SET
+  %goes.on = icmp ult i64 %spent, $most_set
   br i1 %goes.on, label %look, label %end
 end:
   call void @till_free(ptr %lock)
@@ -70,12 +70,12 @@ end:
 
 define i64 @walk_and_wait(ptr %tuple, ptr %block, ptr %run) {
   %flags = call i64 @walk(ptr %tuple, ptr %block, ptr %run)
-  %lock.at = getelementptr ptr, ptr %block, i64 LOCK
+  %lock.at = getelementptr ptr, ptr %block, i64 $lock
   %lock = load ptr, ptr %lock.at
   call void @till_free(ptr %lock)
   ret i64 %flags
 }
-"""
+""")
 
 
 def text(lock: int) -> str:
@@ -83,8 +83,7 @@ def text(lock: int) -> str:
 
     Cycles are those of the counter, 2 to 4 a nanosecond: a thread sleeps for 100,000 at least.
     """
-    words = {"MOST_FREE": 100_000, "MOST_SET": 1_000_000, "LOCK": lock}
-    return re.sub("|".join(words), lambda found: str(words[found[0]]), _TEXT)
+    return _TEXT.substitute(most_free=100_000, most_set=1_000_000, lock=lock)
 
 
 @cache

@@ -265,21 +265,16 @@ class StagedPlan(Plan):
             if region >= stages:
                 # Cotangents reach the first stage last.
                 region = min(self._region_of(node) for node in inputs)
+            lower = partial(
+                lower_directly, spec.steps, inputs, outputs, buffered, bound, leaving=leaving
+            )
             self.stage_tasks.append(
                 StageTask(
                     spec,
                     home[region],
                     [node.id for node in inputs],
                     [node.id for node in outputs],
-                    partial(
-                        lower_directly,
-                        spec.steps,
-                        inputs,
-                        outputs,
-                        buffered,
-                        bound,
-                        leaving=leaving,
-                    ),  # fmt: skip
+                    lower,
                     waits,
                     looked_at(spec),
                 )
