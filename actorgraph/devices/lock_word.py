@@ -17,8 +17,6 @@ from struct import pack
 
 from actorgraph.devices.cpu import available_cores
 
-__all__ = ["address", "text"]
-
 _WINDOW = 1 << 20
 """Bytes of an interpreter in which the struct of its lock is looked for."""
 

@@ -31,8 +31,6 @@ from actorgraph.schedules.actions import Schedule
 if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
 
-__all__ = ["Microbatches"]
-
 _PATIENCE_S = 0.005
 """A lane waits for an action of another, or two; longer ones are worth what waking takes."""
 

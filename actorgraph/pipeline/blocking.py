@@ -12,8 +12,6 @@ from actorgraph.errors import ScheduleError
 from actorgraph.lower.deadlock import Action, Arc, Credit, check
 from actorgraph.pipeline.staged import KINDS, StagedPlan
 
-__all__ = ["check_lanes"]
-
 
 def check_lanes(plan: StagedPlan) -> None:
     """Raise unless every lane comes to the end of its list; time linear in actions and edges.

@@ -16,8 +16,6 @@ from actorgraph.errors import ScheduleError
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import VIEWS
 
-__all__ = ["cut_by_cost", "cut_by_placement", "placed"]
-
 
 def placed(nodes: Sequence[Node]) -> bool:
     """Return whether the user placed any of the nodes, with ``graph.stage``."""
