@@ -55,6 +55,7 @@ class Flag:
 
     def watch(self) -> bool:
         """Return True as soon as the flag is set, False if it is not for a while."""
-        if self.machine_code is None:
+        by_machine = Flag.machine_code
+        if by_machine is None:
             return bool(np.logical_or.reduce(self._repeated))
-        return bool(self.machine_code(self._address))
+        return bool(by_machine(self._address))
