@@ -18,6 +18,7 @@ from actorgraph.lower.keys import CallKey, DirectKey, LoopKey, StepKey, TaskKey
 from actorgraph.lower.parts import FEWEST, WALKED, WALKED_ALONE, cut_steps
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.text import Code, code_of, direct_code, loop_code
+from actorgraph.memory.buffers import VIEWS
 
 if TYPE_CHECKING:
     from actorgraph.lower.table import Stretch
@@ -167,6 +168,8 @@ class Tabling(NamedTuple):
         Id of a step that turned out to have no row.
     quick : bool
         Whether last bits may change: then long products have kernels that are faster than rows.
+    largest : int or None
+        Bytes of the largest result that rows write, None for as many as pay for one thread.
     """
 
     symbols: Mapping[str, int]
@@ -175,6 +178,7 @@ class Tabling(NamedTuple):
     ordered: Collection[int] | None = None
     apart: int | None = None
     quick: bool = False
+    largest: int | None = None
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
@@ -294,7 +298,7 @@ def _stretches(
         and not (quick and quick(step, tabling.symbols))
         for step, one in zip(steps, how, strict=True)
     ]
-    return stretches(steps, may, tabling.symbols, tabling.ordered)
+    return stretches(steps, may, tabling)
 
 
 def _may_be_in_parts(steps: Sequence[Node], how: Iterable[int], bulky: Container[int]) -> bool:
@@ -325,6 +329,8 @@ def _keyed(
     done = 0
     tables = {place for begin, end in within[0] for place in range(begin, end)}
     stretched = sorted([(*one, times) for one in within[0]] + [(*one, 1) for one in within[1]])
+    into = keys.BUFFERED | keys.LEAVING
+    within_turn = {step.id for step, one in zip(steps, how, strict=True) if one & keys.BUFFERED}
 
     def one_by_one(begin: int, end: int) -> None:
         nonlocal first
@@ -346,16 +352,16 @@ def _keyed(
         found = _numbered_steps(own, called, how[begin:end], inner, len(given), fixed)
         key = DirectKey(len(given), found, tuple([inner[node.id] for node in returned]), True)
         program = _program(direct_code(key), own, inner, tuple(fixed), found, own)
-        writing = [
-            step
-            for step, one in zip(own, how[begin:end], strict=True)
-            if one & (keys.BUFFERED | keys.LEAVING)
-        ]
+        written = [one for one in zip(own, how[begin:end], strict=True) if one[1] & into]
+        writing = [step for step, _ in written]
         stretch = None
         if tabling is not None and begin in tables:
             from actorgraph.lower.table import Stretch
 
-            stretch = Stretch(own, given, returned, writing, tabling)
+            # What is given may lie in arrays that leave the turn, before these are written.
+            apart = not within_turn.intersection(map(_whole, given))
+            leaving = [step.id for step, one in written if one & keys.LEAVING] if apart else ()
+            stretch = Stretch(own, given, returned, writing, tabling, leaving)
         items.append(Subprogram(program, tuple(chosen), len(writing), stretch))
         calls.append(
             CallKey(tuple([numbers[node.id] for node in given]), len(returned), bool(writing))
@@ -364,6 +370,13 @@ def _keyed(
         first += len(returned)
     one_by_one(done, len(steps))
     return tuple(calls), items, tuple(constants)
+
+
+def _whole(node: Node) -> int:
+    """Return the id of that whose memory a node shows, as far as its op tells."""
+    while node.inputs and node.op.memory.layout_with(node.attrs) in VIEWS:
+        node = node.inputs[0]
+    return node.id
 
 
 def _how(
@@ -430,17 +443,19 @@ def lower_directly(
     buffered: Container[int] = (),
     bound: Container[int] | None = None,
     tabling: Tabling | None = None,
+    leaving: Container[int] = (),
 ) -> Program:
     """Return a program that a thread calls by itself: leaves in, results out, no messages.
 
     ``make(*kernels, *constants, *buffers)`` returns ``program(*leaf values)``; there is a buffer
-    (or None) for each of the `buffered` steps, in the order of `steps`.  Given the ids of `bound`
-    nodes, whose kernels depend on the run's symbols, it is ``program(run, (), *leaf values)``.
-    With steps that wait the program is a generator: it yields each of their kernels with the
-    operands, is sent the result (or has what was raised thrown into it), and returns the results.
+    (or None) for each of the `buffered` and `leaving` steps, in the order of `steps`.  Given the
+    ids of `bound` nodes, whose kernels depend on the run's symbols, it is ``program(run, (), *leaf
+    values)``.  With steps that wait the program is a generator: it yields each of their kernels
+    with the operands, is sent the result (or has what was raised thrown into it), and returns the
+    results.
     """
     numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
-    how = [_how(step, bound or (), (), buffered, ()) for step in steps]
+    how = [_how(step, bound or (), (), buffered, leaving) for step in steps]
     within = _stretches(steps, how, tabling)
     kernels = range(len(steps))
     found, items, constants = _keyed(

@@ -33,7 +33,7 @@ from actorgraph.lower.kernels import alike, kernel, with_errstate
 from actorgraph.lower.program import Tabling, constant_value, lower_directly
 from actorgraph.lower.rates import path
 from actorgraph.lower.spots import Unfit
-from actorgraph.lower.table_rows import RESHAPE, Written, is_view, kind_of
+from actorgraph.lower.table_rows import LARGEST_BYTES, RESHAPE, Written, is_view, kind_of
 from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import regular
 from actorgraph.op import attrs_key, is_symbolic
@@ -64,10 +64,7 @@ fresh = np.empty
 
 
 def stretches(
-    steps: Sequence[Node],
-    allowed: Sequence[bool],
-    symbols: Mapping[str, int],
-    ordered: Collection[int] | None = None,
+    steps: Sequence[Node], allowed: Sequence[bool], tabling: Tabling
 ) -> list[tuple[int, int]]:
     """Return where stretches begin and end.
 
@@ -77,14 +74,11 @@ def stretches(
         In order.
     allowed : sequence of bool
         Which of them may be in one.
-    symbols : mapping
-        Sizes that tell which arrays are small enough.
-    ordered : collection of int, optional
-        What `regular` finds.
     """
     found: list[tuple[int, int]] = []
     begin = rows = 0
-    for place, (kind, may) in enumerate(zip(kinds(steps, symbols, ordered), allowed, strict=True)):
+    found_kinds = kinds(steps, tabling.symbols, tabling.ordered, tabling.largest)
+    for place, (kind, may) in enumerate(zip(found_kinds, allowed, strict=True)):
         if kind and may:
             rows += kind == "row"
             continue
@@ -97,7 +91,10 @@ def stretches(
 
 
 def kinds(
-    steps: Sequence[Node], symbols: Mapping[str, int], ordered: Collection[int] | None = None
+    steps: Sequence[Node],
+    symbols: Mapping[str, int],
+    ordered: Collection[int] | None = None,
+    largest: int | None = None,
 ) -> list[str]:
     """Return of each step whether it is a ``"row"`` or a ``"view"``, else nothing.
 
@@ -116,7 +113,7 @@ def kinds(
                 continue
         kind = known.get(key)
         if kind is None:
-            kind = known[key] = kind_of(step, symbols)
+            kind = known[key] = kind_of(step, symbols, largest or LARGEST_BYTES)
         if kind == "view" and step.op is RESHAPE:
             of = step.inputs[0]  # of what is not in order it is a copy
             kind = kind if of.is_leaf or of.id in ordered else ""
@@ -133,7 +130,8 @@ class Stretch:
     results : sequence of Node
         What rows write that is needed outside, if through views.
     copied : set of int
-        Those of them that the program has arrays for, in which others may lie until the end.
+        Those of them that the program has arrays for, in which others may lie until the end; in
+        arrays that are `leaving` none does.
     """
 
     quick: Mapping[int, Any] = {}
@@ -145,6 +143,7 @@ class Stretch:
         returned: Sequence[Node],
         writing: Sequence[Node],
         tabling: Tabling,
+        leaving: Collection[int] = (),
     ) -> None:
         self.steps, self.given, self.returned = steps, given, returned
         self.results: Sequence[Node]
@@ -158,7 +157,9 @@ class Stretch:
         shown = {view.id for view in self._views}
         self.results = [one for one in steps if one.id in outside and one.id not in shown]
         self._place_of = {node.id: place for place, node in enumerate(writing)}
-        self.copied = {node.id for node in self.results if node.id in self._place_of}
+        self.copied = {node.id for node in self.results if node.id in self._place_of}.difference(
+            leaving
+        )
         self._tabling = tabling
         self._latest: Written | None = None
         self._tables: dict[Any, _Table] = {}

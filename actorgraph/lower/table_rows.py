@@ -72,12 +72,12 @@ _SHOWING = frozenset({_GETITEM, RESHAPE})  # mostly, told by the result
 # -- which steps ----------------------------------------------------------------------------------
 
 
-def kind_of(step: Node, symbols: Mapping[str, int]) -> str:
+def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
     """Return whether a step may be a ``"row"`` or is a ``"view"``, else nothing."""
     if not is_pure(step.op) or step.op.kernel is not None:
         return ""
-    operands = [_is_small(one, symbols, READ_BYTES) for one in step.inputs]
-    if not all(operands) or not _is_small(step, symbols, LARGEST_BYTES):
+    operands = [_is_small(one, symbols, max(READ_BYTES, largest)) for one in step.inputs]
+    if not all(operands) or not _is_small(step, symbols, largest):
         return ""
     if is_view(step):
         shows = step.op.memory.is_view or step.op in _SHOWING
@@ -292,7 +292,7 @@ class Written:
     @staticmethod
     def shown(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
         """Return the place of a view, as NumPy makes it of memory of the same layout."""
-        raw = _template()
+        raw = _template(-(-(of.end - of.begin) // READ_BYTES))
         whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
         found = view(whole)
         if type(found) is not np.ndarray or found.dtype != dtype:
@@ -639,7 +639,7 @@ def _copy_of(char: str) -> Routine:
     return found
 
 
-@cache
-def _template() -> np.ndarray[Any, Any]:
+@lru_cache(maxsize=2)
+def _template(times: int) -> np.ndarray[Any, Any]:
     """Return memory that values are shown of while rows are written; nobody reads it."""
-    return np.zeros(READ_BYTES + 64, np.uint8)
+    return np.zeros(times * READ_BYTES + 64, np.uint8)

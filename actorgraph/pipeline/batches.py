@@ -31,8 +31,8 @@ from actorgraph.schedules.actions import Schedule
 if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
 
-_PATIENCE_S = 0.001
-"""A lane waits some 0.1 ms for another; to wake it costs as much."""
+_PATIENCE_S = 0.005
+"""A lane waits for an action of another, or two; longer ones are worth what waking takes."""
 
 
 class Microbatches:

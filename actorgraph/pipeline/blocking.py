@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from actorgraph.errors import ScheduleError
 from actorgraph.lower.deadlock import Action, Arc, Credit, check
-from actorgraph.pipeline.staged import DIRECTIONS, StagedPlan
-
-_KINDS = {"forward": "F", "backward": "B", "weights": "W"}
+from actorgraph.pipeline.staged import KINDS, StagedPlan
 
 
 def check_lanes(plan: StagedPlan) -> None:
@@ -25,7 +23,7 @@ def check_lanes(plan: StagedPlan) -> None:
     """
     schedule, stages = plan.schedule, plan.schedule.stages
     tasks = [
-        f"{_KINDS[spec.direction]} of stage {spec.region.index}"
+        f"{KINDS[spec.direction]} of stage {spec.region.index}"
         if spec.region.index < stages
         else f"the sum for {spec.name}"
         for spec in plan.partition.tasks
@@ -42,7 +40,14 @@ def check_lanes(plan: StagedPlan) -> None:
     ]
     every = range(schedule.microbatches)
     free = range(len(tasks)) if plan.credits is not None else plan.unstaged
-    lanes = [] if plan.credits is not None else _listed(plan)
+    lanes: list[list[Action]] = [
+        [
+            (index, microbatch)
+            for stage, kind, microbatch, _ in lane
+            for index in plan.tasks_of(stage, kind)
+        ]
+        for lane in (schedule.lanes if plan.credits is None else ())
+    ]
     shown = len(lanes)
     lanes += [[(index, microbatch) for microbatch in every] for index in free]
     verdict = check(tasks, edges, lanes, _credits(plan), shown=shown, unit="microbatch")
@@ -51,19 +56,6 @@ def check_lanes(plan: StagedPlan) -> None:
             f"{schedule!r} would never come to its end: {'; '.join(verdict.blocked)}; "
             "change the order of a lane"
         )
-
-
-def _listed(plan: StagedPlan) -> list[list[Action]]:
-    """Return the tasks of each lane in the order of its list."""
-    return [
-        [
-            (plan.at[stage, direction], microbatch)
-            for stage, kind, microbatch, _ in lane
-            for direction in DIRECTIONS[kind]
-            if (stage, direction) in plan.at
-        ]
-        for lane in plan.schedule.lanes
-    ]
 
 
 def _credits(plan: StagedPlan) -> list[Credit]:

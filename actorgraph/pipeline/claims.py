@@ -21,7 +21,7 @@ from actorgraph.machines.binding import Binding
 from actorgraph.machines.claim import HOST, Claim
 from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Variable
-from actorgraph.pipeline.staged import DIRECTIONS, StagedPlan
+from actorgraph.pipeline.staged import StagedPlan
 
 Clock = list[int]
 """For each lane, how many actions of its list are over."""
@@ -190,9 +190,7 @@ class _Clocks:
         lengths = [0] * plan.schedule.devices
         for lane, step in plan.schedule.order:
             for stage, kind, microbatch, _ in step:
-                found = [plan.at.get((stage, direction)) for direction in DIRECTIONS[kind]]
-                tasks = tuple([index for index in found if index is not None])
-                if tasks:
+                if tasks := plan.tasks_of(stage, kind):
                     actions.append((lane, tasks, microbatch))
                     for index in tasks:
                         self.place[index, microbatch] = lane, lengths[lane]

@@ -14,6 +14,7 @@ from itertools import accumulate, pairwise
 
 from actorgraph.errors import ScheduleError
 from actorgraph.graph import Node
+from actorgraph.memory.buffers import VIEWS
 
 
 def placed(nodes: Sequence[Node]) -> bool:
@@ -90,16 +91,45 @@ def cut_by_cost(
     ScheduleError
         If there are fewer nodes than stages.
     """
-    steps = [node for node in nodes if not node.is_leaf]
-    if len(steps) < stages:
+    every = [node for node in nodes if not node.is_leaf]
+    if len(every) < stages:
         raise ScheduleError(
-            f"{stages} stages need as many nodes, but there are {len(steps)}; take fewer "
+            f"{stages} stages need as many nodes, but there are {len(every)}; take fewer "
             "stages (devices times the chunks of the schedule)"
         )
-    total = [0.0, *accumulate(costs.get(node.id, 0.0) for node in steps)]
+    homes = _homes(every)
+    steps = [node for node in every if node.id not in homes]
+    if len(steps) < stages:
+        homes, steps = {}, every
+    together = {node.id: costs.get(node.id, 0.0) for node in steps}
+    for number, home in homes.items():
+        together[home] += costs.get(number, 0.0)
+    total = [0.0, *accumulate(together[node.id] for node in steps)]
     limit = _least_slowest(total, stages) * (1 + slack)
     ends = _cheapest_ends(total, _crossing(steps, sizes), stages, limit)
-    return [steps[start:end] for start, end in zip([0, *ends], ends)]
+    stage_of = {
+        node.id: stage
+        for stage, (start, end) in enumerate(zip([0, *ends], ends))
+        for node in steps[start:end]
+    }
+    parts: list[list[Node]] = [[] for _ in range(stages)]
+    for node in every:
+        parts[stage_of[homes.get(node.id, node.id)]].append(node)
+    return parts
+
+
+def _homes(steps: Sequence[Node]) -> dict[int, int]:
+    """Return by whom each view of a leaf is used first: there it costs nothing, and is not sent."""
+    shown: set[int] = set()
+    for node in steps:
+        is_view = node.inputs and node.op.memory.layout_with(node.attrs) in VIEWS
+        if is_view and (node.inputs[0].is_leaf or node.inputs[0].id in shown):
+            shown.add(node.id)
+    first: dict[int, int] = {}
+    for node in reversed(steps):
+        home = first.get(node.id, node.id) if node.id in shown else node.id
+        first.update((part.id, home) for part in node.inputs)
+    return {number: first[number] for number in shown if number in first}
 
 
 def _crossing(steps: Sequence[Node], sizes: Mapping[int, float]) -> list[float]:

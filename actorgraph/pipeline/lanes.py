@@ -6,8 +6,8 @@ and does it if all that this needs is there.  Values stay with the lane that nee
 its last task has used them.
 
 `Lanes` is the network, `PipelineLane` an actor, `LaneRun` what it holds of a run in flight; a
-`LaneOrder` says what is next: the list of the schedule (`FixedOrder`), or what credits allow
-(`CreditOrder`).
+`Order` says what is next: the list of the schedule (`_in_order`), or what credits allow
+(`_by_credits`).
 
 Invariants:
 
@@ -25,21 +25,22 @@ that wait come from event loops and other threads, through the inbox.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from actorgraph import instrument
 from actorgraph.channels import Channel
 from actorgraph.devices import Handed, Lane
+from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import with_errstate
-from actorgraph.lower.program import Program
+from actorgraph.lower.program import Tabling
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.lower.residents import Brought
 from actorgraph.machines.calls import Call, resumed
@@ -48,7 +49,7 @@ from actorgraph.memory.buffers import Unallocated, may_take_out
 from actorgraph.memory.free_lists import FreeLists, Recycling
 from actorgraph.node_actor import Dead, NodeActor, Task, blamed, guarded
 from actorgraph.pipeline.devices import COMPLETION, Stages, arrived, is_fetched
-from actorgraph.pipeline.staged import DIRECTIONS, Microbatch, StagedPlan, StageTask
+from actorgraph.pipeline.staged import Microbatch, StagedPlan, StageTask
 from actorgraph.pipeline.sums import Sum
 from actorgraph.warned import runs_steps
 
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
 
 _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
+
+_LARGEST_BYTES = 1 << 20
+"""Results that rows of lanes write: while they are walked no lane waits for Python's lock."""
 
 Push = Callable[[Task], None]
 
@@ -76,64 +80,48 @@ class Work:
     foreign: tuple[int, ...]
 
 
-class LaneOrder(Protocol):
-    """What a lane does next in a run."""
+Order: TypeAlias = Iterator[Work | None]
+"""What a lane does next in a run, None where that has to wait: from a list of what it holds."""
 
-    def take(self, ready: Callable[[Work], bool]) -> Work | None:
-        """Return what is to be done now, None where that has to wait or all is done."""
-
-    def over(self) -> bool:
-        """Return whether all is done."""
+Held: TypeAlias = list[dict[int, Any]]
+"""Values by the id of their node, of each microbatch."""
 
 
-class FixedOrder:
-    """The order of a list."""
-
-    def __init__(self, works: Sequence[Work]) -> None:
-        self._works = works
-        self._position = 0
-
-    def take(self, ready: Callable[[Work], bool]) -> Work | None:
-        """Return the next work of the list if it is ready."""
-        if self.over() or not ready(self._works[self._position]):
-            return None
-        self._position += 1
-        return self._works[self._position - 1]
-
-    def over(self) -> bool:
-        """Return whether the list is done."""
-        return self._position == len(self._works)
+def _in_order(works: Sequence[Work], held: Held) -> Order:
+    """Yield the works of a list."""
+    for work in works:
+        while not _ready(work, held):
+            yield None
+        yield work
 
 
-class CreditOrder:
-    """Backward first, and a forward only while fewer microbatches than credits are held.
+def _by_credits(forward: Sequence[Work], backward: Sequence[Work], limit: int, held: Held) -> Order:
+    """Yield backward works first, and forward ones only while fewer than `limit` are open.
 
     Source: the rule that `pipeline.dynamic` plays.
     """
+    begun = 0
+    open_: list[int] = []
+    while begun < len(forward) or open_:
+        number = next((one for one in open_ if _ready(backward[one], held)), None)
+        if number is not None:
+            open_.remove(number)
+            yield backward[number]
+        elif begun < len(forward) and len(open_) < limit and _ready(forward[begun], held):
+            open_.append(begun)
+            begun += 1
+            yield forward[begun - 1]
+        else:
+            yield None
 
-    def __init__(self, forward: Sequence[Work], backward: Sequence[Work], limit: int) -> None:
-        self._forward, self._backward = forward, backward
-        self._limit = limit
-        self._begun = 0
-        self._held: list[int] = []
 
-    def take(self, ready: Callable[[Work], bool]) -> Work | None:
-        """Return the oldest backward work that is ready, else the next forward work."""
-        for number in self._held:
-            if ready(self._backward[number]):
-                self._held.remove(number)
-                return self._backward[number]
-        begun = self._begun
-        room = begun < len(self._forward) and len(self._held) < self._limit
-        if not room or not ready(self._forward[begun]):
-            return None
-        self._held.append(begun)
-        self._begun += 1
-        return self._forward[begun]
-
-    def over(self) -> bool:
-        """Return whether every microbatch is done."""
-        return self._begun == len(self._forward) and not self._held
+def _ready(work: Work, held: Held) -> bool:
+    """Return whether all has come that a work needs of others."""
+    values = held[work.microbatch]
+    for number in work.foreign:  # noqa: SIM110 - `all` takes thrice the time
+        if number not in values:
+            return False
+    return True
 
 
 Message = tuple["LaneRun", int, Mapping[int, Any] | None]
@@ -144,14 +132,13 @@ class LaneRun:
     """What one lane holds of a run in flight."""
 
     __slots__ = (
-        "acting", "call", "held", "lane", "lists", "microbatches", "order", "run", "siblings",
-        "sums", "unstaged", "uses",
+        "acting", "call", "held", "lane", "left", "lists", "microbatches", "order", "run",
+        "siblings", "sums", "unstaged", "uses",
     )  # fmt: skip
 
     def __init__(self, lane: PipelineLane, run: Run, siblings: list[LaneRun]) -> None:
         self.lane, self.run, self.siblings = lane, run, siblings
         self.microbatches: Sequence[Microbatch] = run.microbatches
-        self.order = lane.new_order()
         self.acting: Acting[None] | None = None  # the action that is under way
         self.call: Call | None = None  # for which it waits
         self.unstaged = deque(lane.unstaged)
@@ -159,7 +146,7 @@ class LaneRun:
         self.sums: dict[int, Sum] = {}
         self.uses = [dict(lane.uses) for _ in run.microbatches]
         chained = lane.network.chained
-        self.held: list[dict[int, Any]] = [
+        self.held: Held = [
             {
                 leaf: part.run.values[index]
                 for leaf, index in lane.leaves
@@ -167,18 +154,19 @@ class LaneRun:
             }
             for number, part in enumerate(run.microbatches)
         ]
+        self.order, self.left = lane.new_order(self.held), lane.count
 
-    def ready(self, work: Work) -> bool:
-        """Return whether all has come that a work needs of others."""
-        held = self.held[work.microbatch]
-        for number in work.foreign:  # noqa: SIM110 - `all` takes thrice the time
-            if number not in held:
-                return False
-        return True
+    def next(self) -> Work | None:
+        """Return what is to be done now, None where that has to wait."""
+        if self.unstaged and _ready(self.unstaged[0], self.held):
+            return self.unstaged.popleft()
+        work = next(self.order, None)
+        self.left -= work is not None
+        return work
 
     def over(self) -> bool:
         """Return whether nothing is left to do."""
-        return not self.unstaged and self.order.over()
+        return not (self.left or self.unstaged)
 
     def take_arrived(self) -> None:
         """Take arrays for what has been copied to the host."""
@@ -214,7 +202,7 @@ class PipelineLane:
             for index in plan.unstaged
             if plan.stage_tasks[index].lane == number
         ]
-        self.new_order = network.order_of(number)
+        self.new_order, self.count = network.order_of(number)
         self.task = Task(TaskSpec(number, Region(number), "forward"), network.ready)
         self.task.heavy = True  # each turn is an action: others are to come by
         self.task.start(self._turns(), self.inbox.messages)
@@ -260,11 +248,7 @@ class PipelineLane:
             if lane_run.run.dead is not None:
                 self._end(lane_run)
                 return True
-            work: Work | None
-            if lane_run.unstaged and lane_run.ready(lane_run.unstaged[0]):
-                work = lane_run.unstaged.popleft()
-            else:
-                work = lane_run.order.take(lane_run.ready)
+            work = lane_run.next()
             if work is not None:
                 if self.network.pauses:
                     self._go_on(lane_run, self._act(lane_run, work))
@@ -352,11 +336,11 @@ class PipelineLane:
         network = self.network
         place = network.memory_index.get(index)
         if place is None or network.plan.stage_tasks[index].waits:
-            network.set_flag()
+            network.flag.set()
             return network.functions[index](part, (), *args)
         *out, arena = part.kernels[place]()
         try:
-            network.set_flag()  # who has got a message finds Python's lock free
+            network.flag.set()  # who has got a message finds Python's lock free
             return network.functions[index](part, out, *args)
         finally:
             if arena is not None:
@@ -476,7 +460,7 @@ class PipelineLane:
         """Give the run what was gathered; of a dead one nothing, and tell the others."""
         run, siblings = lane_run.run, lane_run.siblings
         self.runs.remove(lane_run)
-        lane_run.held, lane_run.siblings = [], []
+        lane_run.held, lane_run.siblings, lane_run.order = [], [], iter(())
         if run.dead is not None:
             for other in siblings:
                 if other is not lane_run:
@@ -519,7 +503,7 @@ class Lanes:
     ) -> None:
         self.plan, self.ready, self.errors, self.counted = plan, ready, errors, counted
         self.replica, self.give = 0, arenas.idle.append
-        self.set_flag: Callable[[], object] = int
+        self.flag = Flag()
         # Streams hold the microbatches of several runs, and a caller the gradients of one more.
         self._live = (max_in_flight + 1) * plan.schedule.microbatches
         self._recycling, self._arenas = recycling, arenas
@@ -531,20 +515,21 @@ class Lanes:
         placing = plan.compiled.placing
         self.stages = placing if isinstance(placing, Stages) else None
         self.pauses = self.stages is not None or any(task.waits for task in plan.stage_tasks)
+        tabling = self._tabling()
+        self._programs = [task.lower(tabling=tabling) for task in plan.stage_tasks]
         self._make_functions()
         self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.partition.tasks]
         self.chained = frozenset(plan.chained.values())
         self.room = max_in_flight * (2 + len(plan.partition.tasks) * plan.schedule.microbatches)
         names = plan.schedule.lane_names
         self.tasks = [self._known_task(spec, names) for spec in plan.partition.tasks]
-        self._programs: list[Program | None] = [task.program for task in plan.stage_tasks]
         self.lanes = [PipelineLane(self, number, name) for number, name in enumerate(names)]
         self.channels = [lane.inbox for lane in self.lanes]
 
     def _known_task(self, spec: TaskSpec, names: Sequence[str]) -> Task:
         task = Task(spec, self.ready)
         task.joint = self.plan.compiled.joint
-        task.program = self.plan.stage_tasks[spec.index].program
+        task.program = self._programs[spec.index]
         task.lane = names[self.plan.stage_tasks[spec.index].lane]
         sources = [port.kind if port.node is None else port.node.name for port in spec.ports]
         task.ports = [Channel(1, f"{one} -> {spec.name}", credited=False) for one in sources]
@@ -565,21 +550,28 @@ class Lanes:
         ]
         return Work(tasks, microbatch, tuple(dict.fromkeys(foreign)))
 
-    def order_of(self, device: int) -> Callable[[], LaneOrder]:
-        """Return what makes the order in which a device acts in a run."""
-        schedule, at = self.plan.schedule, self.plan.at
-        works: dict[tuple[int, str, int], Work] = {}
-        for stage, kind, microbatch, _ in schedule.lanes[device]:
-            found = [at.get((stage, direction)) for direction in DIRECTIONS[kind]]
-            tasks = tuple([index for index in found if index is not None])
-            works[stage, kind, microbatch] = self.work(tasks, microbatch)
+    def order_of(self, device: int) -> tuple[Callable[[Held], Order], int]:
+        """Return what makes the order of a device in a run, and how many works it has."""
+        schedule, tasks_of = self.plan.schedule, self.plan.tasks_of
+        works = {
+            (kind, microbatch, stage): self.work(tasks, microbatch)
+            for stage, kind, microbatch, _ in schedule.lanes[device]
+            if (tasks := tasks_of(stage, kind)) or self.plan.credits
+        }
         if self.plan.credits is None:
-            listed = [work for work in works.values() if work.tasks]
-            return partial(FixedOrder, listed)
-        count = range(schedule.microbatches)
-        forward = [works[device, "F", number] for number in count]
-        backward = [works[device, "BW", number] for number in count]
-        return partial(CreditOrder, forward, backward, self.plan.credits[device])
+            return partial(_in_order, list(works.values())), len(works)
+        forward, backward = [
+            [works[kind, number, device] for number in range(schedule.microbatches)]
+            for kind in ("F", "BW")
+        ]
+        return partial(_by_credits, forward, backward, self.plan.credits[device]), len(works)
+
+    def _tabling(self) -> Tabling | None:
+        latest, compiled = self.plan.latest, self.plan.compiled
+        if latest is None:
+            return None
+        found = compiled.tabling(latest.symbols, self.plan.partition.ordered, self.errors)
+        return None if found is None else found._replace(largest=_LARGEST_BYTES)
 
     def _guarded(self, found: Callable[..., Any], node: Node) -> Callable[..., Any]:
         found = found if self.errors is None else with_errstate(found, self.errors)
@@ -604,8 +596,9 @@ class Lanes:
             else compiled.placed(node, self._guarded(compiled.kernel(node, {}, lane), node), lane)
             for node in task.spec.steps
         ]
-        called, constants = task.program.callables(kernels, compiled.to_device(lane))
-        made: Callable[..., Any] = task.program.make(*called, *constants)
+        program = self._programs[task.spec.index]
+        called, constants = program.callables(kernels, compiled.to_device(lane))
+        made: Callable[..., Any] = program.make(*called, *constants)
         return made
 
     def _make_functions(self) -> None:
@@ -621,7 +614,7 @@ class Lanes:
 
     def inject(self, run: Run, slot: int) -> None:
         """Tell every lane of a run, all parts of which see the variables that it has taken."""
-        self.set_flag = run.core.scheduler.flag.set
+        self.flag = run.core.scheduler.flag
         places = self.plan.compiled.places
         for part in run.microbatches:
             one, leaves = part.run, [*run.leaves]

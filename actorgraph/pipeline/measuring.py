@@ -25,6 +25,7 @@ from actorgraph.instrument import listen, silence
 from actorgraph.machines.instrument import Instrument
 from actorgraph.options import positive, several
 from actorgraph.pipeline.runner import Pipeline
+from actorgraph.pipeline.staged import KINDS
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.grids import Bar
 from actorgraph.schedules.simulation import Simulation, simulate
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-KINDS = {"forward": "F", "backward": "B", "weights": "W"}
 SUM = "+"
 """The kind of what adds the gradients that several stages give to one weight."""
 

@@ -7,7 +7,7 @@ what the lanes have gathered of all its microbatches.  Nothing here runs anythin
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
@@ -43,13 +43,16 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.runs import AbstractRun
 
-DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
+_DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
     "F": ("forward",),
     "B": ("backward",),
     "W": ("weights",),
     "BW": ("backward", "weights"),
 }
 """The tasks of a stage that are an action; where nothing is to be done there is no task."""
+
+KINDS = {"forward": "F", "backward": "B", "weights": "W"}
+"""The action that a task is, where backward passes are split."""
 
 _AS_GOOD = 0.02
 """Costs are predicted: a stage that is slower by this share is as good, if it sends less."""
@@ -77,7 +80,8 @@ class StageTask:
         Inputs that come from other lanes, or from the microbatch before.
     sends : dict
         Lane to the places of the outputs that it needs.
-    program : Program
+    lower : callable
+        Makes its program, given `tabling`.
     waits : bool
         Whether it has an op that waits.
     looked_at : set of int
@@ -90,7 +94,7 @@ class StageTask:
     lane: int
     inputs: list[int]
     outputs: list[int]
-    program: Program
+    lower: Callable[..., Program]
     waits: bool
     looked_at: set[int]
     foreign: list[int] = field(default_factory=list)
@@ -140,6 +144,7 @@ class StagedPlan(Plan):
         found = compiled(
             numbered, wrt, batching.mode(mode), machine.device, machine.watch,
             passes=machine.passes, jit=machine.jit, placing=machine._placing,
+            native=machine.native,
         )  # fmt: skip
         names = Names(tuple(dict.fromkeys([*outputs.values(), *wrt])), outputs)
         collect = partial(_collected, self, Reader(found, ()))
@@ -251,19 +256,23 @@ class StagedPlan(Plan):
             inputs = _received(spec)
             outputs = [step for step in spec.steps if step.id in wanted]
             # What waits is in the middle of several microbatches, which would share the memory.
-            written = cut.buffered[spec.index] | cut.leaving[spec.index]
-            written = frozenset() if (waits := spec.waits) else written
+            buffered = leaving = frozenset[int]()
+            if not (waits := spec.waits):
+                buffered, leaving = cut.buffered[spec.index], cut.leaving[spec.index]
             region = spec.region.index
             if region >= stages:
                 # Cotangents reach the first stage last.
                 region = min(self._region_of(node) for node in inputs)
+            lower = partial(
+                lower_directly, spec.steps, inputs, outputs, buffered, bound, leaving=leaving
+            )
             self.stage_tasks.append(
                 StageTask(
                     spec,
                     home[region],
                     [node.id for node in inputs],
                     [node.id for node in outputs],
-                    lower_directly(spec.steps, inputs, outputs, written, bound),
+                    lower,
                     waits,
                     looked_at(spec),
                 )
@@ -320,6 +329,11 @@ class StagedPlan(Plan):
                     )
                 task.foreign.append(leaf)
                 self.chained[self.compiled.joint.values[value].id] = leaf
+
+    def tasks_of(self, stage: int, kind: str) -> tuple[int, ...]:
+        """Return the tasks of an action, one after the other."""
+        found = [self.at.get((stage, direction)) for direction in _DIRECTIONS[kind]]
+        return tuple([index for index in found if index is not None])
 
     def uses(self, lane: int) -> Counter[int]:
         """Return how many tasks of a lane need each value."""

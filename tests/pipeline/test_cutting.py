@@ -150,6 +150,23 @@ def test_a_skip_connection_counts_at_every_cut_that_it_passes():
     assert (len(first), len(second)) == (3, 1)
 
 
+def test_a_view_of_a_weight_is_in_the_stage_that_uses_it_first():
+    g = ag.Graph()
+    w = g.parameter("w", np.ones((4, 2), "float32"))
+    first, second = w[:2].named("first"), w[2:].named("second")
+    turned = second.transpose().named("turned")
+    h = (g.input("x", ("batch", 2)) @ first).named("h")
+    y = (h @ turned + h @ second).named("y")
+    nodes = [first, second, turned, h, y.inputs[0], y.inputs[1], y]
+    costs = dict.fromkeys([node.id for node in nodes], 1.0)
+    stages = cut_by_cost(nodes, 2, costs=costs | {h.id: 5.0}, sizes=costs)
+    assert names(stages)[0] == ["first", "h"]
+    assert names(stages)[1][:2] == ["second", "turned"]
+    assert names(cut_by_cost([first, second], 2, costs=costs, sizes=costs)) == [
+        ["first"], ["second"],
+    ]  # fmt: skip
+
+
 def test_leaves_belong_to_no_stage():
     g = ag.Graph()
     x = g.input("x", shape=(2, 2))

@@ -1,0 +1,76 @@
+"""Actions of lanes are walked as rows, with the bits that they have from Python."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.devices import native
+from actorgraph.errors import NodeError
+from actorgraph.options import NATIVE
+from actorgraph.pipeline import Pipeline
+
+WIDTH = 160  # an activation of a microbatch has 40 KB, a weight 100 KB: arrays that are kept
+
+pytestmark = pytest.mark.skipif(
+    native.expected() is not None, reason=f"no tables: {native.expected()}"
+)
+
+
+def perceptron():
+    g = ag.Graph()
+    rng = np.random.default_rng(0)
+    h = g.input("x", ("batch", WIDTH), "float32")
+    for number in range(4):
+        w = g.parameter(f"w{number}", rng.normal(0, 0.1, (WIDTH, WIDTH)).astype("float32"))
+        h = np.tanh(h @ w) * 0.5 + h
+    feeds = {"x": rng.normal(size=(257, WIDTH)).astype("float32")}  # the last one has a row more
+    return (h * h).mean(), feeds
+
+
+def walked(pipeline):
+    """Return the stretches of a pipeline's programs; rows for some sizes are there."""
+    programs = [task.program for network in pipeline._networks() for task in network.tasks]
+    found = [part.stretch for program in programs for part in program.parts]
+    assert found
+    assert all(stretch.is_written for stretch in found)
+    return found
+
+
+def gradients(monkeypatch, native, schedule, *factors):
+    """Return the bytes of the gradients of runs, and the stretches."""
+    monkeypatch.setenv(NATIVE, native)
+    loss, feeds = perceptron()
+    with Pipeline(loss, stages=2, schedule=schedule, microbatches=4) as pipeline:
+        found = []
+        for factor in factors:
+            with np.errstate(all="ignore"):
+                run = pipeline.run_sync({"x": feeds["x"] * np.float32(factor)})
+            found.append([run[node].grad.tobytes() for node in pipeline.wrt])
+        return found, walked(pipeline) if native == "wait" else []
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "dynamic"])
+def test_gradients_have_the_bits_of_calls_from_python(schedule, monkeypatch):
+    found, stretches = gradients(monkeypatch, "wait", schedule, 1, 1, 1e30, 1)
+    wanted, _ = gradients(monkeypatch, "0", schedule, 1, 1, 1e30, 1)
+    assert found == wanted
+    # What leaves an action is written where it leaves: no row copies it.
+    assert any(stretch.results and not stretch.copied for stretch in stretches)
+
+
+def test_an_overflow_in_a_row_warns_of_its_node_and_may_fail_the_run(monkeypatch):
+    monkeypatch.setenv(NATIVE, "wait")
+    loss, feeds = perceptron()
+    large = {"x": feeds["x"] * np.float32(1e30)}
+    with Pipeline(loss, stages=2, microbatches=4) as pipeline:
+        pipeline.run_sync(feeds)
+        walked(pipeline)
+        with pytest.warns(RuntimeWarning, match="overflow"):
+            pipeline.run_sync(large)
+        with np.errstate(over="raise"), pytest.raises(NodeError, match="overflow"):
+            pipeline.run_sync(large)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            pipeline.run_sync(feeds)
