@@ -308,7 +308,10 @@ async def ticks(end: float, late: list[float]) -> None:
 
 @dataclass(frozen=True)
 class Overload:
-    """What became of three times as many requests as a bounded server of the MLP answers."""
+    """What became of three times as many requests as a bounded server of the MLP answers.
+
+    Of the two cores, what server and clients take is told of the peak and of the overload.
+    """
 
     peak_per_s: float
     served_per_s: float
@@ -317,38 +320,47 @@ class Overload:
     refused_p50_ms: float
     refused_p99_ms: float
     grown_mb: float
+    peak_server_cores: float
+    peak_clients_cores: float
+    server_cores: float
+    clients_cores: float
 
 
 async def overloaded() -> Overload:
-    """Ask a server closed, and then so much more than it can answer; times count from sending."""
+    """Ask a server by 64 clients, each when it has its answer, and then three times as often.
+
+    The rate of the first is the peak and the capacity.  Both are asked by the same connections in
+    the same way, of the same processes; times count from when a request was due.
+    """
     from benchmarks import _serve_clients as clients
 
-    times: dict[int, list[float]] = {}
     asked, process = clients.our_request(ROW, binary=True), clients.Process("ours bounded", "MLP")
+
+    async def cores(asking: Awaitable[float]) -> tuple[float, float, float]:
+        """Return how long it took, and how many cores server and clients had meanwhile."""
+        before = process.cores_s(), time.process_time()
+        spent_s = await asking
+        after = process.cores_s(), time.process_time()
+        return spent_s, (after[0] - before[0]) / spent_s, (after[1] - before[1]) / spent_s
+
     try:
         if why := await process.answers(asked):
             raise MissingPeer(why)
-        async with clients.over_http(process.port, asked, statuses=True) as send:
-
-            async def ask() -> None:
-                start = time.perf_counter()
-                status = await send()
-                times.setdefault(status, []).append(time.perf_counter() - start)
-
-            start = time.perf_counter()
-            await closed(ask, CLIENTS[-1], start + OVERLOAD_S, [])
-            peak = len(times.pop(200)) / (time.perf_counter() - start)
-            before_mb, start = process.resident_mb(), time.perf_counter()
-            await opened(ask, OVERLOAD * peak, start + OVERLOAD_S, [])
-            spent_s, grown_mb = time.perf_counter() - start, process.resident_mb() - before_mb
+        load = clients.Load(process.port, asked)
+        spent_s, *peak_cores = await cores(load.closed(CLIENTS[-1], OVERLOAD_S))
+        peak, before_mb = len(load.times.pop(200)) / spent_s, process.resident_mb()
+        spent_s, *all_cores = await cores(load.opened(OVERLOAD * peak, OVERLOAD_S))
+        grown_mb = process.resident_mb() - before_mb
+        load.close()
     finally:
         process.end()
-    served, refused = times[200], times[503]
+    served, refused = load.times[200], load.times[503]
     served_ms = float(np.percentile(served, 99)) * 1e3
     refused_ms = [float(one) * 1e3 for one in np.percentile(refused, [50, 99])]
     return Overload(
-        peak, len(served) / spent_s, served_ms, len(refused) / spent_s, *refused_ms, grown_mb
-    )
+        peak, len(served) / spent_s, served_ms, len(refused) / spent_s, *refused_ms, grown_mb,
+        *peak_cores, *all_cores,
+    )  # fmt: skip
 
 
 def print_table(rows: Sequence[Row]) -> None:
