@@ -23,8 +23,6 @@ from actorgraph.errors import GraphError
 from actorgraph.serving.command import Endpoint, bound, show_log
 from actorgraph.serving.directory import LOOK_S, times
 
-__all__ = ["supervise"]
-
 _LOGGER = logging.getLogger("actorgraph")
 _BAD_USAGE = 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
@@ -36,19 +34,7 @@ def supervise(
 ) -> int:
     """Run ``actorgraph serve`` with such options in several processes; return the exit code.
 
-    Parameters
-    ----------
-    options : list of str
-        Of each process, but for ports.
-    endpoint : Endpoint
-    workers : int
-    watched : str, optional
-        All are started anew when a file ``*.py`` or ``*.toml`` below this folder changes.
-
-    Raises
-    ------
-    GraphError
-        A port cannot be had, or the platform shares none.
+    All are started anew when a file ``*.py`` or ``*.toml`` below the watched folder changes.
     """
     if not hasattr(socket, "SO_REUSEPORT"):
         raise GraphError("several processes need SO_REUSEPORT, which this platform has not")
