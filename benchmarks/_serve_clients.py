@@ -77,10 +77,9 @@ class Load:
 
     async def closed(self, clients: int, for_s: float) -> float:
         """Have clients ask one request after the other; return how long it took."""
+        await self.connected(clients)
         start = time.perf_counter()
         self._end = start + for_s
-        while len(self._idle) < clients:
-            self._idle.append(await self._connected())
         for caller in self._idle[:clients]:
             self._ask(caller, time.perf_counter())
         self._idle = self._idle[clients:]
@@ -94,7 +93,8 @@ class Load:
         while due < start + for_s:
             if (left_s := due - time.perf_counter()) > 0:
                 await asyncio.sleep(left_s)
-            self._ask(self._idle.pop() if self._idle else await self._connected(), due)
+            await self.connected(1)
+            self._ask(self._idle.pop(), due)
             due += 1 / rate
         await self._ended()
         return time.perf_counter() - start
@@ -123,10 +123,12 @@ class Load:
         self._busy += 1
         caller.transport.write(self._asked)
 
-    async def _connected(self) -> _Caller:
+    async def connected(self, clients: int) -> None:
+        """Have so many connections to ask by."""
         loop = asyncio.get_running_loop()
-        _, made = await loop.create_connection(lambda: _Caller(self), "127.0.0.1", self._port)
-        return made
+        while len(self._idle) < clients:
+            _, made = await loop.create_connection(lambda: _Caller(self), "127.0.0.1", self._port)
+            self._idle.append(made)
 
     async def _ended(self) -> None:
         if self._busy:

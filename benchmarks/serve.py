@@ -47,7 +47,9 @@ BATCHED, IN_PROCESS, HTTP, LATE_MS = 3.0, 2.0, 1.5, 10.0
 SERVED, REFUSED_MS = 0.9, 10.0
 """What is wanted: see `verdicts`."""
 
-OVERLOAD, OVERLOAD_S, DEADLINE_S = 3, 3.0, 0.5
+OVERLOAD, OVERLOAD_S, PEAK_S, DEADLINE_S = 3, 2.0, 1.0, 0.5
+ROUNDS = 5
+"""Of the peak and of overload, in turn: a machine is not as fast in every second."""
 
 T = TypeVar("T")
 Ask = Callable[[], Awaitable[Any]]
@@ -310,9 +312,10 @@ async def ticks(end: float, late: list[float]) -> None:
 class Overload:
     """What became of three times as many requests as a bounded server of the MLP answers.
 
-    Of the two cores, what server and clients take is told of the peak and of the overload.
+    Of all cores, what server and clients have had is told of the peak and of the overload.
     """
 
+    share: float
     peak_per_s: float
     served_per_s: float
     served_p99_ms: float
@@ -327,39 +330,54 @@ class Overload:
 
 
 async def overloaded() -> Overload:
-    """Ask a server by 64 clients, each when it has its answer, and then three times as often.
+    """Ask a server by 64 clients, each when it has its answer, then three times as often, in turn.
 
     The rate of the first is the peak and the capacity.  Both are asked by the same connections in
-    the same way, of the same processes; times count from when a request was due.
+    the same way, of the same processes; times count from when a request was due.  Rates and cores
+    are medians of the rounds, and so is the share of the peak; percentiles are of all requests.
     """
     from benchmarks import _serve_clients as clients
 
     asked, process = clients.our_request(ROW, binary=True), clients.Process("ours bounded", "MLP")
+    times: dict[int, list[float]] = {200: [], 503: []}
+    found = []
 
-    async def cores(asking: Awaitable[float]) -> tuple[float, float, float]:
-        """Return how long it took, and how many cores server and clients had meanwhile."""
+    async def measured(load: Any, asking: Awaitable[float]) -> list[float]:
+        """Return how many were served and refused a second, and the cores of both sides."""
         before = process.cores_s(), time.process_time()
         spent_s = await asking
         after = process.cores_s(), time.process_time()
-        return spent_s, (after[0] - before[0]) / spent_s, (after[1] - before[1]) / spent_s
+        load.close()
+        told = [len(load.times.get(status, ())) for status in times]
+        return [one / spent_s for one in (*told, after[0] - before[0], after[1] - before[1])]
+
+    async def closed(for_s: float) -> list[float]:
+        load = clients.Load(process.port, asked)
+        return await measured(load, load.closed(CLIENTS[-1], for_s))
 
     try:
         if why := await process.answers(asked):
             raise MissingPeer(why)
-        load = clients.Load(process.port, asked)
-        spent_s, *peak_cores = await cores(load.closed(CLIENTS[-1], OVERLOAD_S))
-        peak, before_mb = len(load.times.pop(200)) / spent_s, process.resident_mb()
-        spent_s, *all_cores = await cores(load.opened(OVERLOAD * peak, OVERLOAD_S))
+        await closed(PEAK_S)
+        before_mb = process.resident_mb()
+        for _ in range(ROUNDS):
+            peak, load = await closed(PEAK_S), clients.Load(process.port, asked)
+            await load.connected(4 * CLIENTS[-1])  # those that wait and run, and as many again
+            over = await measured(load, load.opened(OVERLOAD * peak[0], OVERLOAD_S))
+            found.append([over[0] / peak[0], *peak, *over])
+            for status, some in times.items():
+                some += load.times.get(status, [])
         grown_mb = process.resident_mb() - before_mb
-        load.close()
     finally:
         process.end()
-    served, refused = load.times[200], load.times[503]
-    served_ms = float(np.percentile(served, 99)) * 1e3
-    refused_ms = [float(one) * 1e3 for one in np.percentile(refused, [50, 99])]
+    share, peak_per_s, _, *peak_cores, served, refused, server, client = np.median(
+        found, 0
+    ).tolist()
+    served_ms = float(np.percentile(times[200], 99)) * 1e3
+    refused_ms = [float(one) * 1e3 for one in np.percentile(times[503], [50, 99])]
     return Overload(
-        peak, len(served) / spent_s, served_ms, len(refused) / spent_s, *refused_ms, grown_mb,
-        *peak_cores, *all_cores,
+        share, peak_per_s, served, served_ms, refused, *refused_ms, grown_mb,
+        *peak_cores, server, client,
     )  # fmt: skip
 
 
@@ -426,7 +444,7 @@ def verdicts(rows: Sequence[Row], over: Overload | None) -> dict[str, bool]:
         what = (
             f"share of its best that the MLP serves over HTTP at {OVERLOAD} times as many requests"
         )
-        judge(what, over.served_per_s / over.peak_per_s, SERVED)
+        judge(what, over.share, SERVED)
         limit_ms = DEADLINE_S * 1e3 + CLIENTS[-1] / over.peak_per_s * 1e3
         judge("deadline and one batch over the p99 of these", limit_ms / over.served_p99_ms, 1.0)
         judge(f"{REFUSED_MS:g} ms over the p99 of a 503", REFUSED_MS / over.refused_p99_ms, 1.0)
