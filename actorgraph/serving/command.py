@@ -36,7 +36,7 @@ _LOGGER = logging.getLogger("actorgraph")
 _LAST_WORDS_S = 0.5
 _OBJECTS = 20_000
 """New ones after which cycles are looked for."""
-_NICE = int(os.environ.get("H18_NICE", "5"))
+_NICE = 5
 """How far threads that compute stand back: the loop has to refuse what is too much at once."""
 
 
@@ -164,7 +164,6 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
         logging.getLogger("actorgraph.access").disabled = True
     with bound(endpoint.host, endpoint.port, shared=endpoint.supervised) as port:
         make_threads_nice(_NICE)
-        sys.setswitchinterval(float(os.environ.get("H18_SW", "5e-3")))
         run = _Serving(server, endpoint, token, QuietUvicorn(config)).run
         fast = {"use_uvloop": util.find_spec("uvloop") is not None}
         anyio.run(run, port, directory, backend_options=fast)
