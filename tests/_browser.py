@@ -12,7 +12,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -23,7 +23,6 @@ _SETTINGS = {
     "QTWEBENGINE_DISABLE_SANDBOX": "1",  # which does not work as root
     "QTWEBENGINE_CHROMIUM_FLAGS": "--disable-gpu --disable-dev-shm-usage --hide-scrollbars",
 }
-_LOOK_S = 0.05
 _PATIENCE_S = 50.0
 
 
@@ -55,7 +54,7 @@ class Browser:
     """One page of a browser that may ask nobody but the page's own host."""
 
     def __init__(self, wire):
-        self._wire, self._number, self._home = wire, 0, None
+        self._wire, self._number, self._home, self._loads = wire, 0, None, 0
         self.events, self.asked = [], []
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
@@ -74,14 +73,14 @@ class Browser:
         """Show a page, and return when its scripts have run."""
         self.events.clear()
         self.asked.clear()
+        self._loads = 0
         self._home = urlsplit(url)[:2]
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=wide, height=tall, deviceScaleFactor=1, mobile=False,
         )  # fmt: skip
         self.call("Page.navigate", url=url)
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
-            self.events.append(self._next())
+        self._loaded()
 
     def ask(self, expression):
         """Return the value of an expression of the page."""
@@ -90,11 +89,11 @@ class Browser:
         return answer["result"].get("value")
 
     def until(self, condition):
-        """Return when an expression of the page, which may load itself anew, is true."""
+        """Return when an expression of a page that loads itself anew and anew is true."""
         end = monotonic() + _PATIENCE_S
         while not self.ask(f"document.readyState == 'complete' && Boolean({condition})"):
             assert monotonic() < end, self.ask("document.body.innerText")
-            sleep(_LOOK_S)
+            self._loaded()
 
     def mouse(self, kind, x, y, **more):
         """Have the mouse do something: mouseMoved, mousePressed, mouseReleased or mouseWheel."""
@@ -127,6 +126,12 @@ class Browser:
             or params.get("entry", {}).get("level") == "error"
         ]
 
+    def _loaded(self):
+        """Return when the page has been loaded since this was last asked."""
+        while self._loads == 0:
+            self.events.append(self._next())
+        self._loads = 0
+
     def _send(self, method, params):
         self._number += 1
         message = {"id": self._number, "method": method, "params": params}
@@ -134,6 +139,7 @@ class Browser:
 
     def _next(self):
         message = json.loads(self._wire.recv(timeout=_PATIENCE_S))
+        self._loads += message.get("method") == "Page.loadEventFired"
         if message.get("method") == "Fetch.requestPaused":
             of = {"requestId": message["params"]["requestId"]}
             self.asked.append(message["params"]["request"]["url"])

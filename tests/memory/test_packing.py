@@ -68,3 +68,14 @@ def test_gaps_that_nothing_fits_into_are_closed_by_laying_again():
     a, b, c = Span(unit, 0, 2), Span(unit, 1, 6), Span(2 * unit, 3, 6)
     assert _by_time([a, b, c], [])[0] == 4 * unit
     assert pack([a, b, c], [])[0] == 3 * unit
+
+
+def test_what_fits_into_two_gaps_lies_in_the_smaller():
+    """a and c leave gaps before and behind b; e is as large as c was, and leaves a's to others.
+
+    a ██░░      b ████      c ██░░      d ████      e ░░██
+    """
+    unit = 1 << 20
+    a, b, c, d = Span(3 * unit, 0, 1), Span(unit, 0, 3), Span(2 * unit, 0, 1), Span(unit, 0, 3)
+    begins = [place.begin // unit for place in _by_time([a, b, c, d, Span(2 * unit, 2, 3)], [])[1]]
+    assert begins == [0, 3, 4, 6, 4]
