@@ -13,7 +13,7 @@ from typing import Any
 
 from actorgraph.serving.access import PROTOCOL, logged
 from actorgraph.serving.errors import Overloaded, ServingError
-from actorgraph.serving.routes import Inference, Scope, complete, failure, inference_at
+from actorgraph.serving.routes import Inference, Reply, complete, failure, inference_at
 from actorgraph.serving.server import Server
 
 
@@ -77,7 +77,7 @@ def refusing(server: Server) -> Any:
     return Refusing
 
 
-def _refusal(server: Server, url: bytes, scope: Scope) -> Any:
+def _refusal(server: Server, url: bytes, scope: Any) -> Reply | None:
     """Return the answer to a request for inference that is not taken now, and count it."""
     asked = _asked(url)
     if asked is None:
