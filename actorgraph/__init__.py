@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from actorgraph import devices, errors, ops, rewrite, solvers, types
+from actorgraph import devices, errors, ops, rewrite, types
 from actorgraph._version import __version__
 from actorgraph.autodiff import (
     checkpoint,
@@ -27,11 +27,10 @@ from actorgraph.errors import (
     ShapeError,
 )
 from actorgraph.graph import Graph, Node, Parameter
-from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMachine
 from actorgraph.rewrite import autocast
 
 if TYPE_CHECKING:
-    from actorgraph import data, io, nn, pipeline, serving, source, testing, trace, train
+    from actorgraph import data, io, nn, pipeline, serving, solvers, source, testing, trace, train
     from actorgraph.control.functions import (
         cond,
         fori_loop,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
         while_loop,
     )
     from actorgraph.control.vmap import vmap
+    from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMachine
     from actorgraph.source.functions import function
     from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
@@ -56,26 +56,29 @@ __all__ = [
 ]  # fmt: skip
 __dir__ = __all__.copy
 
-# Imported when first asked for: no machine needs them.
-_LAZY = ("data", "io", "nn", "pipeline", "serving", "source", "testing", "trace", "train")
-_TRANSFORMS = ("grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp")
-
-_CONTROL = ("cond", "fori_loop", "map", "scan", "switch", "while_loop")
+# Imported when first asked for: to build a graph takes none of them.
+_MODULES = frozenset(
+    ("data", "io", "nn", "pipeline", "serving", "solvers", "source", "testing", "trace", "train")
+)
+_NAMES = {
+    "control.functions": ("cond", "fori_loop", "map", "scan", "switch", "while_loop"),
+    "control.vmap": ("vmap",),
+    "machines": ("ActorMachine", "LispMachine", "Machine", "Run", "TapeMachine"),
+    "source.functions": ("function",),
+    "transforms": ("grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp"),
+}
+_WHERE = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in _LAZY:
+    if name in _MODULES:
         return import_module(f"{__name__}.{name}")
-    if name == "vmap":
-        return import_module(f"{__name__}.control.vmap").vmap
-    if name == "function":
-        return import_module(f"{__name__}.source.functions").function
-    if name in _CONTROL:
-        return getattr(import_module(f"{__name__}.control.functions"), name)
-    if name in _TRANSFORMS:
-        return getattr(import_module(f"{__name__}.transforms"), name)
+    if name in _WHERE:
+        found = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+        globals()[name] = found  # machines are asked for often
+        return found
     array = "a graph takes NumPy arrays: graph.input, graph.parameter or graph.constant"
     raise errors.no_name(__name__, name, __all__, dict.fromkeys(("array", "tensor"), array))
 

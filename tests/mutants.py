@@ -38,7 +38,7 @@ MODULES = {
     "node.py": [*GRAPHS, "tests/test_mistakes.py", "tests/test_names_of_others.py"],
     "autodiff/reverse.py": ["tests/autodiff", "tests/machines/test_conformance.py"],
     "lower/regions.py": ["tests/lower", *MACHINES],
-    "machines/admission.py": MACHINES,
+    "machines/admission.py": [*MACHINES, "tests/devices/test_max_bytes.py"],
     "machines/core.py": [*MACHINES, "tests/test_interrupts.py"],
     "machines/reader.py": MACHINES,
     "machines/step.py": ["tests/machines/test_step.py", "tests/solvers", *MACHINES],
