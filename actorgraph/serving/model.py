@@ -454,7 +454,8 @@ class ServedModel:
             running = batch in self._batches
         if running and batch is not None and batch.run is not None and batch.abandoned:
             batch.run.cancel()
-        request.desk.asked = False  # a thread that goes does not look any more
+        if not request.desk.loops:  # a thread that goes does not look any more
+            request.desk.asked = False
         self._advance()
 
     def _answer(self, request: Request, answer: Answer) -> None:
