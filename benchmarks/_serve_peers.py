@@ -109,8 +109,8 @@ SYSTEMS: dict[str, Callable[[str, int], None]] = {
     "Ray Serve": ray,
     "ours": ours,
     "ours batched": lambda model, port: ours(model, port, max_batch_size=BATCH),
-    "ours bounded": lambda model, port: ours(  # on one core: the other one is the clients'
-        model, port, workers=1, in_place_s=0.003, max_queued=BATCH, request_timeout_s=DEADLINE_S
+    "ours bounded": lambda model, port: ours(  # a core is left to the loop and the clients
+        model, port, workers=1, max_queued=BATCH, request_timeout_s=DEADLINE_S
     ),
 }
 

@@ -527,13 +527,8 @@ class ServedModel:
         """Return whether threads compute what waits, and call more of them where they are too few.
 
         Actors give a run all workers; where many runs wait, each is faster on a thread of its own.
-        A single one would take turns with the loop for the interpreter at each step: where a run is
-        brief enough for the loop's thread, it is faster there.
         """
-        least_us = _LEAST_HELPED_US
-        if self.machine.workers == 1:
-            least_us = max(least_us, self.config.in_place_s * 1e6)
-        if not least_us < self._run_us < _MOST_HELPED_US or self._most_runs == 1:
+        if not _LEAST_HELPED_US < self._run_us < _MOST_HELPED_US or self._most_runs == 1:
             return False
         with self._lock:
             waiting = len(self._line.requests)

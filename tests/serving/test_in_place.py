@@ -115,19 +115,6 @@ async def test_threads_compute_whole_runs_while_requests_wait(started, monkeypat
     assert model.counts["ok"] == 61
 
 
-async def test_with_one_worker_brief_runs_stay_in_the_loop_however_many_wait(started, monkeypatch):
-    monkeypatch.setattr("actorgraph.serving.model._LEAST_HELPED_US", 0.0)
-    with ag.ActorMachine(doubled(), workers=1) as machine:
-        async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
-            model, helped = server.add("double", machine), []
-            compute = model._help
-            monkeypatch.setattr(model, "_help", lambda: helped.append(compute()))
-            for one in [Asked(tasks, partial(model.infer, rows(k))) for k in range(20)]:
-                await one.answer()
-    assert not started
-    assert not helped
-
-
 async def test_who_leaves_adds_no_look_to_the_one_that_is_on_its_way(monkeypatch):
     """Each look that ends with requests left asks for the next: two would keep the loop for ever."""
     async with ag.serving.Server() as server:
