@@ -7,9 +7,9 @@ product uses one thread, as ours does: NumPy's own threads would fight for cores
 processes of their own on the same cores as the clients; peers take raw bytes where their framework
 reads them, else JSON, and batch where they can.
 
-For overload the MLP is served by one worker, with a queue for 64 requests.  What 64 clients reach who
-ask again when they are answered is its peak and its capacity; then three times as many requests are
-due, from the same process over connections of the same kind.
+For overload the MLP is served by one worker, with a queue for 64 requests.  What 64 clients reach
+who ask again when they are answered is its peak and its capacity; then three times as many requests
+are due, from the same process over connections of the same kind.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ async def test_threads_compute_whole_runs_while_requests_wait(started, monkeypat
 
 
 async def test_who_leaves_adds_no_look_to_the_one_that_is_on_its_way(monkeypatch):
-    """Each look that ends with requests left asks for the next: two would keep the loop for ever."""
+    """Each look that ends with requests left asks for the next: two would hold the loop longer."""
     async with ag.serving.Server() as server:
         model, looks = server.add("double", doubled()), []
         look = model._look
