@@ -57,6 +57,119 @@ class Connection(asyncio.Protocol):
             self._answer.set_exception(ConnectionError(str(error)))
 
 
+class Load:
+    """Requests over connections that are kept, with nothing between the socket and the count.
+
+    It takes a tenth of what a task for each request does: what it asks for is the server's.
+
+    Attributes
+    ----------
+    times : dict of status to list of float
+        Seconds of the answers, from when their requests were due.
+    """
+
+    def __init__(self, port: int, asked: bytes) -> None:
+        self._port, self._asked = port, asked
+        self._idle: list[_Caller] = []
+        self._busy, self._end = 0, 0.0
+        self._over: asyncio.Future[None] | None = None
+        self.times: dict[int, list[float]] = {}
+
+    async def closed(self, clients: int, for_s: float) -> float:
+        """Have clients ask one request after the other; return how long it took."""
+        await self.connected(clients)
+        start = time.perf_counter()
+        self._end = start + for_s
+        for caller in self._idle[:clients]:
+            self._ask(caller, time.perf_counter())
+        self._idle = self._idle[clients:]
+        await self._ended()
+        return time.perf_counter() - start
+
+    async def opened(self, rate: float, for_s: float) -> float:
+        """Ask so often a second, whether it keeps up or not; return how long it took."""
+        start = due = time.perf_counter()
+        self._end = 0.0
+        while due < start + for_s:
+            if (left_s := due - time.perf_counter()) > 0:
+                await asyncio.sleep(left_s)
+            await self.connected(1)
+            self._ask(self._idle.pop(), due)
+            due += 1 / rate
+        await self._ended()
+        return time.perf_counter() - start
+
+    def answered(self, caller: _Caller, status: int) -> None:
+        """Note an answer, 0 for none, and ask again where the clients go on."""
+        now = time.perf_counter()
+        self.times.setdefault(status, []).append(now - caller.due)
+        self._busy -= 1
+        if status and now < self._end:
+            self._ask(caller, now)
+        elif status:
+            self._idle.append(caller)
+        if not self._busy and self._over is not None:
+            self._over.set_result(None)
+
+    def lost(self, caller: _Caller) -> None:
+        """Do without a connection that the server has closed."""
+        if caller in self._idle:  # for as long as servers keep one
+            self._idle.remove(caller)
+        else:
+            self.answered(caller, 0)
+
+    def _ask(self, caller: _Caller, due: float) -> None:
+        caller.due = due
+        self._busy += 1
+        caller.transport.write(self._asked)
+
+    async def connected(self, clients: int) -> None:
+        """Have so many connections to ask by."""
+        loop = asyncio.get_running_loop()
+        while len(self._idle) < clients:
+            _, made = await loop.create_connection(lambda: _Caller(self), "127.0.0.1", self._port)
+            self._idle.append(made)
+
+    async def _ended(self) -> None:
+        if self._busy:
+            self._over = asyncio.get_running_loop().create_future()
+            await asyncio.wait_for(self._over, _START_S)
+            self._over = None
+
+    def close(self) -> None:
+        """Close all connections."""
+        for caller in self._idle:
+            caller.transport.close()
+
+
+class _Caller(asyncio.Protocol):
+    """A connection of a `Load`; a request at a time."""
+
+    def __init__(self, load: Load) -> None:
+        self._load, self._received = load, b""
+        self.transport: Any = None
+        self.due = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        """Keep where to write."""
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Count the answer when all is there."""
+        self._received = data = self._received + data
+        head = data.find(b"\r\n\r\n")
+        if head < 0:
+            return
+        at = data.find(b"content-length: ", 0, head) + 16
+        if len(data) >= head + 4 + int(data[at : data.find(b"\r", at)]):
+            self._received = b""
+            self._load.answered(self, int(data[9:12]))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell that no answer will come."""
+        self._load.lost(self)
+
+
 def request(path: str, body: bytes, kind: str, *headers: str) -> bytes:
     """Return the bytes of a request."""
     lines = [
@@ -91,16 +204,11 @@ def our_request(row: Any, *, binary: bool) -> bytes:
 
 
 @asynccontextmanager
-async def over_http(
-    port: int, asked: bytes, *, statuses: bool = False
-) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
-    """Give what asks, by as many connections as there are requests at once.
-
-    It returns the body of an answer, which has to be 200, or else the status of any.
-    """
+async def over_http(port: int, asked: bytes) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
+    """Give what asks, by as many connections as there are requests at once."""
     loop, idle, made = asyncio.get_running_loop(), list[Connection](), list[Connection]()
 
-    async def ask() -> Any:
+    async def ask() -> bytes:
         if not idle:
             _, new = await loop.create_connection(Connection, "127.0.0.1", port)
             made.append(new)
@@ -108,9 +216,9 @@ async def over_http(
         connection = idle.pop()
         status, body = await connection.ask(asked)
         idle.append(connection)
-        if status != 200 and not statuses:
+        if status != 200:
             raise ValueError(f"{status} {body[:200]!r}")
-        return status if statuses else body
+        return body
 
     try:
         yield ask
@@ -166,6 +274,11 @@ class Process:
                 why = str(error)[:200] or type(error).__name__
                 await asyncio.sleep(0.3)
         return why or "it has ended"
+
+    def cores_s(self) -> float:
+        """Return how long it has held a core, and what it has started with it."""
+        told = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, told[11:15])) / os.sysconf("SC_CLK_TCK")
 
     def resident_mb(self) -> float:
         """Return how much memory it holds."""

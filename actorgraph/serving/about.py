@@ -21,10 +21,6 @@ _EXTENSIONS = (
     "binary_tensor_data", "schedule_policy", "parameters", "statistics", "model_configuration",
 )  # fmt: skip
 
-_PARTS = {f"compute_{part}": f"{name}_s" for part, name in (
-    ("input", "joining"), ("infer", "running"), ("output", "splitting")
-)}  # fmt: skip
-
 
 def extensions(repository: bool) -> dict[str, Any]:
     """Return what the protocol tells of the server."""
@@ -76,8 +72,8 @@ def _statistics(model: ServedModel) -> dict[str, Any]:
     def computing(*phases: Phases) -> dict[str, Any]:
         runs = sum(phase.runs for phase in phases)
         return {
-            name: _times(runs, sum(getattr(phase, part) for phase in phases))
-            for name, part in _PARTS.items()
+            part: _times(runs, sum(getattr(phase, part) for phase in phases))
+            for part in ("compute_input", "compute_infer", "compute_output")
         }
 
     return {

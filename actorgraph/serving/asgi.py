@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -26,8 +27,19 @@ from actorgraph.serving.errors import (
     Unsupported,
 )
 from actorgraph.serving.model import ServedModel
-from actorgraph.serving.replies import JSON, Reply, Scope, as_json, failure, header, number
-from actorgraph.serving.routes import Inference, Routes
+from actorgraph.serving.routes import (
+    JSON,
+    Inference,
+    Reply,
+    Routes,
+    Scope,
+    as_json,
+    complete,
+    failure,
+    header,
+    identified,
+    number,
+)
 from actorgraph.serving.server import Server
 from actorgraph.serving.signature import Array
 from actorgraph.serving.spans import parent_of
@@ -91,15 +103,16 @@ async def _lifespan(server: Server, receive: Receive, send: Send) -> None:
             return
 
 
+@dataclass(eq=False, slots=True)
 class _Exchange:
     """A request, and its answer."""
 
-    def __init__(
-        self, routes: Routes, admit: Admit | None, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        self._routes, self._admit, self._scope = routes, admit, scope
-        self._receive, self._to_client = receive, send
-        self._streaming = False
+    _routes: Routes
+    _admit: Admit | None
+    _scope: Scope
+    _receive: Receive
+    _to_client: Send
+    _streaming: bool = False
 
     async def run(self) -> None:
         """Answer, unless the client has left."""
@@ -117,15 +130,11 @@ class _Exchange:
                 await self._event(reply[2], b"error")
             await self._send(b"")
         elif reply is not None:
-            status, headers, body = reply
-            headers.append((b"content-length", str(len(body)).encode()))
+            status, headers, body = complete(reply, self._scope)
             await self._begin(status, headers)
             await self._send(b"" if self._scope["method"] == "HEAD" else body)
 
     async def _begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        identity = header(self._scope, b"x-request-id")
-        if identity is not None:
-            headers.append((b"x-request-id", identity))
         await self._to_client({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _send(self, body: bytes, more: bool = False) -> None:
@@ -210,7 +219,7 @@ class _Exchange:
             async for part in parts:
                 data, _ = protocol.answer(model, asked, part)
                 if not self._streaming:  # until here an error has its own status
-                    await self._begin(200, [*_EVENTS])
+                    await self._begin(200, identified(self._scope, _EVENTS))
                     self._streaming = True
                 await self._event(data)
         await self._event(json.dumps({"id": asked.identity}).encode(), b"end")

@@ -19,37 +19,28 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.abc
 import numpy as np
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 from actorgraph.errors import GraphError, shown, text_of
 
 _PERCENTILES = (50, 90, 99, 99.9)
-_BROKEN = (OSError, anyio.EndOfStream, anyio.BrokenResourceError, GraphError)
+_BROKEN = (
+    OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.IncompleteRead,
+    anyio.DelimiterNotFound, GraphError,
+)  # fmt: skip
 _MOST_HEADER_BYTES = 1 << 16
 _BARS, _WIDTH = 12, 40
 
 
 @dataclass(slots=True)
 class LoadReport:
-    """What came of the requests.
-
-    Attributes
-    ----------
-    url : str
-    rate : float
-        Requests a second that were due.
-    duration_s : float
-        From the first one's start to the last one's end.
-    statuses : Counter
-        Answers by status code; what got none counts as ``"none"``.
-    times_s : list of float
-        Of the answers with 200, from when they were due.
-    """
+    """What came of the requests."""
 
     url: str
-    rate: float
-    duration_s: float = 0.0
-    statuses: Counter[str] = field(default_factory=Counter)
-    times_s: list[float] = field(default_factory=list)
+    rate: float  # requests a second that were due
+    duration_s: float = 0.0  # from the first one's start to the last one's end
+    statuses: Counter[str] = field(default_factory=Counter)  # "none" for what got no answer
+    times_s: list[float] = field(default_factory=list)  # of the answers with 200, since due
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as what JSON can say."""
@@ -100,25 +91,10 @@ class LoadReport:
 async def bench(
     url: str, *, rate: float, duration_s: float, rows: int = 1, timeout_s: float = 30.0
 ) -> LoadReport:
-    """Ask a model over HTTP, so many times a second.
+    """Ask a model over HTTP, so many times a second for so long.
 
-    Parameters
-    ----------
-    url : str
-        ``http://HOST:PORT/v2/models/NAME``.
-    rate : float
-        Requests a second.
-    duration_s : float
-        For how long requests are started.
-    rows : int
-        What dims that may vary are in the requests, whose values are ones.
-    timeout_s : float
-        After which an answer is not waited for.
-
-    Raises
-    ------
-    GraphError
-        The URL makes no sense, or no model answers there.
+    Values are ones, and dims that may vary `rows`.  An answer is not waited for after `timeout_s`.
+    A URL that makes no sense, or at which no model answers, is a `GraphError`.
     """
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname or "/v2/models/" not in parts.path:
@@ -194,17 +170,12 @@ class _Connections:
 
 async def _answer(stream: anyio.abc.ByteStream) -> tuple[int, bytes, bool]:
     """Return status and body, and whether the connection may be used again."""
-    received = b""
-    while b"\r\n\r\n" not in received:
-        received += await stream.receive()
-        if len(received) > _MOST_HEADER_BYTES:
-            raise GraphError("the answer is no HTTP")
-    head, _, content = received.partition(b"\r\n\r\n")
+    reader = BufferedByteReceiveStream(stream)
+    head = await reader.receive_until(b"\r\n\r\n", _MOST_HEADER_BYTES)
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in
                (line.partition(":") for line in lines)}  # fmt: skip
     if not headers.get("content-length", "").isdigit():
         raise GraphError("the answer does not say how long it is")
-    while len(content) < int(headers["content-length"]):
-        content += await stream.receive()
+    content = await reader.receive_exactly(int(headers["content-length"]))
     return int(first.split()[1]), content, headers.get("connection", "").lower() != "close"

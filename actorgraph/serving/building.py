@@ -26,12 +26,6 @@ def built(served: Any, example: Mapping[str, Any] | None) -> tuple[Any, Mapping[
     A module gives the graph that it evaluates, with a dim for the rows of requests: it is called on
     inputs by position, in the order of the example, and gives a node (``"output"``), a dict of
     nodes, or several (``"output_0"`` and so on).
-
-    Raises
-    ------
-    GraphError
-        What a path names cannot be called; a module has no example, it has no rows, or the module
-        gives something else.
     """
     if isinstance(served, (str, os.PathLike)):
         served = called(f"{os.path.join(served, FILE)}:model")

@@ -28,6 +28,7 @@ from actorgraph.scheduler import make_threads_nice
 from actorgraph.serving.asgi import asgi
 from actorgraph.serving.config import ConfigFile
 from actorgraph.serving.directory import Directory
+from actorgraph.serving.refusing import refusing
 from actorgraph.serving.rpc import grpc
 from actorgraph.serving.server import Server
 
@@ -43,26 +44,15 @@ _NICE = 5
 class Endpoint:
     """Where and how to serve.
 
-    Attributes
-    ----------
-    host : str
-    port : int
-    grpc_port : int or None
-        None for no gRPC.
-    drain_delay_s : float or None
-        See `Server.drain`; None for the server's own, or what Kubernetes needs.
-    access_log : bool
-        Whether each request for inference is a line of the log.
-    supervised : bool
-        Whether other processes listen at the same ports, and the end of the standard input ends
-        this one, as a signal does.
+    Where it is supervised other processes listen at the same ports, and the end of the standard
+    input ends this one, as a signal does.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     grpc_port: int | None = None
-    drain_delay_s: float | None = None
-    access_log: bool = True
+    drain_delay_s: float | None = None  # None for the server's own, or what Kubernetes needs
+    access_log: bool = True  # each request for inference is a line of the log
     supervised: bool = False
 
 
@@ -71,11 +61,6 @@ def server_of(target: str, config: ConfigFile | None = None) -> Server:
 
     Outputs are served under the function's name.  Models are warmed up, outputs by the feeds that
     come with them, so that what cannot run is told before a port is open.
-
-    Raises
-    ------
-    GraphError
-        As `actorgraph._target.called`; or a model does not run.
     """
     returned = called(target)
     if isinstance(returned, Server):
@@ -121,13 +106,7 @@ def _address(host: str, port: int) -> str:
 
 
 def bound(host: str, port: int, *, shared: bool) -> socket.socket:
-    """Return a socket at an address, which other processes may use too where it is shared.
-
-    Raises
-    ------
-    GraphError
-        It cannot be had.
-    """
+    """Return a socket at an address, which other processes may use too where it is shared."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # Without its protocol loops do not see that it is TCP, and leave Nagle's algorithm on.
@@ -149,12 +128,8 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
     """Serve until SIGTERM or Ctrl-C: requests that were taken are answered, new ones get 503.
 
     The second signal ends at once.  Where the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``,
-    models may be loaded and unloaded by who shows it.
-
-    Raises
-    ------
-    GraphError
-        uvicorn or grpcio is not installed, or a port cannot be had.
+    models may be loaded and unloaded by who shows it.  What is not installed, and a port that
+    cannot be had, is a `GraphError`.
     """
     try:
         import uvicorn
@@ -181,7 +156,8 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
     show_log()
     token = os.environ.get("ACTORGRAPH_REPOSITORY_TOKEN") or None
     config = uvicorn.Config(
-        asgi(server, repository_token=token), host=endpoint.host, port=endpoint.port, lifespan="on",
+        asgi(server, repository_token=token), http=refusing(server), lifespan="on",
+        host=endpoint.host, port=endpoint.port,
         access_log=False, log_level="warning", proxy_headers=False, server_header=False,
     )  # fmt: skip
     if not endpoint.access_log:  # said after uvicorn's config, which switches all loggers on
@@ -193,15 +169,15 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
         anyio.run(run, port, directory, backend_options=fast)
 
 
+@dataclass
 class _Serving:
     """A server, its ports, and how they end."""
 
-    def __init__(
-        self, server: Server, endpoint: Endpoint, token: str | None, listening: Any
-    ) -> None:
-        self._server, self._endpoint, self._token = server, endpoint, token
-        self._http = listening
-        self._rpc: Any = None
+    _server: Server
+    _endpoint: Endpoint
+    _token: str | None
+    _http: Any
+    _rpc: Any = None
 
     async def run(self, port: socket.socket, directory: Directory | None) -> None:
         """Serve until a signal."""

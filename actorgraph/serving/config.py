@@ -232,17 +232,8 @@ _READ: dict[str, Callable[[str], Any]] = {
 class ConfigLayers:
     """Where configs come from: a call, a file, the environment, in this order.
 
-    Parameters
-    ----------
-    file : path of a TOML file, mapping, or None
-        Fields of `ServerConfig`, of `Config` for all models, and tables ``[models.NAME]`` for one.
-
-    Examples
-    --------
-    >>> layers = ConfigLayers({"max_queued": 8, "models": {"net": {"max_batch_size": 4}}})
-    >>> config = layers.config("net", {"max_queued": 2})
-    >>> config.max_queued, config.max_batch_size
-    (2, 4)
+    A file has fields of `ServerConfig`, of `Config` for all models, and tables ``[models.NAME]``
+    for one.  What is unknown is a `TypeError`, what makes no sense a `ValueError`.
     """
 
     def __init__(self, file: ConfigFile | None = None) -> None:
@@ -259,18 +250,12 @@ class ConfigLayers:
             _check_names(table, _OF_MODEL, "setting", f" of a model in {self._where}")
 
     def config(self, name: str, given: Mapping[str, Any]) -> Config:
-        """Return the config of a model that is added with these keywords.
-
-        Raises
-        ------
-        TypeError, ValueError
-            A keyword is unknown, or a value makes no sense.
-        """
+        """Return the config of a model that is added with these keywords."""
         _check_names(given, _OF_MODEL, "keyword", " of a model")
         return Config(**{**self._found(_OF_MODEL), **self._models.get(name, {}), **given})
 
     def server(self, given: Mapping[str, Any]) -> ServerConfig:
-        """Return the config of a server that is made with these keywords; raises as `config`."""
+        """Return the config of a server that is made with these keywords."""
         _check_names(given, _OF_SERVER, "keyword", " of a server")
         return ServerConfig(**{**self._found(_OF_SERVER), **given})
 

@@ -17,37 +17,17 @@ Call: TypeAlias = Callable[[], object]
 
 @dataclass(eq=False, slots=True)
 class Desk:
-    """Where requests wait; made by `Desks`, or by `of_thread`.
+    """Where requests wait; made by `Desks`, or by `of_thread`."""
 
-    Attributes
-    ----------
-    in_place_us : float
-        Runs that take less are computed here.
-    schedule, soon : callable
-        Call a function here, in its turn; the second only from here.
-    later : callable
-        Calls a function here after so many seconds; only from here.
-    bell : callable
-        Returns what a request waits for here.
-    ring : callable
-        Ends the waiting for a bell; only from here.
-    loops : bool
-        Whether this is a loop, on which ops can wait.
-    asked : bool
-        Whether a look at the queue was asked for here, and has not begun.
-    alarm : float
-        When somebody here looks at the time, by `monotonic`.
-    """
-
-    in_place_us: float
-    schedule: Callable[[Call], object]
-    soon: Callable[[Call], object]
-    later: Callable[[float, Call], object]
-    bell: Callable[[], Awaitable[Any]]
-    ring: Callable[[Any], object]
-    loops: bool = True
-    asked: bool = False
-    alarm: float = inf
+    in_place_us: float  # runs that take less are computed here
+    schedule: Callable[[Call], object]  # calls a function here, in its turn
+    soon: Callable[[Call], object]  # the same, only from here
+    later: Callable[[float, Call], object]  # after so many seconds, only from here
+    bell: Callable[[], Awaitable[Any]]  # returns what a request waits for here
+    ring: Callable[[Any], object]  # ends the waiting for a bell, only from here
+    loops: bool = True  # it is a loop, on which ops can wait
+    asked: bool = False  # for a look at the queue, which has not begun
+    alarm: float = inf  # when somebody here looks at the time, by `monotonic`
 
     @property
     def host(self) -> Callable[[Call], bool] | None:
@@ -70,13 +50,7 @@ class Desk:
 
 
 class Desks:
-    """The desks of a model, one for each event loop.
-
-    Parameters
-    ----------
-    in_place_us : float
-        Runs that take less are computed in the loop's thread.
-    """
+    """The desks of a model, one for each event loop."""
 
     def __init__(self, in_place_us: float) -> None:
         self._in_place_us = in_place_us

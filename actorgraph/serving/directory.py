@@ -30,25 +30,8 @@ class Directory:
 
     ``NAME/model.py`` is version "1" of a model, and ``NAME/VERSION/model.py`` another; each has a
     function ``model`` that returns what `Server.add` takes, or that and an example of the inputs.
-    ``config.toml`` is the server's.
-
-    Attributes
-    ----------
-    server : Server
-        With all models, warm.
-
-    Parameters
-    ----------
-    path : str
-    config : path or dict, optional
-        In the place of ``config.toml``.
-    **settings
-        Fields of `ServerConfig`.
-
-    Raises
-    ------
-    GraphError
-        There is no model, or one cannot be loaded.
+    ``config.toml`` is the server's, unless another is given; settings are fields of `ServerConfig`.
+    A folder without models, or with one that cannot be loaded, is a `GraphError`.
     """
 
     def __init__(self, path: str, config: ConfigFile | None = None, **settings: Any) -> None:

@@ -90,10 +90,7 @@ _BY_BLOCKS = Op(
 def by_blocks(outputs: Mapping[str, Node], dim: str) -> tuple[dict[str, Node], Node]:
     """Return outputs that are computed for each request by itself, and the input of blocks' ends.
 
-    Raises
-    ------
-    GraphError
-        An op cannot be applied to single requests, or does not depend on its rows alone.
+    An op that cannot be applied to single requests, or looks beyond its rows, is a `GraphError`.
     """
     nodes = topological_order(outputs.values())
     graph, rows = nodes[0].graph, Batching(outputs.values(), (), dim=dim).rows

@@ -13,27 +13,12 @@ _ORDER, _DUE = attrgetter("order"), attrgetter("due")
 
 
 class Line:
-    """Requests that wait; the model's lock is held for changes.
-
-    Attributes
-    ----------
-    requests : list of Request
-        In their order.
-    run_s : float
-        What the latest run has taken: who has less time left would take a run and not use it.
-
-    Parameters
-    ----------
-    name : str
-        The model's.
-    config : Config
-    most_runs : int
-        Of the model at once.
-    """
+    """Requests that wait for a model of so many runs at once; its lock is held for changes."""
 
     def __init__(self, name: str, config: Config, most_runs: int) -> None:
         self._name, self._config, self._most_runs = name, config, most_runs
-        self.requests: list[Request] = []
+        self.requests: list[Request] = []  # in their order
+        # What the latest has taken: who has less time left would take a run and not use it.
         self.run_s = 0.0
 
     # -- who joins ------------------------------------------------------------------------------
@@ -57,10 +42,7 @@ class Line:
     def joined(self, request: Request, runs: int, inflight: int) -> Request | None:
         """Return the request that has to go for one that comes: the oldest of the least urgent.
 
-        Raises
-        ------
-        Overloaded
-            Nobody has to, but the one that comes: what waits costs too much, or goes on.
+        `Overloaded` is the one that comes: what waits costs too much, or goes on.
         """
         most, overflow = self._config.max_queued_cost, self._config.overflow
         if most is not None and overflow != "wait" and self.requests:

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,13 +22,7 @@ _Samples: TypeAlias = Iterable[tuple[tuple[str, ...], Any]]
 
 
 def exposition(server: Server) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return the answer to ``GET /metrics``: status, headers and body.
-
-    Raises
-    ------
-    Unsupported
-        prometheus-client is not installed.
-    """
+    """Return the answer to ``GET /metrics``."""
     try:
         from prometheus_client import CollectorRegistry, exposition
     except ImportError:
@@ -64,7 +59,7 @@ class _Collector:
             samples = (
                 ((model.name, model.version, *labels), value)
                 for model in models
-                for labels, value in read(model)
+                for labels, value in _samples(model, read)
             )
             yield _family(kind, name, about, ("model", "version", *extra), samples)
         of_model = ("model", "version")
@@ -106,21 +101,15 @@ def _bound(bound: float) -> str:
 # -- what is read of a model --------------------------------------------------------------------
 
 
-def _one(read: Callable[[ServedModel], Any]) -> Callable[[ServedModel], _Samples]:
-    def found(model: ServedModel) -> _Samples:
-        return [((), read(model))]
-
-    return found
-
-
-def _by(read: Callable[[ServedModel], dict[Any, Any]]) -> Callable[[ServedModel], _Samples]:
-    """Read what is told apart by labels, which are the keys."""
-
-    def found(model: ServedModel) -> _Samples:
-        for key, value in list(read(model).items()):
-            yield (tuple(map(str, key)) if isinstance(key, tuple) else (str(key),)), value
-
-    return found
+def _samples(model: ServedModel, read: str | Callable[[ServedModel], _Samples]) -> _Samples:
+    """Read what stands at a name of the model; the keys of a dict are values of labels."""
+    if callable(read):
+        yield from read(model)
+        return
+    found = attrgetter(read)(model)
+    found = found() if callable(found) else found
+    for key, value in found.copy().items() if isinstance(found, dict) else [((), found)]:
+        yield (tuple(map(str, key)) if isinstance(key, tuple) else (str(key),)), value
 
 
 def _nodes(model: ServedModel) -> _Samples:
@@ -146,34 +135,34 @@ def _memory(model: ServedModel) -> _Samples:
 
 
 _METRICS: tuple[
-    tuple[str, str, str, tuple[str, ...], Callable[[ServedModel], _Samples]], ...
+    tuple[str, str, str, tuple[str, ...], str | Callable[[ServedModel], _Samples]], ...
 ] = (
     ("requests", "counter", "Requests that have ended.", ("outcome", "protocol"),
-     _by(lambda one: one.statistics.requests)),
+     "statistics.requests"),
     ("request_duration_seconds", "histogram", "From coming to answer.", ("outcome",),
-     _by(lambda one: one.statistics.durations)),
+     "statistics.durations"),
     ("time_to_first_response_seconds", "histogram", "From coming to the first part.", (),
-     _one(lambda one: one.statistics.firsts)),
+     "statistics.firsts"),
     ("queue_duration_seconds", "histogram", "From coming to run.", ("priority",),
-     _by(lambda one: one.statistics.waits)),
-    ("requests_inflight", "gauge", "Requests in runs.", (), _one(lambda one: one.inflight)),
-    ("requests_queued", "gauge", "Requests that wait.", ("priority",),
-     _by(lambda one: one.waiting())),
-    ("inflight_limit", "gauge", "max_inflight", (), _one(lambda one: one.config.max_inflight)),
-    ("queue_limit", "gauge", "max_queued", (), _one(lambda one: one.config.max_queued)),
-    ("rejected", "counter", "Requests that were not begun.", ("reason",),
-     _by(lambda one: one.statistics.refusals)),
-    ("inferences", "counter", "Requests in runs.", (), _one(lambda one: one.counts["inferences"])),
-    ("executions", "counter", "Runs of the graph.", (), _one(lambda one: one.counts["executions"])),
-    ("batch_size", "histogram", "Rows of a run.", (), _one(lambda one: one.statistics.sizes)),
+     "statistics.waits"),
+    ("requests_inflight", "gauge", "Requests in runs.", (), "inflight"),
+    ("requests_queued", "gauge", "Requests that wait.", ("priority",), "waiting"),
+    ("inflight_limit", "gauge", "max_inflight", (), "config.max_inflight"),
+    ("queue_limit", "gauge", "max_queued", (), "config.max_queued"),
+    ("rejected", "counter", "Requests that were not begun.", ("reason",), "statistics.refusals"),
+    ("inferences", "counter", "Requests in runs.", (),
+     lambda one: [((), one.counts["inferences"])]),
+    ("executions", "counter", "Runs of the graph.", (),
+     lambda one: [((), one.counts["executions"])]),
+    ("batch_size", "histogram", "Rows of a run.", (), "statistics.sizes"),
     ("batch_wait_seconds", "histogram", "The longest wait of a batch's requests.", (),
-     _one(lambda one: one.statistics.companies)),
+     "statistics.companies"),
     ("batch_dispatch", "counter", "Batches by why they were sent.", ("reason",),
-     _by(lambda one: one.statistics.reasons)),
+     "statistics.reasons"),
     ("node_duration_seconds", "summary", "Turns of a node.", ("node", "device"), _nodes),
     ("node_queue_depth", "gauge", "Messages in a channel to a node.", ("node",), _depths),
     ("worker_busy_seconds", "counter", "Time in ops.", ("worker",), _busy),
     ("device_memory_bytes", "gauge", "Arrays of the graph and its runs.", ("device", "kind"),
      _memory),
 )  # fmt: skip
-"""Name, kind, help, labels, and how it is read."""
+"""Name, kind, help, labels, and where it is read."""

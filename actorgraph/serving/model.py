@@ -23,7 +23,7 @@ from itertools import count
 from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import anyio
 
@@ -61,6 +61,16 @@ costs 60, and a cancelled run goes on to its end there."""
 
 _GLANCE_S = 1.0
 """Seconds after which a blocked thread looks by itself: Ctrl-C just before it waits counts then."""
+
+
+class _Asked(NamedTuple):
+    """What a request was called with, and whether it is a later step of a stream."""
+
+    inputs: Mapping[Any, Any]
+    deadline_s: float | None
+    priority: int
+    request_id: str | None
+    continues: bool = False
 
 
 @final
@@ -159,18 +169,11 @@ class ServedModel:
         NodeError
             An op failed on this request.
         """
-        return await self._infer(inputs, deadline_s, priority, request_id)
+        return await self._infer(_Asked(inputs, deadline_s, priority, request_id))
 
-    async def _infer(
-        self,
-        inputs: Mapping[Any, Any],
-        deadline_s: float | None,
-        priority: int,
-        request_id: str | None,
-        continues: bool = False,
-    ) -> dict[str, Array]:
+    async def _infer(self, asked: _Asked) -> dict[str, Array]:
         desk = self._desks.here()
-        request = self._admitted(desk, inputs, deadline_s, priority, request_id, continues)
+        request = self._admitted(desk, asked)
         try:
             if not desk.asked:
                 desk.asked = True
@@ -181,7 +184,7 @@ class ServedModel:
         finally:
             if type(request.answer) is not dict:
                 self._leave(request)
-        return self._told(request, request_id)
+        return self._told(request, asked.request_id)
 
     async def stream(
         self,
@@ -227,7 +230,7 @@ class ServedModel:
         try:
             for step in range(steps):
                 left_s = max(0.0, until - monotonic())
-                part = await self._infer(inputs, left_s, priority, request_id, step > 0)
+                part = await self._infer(_Asked(inputs, left_s, priority, request_id, step > 0))
                 inputs = self.signature.next_inputs(inputs, part)
                 yield part
                 if self.signature.has_ended(part):
@@ -258,7 +261,7 @@ class ServedModel:
             return anyio.run(partial(ask, request_id=request_id))
         calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
         desk = Desk.of_thread(SYNC_US if self.config.in_place_s else 0.0, calls)
-        request = self._admitted(desk, inputs, deadline_s, priority, request_id)
+        request = self._admitted(desk, _Asked(inputs, deadline_s, priority, request_id))
         try:
             self._look(desk)
             while request.answer is None:
@@ -367,23 +370,15 @@ class ServedModel:
         if self._spans is not None and request is not None:
             self._spans.answered(request, error)
 
-    def _admitted(
-        self,
-        desk: Desk,
-        inputs: Mapping[Any, Any],
-        deadline_s: float | None,
-        priority: int,
-        request_id: str | None,
-        continues: bool = False,
-    ) -> Request:
+    def _admitted(self, desk: Desk, asked: _Asked) -> Request:
         """Return a request that waits from now on, after all that it brings was checked."""
-        request = None
+        request, continues = None, asked.continues
         try:
             if not continues:
                 self._line.check_room(len(self._batches), self._inflight)
-            request = self._request(desk, inputs, deadline_s, priority, continues)
+            request = self._request(desk, asked)
             if self._spans is not None:
-                self._spans.came(request, request_id)
+                self._spans.came(request, asked.request_id)
             with self._lock:
                 if self._stopped if continues else self._stopping:
                     raise NotReady(f"model {self.name!r} takes no more requests: it is stopping")
@@ -393,21 +388,14 @@ class ServedModel:
                 self._line.add(request)
         except (NotReady, Overloaded) as error:
             self._refused(error, request)
-            _note(error, request_id)
+            _note(error, asked.request_id)
             raise
         if shed is not None:
             self._answer(shed, self._line.overload(self._inflight))
         return request
 
-    def _request(
-        self,
-        desk: Desk,
-        inputs: Mapping[Any, Any],
-        deadline_s: float | None,
-        priority: int,
-        continues: bool,
-    ) -> Request:
-        config = self.config
+    def _request(self, desk: Desk, asked: _Asked) -> Request:
+        config, (inputs, deadline_s, priority, _, continues) = self.config, asked
         limit_s, level = config.limit_s(deadline_s), config.level(priority)
         arrays, rows, kind = self.signature.read(inputs)
         size = sum([array.nbytes for array in arrays.values()])
@@ -466,7 +454,8 @@ class ServedModel:
             running = batch in self._batches
         if running and batch is not None and batch.run is not None and batch.abandoned:
             batch.run.cancel()
-        request.desk.asked = False  # a thread that goes does not look any more
+        if not request.desk.loops:  # a thread that goes does not look any more
+            request.desk.asked = False
         self._advance()
 
     def _answer(self, request: Request, answer: Answer) -> None:
@@ -474,16 +463,14 @@ class ServedModel:
         with self._lock:
             if request.answer is not None:
                 return
-            request.answer = answer
-            self._count(request, answer, monotonic())
-        if self._spans is not None and request.span is not None:
-            self._spans.answered(request, answer)
+            self._settle(request, answer, monotonic())
         request.desk.call(partial(request.desk.ring, request.bell))
 
-    def _count(self, request: Request, answer: Answer, now: float) -> None:
-        self.statistics.answered(
-            answer, now - request.born, request.protocol, first=not request.continues
-        )
+    def _settle(self, request: Request, answer: Answer, now: float) -> None:
+        request.answer, first = answer, not request.continues
+        self.statistics.answered(answer, now - request.born, request.protocol, first)
+        if self._spans is not None and request.span is not None:
+            self._spans.answered(request, answer)
 
     def _told(self, request: Request, request_id: str | None) -> dict[str, Array]:
         answer = request.answer
@@ -667,11 +654,8 @@ class ServedModel:
             now = monotonic()
             for request, answer in zip(members, answers):
                 if request.answer is None:
-                    request.answer = answer
-                    self._count(request, answer, now)
+                    self._settle(request, answer, now)
                     told.setdefault(request.desk, []).append(request.bell)
-                    if self._spans is not None and request.span is not None:
-                        self._spans.answered(request, answer)
             idle = self._idle and not self._is_busy()
         for other, bells in told.items():
             if other is desk:

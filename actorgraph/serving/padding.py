@@ -17,21 +17,8 @@ Array = np.ndarray[Any, Any]
 class Padding:
     """Fills a dim of requests up with zeros, and cuts it off results.
 
-    Parameters
-    ----------
-    mask : Node
-        The input that is 1 where a request has data, and 0 where it was filled up; of two dims, the
-        batch's and the one that is padded.
-    batch_dim : str
-    nodes : iterable of Node
-        Inputs and outputs.
-    buckets : tuple of int
-        Lengths that are filled up to; none for the longest of each batch.
-
-    Raises
-    ------
-    ShapeError
-        The mask has other dims, or something cannot be padded along the dim.
+    The mask is the input that is 1 where a request has data, and 0 where it was filled up; `nodes`
+    are inputs and outputs.  What cannot be padded along the mask's other dim is a `ShapeError`.
     """
 
     def __init__(

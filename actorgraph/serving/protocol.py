@@ -53,27 +53,14 @@ _ORJSON: Any = _found_orjson()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, read.
-
-    Attributes
-    ----------
-    inputs : dict of arrays
-    outputs : dict of name to bool
-        What is asked for, and whether in binary.
-    identity : str or None
-        The request's ``id``.
-    timeout_s : float or None
-    priority : int
-    parameters : dict
-        All that came with the request.
-    """
+    """A request, read."""
 
     inputs: dict[str, Array]
-    outputs: dict[str, bool]
-    identity: str | None
+    outputs: dict[str, bool]  # what is asked for, and whether in binary
+    identity: str | None  # its ``id``
     timeout_s: float | None
     priority: int
-    parameters: dict[str, Any]
+    parameters: dict[str, Any]  # all that came with it
 
     def keywords(self, *limits_s: float | None, request_id: str | None) -> dict[str, Any]:
         """Return the keywords of `ServedModel.infer`, within more limits than the request's."""
@@ -125,13 +112,7 @@ def _dtype_of(datatype: str) -> Dtype:
 
 
 def read(model: ServedModel, body: bytes, header_bytes: int | None = None) -> Asked:
-    """Return what a body asks of a model; `header_bytes` of it are JSON, default all.
-
-    Raises
-    ------
-    InvalidInput, Unsupported
-        It cannot be read, or does not fit the model.
-    """
+    """Return what a body asks of a model; `header_bytes` of it are JSON, default all."""
     if header_bytes is not None and not 0 <= header_bytes <= len(body):
         raise InvalidInput(f"the JSON header has {header_bytes} bytes, but the body {len(body)}")
     binary = memoryview(body)[len(body) if header_bytes is None else header_bytes :]
@@ -156,13 +137,7 @@ def read(model: ServedModel, body: bytes, header_bytes: int | None = None) -> As
 
 
 def understood(model: ServedModel, given: Mapping[str, Any], array: _ReadTensor) -> Asked:
-    """Return what an object of the protocol asks of a model, with the arrays that `array` reads.
-
-    Raises
-    ------
-    InvalidInput, Unsupported
-        It does not fit the protocol or the model.
-    """
+    """Return what an object of the protocol asks of a model, with the arrays that `array` reads."""
     inputs: dict[str, Array] = {}
     for tensor in _list(given, "inputs"):
         name = _name(tensor, "inputs")
@@ -304,13 +279,7 @@ def fitting(name: str, array: Array, dtype: Dtype, shape: list[int]) -> Array:
 def answer(
     model: ServedModel, asked: Asked, results: Mapping[str, Array]
 ) -> tuple[bytes, int | None]:
-    """Return the body for the results, and how much of it is JSON if not all.
-
-    Raises
-    ------
-    Unsupported
-        JSON has no word for a result: it is not finite.
-    """
+    """Return the body for the results, and how much of it is JSON if not all."""
     tensors, blobs = [], []
     for name, binary in asked.outputs.items():
         array = results[name]

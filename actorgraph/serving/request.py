@@ -18,56 +18,25 @@ Answer: TypeAlias = dict[str, Array] | BaseException
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A request from its admission to its answer; the model's lock is held for changes.
-
-    Attributes
-    ----------
-    arrays : dict
-        Its inputs.
-    rows : int
-        How much room it takes in a batch.
-    kind : hashable
-        Only requests of equal kind are joined.
-    order : tuple
-        Priority, then number: who comes first.
-    born, due, until : float
-        When it came, when it waits for company no longer, and its deadline, by `monotonic`.
-    desk : Desk
-        Where it waits.
-    bell : awaitable
-        What it waits for.
-    context : Context or None
-        The caller's, where the model has ops that may look at it.
-    continues : bool
-        Whether it is a later step of a stream: it has been admitted.
-    batch : RequestBatch or None
-        Which it runs in.
-    answer : dict, exception or None
-    protocol : str
-    cost : float
-        What it counts against `max_queued_cost`.
-    span : opentelemetry.trace.Span or None
-    has_waited : bool
-        Whether a span has told of the waiting.
-    """
+    """A request from its admission to its answer; the model's lock is held for changes."""
 
     arrays: Mapping[Node, Array]
-    rows: int
-    kind: Any
-    order: tuple[int, int]
-    born: float
-    due: float
-    until: float
+    rows: int  # how much room it takes in a batch
+    kind: Any  # only requests of equal kind are joined
+    order: tuple[int, int]  # priority, then number: who comes first
+    born: float  # when it came, by `monotonic`
+    due: float  # when it waits for company no longer
+    until: float  # its deadline
     desk: Desk
-    bell: Awaitable[Any] | None
-    context: Context | None = None
-    continues: bool = False
-    batch: RequestBatch | None = None
+    bell: Awaitable[Any] | None  # what it waits for
+    context: Context | None = None  # the caller's, where the model has ops that may look at it
+    continues: bool = False  # it is a later step of a stream: it has been admitted
+    batch: RequestBatch | None = None  # in which it runs
     answer: Answer | None = None
     protocol: str = ""
-    cost: float = 0.0
-    span: Any = None
-    has_waited: bool = False
+    cost: float = 0.0  # what it counts against `max_queued_cost`
+    span: Any = None  # of OpenTelemetry
+    has_waited: bool = False  # a span has told of the waiting
 
     def looks_at(self, now: float) -> float:
         """Return when the time is to be looked at for the request."""
@@ -76,26 +45,14 @@ class Request:
 
 @dataclass(eq=False, slots=True)
 class RequestBatch:
-    """Requests in one run.
-
-    Attributes
-    ----------
-    members : list of Request
-    formed, started : float
-        When it was taken out of the queue, and when its run began, by `monotonic`.
-    run : Run or None
-        None until it has started.
-    span : opentelemetry.trace.Span or None
-    starter : int or None
-        The thread that is starting it just now.
-    """
+    """Requests in one run."""
 
     members: list[Request]
-    formed: float
-    started: float = 0.0
-    run: Run | None = None
-    span: Any = None
-    starter: int | None = None
+    formed: float  # when it was taken out of the queue, by `monotonic`
+    started: float = 0.0  # when its run began
+    run: Run | None = None  # None until it has started
+    span: Any = None  # of OpenTelemetry
+    starter: int | None = None  # the thread that is starting it just now
 
     @property
     def rows(self) -> int:

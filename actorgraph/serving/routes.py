@@ -1,19 +1,94 @@
-"""Which path of HTTP asks for what: all but inference is answered here."""
+"""Requests and answers of HTTP, as ASGI has them; all but inference is answered here."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from actorgraph.errors import shown
+from actorgraph.errors import GraphError, NodeError, shown
 from actorgraph.serving import about, protocol
-from actorgraph.serving.errors import ModelNotFound, NotReady, check_token
+from actorgraph.serving.errors import (
+    InvalidInput,
+    ModelNotFound,
+    NotReady,
+    ServingError,
+    Unauthorized,
+    check_token,
+    code_of,
+)
 from actorgraph.serving.metrics import exposition
 from actorgraph.serving.openapi import openapi
-from actorgraph.serving.replies import Reply, Scope, as_json, failure, header
 from actorgraph.serving.server import Server
+
+Scope: TypeAlias = MutableMapping[str, Any]
+"""Of ASGI: what is known of a request before its body."""
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+Reply: TypeAlias = tuple[int, Headers, bytes]
+"""Status, headers, body."""
+
+_HEADERS = "actorgraph.headers"  # of a scope: by name, as they were read
+
+JSON = (b"content-type", b"application/json")
+"""A header."""
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """Return the first header of a name in lower case, as hosts of ASGI have them all."""
+    headers: dict[bytes, bytes] | None = scope.get(_HEADERS)
+    if headers is None:  # several are asked for
+        headers = scope[_HEADERS] = dict([*scope["headers"]][::-1])
+    return headers.get(name)
+
+
+def number(scope: Scope, name: bytes) -> int | None:
+    """Return a header that is a whole number, or raise `InvalidInput`."""
+    value = header(scope, name)
+    if value is None:
+        return None
+    if not value.isdigit() or len(value) > 18:
+        raise InvalidInput(f"the header {name.decode()} is a whole number, got {shown(value)}")
+    return int(value)
+
+
+def as_json(status: int, content: object, headers: Iterable[tuple[bytes, bytes]] = ()) -> Reply:
+    """Return an answer in JSON."""
+    return status, [JSON, *headers], json.dumps(content).encode()
+
+
+def failure(error: GraphError, scope: Scope) -> Reply:
+    """Return the answer for an error."""
+    content, status = {"error": str(error), "code": code_of(error)}, 500
+    headers: Headers = []
+    if isinstance(error, ServingError):
+        status = error.status
+        if error.retry_after_s is not None:
+            headers.append((b"retry-after", str(error.retry_after_s).encode()))
+        if isinstance(error, NotReady) and scope.get("http_version", "1.1").startswith("1"):
+            headers.append((b"connection", b"close"))
+        if isinstance(error, Unauthorized):
+            headers.append((b"www-authenticate", b"Bearer"))
+    elif isinstance(error, NodeError):
+        content["node"] = error.node
+    return as_json(status, content, headers)
+
+
+def identified(scope: Scope, headers: Headers) -> Headers:
+    """Return the headers of an answer, with the id that the client has given its request."""
+    identity = header(scope, b"x-request-id")
+    return [*headers, *([] if identity is None else [(b"x-request-id", identity)])]
+
+
+def complete(reply: Reply, scope: Scope) -> Reply:
+    """Return an answer with all of its headers."""
+    status, headers, body = reply
+    length = (b"content-length", str(len(body)).encode())
+    return status, identified(scope, [*headers, length]), body
+
+
+# -- which path asks for what -------------------------------------------------------------------
 
 _LIVE = ("v2/health/live", "livez", "healthz")
 _READY = ("v2/health/ready", "readyz")
@@ -29,29 +104,32 @@ class Inference:
     streams: bool
 
 
+def inference_at(path: str) -> Inference | None:
+    """Return what a request at a path asks of a model, if that is inference."""
+    match path.strip("/").split("/"):
+        case ["v2", "models", name, ("infer" | "infer_stream") as word]:
+            return Inference(name, None, word == "infer_stream")
+        case ["v2", "models", name, "versions", version, ("infer" | "infer_stream") as word]:
+            return Inference(name, version, word == "infer_stream")
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The routes of a server.
-
-    Attributes
-    ----------
-    server : Server
-    repository_token : str or None
-        What loads and unloads models have to show; None switches them off.
-    """
+    """The routes of a server."""
 
     server: Server
-    repository_token: str | None = None
+    repository_token: str | None = None  # what loads have to show; None switches them off
 
     async def found(self, scope: Scope) -> Reply | Inference:
-        """Return the answer to a request, or what it asks of a model.
-
-        Raises
-        ------
-        ServingError
-            There is nothing at the path, or what is there refuses.
-        """
+        """Return the answer to a request, or what it asks of a model; what refuses raises."""
         path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/")).strip("/")
+        asked = inference_at(path)
+        if asked is not None:
+            if scope["method"] == "POST":
+                return asked
+            self.server.model(asked.name, asked.version)
+            return _not_allowed(scope, b"POST")
         match path.split("/"):
             case ["v2", "models", name, *rest] if (name, rest) != ("stats", []):
                 return self._of_model(name, rest, scope)
@@ -62,20 +140,13 @@ class Routes:
             raise ModelNotFound(f"there is nothing at {shown(scope['path'])}")
         return tell(self, scope) if _asks(scope) else _not_allowed(scope)
 
-    def _of_model(self, name: str, rest: list[str], scope: Scope) -> Reply | Inference:
+    def _of_model(self, name: str, rest: list[str], scope: Scope) -> Reply:
         server, version = self.server, None
         if len(rest) > 1 and rest[0] == "versions":
             version, rest = rest[1], rest[2:]
-        match rest:
-            case [("infer" | "infer_stream") as word]:
-                if scope["method"] != "POST":
-                    server.model(name, version)
-                    return _not_allowed(scope, b"POST")
-                return Inference(name, version, word == "infer_stream")
-            case [] | ["ready" | "stats" | "config"]:
-                model = server.model(name, version)
-            case _:
-                raise ModelNotFound(f"there is nothing at {shown(scope['path'])}")
+        if rest not in ([], ["ready"], ["stats"], ["config"]):
+            raise ModelNotFound(f"there is nothing at {shown(scope['path'])}")
+        model = server.model(name, version)
         if not _asks(scope):
             return _not_allowed(scope)
         match rest:

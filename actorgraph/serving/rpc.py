@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -123,13 +124,13 @@ def grpc(
     return found
 
 
+@dataclass(frozen=True, slots=True)
 class _Calls:
     """The calls of both services, by their names."""
 
-    def __init__(
-        self, server: Server, admit: Callable[[Context], object] | None, token: str | None
-    ) -> None:
-        self.server, self._admit, self.token = server, admit, token
+    server: Server
+    admit: Callable[[Context], object] | None
+    token: str | None
 
     def handlers(self) -> list[Any]:
         """Return the handlers of gRPC."""
@@ -164,17 +165,14 @@ class _Calls:
         """Return a call that gives a message for an object, as JSON has it."""
         from google.protobuf.json_format import ParseDict
 
-        changing = {
-            "RepositoryIndex": self._index,
-            "RepositoryModelLoad": self._load,
-            "RepositoryModelUnload": self._unload,
-        }
-
         async def told(request: Any, context: Context) -> Any:
-            if name in _TELLING:
-                return ParseDict(_TELLING[name](self, request), answer())
-            self._check_token(context)
-            return ParseDict(await changing[name](request), answer())
+            if name.startswith("Repository"):
+                self._check_token(context)
+            found = _TELLING[name](self, request)
+            if not isinstance(found, Mapping):  # a model comes or goes
+                await found
+                found = {}
+            return ParseDict(found, answer())
 
         return told
 
@@ -192,17 +190,9 @@ class _Calls:
 
     # -- models that come and go ----------------------------------------------------------------
 
-    async def _index(self, request: Any) -> Mapping[str, Any]:
+    def _index(self, request: Any) -> Mapping[str, Any]:
         found = self.server.index()
         return {"models": [one for one in found if one["state"] == "READY" or not request.ready]}
-
-    async def _load(self, request: Any) -> Mapping[str, Any]:
-        await self.server.load(request.model_name)
-        return {}
-
-    async def _unload(self, request: Any) -> Mapping[str, Any]:
-        await self.server.unload(request.model_name)
-        return {}
 
     def _check_token(self, context: Context) -> None:
         if self.token is None:
@@ -288,8 +278,8 @@ class _Calls:
         self, request: Any, context: Context, told: dict[str, Any]
     ) -> tuple[ServedModel, protocol.Asked, dict[str, Any]]:
         """Return what is asked, of which model, and the keywords of `ServedModel.infer`."""
-        if self._admit is not None:
-            self._admit(context)
+        if self.admit is not None:
+            self.admit(context)
         model = self.server.taking(request.model_name, request.model_version or None)
         asked = _read(model, request)
         options = asked.keywords(context.time_remaining(), request_id=None)
@@ -297,7 +287,7 @@ class _Calls:
         return model, asked, options
 
 
-_TELLING: dict[str, Callable[[_Calls, Any], Mapping[str, Any]]] = {
+_TELLING: dict[str, Callable[[_Calls, Any], Mapping[str, Any] | Awaitable[Any]]] = {
     "ServerLive": lambda calls, request: {"live": True},
     "ServerReady": lambda calls, request: {"ready": calls.server.ready},
     "ModelReady": lambda calls, asked: {"ready": calls.server.ready and calls.model(asked).ready},
@@ -306,6 +296,9 @@ _TELLING: dict[str, Callable[[_Calls, Any], Mapping[str, Any]]] = {
     "ModelConfig": lambda calls, request: {"config": about.configuration(calls.model(request))},
     "ModelStatistics": _Calls._statistics,
     "Check": _Calls._check,
+    "RepositoryIndex": _Calls._index,
+    "RepositoryModelLoad": lambda calls, asked: calls.server.load(asked.model_name),
+    "RepositoryModelUnload": lambda calls, asked: calls.server.unload(asked.model_name),
 }
 """What is told of the server and its models, by the names of calls."""
 

@@ -32,26 +32,13 @@ _LOGGER = logging.getLogger("actorgraph")
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """A name and version, and the model that serves it, if one does.
-
-    Attributes
-    ----------
-    make : callable
-        Makes a model of what it was added as.
-    outputs : as of `Server.add`
-    model : ServedModel or None
-        None where it is not loaded.
-    reason : str
-        Why not.
-    loads : Histogram
-        Seconds that it took to make one.
-    """
+    """A name and version, and the model that serves it, if one does."""
 
     make: Callable[[Any], ServedModel]
-    outputs: Any
+    outputs: Any  # as of `Server.add`
     model: ServedModel | None = None
     reason: str = "not loaded yet"
-    loads: Histogram = field(default_factory=Histogram)
+    loads: Histogram = field(default_factory=Histogram)  # seconds that it took to make one
 
     def built(self, outputs: Any) -> ServedModel:
         """Return a new model, and note how long it took."""

@@ -25,28 +25,7 @@ Array = np.ndarray[Any, Any]
 class Signature:
     """The inputs and outputs of a model by their public names, and the dim that is batched.
 
-    Parameters
-    ----------
-    outputs : dict of Node
-    inputs : dict of name to node, or list of nodes, optional
-        Public names of the inputs; default the nodes' own.
-    batched : bool
-        Whether requests are to be joined.
-    dim : str, optional
-        Along which dim; default the symbol that inputs have as their first.
-    feedback : dict of output to input
-        What a step of a stream takes from the one before.
-    until : str, optional
-        The output of bools that ends a stream when all are true.
-    mask : str, optional
-        The input that tells what of a padded request is its own.
-    buckets : tuple of int
-        See `Padding`.
-
-    Raises
-    ------
-    GraphError, ShapeError
-        An input is missing or too many, or requests cannot be joined along the dim.
+    Arguments are those of `Server.add` and fields of `Config`; what does not fit is a `GraphError`.
     """
 
     def __init__(
@@ -95,13 +74,7 @@ class Signature:
             self._padding = Padding(masking, self.dim, found, buckets)
 
     def by_blocks(self) -> dict[str, Node]:
-        """Compute each request of a batch as if it were alone, and return what does that.
-
-        Raises
-        ------
-        GraphError
-            A node does not allow it.
-        """
+        """Compute each request of a batch as if it were alone, and return what does that."""
         from actorgraph.serving.exact import by_blocks
 
         if self._padding is not None and not self._padding.has_buckets:
@@ -190,11 +163,6 @@ class Signature:
         """Return the arrays of a request, how many rows they have, and their kind.
 
         Requests are joined where they are of equal kind.
-
-        Raises
-        ------
-        InvalidInput
-            As of `arrays`.
         """
         known = self._repeats.find(inputs) if self._padding is None else None
         if known is not None:
@@ -206,13 +174,7 @@ class Signature:
         return arrays, *found
 
     def arrays(self, inputs: Mapping[Any, Any]) -> dict[Node, Array]:
-        """Return the arrays of a request.
-
-        Raises
-        ------
-        InvalidInput
-            One is missing, unknown, or of the wrong dtype or shape.
-        """
+        """Return the arrays of a request; `InvalidInput` says what is wrong with them."""
         try:
             given = by_node(inputs, self._known(inputs), "input")
             nodes, symbols = list(self.inputs.values()), dict[str, int]()

@@ -27,21 +27,7 @@ _T = TypeVar("_T")
 
 
 class Spans:
-    """Those of a model.
-
-    Parameters
-    ----------
-    name, version : str
-        The model's.
-    machine : Machine
-    nodes : bool
-        Whether each turn of an actor has one.
-
-    Raises
-    ------
-    GraphError
-        The API of OpenTelemetry is not installed.
-    """
+    """Those of a model; with `nodes` each turn of an actor has one."""
 
     def __init__(self, name: str, version: str, machine: Machine, *, nodes: bool) -> None:
         try:
@@ -140,21 +126,18 @@ class _NodeSpans(Instrument):
             ).end(int(ended * 1e9) + offset)  # fmt: skip
 
 
+_OFF = nullcontext()
+
+
 def parent_of(
     tracing: str, headers: Iterable[tuple[str | bytes, str | bytes]]
 ) -> AbstractContextManager[None]:
     """Return the context of what the client traces, by W3C's ``traceparent``, where we trace."""
-    if tracing == "off":
-        return nullcontext()
-    return _parent({_text(name): _text(value) for name, value in headers})
-
-
-def _text(word: str | bytes) -> str:
-    return word if isinstance(word, str) else word.decode("latin-1")
+    return _OFF if tracing == "off" else _parent(headers)
 
 
 @contextmanager
-def _parent(headers: Mapping[str, str]) -> Iterator[None]:
+def _parent(headers: Iterable[tuple[str | bytes, str | bytes]]) -> Iterator[None]:
     """Be below the client's span, unless another is there; what is read is the application's."""
     try:
         from opentelemetry import context, propagate, trace
@@ -164,7 +147,9 @@ def _parent(headers: Mapping[str, str]) -> Iterator[None]:
     if trace.get_current_span().get_span_context().is_valid:
         yield
         return
-    token = context.attach(propagate.extract(headers))
+    told = [[one if isinstance(one, str) else one.decode("latin-1") for one in pair]
+            for pair in headers]  # fmt: skip
+    token = context.attach(propagate.extract(dict(told)))
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from time import time
 
@@ -20,16 +20,7 @@ _ROWS = tuple(float(1 << power) for power in range(13))
 
 
 class Histogram:
-    """How many values were at most each bound, and their sum.
-
-    Examples
-    --------
-    >>> histogram = Histogram((1.0, 2.0))
-    >>> for value in (0.5, 1.5, 1.6, 9.0):
-    ...     histogram.observe(value)
-    >>> histogram.cumulative()
-    [(1.0, 1), (2.0, 3), (inf, 4)]
-    """
+    """How many values were at most each bound, and their sum."""
 
     __slots__ = ("_bounds", "_counts", "total")
 
@@ -64,53 +55,27 @@ class Phases:
     """Runs of batches of one size: how many, and the seconds of their parts."""
 
     runs: int = 0
-    joining_s: float = 0.0
-    running_s: float = 0.0
-    splitting_s: float = 0.0
+    compute_input: float = 0.0
+    compute_infer: float = 0.0
+    compute_output: float = 0.0
 
 
-@dataclass(eq=False, slots=True)
 class Statistics:
-    """Changed under the model's lock.
+    """Changed under the model's lock; times are seconds, from a request's coming."""
 
-    Attributes
-    ----------
-    counts : Counter
-        Requests by outcome, ``"executions"`` and ``"inferences"``: runs, and requests in them.
-    durations : dict of outcome to Histogram
-        Seconds from a request's coming to its answer.
-    requests : Counter
-        Requests by outcome and protocol.
-    refusals : Counter
-        Requests that were not begun, by reason.
-    firsts : Histogram
-        Seconds from a request's coming to its answer, or to the first part of its stream.
-    waits : dict of priority to Histogram
-        Seconds from a request's coming to its run.
-    companies : Histogram
-        The longest of these, of each batch.
-    sizes : Histogram
-        Rows of batches.
-    reasons : Counter
-        Batches, by why they were sent when they were.
-    batches : dict of rows to Phases
-    last_s : float
-        When a batch was last formed, in seconds since 1970.
-    """
-
-    counts: Counter[str] = field(default_factory=Counter)
-    durations: dict[str, Histogram] = field(
-        default_factory=lambda: {outcome: Histogram() for outcome in _OUTCOMES}
-    )
-    requests: Counter[tuple[str, str]] = field(default_factory=Counter)
-    refusals: Counter[str] = field(default_factory=Counter)
-    firsts: Histogram = field(default_factory=Histogram)
-    waits: dict[int, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
-    companies: Histogram = field(default_factory=Histogram)
-    sizes: Histogram = field(default_factory=lambda: Histogram(_ROWS))
-    reasons: Counter[str] = field(default_factory=Counter)
-    batches: dict[int, Phases] = field(default_factory=lambda: defaultdict(Phases))
-    last_s: float = 0.0
+    def __init__(self) -> None:
+        # Requests by outcome, "executions" and "inferences": runs, and requests in them.
+        self.counts = Counter[str]()
+        self.durations = {outcome: Histogram() for outcome in _OUTCOMES}  # to the answer
+        self.requests = Counter[tuple[str, str]]()  # by outcome and protocol
+        self.refusals = Counter[str]()  # not begun, by reason
+        self.firsts = Histogram()  # to the answer, or to the first part of a stream
+        self.waits = defaultdict[int, Histogram](Histogram)  # to the run, by priority
+        self.companies = Histogram()  # the longest of these, of each batch
+        self.sizes = Histogram(_ROWS)  # rows of batches
+        self.reasons = Counter[str]()  # batches, by why they were sent when they were
+        self.batches = defaultdict[int, Phases](Phases)  # by rows
+        self.last_s = 0.0  # when a batch was last formed, since 1970
 
     def formed(self, rows: int, reason: str, waits: Iterable[tuple[int, float]]) -> None:
         """Count a batch whose requests, of such priorities, have waited so long."""
@@ -129,9 +94,9 @@ class Statistics:
         """Count a run that has given results."""
         phases = self.batches[rows]
         phases.runs += 1
-        phases.joining_s += joining_s
-        phases.running_s += running_s
-        phases.splitting_s += splitting_s
+        phases.compute_input += joining_s
+        phases.compute_infer += running_s
+        phases.compute_output += splitting_s
 
     def answered(self, answer: Answer, duration_s: float, protocol: str, first: bool) -> None:
         """Count a request that has its answer; whether it is the first of a stream, or the only."""

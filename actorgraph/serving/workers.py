@@ -34,19 +34,7 @@ def supervise(
 ) -> int:
     """Run ``actorgraph serve`` with such options in several processes; return the exit code.
 
-    Parameters
-    ----------
-    options : list of str
-        Of each process, but for ports.
-    endpoint : Endpoint
-    workers : int
-    watched : str, optional
-        All are started anew when a file ``*.py`` or ``*.toml`` below this folder changes.
-
-    Raises
-    ------
-    GraphError
-        A port cannot be had, or the platform shares none.
+    All are started anew when a file ``*.py`` or ``*.toml`` below the watched folder changes.
     """
     if not hasattr(socket, "SO_REUSEPORT"):
         raise GraphError("several processes need SO_REUSEPORT, which this platform has not")

@@ -115,6 +115,21 @@ async def test_threads_compute_whole_runs_while_requests_wait(started, monkeypat
     assert model.counts["ok"] == 61
 
 
+async def test_who_leaves_adds_no_look_to_the_one_that_is_on_its_way(monkeypatch):
+    """Each look that ends with requests left asks for the next: two would hold the loop longer."""
+    async with ag.serving.Server() as server:
+        model, looks = server.add("double", doubled()), []
+        look = model._look
+        monkeypatch.setattr(model, "_look", lambda desk: looks.append(desk) or look(desk))
+        async with anyio.create_task_group() as tasks:
+            asked = [Asked(tasks, partial(model.infer, rows(k))) for k in range(4)]
+            await until(lambda: model.queued)
+            for one in asked[:3]:
+                one.scope.cancel()
+        assert asked[3].result is not None
+    assert len(looks) <= 2
+
+
 async def test_a_machine_that_was_closed_is_told_of_where_threads_would_help(monkeypatch):
     monkeypatch.setattr("actorgraph.serving.model._LEAST_HELPED_US", 0.0)
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:

@@ -12,8 +12,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["message", "methods"]
-
 
 @cache
 def _pool() -> Any:

@@ -1,0 +1,105 @@
+"""`refusing`: uvicorn's protocol of HTTP, which refuses requests too many before it reads them.
+
+Where many more come than can be computed, most are refused.  The scope, task and messages that a
+host of ASGI makes for each would take the interpreter from those that are served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+from actorgraph.serving.access import PROTOCOL, logged
+from actorgraph.serving.errors import Overloaded, ServingError
+from actorgraph.serving.routes import Inference, Reply, complete, failure, inference_at
+from actorgraph.serving.server import Server
+
+
+def refusing(server: Server) -> Any:
+    """Return what uvicorn takes as ``http=``: a class, or its own choice without httptools.
+
+    All but a request too many, of the most usual form, goes on to the application.
+    """
+    try:
+        from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+    except ImportError:
+        return "auto"
+
+    class Refusing(HttpToolsProtocol):
+        """Answers some requests by itself, and drops their bodies."""
+
+        refused = False  # the latest one
+
+        def on_headers_complete(self) -> None:
+            reply = None
+            if self._is_usual():
+                reply = _refusal(server, self.url, self.scope)
+            self.refused = reply is not None
+            if reply is None:
+                super().on_headers_complete()
+                return
+            status, headers, body = reply
+            lines = _lines([*self.server_state.default_headers, *headers])
+            self.transport.write(b"".join([STATUS_LINE[status], *lines, b"\r\n", body]))
+            self.server_state.total_requests += 1
+
+        def _is_usual(self) -> bool:
+            """Return whether nobody else has to be answered first, nor anything but the answer."""
+            parser, cycle = self.parser, self.cycle
+            return (
+                (cycle is None or cycle.response_complete)
+                and not self.flow.write_paused
+                and not self.expect_100_continue
+                and parser.get_method() == b"POST"
+                and parser.get_http_version() == "1.1"
+                and parser.should_keep_alive()
+                and not parser.should_upgrade()
+            )
+
+        def on_body(self, body: bytes) -> None:
+            if not self.refused:
+                super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            if not self.refused:
+                super().on_message_complete()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.refused and not self.transport.is_closing():
+                self._unset_keepalive_if_required()
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
+
+    return Refusing
+
+
+def _refusal(server: Server, url: bytes, scope: Any) -> Reply | None:
+    """Return the answer to a request for inference that is not taken now, and count it."""
+    asked = _asked(url)
+    if asked is None:
+        return None
+    PROTOCOL.set("http")
+    try:
+        server.taking(asked.name, asked.version)
+    except Overloaded as error:
+        with suppress(Overloaded), logged("http") as told:
+            told["model"] = asked.name
+            raise
+        return complete(failure(error, scope), scope)
+    except ServingError:  # it is told by the application
+        pass
+    return None
+
+
+@lru_cache(maxsize=256)
+def _asked(url: bytes) -> Inference | None:
+    """Return what is asked, where the URL is a path in which nothing is quoted."""
+    return None if b"%" in url or b"?" in url else inference_at(url.decode("latin-1"))
+
+
+def _lines(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    return [b"%b: %b\r\n" % header for header in headers]
