@@ -27,6 +27,7 @@ from actorgraph.errors import (
     ShapeError,
 )
 from actorgraph.graph import Graph, Node, Parameter
+from actorgraph.keywords import all_answering
 from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMachine
 from actorgraph.rewrite import autocast
 
@@ -100,3 +101,4 @@ def _over_time() -> Any:
 
 devices.ABOVE |= {"experiment": _experiment, "calibrated": _calibrated}
 ops.ABOVE.update(dict.fromkeys(ops.ABOVE, _over_time))
+all_answering(globals())

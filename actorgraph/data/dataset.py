@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from actorgraph.errors import ShapeError
+from actorgraph.keywords import answering
 
 __all__ = ["ArrayDataset"]
 
 
+@answering
 class ArrayDataset:
     """Arrays of equal length; sample `i` is the tuple of their rows `i`.
 

@@ -284,7 +284,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         outs = [slot.room() for slot in slots]
         one = self.in_one_call(slots, prepared, values, outs)
         if one is None:
-            states = self.updated(slots, prepared, values, outs)
+            states = self.updated(slots, prepared, values, outs, self.helped)
             return self.advance(slots, values, outs, states)
         refused = self.advance(slots, values, outs, None, one.calls)
         if refused is None:
@@ -376,8 +376,12 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         grads: Sequence[Array],
         values: Sequence[Array],
         outs: Sequence[Array],
+        shared: bool = False,
     ) -> list[State]:
-        """Write the stepped parameters to `outs` and return the states after the step."""
+        """Write the stepped parameters to `outs` and return the states after the step.
+
+        Other threads may help where it is `shared`.
+        """
         return [
             slot.solver.update(slot.state, grad, value, out)
             for slot, grad, value, out in zip(slots, grads, values, outs, strict=True)
@@ -599,6 +603,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         for slot, value, out in zip(slots, values, outs, strict=True):
             if slot.held is None:
                 calls.append((np.ndarray.__setitem__, value, ..., out))
+                calls.append((setattr, slot, "second", out))
             else:
                 changes.append((slot.held, value, out))
         for slot, state in zip(slots, states or (), strict=False):
