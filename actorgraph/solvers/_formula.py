@@ -35,9 +35,9 @@ __all__ = ["OPERATORS", "Arrays", "LoopSolver", "penalised", "stepped"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_BLOCK_BYTES, _SHARED_BYTES = 1 << 17, 1 << 20
-"""What is computed at once of each array, as a few such blocks fit into the cache; and what
-parameters have together from which on other threads help."""
+_BLOCK_BYTES, _SHARED_BYTES = 1 << 19, 1 << 24
+"""What is computed at once of each array, so that two threads seldom want Python's lock at once;
+and what calls of NumPy write in a step from which on other threads help."""
 
 _SOON, _LARGE = 32, 1 << 17
 """Steps, or elements, from which on machine code is worth the second that it takes to make."""
@@ -166,11 +166,14 @@ class _Step(NamedTuple):
         Returns the constants of some numbers.
     registers : int
         How many arrays there are to be room.
+    calls : int
+        Of ufuncs.
     """
 
     step: Callable[..., None]
-    constants: Callable[..., tuple[float, ...]]
+    constants: Callable[..., list[float]]
     registers: int
+    calls: int
 
 
 @cache
@@ -184,7 +187,7 @@ def _compiled(loop: Loop, xp: Any = np) -> _Step:
     text = f"def step({', '.join(names)}):\n" + "".join(f"    {one}\n" for one in writer.calls)
     text += f"constants = lambda {', '.join(loop.numbers)}: [{', '.join(writer.constants)}]"
     exec(compile(text, "<solver>", "exec"), known)
-    return _Step(known["step"], known["constants"], writer.registers)
+    return _Step(known["step"], known["constants"], writer.registers, len(writer.calls))
 
 
 _CALLED = ("abs", "maximum", "positive", "sign", "sqrt")
@@ -194,7 +197,7 @@ def stepped(
     xp: Any, value: Any, grad: Any, *arrays: Any, solver: LoopSolver, numbers: Sequence[float]
 ) -> tuple[Any, ...]:
     """Return the parameter and the arrays of its state after a step, all of them new."""
-    step, constants, registers = _compiled(solver.loop(), xp)
+    step, constants, registers, _ = _compiled(solver.loop(), xp)
     given = [value, grad, *arrays, *[xp.empty_like(value) for _ in range(1 + len(arrays))]]
     parts = [*zip(*map(_parts, given), strict=True)] if solver.by_parts else [given]
     room = [xp.empty(value.shape, parts[0][0].dtype) for _ in range(registers)]
@@ -441,7 +444,7 @@ class _Plan:
         self.loop, self.numbers = solver.loop(), solver.numbers(number)
         self.parted = solver.by_parts and dtype.kind == "c"
         self.whole = None if solver._is_lines else solver.whole
-        self.step, constants, self.registers = _compiled(self.loop)
+        self.step, constants, self.registers, self.calls = _compiled(self.loop)
         self.dtype = np.dtype(dtype.char.lower()) if self.parted else dtype
         # With arrays of the dtype calls are faster.
         self.constants = [np.asarray(one, self.dtype) for one in constants(*self.numbers)]
@@ -493,7 +496,7 @@ def updated(places: Sequence[tuple[Any, ...]], shared: bool) -> list[Arrays]:
             continue
         if out.nbytes > _BLOCK_BYTES or plan.parted:
             pieces += plan.pieces(arrays)
-            size += out.nbytes
+            size += out.nbytes * plan.calls
         else:
             plan.compute(arrays)
     if shared and size >= _SHARED_BYTES:
