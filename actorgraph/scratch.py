@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["scratch", "scratch_like"]
+__all__ = ["scratch", "scratch_bytes", "scratch_like"]
 
 _LEAST_BYTES, _MOST_BYTES, _MOST_ROOMS = 1 << 15, 1 << 22, 16
 """What is smaller malloc has at hand; of what is larger faults are a small part of the time."""
@@ -56,6 +56,11 @@ def scratch(xp: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *, cleared: b
     if cleared:
         raw[begin : begin + size].fill(0)  # as bytes in half the time
     return np.ndarray(shape, dtype, raw, begin)
+
+
+def scratch_bytes() -> int:
+    """Return the bytes of all rooms of this process."""
+    return sum([raw.size for raw, _ in [*_rooms]])
 
 
 def scratch_like(xp: Any, x: Any) -> Any:
