@@ -36,8 +36,6 @@ from actorgraph.tiles import compute_parts, here
 from actorgraph.types import Checks
 from actorgraph.warned import stopping_errors
 
-__all__ = ["with_waves"]
-
 _LEAST_US = 300.0
 """A block of a loop that takes less is not worth waking another worker."""
 

@@ -9,8 +9,6 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.keywords import answering
 
-__all__ = ["ArrayDataset"]
-
 
 @answering
 class ArrayDataset:

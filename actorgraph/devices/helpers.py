@@ -23,8 +23,6 @@ from actorgraph.devices import native
 from actorgraph.devices.cpu import available_cores
 from actorgraph.tiles import Tiles
 
-__all__ = ["HELPERS", "Helpers", "SHARE"]
-
 _MOST = 3
 """Helpers at most: a few cores take all that the memory gives."""
 

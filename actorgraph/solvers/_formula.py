@@ -31,8 +31,6 @@ from actorgraph.warned import asked
 if TYPE_CHECKING:
     from actorgraph.devices.elementwise import ElementCode
 
-__all__ = ["OPERATORS", "Arrays", "LoopSolver", "penalised", "stepped"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK_BYTES, _SHARED_BYTES = 1 << 19, 1 << 24

@@ -8,8 +8,6 @@ from actorgraph.options import real
 from actorgraph.solvers._formula import LoopSolver
 from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
 
-__all__ = ["DECAYS", "MOMENTS", "TwoMoments"]
-
 DECAYS = "beta1", "rest1", "beta2", "rest2"
 MOMENTS = "mean = mean * beta1 + g * rest1", "variance = variance * beta2 + g * g * rest2"
 """The lines of both, and their numbers; `TwoMoments.decays` are what these are."""

@@ -10,8 +10,6 @@ from actorgraph.solvers._base import Loop
 from actorgraph.solvers._moments import DECAYS, MOMENTS, TwoMoments
 from actorgraph.solvers._settings import Rate
 
-__all__ = ["LAMB"]
-
 _LOOP = Loop(
     (
         *MOMENTS,

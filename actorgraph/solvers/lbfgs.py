@@ -18,8 +18,6 @@ from actorgraph.solvers._formula import Arrays, LoopSolver, updated
 from actorgraph.solvers._vectors import LaneVector, at, gathered, lane_of, largest, put
 from actorgraph.store import Held
 
-__all__ = ["LBFGS"]
-
 Objective = Callable[[Any], tuple[float, Any]]
 
 

@@ -12,8 +12,6 @@ import numpy as np
 from actorgraph.errors import GraphError, near_names, shown
 from actorgraph.keywords import answering
 
-__all__ = ["History"]
-
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_BARS = 60
 

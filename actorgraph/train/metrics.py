@@ -13,11 +13,6 @@ from actorgraph.errors import GraphError, near_names, shown
 from actorgraph.keywords import Answering
 from actorgraph.options import choice, positive
 
-__all__ = [
-    "Accuracy", "Confusion", "F1", "MAE", "MSE", "MeanOf", "Metric", "Perplexity", "SpanF1",
-    "TopK", "metrics_of",
-]  # fmt: skip
-
 Array = np.ndarray[Any, Any]
 
 IGNORED = -100
