@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_BLOCK_BYTES, _SHARED_BYTES = 1 << 19, 1 << 24
-"""What is computed at once of each array, so that two threads seldom want Python's lock at once;
-and what calls of NumPy write in a step from which on other threads help."""
+_SMALL_BYTES, _BLOCK_BYTES, _SHARED_BYTES = 1 << 16, 1 << 19, 1 << 23
+"""Arrays below which the calls of a parameter are not worth sharing; what is computed at once of
+each array, so that two threads seldom want Python's lock at once; and what calls of NumPy write in
+a step from which on other threads help."""
 
 _SOON, _LARGE = 32, 1 << 17
 """Steps, or elements, from which on machine code is worth the second that it takes to make."""
@@ -448,7 +449,7 @@ class _Plan:
         self.constants = [np.asarray(one, self.dtype) for one in constants(*self.numbers)]
 
     def pieces(self, arrays: Sequence[Array]) -> list[tuple[_Plan, Sequence[Array]]]:
-        """Return the arrays that steps take first, in blocks that stay in the cache."""
+        """Return the arrays that steps take first, in blocks."""
         if all(one.flags.c_contiguous for one in arrays):
             arrays = [one.reshape(-1) for one in arrays]
         parts = [arrays]
@@ -492,7 +493,7 @@ def updated(places: Sequence[tuple[Any, ...]], shared: bool) -> list[Arrays]:
         afters.append(after)
         if solver._by_code(plan.loop, arrays, plan.numbers, shared):
             continue
-        if out.nbytes > _BLOCK_BYTES or plan.parted:
+        if out.nbytes >= _SMALL_BYTES or plan.parted:
             pieces += plan.pieces(arrays)
             size += out.nbytes * plan.calls
         else:

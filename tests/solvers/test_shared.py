@@ -12,13 +12,14 @@ from actorgraph.options import NATIVE
 from actorgraph.solvers import _formula
 
 DEADLINE_S = 10
-SHAPES = (3, 50), (201,), (4, 5, 6)
+SHAPES = (3, 50), (), (201,), (4, 5, 6), (0, 2)
 
 
 @pytest.fixture(autouse=True)
 def in_small_blocks(monkeypatch):
     monkeypatch.setenv(NATIVE, "0")
     monkeypatch.setattr(_formula, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(_formula, "_SMALL_BYTES", 0)
     monkeypatch.setattr(_formula, "_SHARED_BYTES", 0)
     monkeypatch.setattr(HELPERS, "count", 1)
 
