@@ -39,11 +39,10 @@ def __getattr__(name: str) -> Any:
     if name == "schedules":
         import actorgraph.solvers.schedules as late
     elif name in _LATE:
-        from importlib import import_module
+        import actorgraph.solvers._late as others
 
-        module = "barzilai_borwein" if name == "BarzilaiBorwein" else name.lower()
-        late = getattr(import_module(f"{__name__}.{module}"), name)
         _hide_modules()
+        return getattr(others, name)
     else:
         raise no_name("ag.solvers", name, __all__)
     return late

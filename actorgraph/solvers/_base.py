@@ -382,10 +382,24 @@ class AbstractSolver(Answering, ABC, Generic[State]):
 
         Other threads may help where it is `shared`.
         """
+        found = self.by_lines(slots, grads, values, outs, shared)
+        if found is not None:
+            return found
         return [
             slot.solver.update(slot.state, grad, value, out)
             for slot, grad, value, out in zip(slots, grads, values, outs, strict=True)
         ]
+
+    def by_lines(
+        self,
+        slots: Sequence[Slot[State]],
+        grads: Sequence[Array],
+        values: Sequence[Array],
+        outs: Sequence[Array],
+        shared: bool,
+    ) -> list[State] | None:
+        """Do what `updated` does for all parameters together; None where each is by itself."""
+        return None
 
     def as_graph(self, loss: Any, parameters: Iterable[Any] | None = None) -> Any:
         """Return a node whose runs are steps: gradients and updates are nodes of the loss's graph.

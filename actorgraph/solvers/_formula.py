@@ -153,7 +153,7 @@ class _UfuncWriter:
         return into
 
 
-class _Step(NamedTuple):
+class _Lines(NamedTuple):
     """The lines as functions.
 
     Attributes
@@ -176,7 +176,7 @@ class _Step(NamedTuple):
 
 
 @cache
-def _compiled(loop: Loop, xp: Any = np) -> _Step:
+def _compiled(loop: Loop, xp: Any = np) -> _Lines:
     """Return the lines as functions of arrays of `xp`."""
     writer = _UfuncWriter(loop)
     room = [f"s{number}" for number in range(writer.registers)]
@@ -186,7 +186,7 @@ def _compiled(loop: Loop, xp: Any = np) -> _Step:
     text = f"def step({', '.join(names)}):\n" + "".join(f"    {one}\n" for one in writer.calls)
     text += f"constants = lambda {', '.join(loop.numbers)}: [{', '.join(writer.constants)}]"
     exec(compile(text, "<solver>", "exec"), known)
-    return _Step(known["step"], known["constants"], writer.registers, len(writer.calls))
+    return _Lines(known["step"], known["constants"], writer.registers, len(writer.calls))
 
 
 _CALLED = ("abs", "maximum", "positive", "sign", "sqrt")
@@ -270,17 +270,17 @@ class LoopSolver(AbstractSolver[Arrays]):
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         return updated([(self, state, grad, current, out)], False)[0]
 
-    def updated(
+    def by_lines(
         self,
         slots: Sequence[Slot[Arrays]],
         grads: Sequence[Array],
         values: Sequence[Array],
         outs: Sequence[Array],
-        shared: bool = False,
-    ) -> list[Arrays]:
-        """Write the stepped parameters to `outs`; see `AbstractSolver.updated`."""
+        shared: bool,
+    ) -> list[Arrays] | None:
+        """Write the stepped parameters to `outs`; see `AbstractSolver.by_lines`."""
         if not all(slot.solver.has_loop for slot in slots):
-            return super().updated(slots, grads, values, outs)
+            return None
         own = [(slot.solver, slot.state) for slot in slots]
         each = zip(own, grads, values, outs, strict=True)
         return updated([(*one, grad, value, out) for one, grad, value, out in each], shared)
@@ -501,13 +501,18 @@ def updated(places: Sequence[tuple[Any, ...]], shared: bool) -> list[Arrays]:
     if shared and size >= _SHARED_BYTES:
         from actorgraph.devices.helpers import HELPERS
 
-        HELPERS.share(lambda place: pieces[place][0].compute(pieces[place][1]), len(pieces))
+        HELPERS.share(partial(_compute, pieces), len(pieces))
     else:
         for plan, block in pieces:
             plan.compute(block)
     for whole, numbers, current, out in wholes:
         out[...] = whole(np, numbers, current, out)
     return afters
+
+
+def _compute(pieces: Sequence[tuple[_Plan, Sequence[Array]]], place: int) -> None:
+    plan, block = pieces[place]
+    plan.compute(block)
 
 
 def _parts(array: Array) -> list[Array]:

@@ -332,7 +332,9 @@ class Trainer:
         return {
             "model": self.model,
             "solver": self.solver,
-            "loader": None if place is None else SimpleNamespace(state_dict=lambda: place),
+            "loader": None
+            if place is None
+            else SimpleNamespace(state_dict=partial(_itself, place)),
             "step": self.step,
             "epoch": self.epoch,
             "history": self.history.state_dict(),
@@ -453,6 +455,10 @@ class _Totals:
         for metric in self._metrics:
             if metric.name in state["metrics"]:
                 metric.load_state_dict(state["metrics"][metric.name])
+
+
+def _itself(state: Any) -> Any:
+    return state
 
 
 def _state_of(loader: Any) -> Any:
