@@ -153,7 +153,7 @@ class _UfuncWriter:
         return into
 
 
-class _Lines(NamedTuple):
+class _Formula(NamedTuple):
     """The lines as functions.
 
     Attributes
@@ -176,7 +176,7 @@ class _Lines(NamedTuple):
 
 
 @cache
-def _compiled(loop: Loop, xp: Any = np) -> _Lines:
+def _compiled(loop: Loop, xp: Any = np) -> _Formula:
     """Return the lines as functions of arrays of `xp`."""
     writer = _UfuncWriter(loop)
     room = [f"s{number}" for number in range(writer.registers)]
@@ -186,7 +186,7 @@ def _compiled(loop: Loop, xp: Any = np) -> _Lines:
     text = f"def step({', '.join(names)}):\n" + "".join(f"    {one}\n" for one in writer.calls)
     text += f"constants = lambda {', '.join(loop.numbers)}: [{', '.join(writer.constants)}]"
     exec(compile(text, "<solver>", "exec"), known)
-    return _Lines(known["step"], known["constants"], writer.registers, len(writer.calls))
+    return _Formula(known["step"], known["constants"], writer.registers, len(writer.calls))
 
 
 _CALLED = ("abs", "maximum", "positive", "sign", "sqrt")
