@@ -18,6 +18,7 @@ SHAPES = (3, 50), (), (201,), (4, 5, 6), (0, 2)
 @pytest.fixture(autouse=True)
 def in_small_blocks(monkeypatch):
     monkeypatch.setenv(NATIVE, "0")
+    monkeypatch.setattr(_formula, "_codes", {})  # what other tests have made
     monkeypatch.setattr(_formula, "_BLOCK_BYTES", 64)
     monkeypatch.setattr(_formula, "_SMALL_BYTES", 0)
     monkeypatch.setattr(_formula, "_SHARED_BYTES", 0)
