@@ -27,6 +27,7 @@ from actorgraph.errors import (
     ShapeError,
 )
 from actorgraph.graph import Graph, Node, Parameter
+from actorgraph.keywords import all_answering
 from actorgraph.rewrite import autocast
 
 if TYPE_CHECKING:
@@ -103,3 +104,4 @@ def _over_time() -> Any:
 
 devices.ABOVE |= {"experiment": _experiment, "calibrated": _calibrated}
 ops.ABOVE.update(dict.fromkeys(ops.ABOVE, _over_time))
+all_answering(globals())

@@ -5,6 +5,7 @@ Python's own error names neither what is near nor what another library's name is
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
 from inspect import CO_COROUTINE, CO_VARKEYWORDS, Parameter, signature
@@ -76,6 +77,29 @@ def answering(thing: _T) -> _T:
     return thing
 
 
+def all_answering(module: dict[str, Any]) -> None:
+    """Let the public functions of a module, which is ``globals()``, answer.
+
+    Classes are `answering` where they are written, or `Answering`.
+    """
+    change_public([module], answering)
+
+
+def change_public(modules: Iterable[dict[str, Any]], change: Callable[[Any], Any]) -> None:
+    """Put something else in the place of the functions that modules export, and of their aliases.
+
+    They are changed where they are written, too: pickle looks for them there.
+    """
+    made: dict[Any, Any] = {}
+    for module in modules:
+        for name in module["__all__"]:
+            one = module.get(name)
+            if isinstance(one, FunctionType) and one.__code__.co_filename != __file__:
+                module[name] = made[one] = made.get(one) or change(one)
+    for one, instead in made.items():
+        setattr(sys.modules[one.__module__], one.__name__, instead)
+
+
 def _choosing(function: FunctionType) -> bool:
     alone = function.__code__.co_flags & (CO_VARKEYWORDS | CO_COROUTINE)
     chosen = function.__defaults__ or function.__kwdefaults__
@@ -84,17 +108,26 @@ def _choosing(function: FunctionType) -> bool:
 
 
 def _told(function: FunctionType) -> FunctionType:
-    wrong, refused = TypeError, refusal  # which the globals of what is returned have not
+    # The globals of what is returned have none of these.
+    wrong, refused, fitting = TypeError, refusal, _fitting
 
     def call(*args: Any, **given: Any) -> Any:
         try:
             return function(*args, **given)
-        except wrong as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # it fits, and something else is wrong
+        except wrong:
+            if fitting(function, args, given):
+                raise  # something else is wrong
             raise refused(function, args, given) from None
 
     return standing_for(function, call)
+
+
+def _fitting(function: Callable[..., Any], args: Any, given: Mapping[str, Any]) -> bool:
+    try:
+        signature(function).bind(*args, **given)
+    except TypeError:
+        return False
+    return True
 
 
 def standing_for(function: Any, call: Any) -> FunctionType:

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from actorgraph.errors import GraphTypeError, printable, text_of
+from actorgraph.keywords import answering
 from actorgraph.types import (
     Checks,
     Dim,
@@ -40,6 +41,7 @@ Array: TypeAlias = Any
 Rule: TypeAlias = Callable[..., Any]
 
 
+@answering
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One application on which the law tests try an op.
@@ -78,6 +80,7 @@ class Sample:
     constants: tuple[int, ...] = ()
 
 
+@answering
 @dataclass(frozen=True, slots=True)
 class Together:
     """A reverse rule that serves many arguments in one call, so that its work is linear in them.

@@ -7,10 +7,12 @@ from typing import Any, final
 import numpy as np
 
 from actorgraph.errors import FeedError
+from actorgraph.keywords import answering
 from actorgraph.store import Held
 from actorgraph.types import dtype_of
 
 
+@answering
 class _Typed(Held):
     """What is held in a dtype that graphs know."""
 

@@ -56,6 +56,11 @@ def scratch(xp: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *, cleared: b
     return np.ndarray(shape, dtype, raw, begin)
 
 
+def scratch_bytes() -> int:
+    """Return the bytes of all rooms of this process."""
+    return sum([raw.size for raw, _ in [*_rooms]])
+
+
 def scratch_like(xp: Any, x: Any) -> Any:
     """Return scratch that lies as a ufunc's result for `x` would; None is to be a fresh one.
 

@@ -2,6 +2,8 @@
 
 import doctest
 import inspect
+import pickle
+from types import ModuleType
 
 import pytest
 
@@ -12,6 +14,50 @@ from actorgraph.keywords import answering
 class Net(ag.nn.Module):
     def __init__(self, width, *, depth=1):
         self.depth = [width] * depth
+
+
+GIVEN = {
+    "Action", "CPU", "Callback", "Dual", "GPU", "Handed", "Instrument", "Lane", "Laws", "Loop",
+    "Measured", "Module", "Node", "Parameter", "Placement", "Run", "Schedule", "ServedModel",
+    "Simulation", "Stateless", "Timed", "ToArray", "Trace",
+}  # fmt: skip
+"""Classes that a program is given, or that take nothing: nobody looks for their keywords."""
+
+
+def public(module, seen):
+    """Yield what a module and those below it make public, each once."""
+    for name in () if module in (ag.errors, ag.types) else module.__all__:
+        one = getattr(module, name)
+        if isinstance(one, ModuleType):
+            if one not in seen:
+                yield from public(one, seen | {one})
+        elif callable(one) and not (
+            isinstance(one, type)
+            and (name in GIVEN or inspect.isabstract(one) or issubclass(one, Exception))
+        ):
+            yield f"{module.__name__}.{name}", one
+
+
+def test_whatever_is_public_answers_a_keyword_that_it_has_not():
+    left = {*public(ag, frozenset())} - {("actorgraph.solvers.ValueGrad", ag.solvers.ValueGrad)}
+    silent = []
+    for name, one in sorted(left, key=lambda pair: pair[0]):
+        try:
+            one(no_such_keyword=1)
+        except ag.GraphTypeError as error:
+            if "no_such_keyword" not in str(error):
+                silent.append(f"{name}: {error}")
+        except Exception as error:
+            silent.append(f"{name}: {error}")
+        else:
+            silent.append(f"{name} takes anything")
+    assert len(left) > 700
+    assert not silent
+
+
+def test_what_answers_is_pickled_by_its_name():
+    for one in (ag.nn.init.zeros, ag.io.save, ag.ops.tanh, ag.solvers.schedules.cosine):
+        assert pickle.loads(pickle.dumps(one)) is one
 
 
 def test_a_class_of_a_user_answers_with_its_own_arguments():

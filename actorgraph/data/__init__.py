@@ -9,9 +9,12 @@ from actorgraph.data.files import from_csv, from_folder
 from actorgraph.data.loader import DataLoader
 from actorgraph.data.splitting import split, train_test_split
 from actorgraph.data.toys import moons, spirals
+from actorgraph.keywords import all_answering
 
 __all__ = [
     "ArrayDataset", "DataLoader", "book", "digits", "from_csv", "from_folder", "iris", "moons",
     "spirals", "split", "train_test_split", "transforms",
 ]  # fmt: skip
 __dir__ = __all__.copy
+
+all_answering(globals())

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from actorgraph.errors import ShapeError
+from actorgraph.keywords import answering
 
 
+@answering
 class ArrayDataset:
     """Arrays of equal length; sample `i` is the tuple of their rows `i`.
 

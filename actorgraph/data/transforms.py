@@ -17,6 +17,7 @@ import numpy as np
 
 from actorgraph.data._draws import random
 from actorgraph.errors import GraphError, GraphTypeError, shown
+from actorgraph.keywords import Answering
 from actorgraph.options import positive, real
 
 __all__ = [
@@ -28,7 +29,7 @@ __dir__ = __all__.copy
 Size = int | tuple[int, int]
 
 
-class _Transform:
+class _Transform(Answering):
     """What is called with a sample, and changes its image."""
 
     @abstractmethod

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from actorgraph.devices.base import Device, Handed, Lane, Placement
 from actorgraph.devices.cpu import CPU
 from actorgraph.errors import GraphError, shown
+from actorgraph.keywords import all_answering
 
 if TYPE_CHECKING:
     from actorgraph.devices.adversarial import Adversary
@@ -172,3 +173,6 @@ def adversary(name: str | Device, seed: int = 0) -> Adversary:
     from actorgraph.devices.adversarial import Adversary
 
     return Adversary(get(name), seed)
+
+
+all_answering(globals())

@@ -13,6 +13,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, final
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.cpu import available_cores
+from actorgraph.tiles import Tiles
 
 _MOST = 3
 """Helpers at most: a few cores take all that the memory gives."""
@@ -132,15 +134,16 @@ class Helpers:
     def __init__(self) -> None:
         self._help: Callable[[int], None] | None = None
         self._engine: Any = None
+        self._yield = 0
         self.count = min(available_cores() - 1, _MOST)
         self.begin()
 
     def begin(self) -> None:
         """Have no threads, as in a child of a fork."""
         self.words = np.zeros(_YIELD // 8 + 1, np.int64)
-        self.words[-1] = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
+        self.words[-1] = self._yield
         self._address = self.words.ctypes.data
-        self._called: SimpleQueue[None] = SimpleQueue()
+        self._called: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._threads: set[threading.Thread] = set()
 
     def make(self, directory: str) -> None:
@@ -148,6 +151,8 @@ class Helpers:
         if self.count > 0 and self._help is None:
             self._engine = native.engine(_HELP, directory)
             atexit.register(id, self._engine)  # a helper may be in its code until the very end
+            self._yield = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
+            self.words[-1] = self._yield
             kind = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
             self._help = kind(self._engine.get_function_address("help"))
 
@@ -156,27 +161,40 @@ class Helpers:
         if self._help is None:
             return 0
         missing = self.count - int(self.words[_WATCHING // 8]) - self._called.qsize()
-        for _ in range(missing):
-            self._called.put(None)
-        while missing > 0 and len(self._threads) < self.count:
+        return self._address if self._have(partial(self._help, self._address), missing) else 0
+
+    def share(self, compute: Callable[[int], object], count: int) -> None:
+        """Call ``compute(part)`` for each of ``range(count)``, here and in helpers; see `Tiles`.
+
+        For parts that are long, and nearly all of them without Python's lock.
+        """
+        tiles = Tiles(compute, count)
+        self._have(tiles.help, min(self.count, count - 1))
+        tiles.finish()
+
+    def _have(self, work: Callable[[], object], times: int) -> bool:
+        """Have helpers do something so many times; return whether there are any."""
+        for _ in range(times):
+            self._called.put(work)
+        while times > 0 and len(self._threads) < self.count:
             one = threading.Thread(target=self._serve, name="actorgraph helper", daemon=True)
             self._threads.add(one)
             try:
                 one.start()
             except RuntimeError:  # the process ends, or may have no more
-                return 0
-        return self._address
+                return False
+        return True
 
     def _serve(self) -> None:
-        help_, address, called = self._help, self._address, self._called
-        assert help_ is not None
+        called = self._called
         while True:
             try:
-                called.get(timeout=_IDLE_S)
+                work = called.get(timeout=_IDLE_S)
             except Empty:
                 self._threads.discard(threading.current_thread())
                 return
-            help_(address)
+            work()
+            del work  # with all that it has
 
 
 HELPERS = Helpers()

@@ -678,7 +678,7 @@ class Machine(Lifetime):
         return inspection.memory_plan(self._all_plans(), lends=self.max_bytes is None)
 
     def memory(self) -> LiveBytes:
-        """Return the bytes that are there by owner: parameters, arenas, results and feeds.
+        """Return the bytes that are there by owner: parameters, arenas, results, feeds, scratch.
 
         Its ``peak`` has the most of each that a call has found so far.
         """

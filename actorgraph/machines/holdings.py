@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -13,6 +13,7 @@ import numpy as np
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.memory.packing import assign
+from actorgraph.scratch import scratch_bytes
 
 if TYPE_CHECKING:
     from actorgraph.graph import Graph
@@ -35,6 +36,8 @@ class LiveBytes:
         held by themselves.
     feeds : int
         Of runs that have not ended.
+    scratch : int
+        Room for what ops and solvers compute on the way, which all of the process use in turn.
     peak : LiveBytes or None
         The most of each owner that this machine was ever asked for, now included.
     """
@@ -43,15 +46,18 @@ class LiveBytes:
     arenas: int
     results: int
     feeds: int
+    scratch: int
     peak: LiveBytes | None = None
 
     @property
     def total(self) -> int:
         """All together."""
-        return self.parameters + self.arenas + self.results + self.feeds
+        return sum([getattr(self, name) for name in _OWNERS])
 
 
-_PEAKS: WeakKeyDictionary[Any, tuple[int, ...]] = WeakKeyDictionary()
+_OWNERS = [one.name for one in fields(LiveBytes) if one.name != "peak"]
+
+_PEAKS: WeakKeyDictionary[Any, LiveBytes] = WeakKeyDictionary()
 """The most of each owner so far, of machines that were asked."""
 
 
@@ -75,9 +81,14 @@ def live_bytes(machine: Any, graph: Graph, core: Core | None, plans: Sequence[Pl
         arenas += sum([task.program.walked_bytes for task in tasks if task.program is not None])
         arenas += idle
         results += _new(lent, known)
-    live = parameters, arenas, results, feeds
-    one, two, three, four = _PEAKS[machine] = tuple(map(max, live, _PEAKS.get(machine, live)))
-    return LiveBytes(*live, LiveBytes(one, two, three, four))
+    live = LiveBytes(parameters, arenas, results, feeds, scratch_bytes())
+    peak = _PEAKS[machine] = _most(live, _PEAKS.get(machine, live))
+    return replace(live, peak=peak)
+
+
+def _most(one: LiveBytes, other: LiveBytes) -> LiveBytes:
+    pairs = {name: (getattr(one, name), getattr(other, name)) for name in _OWNERS}
+    return LiveBytes(**{name: max(pair) for name, pair in pairs.items()})
 
 
 def _new(arrays: Iterable[Any], known: set[int]) -> int:

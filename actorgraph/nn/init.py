@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.keywords import all_answering
 from actorgraph.ops._declare import variant
 from actorgraph.ops.random import PhiloxStream
 from actorgraph.options import whole
@@ -364,3 +365,6 @@ def orthogonal(
     q, r = np.linalg.qr(drawn)
     q *= np.copysign(gain, np.diagonal(r))
     return (q if rows >= columns else q.T).reshape(sizes).astype(found)
+
+
+all_answering(globals())

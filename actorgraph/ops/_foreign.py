@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from actorgraph.errors import GraphTypeError, ShapeError
-from actorgraph.keywords import advice, refusal, standing_for
+from actorgraph.keywords import advice, change_public, refusal, standing_for
 
 _NAME = re.compile(r"\b[a-z]\b")
 
@@ -153,14 +152,7 @@ def translating(function: Function) -> Function:
 
 def install(families: Iterable[ModuleType]) -> None:
     """Let the functions that modules export translate; another name is of the same function."""
-    made: dict[Function, Function] = {}
-    for family in families:
-        for name in family.__all__:
-            function = getattr(family, name)
-            if isinstance(function, FunctionType):
-                setattr(family, name, made.setdefault(function, translating(function)))
-    for function, one in made.items():  # where pickle looks for it
-        setattr(sys.modules[function.__module__], function.__name__, one)
+    change_public(map(vars, families), translating)
 
 
 def _told(function: Function, args: Any, given: Mapping[str, Any], error: Exception) -> Exception:

@@ -10,6 +10,7 @@ idle and how much they hold; `recommend` compares all schedules under a limit of
 1 | ...F0 B0 F1 B1 W0 F2 B2 W1 W2
 """
 
+from actorgraph.keywords import all_answering
 from actorgraph.pipeline.measuring import Measured, measure
 from actorgraph.pipeline.runner import Pipeline
 from actorgraph.schedules.actions import Action, Schedule, load
@@ -23,3 +24,5 @@ __all__ = [
     "load", "measure", "recommend", "schedule", "simulate",
 ]  # fmt: skip
 __dir__ = __all__.copy
+
+all_answering(globals())

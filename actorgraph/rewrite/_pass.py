@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, final
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Graph, Node
+from actorgraph.keywords import answering
 from actorgraph.op import CONSTANT, REGISTRY, VIEW, LoopRule, Op, Sample
 from actorgraph.ops._rules import declare
 from actorgraph.types import shapes_differ
@@ -24,6 +25,7 @@ _MOST_STEPS = 1000
 """Replacements for one node after which rules are said never to come to rest."""
 
 
+@answering
 @dataclass(frozen=True, slots=True, repr=False)
 class Pass:
     """One rewriting of a graph.

@@ -5,6 +5,7 @@ deadlines; `asgi` gives them to any server of HTTP,
 and `grpc` makes one of gRPC.
 """
 
+from actorgraph.keywords import all_answering
 from actorgraph.serving.asgi import asgi
 from actorgraph.serving.config import Config, ServerConfig
 from actorgraph.serving.disconnects import cancel_on_disconnect
@@ -31,3 +32,5 @@ __all__ = [
     "ServingError", "Unauthorized", "Unsupported", "asgi", "cancel_on_disconnect", "grpc",
 ]  # fmt: skip
 __dir__ = __all__.copy
+
+all_answering(globals())

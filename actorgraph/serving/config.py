@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from actorgraph.errors import near_names, shown, text_of
+from actorgraph.errors import GraphTypeError, near_names, shown, text_of
+from actorgraph.keywords import answering
 from actorgraph.options import choice, flag, positive, seconds, several, text, whole
 from actorgraph.serving.errors import InvalidInput
 
@@ -20,6 +21,7 @@ ConfigFile: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 _PREFIX = "ACTORGRAPH_"
 
 
+@answering
 @dataclass(frozen=True, slots=True)
 class Config:
     """The keywords of `Server.add`.
@@ -155,6 +157,7 @@ def _asked(check: Callable[[str, Any], _T], name: str, value: Any) -> _T:
         raise InvalidInput(str(error)) from None
 
 
+@answering
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
     """The keywords of `Server`.
@@ -269,7 +272,9 @@ def _check_names(given: Mapping[str, Any], known: Mapping[str, str], what: str, 
     for name in given:
         if name not in known:
             near = near_names(name, known)
-            raise TypeError(f"unknown {what} {name!r}{where}{near}; known are {', '.join(known)}")
+            raise GraphTypeError(
+                f"unknown {what} {name!r}{where}{near}; known are {', '.join(known)}"
+            )
 
 
 def _environment(kinds: Mapping[str, str]) -> dict[str, Any]:

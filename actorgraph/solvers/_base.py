@@ -284,7 +284,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         outs = [slot.room() for slot in slots]
         one = self.in_one_call(slots, prepared, values, outs)
         if one is None:
-            states = self.updated(slots, prepared, values, outs)
+            states = self.updated(slots, prepared, values, outs, self.helped)
             return self.advance(slots, values, outs, states)
         refused = self.advance(slots, values, outs, None, one.calls)
         if refused is None:
@@ -376,12 +376,30 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         grads: Sequence[Array],
         values: Sequence[Array],
         outs: Sequence[Array],
+        shared: bool = False,
     ) -> list[State]:
-        """Write the stepped parameters to `outs` and return the states after the step."""
+        """Write the stepped parameters to `outs` and return the states after the step.
+
+        Other threads may help where it is `shared`.
+        """
+        found = self.by_lines(slots, grads, values, outs, shared)
+        if found is not None:
+            return found
         return [
             slot.solver.update(slot.state, grad, value, out)
             for slot, grad, value, out in zip(slots, grads, values, outs, strict=True)
         ]
+
+    def by_lines(
+        self,
+        slots: Sequence[Slot[State]],
+        grads: Sequence[Array],
+        values: Sequence[Array],
+        outs: Sequence[Array],
+        shared: bool,
+    ) -> list[State] | None:
+        """Do what `updated` does for all parameters together; None where each is by itself."""
+        return None
 
     def as_graph(self, loss: Any, parameters: Iterable[Any] | None = None) -> Any:
         """Return a node whose runs are steps: gradients and updates are nodes of the loss's graph.
@@ -599,6 +617,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         for slot, value, out in zip(slots, values, outs, strict=True):
             if slot.held is None:
                 calls.append((np.ndarray.__setitem__, value, ..., out))
+                calls.append((setattr, slot, "second", out))
             else:
                 changes.append((slot.held, value, out))
         for slot, state in zip(slots, states or (), strict=False):

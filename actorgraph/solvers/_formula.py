@@ -15,15 +15,17 @@ import ast
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from actorgraph.options import NATIVE
+from actorgraph.scratch import scratch
 from actorgraph.solvers._base import AbstractSolver, Loop, OneCall
+from actorgraph.solvers._slots import Slot
 from actorgraph.warned import asked
 
 if TYPE_CHECKING:
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_BLOCK_BYTES = 1 << 17
-"""What is computed at once of each array: a few such blocks fit into the cache."""
+_SMALL_BYTES, _BLOCK_BYTES, _SHARED_BYTES = 1 << 16, 1 << 19, 1 << 23
+"""Arrays below which the calls of a parameter are not worth sharing; what is computed at once of
+each array, so that two threads seldom want Python's lock at once; and what calls of NumPy write in
+a step from which on other threads help."""
 
 _SOON, _LARGE = 32, 1 << 17
 """Steps, or elements, from which on machine code is worth the second that it takes to make."""
@@ -58,26 +62,25 @@ class Arrays:
     arrays : dict
     other : Arrays or None
         The state before, whose arrays the state after takes over.
-    scratch : list of ndarray
-        Room for what a line computes on the way, which both share.
     """
 
-    __slots__ = ("arrays", "other", "scratch", "step")
+    __slots__ = ("arrays", "other", "step")
 
     def __init__(self, step: int, arrays: dict[str, Array]) -> None:
         self.step, self.arrays = step, arrays
         self.other: Arrays | None = None
-        self.scratch: list[Array] = []
 
     def after(self, names: Sequence[str]) -> Arrays:
-        """Return the state after the next step, whose arrays of these names are to be written."""
-        after = self.other
+        """Return the state after the next step, whose arrays of these names are to be written.
+
+        Nobody gets those arrays again: where the step fails, a thread may be writing them still.
+        """
+        after, self.other = self.other, None
         if after is None or not len(names) == len(self.arrays) == len(after.arrays):
             empty = {name: np.empty_like(self.arrays[name]) for name in names}
             after = Arrays(0, {**self.arrays, **empty})
-            after.scratch = self.scratch
-            if len(names) == len(self.arrays):  # else both have some arrays
-                after.other, self.other = self, after
+        if len(names) == len(self.arrays):  # else both have some arrays
+            after.other = self
         after.step = self.step + 1
         return after
 
@@ -90,6 +93,7 @@ class _UfuncWriter:
 
     def __init__(self, loop: Loop) -> None:
         self.calls: list[str] = []
+        self.constants: dict[str, str] = {}  # names of numbers, by what they are
         self.registers = 0
         self._numbers, self._kept = set(loop.numbers), set(loop.arrays)
         self._free: list[str] = []
@@ -131,7 +135,7 @@ class _UfuncWriter:
         if isinstance(part, ast.Name) and part.id in self._values:
             return self._values[part.id]
         if self._is_number(part):
-            return ast.unparse(part)
+            return self.constants.setdefault(ast.unparse(part), f"k{len(self.constants)}")
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
             ufunc, operands = part.func.id, part.args
         else:
@@ -149,21 +153,40 @@ class _UfuncWriter:
         return into
 
 
-@cache
-def _compiled(loop: Loop, xp: Any = np) -> tuple[Callable[..., None], int]:
-    """Return the lines as a function of arrays of `xp`, and how many of scratch it needs.
+class _Formula(NamedTuple):
+    """The lines as functions.
 
-    It takes p, g and the arrays, what to write in the place of p and the arrays, the scratch, and
-    the numbers.
+    Attributes
+    ----------
+    step : callable
+        Takes p, g and the arrays, what to write in the place of p and the arrays, room for what is
+        computed on the way, and the constants.
+    constants : callable
+        Returns the constants of some numbers.
+    registers : int
+        How many arrays there are to be room.
+    calls : int
+        Of ufuncs.
     """
+
+    step: Callable[..., None]
+    constants: Callable[..., list[float]]
+    registers: int
+    calls: int
+
+
+@cache
+def _compiled(loop: Loop, xp: Any = np) -> _Formula:
+    """Return the lines as functions of arrays of `xp`."""
     writer = _UfuncWriter(loop)
-    scratch = [f"s{number}" for number in range(writer.registers)]
+    room = [f"s{number}" for number in range(writer.registers)]
     new = [f"new_{name}" for name in ("p", *loop.arrays)]
-    names = ["p", "g", *loop.arrays, *new, *scratch, *loop.numbers]
+    names = ["p", "g", *loop.arrays, *new, *room, *writer.constants.values()]
     known: dict[str, Any] = {name: getattr(xp, name) for name in (*OPERATORS.values(), *_CALLED)}
     text = f"def step({', '.join(names)}):\n" + "".join(f"    {one}\n" for one in writer.calls)
+    text += f"constants = lambda {', '.join(loop.numbers)}: [{', '.join(writer.constants)}]"
     exec(compile(text, "<solver>", "exec"), known)
-    return known["step"], writer.registers
+    return _Formula(known["step"], known["constants"], writer.registers, len(writer.calls))
 
 
 _CALLED = ("abs", "maximum", "positive", "sign", "sqrt")
@@ -173,12 +196,12 @@ def stepped(
     xp: Any, value: Any, grad: Any, *arrays: Any, solver: LoopSolver, numbers: Sequence[float]
 ) -> tuple[Any, ...]:
     """Return the parameter and the arrays of its state after a step, all of them new."""
-    step, registers = _compiled(solver.loop(), xp)
+    step, constants, registers, _ = _compiled(solver.loop(), xp)
     given = [value, grad, *arrays, *[xp.empty_like(value) for _ in range(1 + len(arrays))]]
     parts = [*zip(*map(_parts, given), strict=True)] if solver.by_parts else [given]
-    scratch = [xp.empty(value.shape, parts[0][0].dtype) for _ in range(registers)]
+    room = [xp.empty(value.shape, parts[0][0].dtype) for _ in range(registers)]
     for part in parts:
-        step(*part, *scratch, *numbers)
+        step(*part, *room, *constants(*numbers))
     new, *rest = given[2 + len(arrays) :]
     return solver.whole(xp, numbers, value, new), *rest
 
@@ -245,44 +268,26 @@ class LoopSolver(AbstractSolver[Arrays]):
 
     def update(self, state: Arrays, grad: Array, current: Array, out: Array) -> Arrays:
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
-        loop = self.loop()
-        if out is current and not self._is_lines:
-            current = current.copy()
-        self.complete(state, loop.arrays, current)
-        after = state.after(loop.arrays)
-        given: Any = self.numbers(after.step)
-        numbers = given
-        if out.dtype.kind == "V":  # of bfloat16: no number is of its kind
-            numbers = tuple([np.asarray(one, out.dtype) for one in given])
-        kept = [state.arrays[name] for name in loop.arrays]
-        arrays = [current, grad, *kept, out, *[after.arrays[name] for name in loop.arrays]]
-        if self._by_code(loop, arrays, given):
-            if not self._is_lines:
-                out[...] = self.whole(np, given, current, out)
-            return after
-        step, registers = _compiled(loop)
-        parts = [arrays]
-        if self.by_parts and out.dtype.kind == "c":
-            parts = [[one.real for one in arrays], [one.imag for one in arrays]]
-        elif out.nbytes > _BLOCK_BYTES and all(one.flags.c_contiguous for one in arrays):
-            parts = [[one.reshape(-1) for one in arrays]]
-        like, scratch = parts[0][0], state.scratch
-        if len(scratch) < registers or (scratch and scratch[0].ndim != like.ndim):
-            shape = (_rows(like), *like.shape[1:]) if like.ndim else ()
-            scratch[:] = [np.empty(shape, like.dtype) for _ in range(registers)]
-        small = like.nbytes <= _BLOCK_BYTES
-        for part in parts:
-            if small:
-                step(*part, *scratch[:registers], *numbers)
-            for block in () if small else _blocks(like):
-                rows = [one[block] for one in part]
-                room = [one[: len(rows[0])] for one in scratch[:registers]]
-                step(*rows, *room, *numbers)
-        if not self._is_lines:
-            out[...] = self.whole(np, given, current, out)
-        return after
+        return updated([(self, state, grad, current, out)], False)[0]
 
-    def _by_code(self, loop: Loop, arrays: Sequence[Array], numbers: Sequence[float]) -> bool:
+    def by_lines(
+        self,
+        slots: Sequence[Slot[Arrays]],
+        grads: Sequence[Array],
+        values: Sequence[Array],
+        outs: Sequence[Array],
+        shared: bool,
+    ) -> list[Arrays] | None:
+        """Write the stepped parameters to `outs`; see `AbstractSolver.by_lines`."""
+        if not all(slot.solver.has_loop for slot in slots):
+            return None
+        own = [(slot.solver, slot.state) for slot in slots]
+        each = zip(own, grads, values, outs, strict=True)
+        return updated([(*one, grad, value, out) for one, grad, value, out in each], shared)
+
+    def _by_code(
+        self, loop: Loop, arrays: Sequence[Array], numbers: Sequence[float], shared: bool
+    ) -> bool:
         """Let machine code compute one parameter; return whether there is any that can."""
         errors, like, count = asked(), arrays[0], len(loop.arrays)
         char = like.dtype.char
@@ -294,8 +299,6 @@ class LoopSolver(AbstractSolver[Arrays]):
         code = _code(loop, char.lower(), like.size >= _LARGE or self._main.steps >= _SOON)
         if code is None:
             return False
-        # Lanes step parameters one by one, and need their cores themselves.
-        shared = self._main.helped and not self._is_lines
         size = like.size * (2 if char in "FD" else 1)
         block = code.block(numbers, [size], 3 + 2 * count, shared)
         pairs = zip(arrays[2 : 2 + count], arrays[3 + count :], strict=True)
@@ -433,16 +436,83 @@ def penalised(
     return _penalised(decay != 0, tuple(lines), arrays, numbers)
 
 
-def _rows(array: Array) -> int:
-    """Return how many rows of an array make a block."""
-    return min(max(_BLOCK_BYTES * len(array) // max(array.nbytes, 1), 1), len(array))
+class _Plan:
+    """What steps of parameters have in common that are of one solver, age and dtype."""
+
+    def __init__(self, solver: LoopSolver, number: int, dtype: np.dtype[Any]) -> None:
+        self.loop, self.numbers = solver.loop(), solver.numbers(number)
+        self.parted = solver.by_parts and dtype.kind == "c"
+        self.whole = None if solver._is_lines else solver.whole
+        self.step, constants, self.registers, self.calls = _compiled(self.loop)
+        self.dtype = np.dtype(dtype.char.lower()) if self.parted else dtype
+        # With arrays of the dtype calls are faster.
+        self.constants = [np.asarray(one, self.dtype) for one in constants(*self.numbers)]
+
+    def pieces(self, arrays: Sequence[Array]) -> list[tuple[_Plan, Sequence[Array]]]:
+        """Return the arrays that steps take first, in blocks."""
+        if all(one.flags.c_contiguous for one in arrays):
+            arrays = [one.reshape(-1) for one in arrays]
+        parts = [arrays]
+        if self.parted:
+            parts = [[one.real for one in arrays], [one.imag for one in arrays]]
+        like = parts[0][0]
+        count, blocks = len(like), -(-like.nbytes // _BLOCK_BYTES)
+        rows = -(-count // max(blocks, 1)) or 1
+        return [
+            (self, [one[start : start + rows] for one in part])
+            for part in parts
+            for start in range(0, count, rows)
+        ]
+
+    def compute(self, arrays: Sequence[Array]) -> None:
+        """Compute a step of arrays."""
+        room = [scratch(np, arrays[0].shape, self.dtype) for _ in range(self.registers)]
+        self.step(*arrays, *room, *self.constants)
 
 
-def _blocks(array: Array) -> Iterator[Any]:
-    """Yield indices of the blocks of arrays of one shape; rows stay whole."""
-    rows = max(_rows(array), 1)
-    for start in range(0, len(array), rows):
-        yield slice(start, start + rows)
+def updated(places: Sequence[tuple[Any, ...]], shared: bool) -> list[Arrays]:
+    """Step parameters: of each the solver, state, gradient, value, and where the new one goes."""
+    afters: list[Arrays] = []
+    pieces: list[tuple[_Plan, Sequence[Array]]] = []
+    plans: dict[Any, _Plan] = {}
+    wholes, size = [], 0
+    for solver, state, grad, current, out in places:
+        key = id(solver), state.step, out.dtype.char
+        plan = plans.get(key)
+        if plan is None:
+            plan = plans[key] = _Plan(solver, state.step + 1, out.dtype)
+        names = plan.loop.arrays
+        if plan.whole is not None:
+            current = current.copy() if out is current else current
+            wholes.append((plan.whole, plan.numbers, current, out))
+        solver.complete(state, names, current)
+        after = state.after(names)
+        kept, new = state.arrays, after.arrays
+        arrays = [current, grad, *[kept[name] for name in names]]
+        arrays += [out, *[new[name] for name in names]]
+        afters.append(after)
+        if solver._by_code(plan.loop, arrays, plan.numbers, shared):
+            continue
+        if out.nbytes >= _SMALL_BYTES or plan.parted:
+            pieces += plan.pieces(arrays)
+            size += out.nbytes * plan.calls
+        else:
+            plan.compute(arrays)
+    if shared and size >= _SHARED_BYTES:
+        from actorgraph.devices.helpers import HELPERS
+
+        HELPERS.share(partial(_compute, pieces), len(pieces))
+    else:
+        for plan, block in pieces:
+            plan.compute(block)
+    for whole, numbers, current, out in wholes:
+        out[...] = whole(np, numbers, current, out)
+    return afters
+
+
+def _compute(pieces: Sequence[tuple[_Plan, Sequence[Array]]], place: int) -> None:
+    plan, block = pieces[place]
+    plan.compute(block)
 
 
 def _parts(array: Array) -> list[Array]:

@@ -8,6 +8,10 @@ from actorgraph.options import real
 from actorgraph.solvers._formula import LoopSolver
 from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
 
+DECAYS = "beta1", "rest1", "beta2", "rest2"
+MOMENTS = "mean = mean * beta1 + g * rest1", "variance = variance * beta2 + g * g * rest2"
+"""The lines of both, and their numbers; `TwoMoments.decays` are what these are."""
+
 
 class TwoMoments(LoopSolver):
     """A solver with a rate, the decays of two moments, a small number and a decay of weights."""
@@ -24,3 +28,9 @@ class TwoMoments(LoopSolver):
         super().__init__(**shared)
         self.lr, self.betas, self.eps = checked_rate(lr), checked_betas(betas), real("eps", eps)
         self.weight_decay = real("weight_decay", weight_decay)
+
+    @property
+    def decays(self) -> tuple[float, float, float, float]:
+        """The numbers of `MOMENTS`."""
+        beta1, beta2 = self.betas
+        return beta1, 1.0 - beta1, beta2, 1.0 - beta2

@@ -67,12 +67,11 @@ class Slot(Generic[State]):
         return same and value.shape == self.shape and value.flags.writeable
 
     def room(self) -> Array:
-        """Return an array for the value after a step."""
+        """Return an array for the value after a step, which nobody else gets."""
         if self.held is not None:
             return self.held.room()
-        if self.second is None:
-            self.second = np.empty(self.shape, self.dtype)
-        return self.second
+        room, self.second = self.second, None
+        return np.empty(self.shape, self.dtype) if room is None else room
 
 
 def described(dual: ValueGrad, node: object, position: int) -> str:

@@ -56,11 +56,8 @@ class AdaDelta(LoopSolver):
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
-        self.lr, self.rho, self.eps = (
-            checked_rate(lr),
-            real("rho", rho, below=1.0),
-            real("eps", eps),
-        )
+        self.lr, self.rho = checked_rate(lr), real("rho", rho, below=1.0)
+        self.eps = real("eps", eps)
         self.weight_decay = real("weight_decay", weight_decay)
 
     def loop(self) -> Loop:

@@ -58,11 +58,8 @@ class AdaGrad(LoopSolver):
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
-        self.lr, self.lr_decay, self.eps = (
-            checked_rate(lr),
-            real("lr_decay", lr_decay),
-            real("eps", eps),
-        )
+        self.lr, self.lr_decay = checked_rate(lr), real("lr_decay", lr_decay)
+        self.eps = real("eps", eps)
         self.weight_decay = real("weight_decay", weight_decay)
         start = real("initial_accumulator_value", initial_accumulator_value)
         self.initial_accumulator_value = start

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from actorgraph.options import flag
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._moments import TwoMoments
+from actorgraph.solvers._moments import DECAYS, MOMENTS, TwoMoments
 from actorgraph.solvers._settings import Rate
 
 
@@ -18,12 +18,11 @@ def adam(before: str, amsgrad: bool) -> Loop:
     largest = ["largest = maximum(largest, variance)"] if amsgrad else []
     lines = [
         *([before] if before else []),
-        "mean = mean * beta1 + g * rest1",
-        "variance = variance * beta2 + g * g * rest2",
+        *MOMENTS,
         *largest,
         f"p = p - mean / (sqrt({'largest' if amsgrad else 'variance'}) / scale + eps) * rate",
     ]
-    numbers = ("beta1", "rest1", "beta2", "rest2", "scale", "eps", "rate", "decay")
+    numbers = (*DECAYS, "scale", "eps", "rate", "decay")
     return Loop(tuple(lines), ("mean", "variance", *(["largest"] if amsgrad else [])), numbers)
 
 
@@ -91,4 +90,4 @@ class Adam(TwoMoments):
         """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         scale, rate = sqrt(1.0 - beta2**step), self.rate / (1.0 - beta1**step)
-        return beta1, 1.0 - beta1, beta2, 1.0 - beta2, scale, self.eps, rate, self.weight_decay
+        return *self.decays, scale, self.eps, rate, self.weight_decay

@@ -24,14 +24,8 @@ class Adamax(TwoMoments):
 
     Parameters
     ----------
-    lr : float or callable
-        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
-    betas : tuple of two floats
-        Decay of the two moments, each from 0 to below 1.
-    eps : float
-        :math:`\epsilon \ge 0`, keeps the step finite where the gradient vanishes.
-    weight_decay : float
-        :math:`\lambda \ge 0`, an L2 penalty.
+    lr, betas, eps, weight_decay
+        As those of `Adam`.
     **shared
         Settings of all solvers, see `AbstractSolver`.
 
@@ -70,11 +64,5 @@ class Adamax(TwoMoments):
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
-        return (
-            self.weight_decay,
-            beta1,
-            1.0 - beta1,
-            beta2,
-            self.eps,
-            self.rate / (1.0 - beta1**step),
-        )
+        rate = self.rate / (1.0 - beta1**step)
+        return self.weight_decay, beta1, 1.0 - beta1, beta2, self.eps, rate

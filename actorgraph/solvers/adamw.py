@@ -24,16 +24,10 @@ class AdamW(TwoMoments):
 
     Parameters
     ----------
-    lr : float or callable
-        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
-    betas : tuple of two floats
-        Decay of the two moments, each from 0 to below 1.
-    eps : float
-        :math:`\epsilon \ge 0`, as in `Adam`.
+    lr, betas, eps, amsgrad
+        As those of `Adam`.
     weight_decay : float
         :math:`\lambda \ge 0`.
-    amsgrad : bool
-        As in `Adam`.
     **shared
         Settings of all solvers, see `AbstractSolver`.
 
@@ -68,10 +62,6 @@ class AdamW(TwoMoments):
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
-        lr = self.rate
-        scale, rate, decay = (
-            sqrt(1.0 - beta2**step),
-            lr / (1.0 - beta1**step),
-            1.0 - lr * self.weight_decay,
-        )
-        return beta1, 1.0 - beta1, beta2, 1.0 - beta2, scale, self.eps, rate, decay
+        lr, scale = self.rate, sqrt(1.0 - beta2**step)
+        rate, decay = lr / (1.0 - beta1**step), 1.0 - lr * self.weight_decay
+        return *self.decays, scale, self.eps, rate, decay

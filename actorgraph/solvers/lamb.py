@@ -7,17 +7,16 @@ from math import sqrt
 from typing import Any, final
 
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._moments import TwoMoments
+from actorgraph.solvers._moments import DECAYS, MOMENTS, TwoMoments
 from actorgraph.solvers._settings import Rate
 
 _LOOP = Loop(
     (
-        "mean = mean * beta1 + g * rest1",
-        "variance = variance * beta2 + g * g * rest2",
+        *MOMENTS,
         "p = mean / share / (sqrt(variance) / scale + eps) + p * decay",
     ),
     ("mean", "variance"),
-    ("beta1", "rest1", "beta2", "rest2", "share", "scale", "eps", "decay", "rate"),
+    (*DECAYS, "share", "scale", "eps", "decay", "rate"),
 )
 
 
@@ -34,14 +33,8 @@ class LAMB(TwoMoments):
 
     Parameters
     ----------
-    lr : float or callable
-        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
-    betas : tuple of two floats
-        Decay of the two moments, each from 0 to below 1.
-    eps : float
-        :math:`\epsilon \ge 0`.
-    weight_decay : float
-        :math:`\lambda \ge 0`.
+    lr, betas, eps, weight_decay
+        As those of `AdamW`.
     **shared
         Settings of all solvers, see `AbstractSolver`.
 
@@ -75,8 +68,7 @@ class LAMB(TwoMoments):
         """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         share, scale = 1.0 - beta1**step, sqrt(1.0 - beta2**step)
-        decays = beta1, 1.0 - beta1, beta2, 1.0 - beta2
-        return *decays, share, scale, self.eps, self.weight_decay, self.rate
+        return *self.decays, share, scale, self.eps, self.weight_decay, self.rate
 
     def whole(self, xp: Any, numbers: Sequence[float], before: Any, after: Any) -> Any:
         """Return the parameter after a step of its length; see `LoopSolver.whole`."""

@@ -13,7 +13,9 @@ from actorgraph.devices.base import Handed
 from actorgraph.errors import GraphError, shown
 from actorgraph.keywords import answering
 from actorgraph.options import choice, positive, real
-from actorgraph.solvers._vectors import at, gathered, lane_of, largest, put
+from actorgraph.solvers._base import Loop
+from actorgraph.solvers._formula import Arrays, LoopSolver, updated
+from actorgraph.solvers._vectors import LaneVector, at, gathered, lane_of, largest, put
 from actorgraph.store import Held
 
 Objective = Callable[[Any], tuple[float, Any]]
@@ -32,8 +34,8 @@ class LBFGS:
     Programming 45, 1989; the line search is that of J. Nocedal and S. Wright, "Numerical
     Optimization", 2006, algorithms 3.5 and 3.6, with cubic interpolation, as PyTorch does.
 
-    Its own work is products and sums of whole vectors, which are native code in NumPy and BLAS; so
-    there are no lines that machine code would compute, as there are for the other solvers.
+    Sums of vectors are computed as the steps of other solvers are, by machine code where there is
+    some; products are BLAS's.
 
     Parameters
     ----------
@@ -82,7 +84,8 @@ class LBFGS:
             choice("line_search_fn", line_search_fn, ("strong_wolfe",))
         self.line_search_fn = line_search_fn
         self.steps = 0
-        self._changes: list[tuple[Any, Any]] = []  # of gradients and of parameters
+        # Of gradients and of parameters, and the product of both.
+        self._changes: list[tuple[Any, Any, float]] = []
         self._scale = 1.0
         self._direction: Any | None = None
         self._grad: Any | None = None
@@ -133,7 +136,7 @@ class LBFGS:
 
     def _take_along(self, lane: Any) -> None:
         """Have what is remembered where the vectors of a step are."""
-        self._changes = [(at(one, lane), at(two, lane)) for one, two in self._changes]
+        self._changes = [(at(one, lane), at(two, lane), both) for one, two, both in self._changes]
         if self._direction is not None and self._grad is not None:
             self._direction, self._grad = at(self._direction, lane), at(self._grad, lane)
 
@@ -157,7 +160,7 @@ class LBFGS:
             else:
                 search = _Search(evaluated, point, direction, self.tolerance_change)
                 loss, grad, length, spent = search.run(length, loss, grad, slope)
-            point = point + length * direction
+            point = _less(point, -length, direction)
             if self.line_search_fn is None:
                 if iteration == self.max_iter:
                     self._length = length
@@ -181,16 +184,15 @@ class LBFGS:
         change, moved = grad - self._grad, self._direction * self._length
         curvature = float(change @ moved)
         if curvature > 1e-10:
-            self._changes = [*self._changes, (change, moved)][-self.history_size :]
+            self._changes = [*self._changes, (change, moved, curvature)][-self.history_size :]
             self._scale = curvature / float(change @ change)
         found, shares = -grad, []
-        for change, moved in reversed(self._changes):
-            share = float(moved @ found) / float(change @ moved)
-            shares.append(share)
-            found = found - share * change
+        for change, moved, curvature in reversed(self._changes):
+            shares.append(float(moved @ found) / curvature)
+            found = _less(found, shares[-1], change, found)
         found = found * self._scale
-        for (change, moved), share in zip(self._changes, reversed(shares), strict=True):
-            found = found + moved * (share - float(change @ found) / float(change @ moved))
+        for (change, moved, curvature), share in zip(self._changes, shares[::-1], strict=True):
+            found = _less(found, float(change @ found) / curvature - share, moved, found)
         self._direction = found
         return found
 
@@ -199,7 +201,8 @@ class LBFGS:
         self._take_along(None)
         return {
             "solver": "LBFGS", "steps": self.steps, "scale": self._scale, "length": self._length,
-            "direction": self._direction, "grad": self._grad, "changes": [*self._changes],
+            "direction": self._direction, "grad": self._grad,
+            "changes": [(one, two) for one, two, _ in self._changes],
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -214,7 +217,37 @@ class LBFGS:
             raise GraphError(f"expected the state of an LBFGS solver, got {shown(state)}")
         self.steps, self._scale = state["steps"], state["scale"]
         self._length, self._direction = state["length"], state["direction"]
-        self._grad, self._changes = state["grad"], [(one, two) for one, two in state["changes"]]
+        self._grad = state["grad"]
+        self._changes = [(one, two, float(one @ two)) for one, two in state["changes"]]
+
+
+@final
+class _Less(LoopSolver):
+    """``p - g * share``, as the step of a solver."""
+
+    by_parts = False
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def loop(self) -> Loop:
+        return _LESS
+
+    def numbers(self, step: int) -> tuple[float, ...]:
+        return (self.share,)
+
+
+_LESS = Loop(("p = p - g * share",), (), ("share",))
+
+
+def _less(vector: Any, share: float, other: Any, out: Any = None) -> Any:
+    """Return ``vector - share * other``; it may be written to `out`."""
+    if isinstance(vector, LaneVector):
+        return vector - share * other
+    out = np.empty_like(vector) if out is None else out
+    updated([(_Less(share), Arrays(0, {}), other, vector, out)], True)
+    return out
 
 
 class _Search:
@@ -233,7 +266,7 @@ class _Search:
     def at(self, length: float) -> tuple[float, float, Any, float]:
         """Return the length, the loss there, its gradient, and its slope along the line."""
         self.calls += 1
-        loss, grad = self.evaluated(self.point + length * self.direction)
+        loss, grad = self.evaluated(_less(self.point, -length, self.direction))
         return length, loss, grad, float(grad @ self.direction)
 
     def run(

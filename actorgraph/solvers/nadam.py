@@ -8,7 +8,7 @@ from typing import Any, final
 from actorgraph.options import real
 from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import penalised
-from actorgraph.solvers._moments import TwoMoments
+from actorgraph.solvers._moments import DECAYS, MOMENTS, TwoMoments
 from actorgraph.solvers._settings import Rate
 
 
@@ -27,14 +27,8 @@ class NAdam(TwoMoments):
 
     Parameters
     ----------
-    lr : float or callable
-        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
-    betas : tuple of two floats
-        Decay of the two moments, each from 0 to below 1.
-    eps : float
-        :math:`\epsilon \ge 0`, keeps the step finite where the gradient vanishes.
-    weight_decay : float
-        :math:`\lambda \ge 0`, an L2 penalty.
+    lr, betas, eps, weight_decay
+        As those of `Adam`.
     momentum_decay : float
         :math:`\psi \ge 0`.
     **shared
@@ -68,33 +62,21 @@ class NAdam(TwoMoments):
     def loop(self) -> Loop:
         """Return the step as lines; see `LoopSolver.loop`."""
         lines = [
-            "mean = mean * beta1 + g * rest1",
-            "variance = variance * beta2 + g * g * rest2",
+            *MOMENTS,
             "p = p - (g * ahead + mean * behind) / (sqrt(variance) / scale + eps)",
         ]
-        numbers = ("beta1", "rest1", "beta2", "rest2", "scale", "eps", "ahead", "behind")
+        numbers = (*DECAYS, "scale", "eps", "ahead", "behind")
         return penalised(self.weight_decay, lines, ("mean", "variance"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines; see `LoopSolver.numbers`."""
-        beta1, beta2 = self.betas
         while len(self._products) <= step + 1:
             self._products.append(self._products[-1] * self._momentum(len(self._products)))
         lr, now, then = self.rate, self._momentum(step), self._momentum(step + 1)
         ahead = lr * (1.0 - now) / (1.0 - self._products[step])
         behind = lr * then / (1.0 - self._products[step + 1])
-        scale = sqrt(1.0 - beta2**step)
-        return (
-            self.weight_decay,
-            beta1,
-            1.0 - beta1,
-            beta2,
-            1.0 - beta2,
-            scale,
-            self.eps,
-            ahead,
-            behind,
-        )
+        scale = sqrt(1.0 - self.betas[1] ** step)
+        return self.weight_decay, *self.decays, scale, self.eps, ahead, behind
 
     def _momentum(self, step: int) -> float:
         momentum: float = self.betas[0] * (1.0 - 0.5 * 0.96 ** (step * self.momentum_decay))

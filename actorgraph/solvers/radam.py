@@ -7,7 +7,7 @@ from typing import final
 
 from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import penalised
-from actorgraph.solvers._moments import TwoMoments
+from actorgraph.solvers._moments import DECAYS, MOMENTS, TwoMoments
 
 
 @final
@@ -29,14 +29,8 @@ class RAdam(TwoMoments):
 
     Parameters
     ----------
-    lr : float or callable
-        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
-    betas : tuple of two floats
-        Decay of the two moments, each from 0 to below 1.
-    eps : float
-        :math:`\epsilon > 0`.
-    weight_decay : float
-        :math:`\lambda \ge 0`, an L2 penalty.
+    lr, betas, eps, weight_decay
+        As those of `Adam`.
     **shared
         Settings of all solvers, see `AbstractSolver`.
 
@@ -54,11 +48,10 @@ class RAdam(TwoMoments):
     def loop(self) -> Loop:
         """Return the step as lines; see `LoopSolver.loop`."""
         lines = [
-            "mean = mean * beta1 + g * rest1",
-            "variance = variance * beta2 + g * g * rest2",
+            *MOMENTS,
             "p = p - mean * (plain + scaled / (sqrt(variance) + eps))",
         ]
-        numbers = ("beta1", "rest1", "beta2", "rest2", "eps", "plain", "scaled")
+        numbers = (*DECAYS, "eps", "plain", "scaled")
         return penalised(self.weight_decay, lines, ("mean", "variance"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
@@ -72,4 +65,4 @@ class RAdam(TwoMoments):
             above = (length - 4.0) * (length - 2.0) * limit
             below = (limit - 4.0) * (limit - 2.0) * length
             plain, scaled = 0.0, rate * sqrt(above / below) * sqrt(rest)
-        return self.weight_decay, beta1, 1.0 - beta1, beta2, 1.0 - beta2, self.eps, plain, scaled
+        return self.weight_decay, *self.decays, self.eps, plain, scaled

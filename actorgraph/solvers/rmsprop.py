@@ -63,16 +63,11 @@ class RMSProp(LoopSolver):
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
-        self.lr, self.alpha, self.eps = (
-            checked_rate(lr),
-            real("alpha", alpha, below=1.0),
-            real("eps", eps),
-        )
+        self.lr, self.alpha = checked_rate(lr), real("alpha", alpha, below=1.0)
+        self.eps = real("eps", eps)
         self.weight_decay = real("weight_decay", weight_decay)
-        self.momentum, self.centered = (
-            real("momentum", momentum, below=1.0),
-            flag("centered", centered),
-        )
+        self.momentum = real("momentum", momentum, below=1.0)
+        self.centered = flag("centered", centered)
 
     def loop(self) -> Loop:
         """Return the step as lines; see `LoopSolver.loop`."""

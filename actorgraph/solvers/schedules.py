@@ -12,6 +12,7 @@ from functools import partial
 from math import cos, inf, pi
 from typing import Any
 
+from actorgraph.keywords import all_answering, answering
 from actorgraph.options import choice, positive, real
 
 __all__ = [
@@ -250,6 +251,7 @@ def chain(schedules: Sequence[Schedule], milestones: Sequence[int]) -> Schedule:
     return partial(_chain, list(schedules), list(milestones))
 
 
+@answering
 class plateau:
     """A rate that falls where losses, which it is told, no longer do.
 
@@ -321,3 +323,6 @@ class plateau:
         """Go on from there."""
         self.lr, self.best = state["lr"], state["best"]
         self.bad, self.cooling = int(state["bad"]), int(state["cooling"])
+
+
+all_answering(globals())

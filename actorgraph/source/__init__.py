@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, shown
+from actorgraph.keywords import all_answering
 from actorgraph.source.building import Options, Session
 from actorgraph.source.reading import UnsupportedSyntax
 from actorgraph.source.rules import trace
@@ -329,3 +330,6 @@ def _zero(value: Any) -> Any:
     from actorgraph.source.support import zero_of
 
     return tuple(map(zero_of, value)) if isinstance(value, tuple) else zero_of(value)
+
+
+all_answering(globals())

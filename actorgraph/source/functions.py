@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from actorgraph.autodiff.trees import flatten
 from actorgraph.errors import GraphError, GraphTypeError, shown
 from actorgraph.graph import Node
+from actorgraph.keywords import answering
 from actorgraph.source.deciding import FLOAT
 from actorgraph.source.looping import Converted
 from actorgraph.source.reading import UnsupportedSyntax, read
@@ -31,6 +32,7 @@ _TEXTS: set[CodeType] = set()
 """Code that has been made here: functions that converted ones define."""
 
 
+@answering
 def function(func: Callable[..., Any], convert: bool = True) -> Callable[..., Any]:
     """Return a function whose ``if``, ``while`` and ``for`` on nodes are those of the graph.
 

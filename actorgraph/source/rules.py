@@ -21,6 +21,7 @@ from actorgraph.autodiff.reverse import pull_back
 from actorgraph.autodiff.trees import flatten, unflatten
 from actorgraph.errors import GraphError, GraphTypeError
 from actorgraph.graph import Graph, Node, topological_order
+from actorgraph.keywords import answering
 from actorgraph.lower.kernels import kernel
 from actorgraph.op import CONSTANT, INPUT, Op, is_symbolic
 from actorgraph.source import support
@@ -54,6 +55,7 @@ def on_nodes(function: Any) -> Any:
     return {abs: np.absolute, pow: np.power}.get(function, function)
 
 
+@answering
 class trace:
     """A function whose source is not looked at: it is traced on nodes, as `ag.grad` does.
 

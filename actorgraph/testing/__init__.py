@@ -3,6 +3,7 @@
 The project's own tests run the same laws.  They need NumPy only, no test runner.
 """
 
+from actorgraph.keywords import all_answering
 from actorgraph.testing._devices import DEVICE_LAWS, check_device
 from actorgraph.testing._evaluate import evaluate
 from actorgraph.testing._laws import Laws
@@ -16,3 +17,5 @@ __all__ = [
     "evaluate",
 ]  # fmt: skip
 __dir__ = __all__.copy
+
+all_answering(globals())

@@ -1,5 +1,6 @@
 """Seeing what machines do: recordings of runs, a live view, and hooks for other tools."""
 
+from actorgraph.keywords import all_answering
 from actorgraph.machines.instrument import Instrument
 from actorgraph.trace.holding import memory
 from actorgraph.trace.live import top
@@ -9,3 +10,5 @@ from actorgraph.trace.using import record, use
 
 __all__ = ["Instrument", "Trace", "ask", "memory", "record", "serve", "top", "use"]
 __dir__ = __all__.copy
+
+all_answering(globals())

@@ -10,6 +10,7 @@ from actorgraph import ops
 from actorgraph.devices import Device
 from actorgraph.devices.sim import GPU
 from actorgraph.graph import Graph
+from actorgraph.keywords import answering
 from actorgraph.machines import ActorMachine
 from actorgraph.trace.trace import Trace
 from actorgraph.trace.using import record
@@ -25,6 +26,7 @@ _ALONE = 1 << 40
 """Elements that fill a multiprocessor, so that lanes do not slow each other down."""
 
 
+@answering
 def calibrated(device: str | Device) -> GPU:
     """Return what a device takes, as a `GPU` by which `experiment` simulates it.
 

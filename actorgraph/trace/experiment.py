@@ -16,6 +16,7 @@ from actorgraph.devices import Device, get
 from actorgraph.devices.sim import GPU, LaneSpan, SimulatedGPUs, StepLoad
 from actorgraph.errors import GraphError
 from actorgraph.graph import as_nodes
+from actorgraph.keywords import answering
 from actorgraph.machines import ActorMachine, Machine
 from actorgraph.node import Node
 from actorgraph.op import bind_attrs
@@ -110,6 +111,7 @@ class Experiment:
         return f"<Experiment of {len(self.rows)} rows>"
 
 
+@answering
 def experiment(
     outputs: Any,
     feeds: Mapping[Any, Any],

@@ -15,13 +15,14 @@ import numpy as np
 from actorgraph._progress import Display, progress_for
 from actorgraph.errors import GraphError, near_names, shown
 from actorgraph.io import save
+from actorgraph.keywords import Answering
 from actorgraph.options import choice, flag, positive, real
 
 if TYPE_CHECKING:
     from actorgraph.train.trainer import Trainer
 
 
-class Callback:
+class Callback(Answering):
     """What is called at each moment of `Trainer.fit`; subclass it and override some.
 
     A method may call ``trainer.stop()``.  What it raises ends the training.

@@ -10,11 +10,13 @@ from typing import Any, final
 import numpy as np
 
 from actorgraph.errors import GraphError, near_names, shown
+from actorgraph.keywords import answering
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_BARS = 60
 
 
+@answering
 @final
 class History(Mapping[str, list[Any]]):
     """Figures by name, each a list with an entry for each epoch.

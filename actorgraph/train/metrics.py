@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from actorgraph.errors import GraphError, near_names, shown
+from actorgraph.keywords import Answering
 from actorgraph.options import choice, positive
 
 Array = np.ndarray[Any, Any]
@@ -18,7 +19,7 @@ IGNORED = -100
 """The class of a target that does not count, as in PyTorch."""
 
 
-class Metric(ABC):
+class Metric(Answering, ABC):
     """A figure over all predictions and targets of an epoch; subclass it for one of your own.
 
     Attributes

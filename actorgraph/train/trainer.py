@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from math import isfinite
 from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -194,7 +195,7 @@ class Trainer:
         Batches are made in the loop's thread, unless the loader has workers.  Cancelling lets the
         operations under way end, and tells the callbacks.
         """
-        history: History = await _awaited(self._fit(loader, epochs, validation, resume))
+        history: History = await _awaited(self._fit(loader, epochs, validation, resume), _later)
         return history
 
     def stop(self) -> None:
@@ -327,11 +328,13 @@ class Trainer:
     def parts(self) -> dict[str, Any]:
         """Return what `ag.io.save` needs to go on after the last whole step."""
         states = {name: callback.state_dict() for name, callback in self._stateful().items()}
-        rate = self.solver.lr
+        rate, place = self.solver.lr, self._place
         return {
             "model": self.model,
             "solver": self.solver,
-            "loader": None if self._place is None else _LoaderState(self._place),
+            "loader": None
+            if place is None
+            else SimpleNamespace(state_dict=partial(_itself, place)),
             "step": self.step,
             "epoch": self.epoch,
             "history": self.history.state_dict(),
@@ -454,19 +457,8 @@ class _Totals:
                 metric.load_state_dict(state["metrics"][metric.name])
 
 
-class _LoaderState:
-    """A loader's state as it was."""
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-
-    def state_dict(self) -> Any:
-        """Return it."""
-        return self._state
-
-    def load_state_dict(self, state: Any) -> None:
-        """Take another one."""
-        self._state = state
+def _itself(state: Any) -> Any:
+    return state
 
 
 def _state_of(loader: Any) -> Any:
@@ -484,27 +476,29 @@ def _loader_of(given: Any) -> Iterable[Any]:
 
 def _driven(work: Work) -> Any:
     """Make the runs that are asked for, blocking, and return what comes of them."""
+    try:
+        _awaited(work, _now).send(None)
+    except StopIteration as ended:
+        return ended.value
+
+
+async def _awaited(work: Work, made: Callable[..., Awaitable[Run]]) -> Any:
+    """Make the runs that are asked for, and return what comes of them."""
     go_on: Callable[[], Any] = partial(next, work)
     try:
         while True:
             program, feeds, number = go_on()
             try:
-                go_on = partial(work.send, program.now(feeds, run_number=number))
+                go_on = partial(work.send, await made(program, feeds, run_number=number))
             except BaseException as error:  # noqa: BLE001 - is raised where the run was asked for
                 go_on = partial(work.throw, error)
     except StopIteration as ended:
         return ended.value
 
 
-async def _awaited(work: Work) -> Any:
-    """Make the runs that are asked for, awaiting each, and return what comes of them."""
-    go_on: Callable[[], Any] = partial(next, work)
-    try:
-        while True:
-            program, feeds, number = go_on()
-            try:
-                go_on = partial(work.send, await program.later(feeds, run_number=number))
-            except BaseException as error:  # noqa: BLE001 - is raised where the run was asked for
-                go_on = partial(work.throw, error)
-    except StopIteration as ended:
-        return ended.value
+async def _now(program: BatchProgram, feeds: Any, run_number: int) -> Run:
+    return program.now(feeds, run_number=run_number)
+
+
+async def _later(program: BatchProgram, feeds: Any, run_number: int) -> Run:
+    return await program.later(feeds, run_number=run_number)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph import scratch
 
 ROWS, WIDTH = 300, 64
 RESULT = ROWS * WIDTH * 4
@@ -42,10 +43,19 @@ def feeds():
     return {"x": np.ones((ROWS, WIDTH), "float32")}
 
 
+def test_scratch_of_the_process_is_counted(machine, monkeypatch):
+    monkeypatch.setattr(scratch, "_rooms", [])
+    assert machine.memory().scratch == 0
+    held = scratch.scratch(np, (1 << 16,), np.dtype("float64"))
+    live = machine.memory()
+    assert held.nbytes <= live.scratch <= held.nbytes + 64
+    assert live.total == WEIGHTS + live.scratch
+
+
 def test_a_machine_that_has_not_run_holds_its_parameters_only(machine):
     live = machine.memory()
     assert (live.parameters, live.arenas, live.results, live.feeds) == (WEIGHTS, 0, 0, 0)
-    assert live.total == WEIGHTS
+    assert live.total == WEIGHTS + live.scratch
 
 
 def test_results_belong_to_whoever_holds_the_run_until_he_lets_go(machine):

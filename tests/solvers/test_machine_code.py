@@ -108,6 +108,28 @@ def test_what_several_threads_compute_together_has_the_bits_of_numpy(name, asked
     assert trained(SOLVERS[name], "float32", steps=40) == wanted
 
 
+def test_sums_of_lbfgs_are_machine_code_with_the_bits_of_numpy(asked_for, monkeypatch):
+    def found(native):
+        monkeypatch.setenv(NATIVE, native)
+        scales = np.linspace(1, 9, 77, dtype="float32")
+        weight = types.SimpleNamespace(value=np.sin(scales), grad=None)
+
+        def closure():
+            weight.grad = scales * weight.value
+            return float(weight.grad @ weight.value) / 2
+
+        solver = ag.solvers.LBFGS(max_iter=9, line_search_fn="strong_wolfe")
+        losses = [solver.step([weight], closure) for _ in range(3)]
+        return losses, weight.value.tobytes()
+
+    wanted = found("0")
+    asked_for.clear()
+    code_of.cache_clear()
+    assert found("wait") == wanted
+    (code,) = asked_for.values()
+    assert code.call is not None, code.reason
+
+
 @pytest.mark.parametrize("past", [0, 1])
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 1000])
 def test_elements_before_and_after_whole_lines_of_the_cache_are_computed_too(
