@@ -287,19 +287,19 @@ class LoopKernel:
         found: list[Any] = []
 
         def begin() -> Any:
-            found[:] = [self.begun(run, operands, self.body_us / workers_here())]
+            found[:] = [self.begun(run, operands, 1.0 / workers_here())]
             return [[stage] for stage in found[0].stages], 1, found[0].longest_us, way
 
         return found[0].fields() if made_beside(run, begin) else None
 
-    def begun(self, run: Any, operands: Sequence[Any], share_us: float) -> Any:
-        """Return a call of it, or of its parts where an iteration takes more than a share."""
+    def begun(self, run: Any, operands: Sequence[Any], share: float) -> Any:
+        """Return a call of it, or of parts that take at most that share of an iteration each."""
         from actorgraph.control.split import Split, parted
 
         number, *_, xs = self.spec.split(operands)
         length = length_of(self.spec, self.length, number, xs)
         if self.parts is None:
-            self.parts = parted(self, length, share_us)
+            self.parts = parted(self, length, share)
         if not isinstance(self.parts, str) and self.parts.fit(self.spec, operands, length):
             return Split(self, self.parts, run, operands)
         return Course(self, run, operands)
@@ -420,8 +420,8 @@ class Course:
         kernel, spec = self._kernel, self._kernel.spec
         if spec.limit is not None and self._trips > spec.limit:
             raise GraphError(
-                f"{spec.what} {kernel.node.name!r} has made max_trips={spec.limit} iterations and its "
-                "test asks for more; raise max_trips, or mend the test"
+                f"{spec.what} {kernel.node.name!r} has made max_trips={spec.limit} iterations and "
+                "its test asks for more; raise max_trips, or mend the test"
             )
         fields: list[Any] = [None] * len(kernel.types)
         fields[: spec.carries] = self.carries

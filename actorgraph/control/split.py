@@ -49,6 +49,8 @@ class _Part(NamedTuple):
     Attributes
     ----------
     kernel : LoopKernel
+    us : float
+        What an iteration takes.
     given : list of int
         Ids of the inputs of the body that it captures, and of its carries.
     taken : list of (int, bool)
@@ -60,6 +62,7 @@ class _Part(NamedTuple):
     """
 
     kernel: LoopKernel
+    us: float
     given: list[int]
     taken: list[tuple[int, bool]]
     carries: list[int]
@@ -95,7 +98,7 @@ class Parts(NamedTuple):
         return in_order and self.bytes * length <= _MOST_BYTES
 
     def __str__(self) -> str:
-        spent = ", ".join([f"{part.kernel.body_us:.0f}" for part in self.parts])
+        spent = ", ".join([f"{part.us:.0f}" for part in self.parts])
         return (
             f"as {len(self.parts)} loops beside each other, whose iterations take {spent} us and "
             f"hand over {self.bytes} bytes"
@@ -124,7 +127,7 @@ class Split:
                 handed[one] = array
                 if field is not None:
                     self.made[field] = array
-        self.longest_us = max([part.kernel.body_us for part in parts.parts])
+        self.longest_us = max([part.us for part in parts.parts])
 
     def fields(self) -> tuple[Any, ...]:
         """Return the record of the whole loop."""
@@ -138,10 +141,10 @@ class Split:
         return tuple(fields)
 
 
-def parted(kernel: LoopKernel, length: int, share_us: float) -> Parts | str:
-    """Return a loop as parts that take `share_us` an iteration, or why it stays whole."""
-    spec, symbols, nodes = kernel.spec, kernel.symbols, kernel.spec.body.nodes
-    if kernel.body_us <= _SLACK * share_us:
+def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
+    """Return a loop as parts that take that share of an iteration, or why it stays whole."""
+    spec, nodes, share = kernel.spec, kernel.spec.body.nodes, _SLACK * share
+    if share >= 1.0:
         return "it is short beside those that it runs with"
     if spec.test is not None:
         return "its test decides whether there is another iteration"
@@ -151,16 +154,15 @@ def parted(kernel: LoopKernel, length: int, share_us: float) -> Parts | str:
         return "its body has an op of yours, another loop, or sizes that only a run knows"
     if kernel.tables is not None and kernel.tables[1]:
         return "`jit` may give its parts other last bits"
-    net = _Net(spec, symbols)
+    net = _Net(spec, kernel.symbols)
     if not net.keeps_order:
         return "a carry may come back in another memory layout"
     most = _MOST_BYTES // max(length, 1)
-    limit = most
+    limit, whole = most, sum(net.spent)
+    light = 0.0 if kernel.walked else sum([us for us in net.spent if not is_heavy(us)])
     while True:
-        groups = net.groups(limit, _SLACK * share_us)
+        groups = net.groups(limit, share * whole)
         longest = max([net.us(group) for group in groups])
-        light = 0.0 if kernel.walked else sum([us for us in net.spent if not is_heavy(us)])
-        whole = sum(net.spent)
         if len(groups) < 2 or max(longest, light) > _WORTH * whole:
             part = 100 * longest / whole
             return f"what waits for the iteration before makes up {part:.0f} % of each"
@@ -279,12 +281,13 @@ def _written(kernel: LoopKernel, net: _Net, groups: Sequence[int]) -> Parts:
         carries = [place for place in net.of(own) if place < spec.carries]
         taken = [net.vertices[place] for place in net.of(given[number])]
         results = [*[body.results[j] for j in carries], *[node for node, _ in stacked]]
-        parts.append(_part(kernel, carries, taken, results, stacked))
+        parts.append(_part(kernel, net.us(own), carries, taken, results, stacked))
     return Parts(parts, size, net.ordered)
 
 
 def _part(
     kernel: LoopKernel,
+    us: float,
     carries: list[int],
     handed: Sequence[Node],
     results: Sequence[Node],
@@ -314,6 +317,7 @@ def _part(
         made.allow_tables(*kernel.tables)
     return _Part(
         made,
+        us,
         [node.id for node in (*consts, *own)],
         [*[(node.id, False) for node in xs], *[(node.id, True) for node in handed]],
         carries,

@@ -256,7 +256,8 @@ class _WaveKernel:
             if node.op is ITEM:
                 values[node.id] = begun[node.inputs[0].id].made.get(node.attrs["field"])
             elif "loop" in node.attrs:
-                begun[node.id] = call.begun(run, given, self._total_us / workers)
+                share = self._total_us / (workers * max(call.body_us, 0.1))
+                begun[node.id] = call.begun(run, given, share)
             else:
                 begun[node.id] = rows = _RowStage(node, call, given, self._room)
                 values[node.id] = rows.made
