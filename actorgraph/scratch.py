@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["scratch", "scratch_like"]
-
 _LEAST_BYTES, _MOST_BYTES, _MOST_ROOMS = 1 << 15, 1 << 22, 16
 """What is smaller malloc has at hand; of what is larger faults are a small part of the time."""
 

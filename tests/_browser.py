@@ -1,97 +1,161 @@
-"""Headless Chromium, by PyQt6-WebEngine: ``python -m tests._browser URL CONDITION [PICTURE.png]``.
+"""A headless Chromium that tests steer: PyQt6-WebEngine, by its DevTools protocol.
 
-It opens a page, and again and again looks whether a condition in JavaScript is true.  Nothing but
-the page's own host is asked.  Qt lives in a process of its own: it wants the main thread, and a
-library of the system that it lacks must end nothing else.
+Source: https://chromedevtools.github.io/devtools-protocol/.  Qt lives in a process of its own
+(``python -m tests._browser``): it wants the main thread, and a library of the system that it lacks
+must end nothing else.
 """
 
 import json
 import os
+import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
 _SETTINGS = {
     "QT_QPA_PLATFORM": "offscreen",
     "QTWEBENGINE_DISABLE_SANDBOX": "1",  # which does not work as root
-    "QTWEBENGINE_CHROMIUM_FLAGS": "--disable-gpu --disable-dev-shm-usage",
+    "QTWEBENGINE_CHROMIUM_FLAGS": "--disable-gpu --disable-dev-shm-usage --hide-scrollbars",
 }
-_LOOK_MS = 50
-_PATIENCE_S = 50
+_LOOK_S = 0.05
+_PATIENCE_S = 50.0
 
 
-@dataclass
-class Seen:
-    """What a page was like when its condition was true: errors, and who else was asked."""
-
-    errors: list
-    elsewhere: list
-    text: str
-
-
-def seen(url, condition="true", picture=None):
-    """Return what was seen of a page, or skip where there is no Chromium."""
-    command = [sys.executable, "-c", "import PyQt6.QtWebEngineWidgets"]
-    found = subprocess.run(command, capture_output=True, text=True, env=os.environ | _SETTINGS)
-    if found.returncode:
-        why = found.stderr.strip().rpartition("\n")[2]
-        pytest.skip(f"Chromium of PyQt6-WebEngine does not start here: {why}")
-    command = [sys.executable, "-m", "tests._browser", url, condition, *filter(None, [picture])]
-    found = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | _SETTINGS, timeout=_PATIENCE_S,
-        cwd=Path(__file__).parents[1],
+@contextmanager
+def started():
+    """Give a browser that shows nothing yet, or skip where there is none."""
+    connect = pytest.importorskip("websockets.sync.client").connect
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = "{}:{}".format(*free.getsockname())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests._browser"], cwd=Path(__file__).parents[1],
+        env=os.environ | _SETTINGS | {"QTWEBENGINE_REMOTE_DEBUGGING": address},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert found.returncode == 0, found.stderr
-    return Seen(**json.loads(found.stdout))
+    try:
+        if process.stdout.readline() != "ready\n":
+            why = process.stderr.read().strip().rpartition("\n")[2]
+            pytest.skip(f"Chromium of PyQt6-WebEngine does not start here: {why}")
+        (page,) = json.load(urlopen(f"http://{address}/json/list", timeout=_PATIENCE_S))
+        with connect(page["webSocketDebuggerUrl"], max_size=None) as wire:
+            yield Browser(wire)
+    finally:
+        process.kill()
+        process.communicate()
 
 
-def _main(url, condition, picture=None):
-    from PyQt6.QtCore import QTimer, QUrl
-    from PyQt6.QtWebEngineCore import QWebEnginePage, QWebEngineUrlRequestInterceptor
+class Browser:
+    """One page of a browser that may ask nobody but the page's own host."""
+
+    def __init__(self, wire):
+        self._wire, self._number, self._home = wire, 0, None
+        self.events, self.asked = [], []
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+        self.call("Fetch.enable")
+
+    def call(self, method, **params):
+        """Send a command and return its result."""
+        self._send(method, params)
+        number = self._number
+        while (answer := self._next()).get("id") != number:
+            self.events.append(answer)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def open(self, url, wide=1100, tall=900):
+        """Show a page, and return when its scripts have run."""
+        self.events.clear()
+        self.asked.clear()
+        self._home = urlsplit(url)[:2]
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=wide, height=tall, deviceScaleFactor=1, mobile=False,
+        )  # fmt: skip
+        self.call("Page.navigate", url=url)
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._next())
+
+    def ask(self, expression):
+        """Return the value of an expression of the page."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def until(self, condition):
+        """Return when an expression of the page, which may load itself anew, is true."""
+        end = monotonic() + _PATIENCE_S
+        while not self.ask(f"document.readyState == 'complete' && Boolean({condition})"):
+            assert monotonic() < end, self.ask("document.body.innerText")
+            sleep(_LOOK_S)
+
+    def mouse(self, kind, x, y, **more):
+        """Have the mouse do something: mouseMoved, mousePressed, mouseReleased or mouseWheel."""
+        button = {} if kind in ("mouseMoved", "mouseWheel") else {"button": "left"}
+        held = {"buttons": 1} if kind == "mousePressed" else {}
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button, **held, **more)
+
+    def click(self, x, y, times=1):
+        """Click, or click twice."""
+        self.mouse("mouseMoved", x, y)
+        for count in range(1, times + 1):
+            self.mouse("mousePressed", x, y, clickCount=count)
+            self.mouse("mouseReleased", x, y, clickCount=count)
+
+    def press(self, key):
+        """Press a key."""
+        text = {"text": key} if len(key) == 1 else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def faults(self):
+        """Return what went wrong since the page was opened, and whom else it asked in vain."""
+        self.ask("0")  # events come before the answer
+        told = [(event.get("method"), event.get("params", {})) for event in self.events]
+        return [
+            params
+            for method, params in told
+            if method == "Runtime.exceptionThrown"
+            or (method == "Runtime.consoleAPICalled" and params["type"] == "error")
+            or params.get("entry", {}).get("level") == "error"
+        ]
+
+    def _send(self, method, params):
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": params}
+        self._wire.send(json.dumps(message))
+
+    def _next(self):
+        message = json.loads(self._wire.recv(timeout=_PATIENCE_S))
+        if message.get("method") == "Fetch.requestPaused":
+            of = {"requestId": message["params"]["requestId"]}
+            self.asked.append(message["params"]["request"]["url"])
+            if urlsplit(self.asked[-1])[:2] == self._home:
+                self._send("Fetch.continueRequest", of)
+            else:  # tells of an error in the log
+                self._send("Fetch.failRequest", of | {"errorReason": "BlockedByClient"})
+        return message
+
+
+def _main():
+    from PyQt6.QtCore import QUrl
     from PyQt6.QtWebEngineWidgets import QWebEngineView
     from PyQt6.QtWidgets import QApplication
 
-    errors, elsewhere = [], []
-
-    class Page(QWebEnginePage):
-        def javaScriptConsoleMessage(self, level, message, line, source):
-            errors.append(f"{source}:{line}: {message}")
-
-    class Home(QWebEngineUrlRequestInterceptor):
-        def interceptRequest(self, asked):
-            if asked.requestUrl().authority() != QUrl(url).authority():
-                elsewhere.append(asked.requestUrl().toString())
-                asked.block(True)
-
-    application, home = QApplication(sys.argv[:1]), Home()
+    application = QApplication(sys.argv[:1])
     view = QWebEngineView()
-    page = Page(view)
-    page.profile().setUrlRequestInterceptor(home)
-    view.setPage(page)
-    view.resize(1200, 900)
+    view.load(QUrl("about:blank"))
     view.show()
-
-    ready = "document.readyState == 'complete' && location.href != 'about:blank'"
-
-    def look():
-        page.runJavaScript(f"{ready} && ({condition}) ? document.body.innerText : null", told)
-
-    def told(text):
-        if text is None:
-            QTimer.singleShot(_LOOK_MS, look)
-            return
-        if picture is not None:
-            view.grab().save(picture)
-        print(json.dumps({"errors": errors, "elsewhere": elsewhere, "text": text}), flush=True)
-        os._exit(0)  # Qt takes its time, and complains of the order in which things end
-
-    look()
-    page.load(QUrl(url))
+    view.loadFinished.connect(lambda _: print("ready", flush=True))
     return application.exec()
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    _main()

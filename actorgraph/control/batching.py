@@ -19,21 +19,6 @@ from actorgraph.ops.broadcasting import broadcast_to, expand_dims
 from actorgraph.ops.creation import arange
 from actorgraph.types import UNKNOWN, Dim, Record, RowVar
 
-__all__ = [
-    "AllRows",
-    "Fields",
-    "RowsDiffer",
-    "Rule",
-    "Value",
-    "along_axis",
-    "batched",
-    "in_turn",
-    "leading",
-    "rule",
-    "rule_of",
-    "shifted",
-]
-
 Value: TypeAlias = "tuple[Node, bool] | Fields"
 """What stands for a node: another, and whether it has rows."""
 Fields: TypeAlias = "dict[int, tuple[Node, bool]]"

@@ -22,8 +22,6 @@ from actorgraph.op import CONSTANT, RUN_NUMBER, Attrs, Op, attrs_key
 from actorgraph.operands import foreign, is_weak
 from actorgraph.types import Checks, Tensor, dtype_of
 
-__all__ = ["Body", "BodyGraph", "INDEX", "copied", "innermost", "is_float", "leaf_of", "traced"]
-
 INDEX = Tensor.of("int64", ())
 """The type of the position of an iteration."""
 

@@ -21,8 +21,6 @@ from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.types import Checks, Record, Tensor
 from actorgraph.warned import runs_steps
 
-__all__ = ["Cases", "branch", "branch_name"]
-
 
 @dataclass(frozen=True)
 class Cases:

@@ -29,8 +29,6 @@ from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import add, zeros_like
 from actorgraph.types import UNKNOWN, Dim, Record, UnboundDim
 
-__all__ = ["MOST_BYTES", "Reverse", "pull_loop", "push_loop"]
-
 MOST_BYTES = 256 * 1024 * 1024
 """What ``save="auto"`` keeps at most between the passes."""
 

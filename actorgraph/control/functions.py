@@ -26,11 +26,6 @@ from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.options import positive
 from actorgraph.types import UNKNOWN, Dim, Tensor
 
-__all__ = [
-    "cond", "fori_loop", "graph_of", "joined", "lifted_leaves", "map", "scan", "switch",
-    "while_loop",
-]  # fmt: skip
-
 _Function = Callable[..., Any]
 _LOOKED_INTO = 100
 """Functions, and what they call, among whose surroundings a node is looked for."""

@@ -18,8 +18,6 @@ from actorgraph.ops.linalg import matmul_vjp_y
 from actorgraph.ops.shaping import swap_last
 from actorgraph.tiles import CUT_FLOPS, compute_parts
 
-__all__ = ["IN_BLOCKS", "block_of", "in_blocks"]
-
 _BLOCK_ROWS = 256
 
 

@@ -19,8 +19,6 @@ from actorgraph.lower.inner import Dead
 from actorgraph.tiles import compute_parts
 from actorgraph.warned import stopping_errors
 
-__all__ = ["made_beside"]
-
 _LEAST_US = 300.0
 """A block of a loop that takes less is not worth waking another worker."""
 

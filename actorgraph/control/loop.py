@@ -31,11 +31,6 @@ from actorgraph.ops._records import any_types, fields_read
 from actorgraph.tiles import compute_parts, evenly, workers_here
 from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape, dtype_of
 
-__all__ = [
-    "Course", "KEPT_BYTES", "LOOP", "LoopKernel", "Spec", "bound_length", "check_carries",
-    "guessed_trips", "joined", "length_of", "loop",
-]  # fmt: skip
-
 _TRIPS = Tensor.of("int64", ())
 _GUESSED_TRIPS = 1000
 """Iterations that are expected of a loop that ends by its own test."""

@@ -34,8 +34,6 @@ from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, item
 from actorgraph.types import Checks, Record, Tensor
 
-__all__ = ["Chain", "REVOLVE", "reach", "reversal", "revolved", "steps_again"]
-
 
 def reach(slots: int, repeats: int) -> int:
     """Return the longest chain that is reversed with no step advanced more than `repeats` times."""

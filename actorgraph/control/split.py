@@ -28,8 +28,6 @@ from actorgraph.op import CONSTANT
 from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN, Tensor
 
-__all__ = ["Parts", "Split", "parted"]
-
 _MOST_BYTES = 4 * KEPT_BYTES
 """What the parts of a loop hand over in all iterations."""
 

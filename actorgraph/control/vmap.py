@@ -18,8 +18,6 @@ from actorgraph.lower.inner import between
 from actorgraph.ops.rearranging import moveaxis
 from actorgraph.types import UNKNOWN, Dim, Tensor
 
-__all__ = ["vmap"]
-
 _Axes = int | None | tuple[int | None, ...] | list[int | None]
 
 

@@ -34,8 +34,6 @@ from actorgraph.rewrite.exact import is_pure, restated
 from actorgraph.tiles import workers_here
 from actorgraph.types import Checks
 
-__all__ = ["with_waves"]
-
 
 def with_waves(steps: Sequence[Node], joint: Joint) -> list[Node]:
     """Return the steps of a task with loops that feed one another as waves.

@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeVar
 from actorgraph.errors import GraphError
 from actorgraph.scheduler import Threads
 
-__all__ = ["Ahead"]
-
 _A = TypeVar("_A")
 _R = TypeVar("_R")
 _END: Any = object()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["book"]
-
 
 def book() -> str:
     r"""Return the text of "Alice's Adventures in Wonderland", for models of characters.

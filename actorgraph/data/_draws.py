@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from numpy.random import RandomState
 
-__all__ = ["SAMPLE", "random"]
-
 
 @final
 class _Sample(threading.local):

@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["iris"]
-
 
 def iris() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return measures and species of Fisher's irises.

@@ -13,8 +13,6 @@ from actorgraph.errors import GraphError, text_of
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-__all__ = ["Processes"]
-
 
 @final
 class Processes:

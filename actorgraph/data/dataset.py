@@ -8,8 +8,6 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 
-__all__ = ["ArrayDataset"]
-
 
 class ArrayDataset:
     """Arrays of equal length; sample `i` is the tuple of their rows `i`.

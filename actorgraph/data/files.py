@@ -12,8 +12,6 @@ import numpy as np
 from actorgraph.data.dataset import ArrayDataset
 from actorgraph.errors import GraphError, near_names, shown
 
-__all__ = ["Folder", "from_csv", "from_folder"]
-
 _ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
 

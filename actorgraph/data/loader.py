@@ -19,8 +19,6 @@ from actorgraph.options import flag, positive, whole
 if TYPE_CHECKING:
     from numpy.random import RandomState
 
-__all__ = ["DataLoader", "collate"]
-
 _Chunk = tuple[int, Any, "list[Any] | None"]
 """An epoch, numbers of samples, and the samples where an iterable has given them."""
 

@@ -9,8 +9,6 @@ import numpy as np
 from actorgraph.data.dataset import ArrayDataset
 from actorgraph.options import flag, real, whole
 
-__all__ = ["split", "train_test_split"]
-
 
 def train_test_split(
     *data: Any, test_size: float = 0.25, shuffle: bool = True, seed: int = 0

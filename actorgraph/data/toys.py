@@ -11,8 +11,6 @@ from actorgraph.options import positive, real
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["moons", "spirals"]
-
 
 def spirals(
     count: int = 300, classes: int = 3, noise: float = 0.1, seed: int = 0

@@ -21,8 +21,6 @@ from actorgraph.devices import base
 from actorgraph.devices.base import Cell, Device, Job, Queue
 from actorgraph.devices.events import Event
 
-__all__ = ["Adversary"]
-
 _AHEAD = 0.3
 """How often, after something was put, a lane goes on with something."""
 

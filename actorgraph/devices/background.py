@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import final
 
-__all__ = ["BACKGROUND", "Background"]
-
 _EXIT_S = 10.0
 """Seconds that the end of the process waits for the work in progress."""
 

@@ -37,11 +37,6 @@ from actorgraph.options import positive
 from actorgraph.tiles import here
 from actorgraph.warned import UnderWay, runs_steps
 
-__all__ = [
-    "ADDED", "COPY_OVER", "Cell", "Device", "Handed", "Job", "Lane", "Placement", "Queue",
-    "described", "issuing",
-]  # fmt: skip
-
 issuing = threading.RLock()
 """Held while work is launched: lanes of all devices know each other's clocks."""
 

@@ -21,17 +21,6 @@ import numpy as np
 
 from actorgraph.errors import GraphError
 
-__all__ = [
-    "BLAS_DTYPES",
-    "NUMPY",
-    "Provider",
-    "VARIABLE",
-    "chosen",
-    "library",
-    "load_mkl",
-    "provider",
-]
-
 VARIABLE = "ACTORGRAPH_MATMUL"
 """Environment variable that overrides the choice."""
 

@@ -12,8 +12,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any, final
 
-__all__ = ["OneThread"]
-
 
 @final
 class OneThread:

@@ -27,8 +27,6 @@ from actorgraph.devices.base import Cell, Handed, Lane, described
 from actorgraph.devices.checks import Check, Failed, pending
 from actorgraph.errors import text_of
 
-__all__ = ["CapturedSteps", "GraphInstance", "GraphStep"]
-
 _MOST = 32
 """Instances of a part; runs beyond launch their steps one by one."""
 

@@ -22,8 +22,6 @@ from actorgraph.devices import base
 from actorgraph.devices.base import Cell, Device, Job, Queue
 from actorgraph.devices.events import Event
 
-__all__ = ["Checked", "Finding"]
-
 
 class Finding(NamedTuple):
     """What is wrong.

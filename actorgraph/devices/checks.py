@@ -6,8 +6,6 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Check", "Failed", "pending"]
-
 
 class Failed(Exception):
     """What a job has raised, with the node that it was for; all that needs its value fails so."""

@@ -13,8 +13,6 @@ import numpy as np
 from actorgraph.devices.base import Cell, Device, Job, Queue
 from actorgraph.devices.events import Event, HostEvent
 
-__all__ = ["CPU", "Crowding", "answer_us", "available_cores"]
-
 _GLANCE_S = 0.01
 _LOST_A_SECOND = 1000
 """Of work; where others want the cores it is twice to five times as often, else under half."""

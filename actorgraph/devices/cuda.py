@@ -32,8 +32,6 @@ from actorgraph.devices.products import Products
 from actorgraph.devices.virtual import ThreadQueue
 from actorgraph.errors import GraphError
 
-__all__ = ["CUDA", "count"]
-
 
 def count() -> int:
     """Return the number of GPUs that CuPy finds; 0 without it."""

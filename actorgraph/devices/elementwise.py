@@ -26,8 +26,6 @@ from actorgraph.devices import native
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS, SHARE
 
-__all__ = ["ElementCode", "ElementLines", "code_of"]
-
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _CACHE_BYTES = 24 << 20

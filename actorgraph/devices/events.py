@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from actorgraph.devices.base import Lane
 
-__all__ = ["Event", "HostEvent"]
-
 
 class Event(ABC):
     """A mark in a queue: passed when all work before it is done.

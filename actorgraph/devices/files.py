@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["write_whole"]
-
 
 def write_whole(place: str, content: bytes) -> None:
     """Write a file that nobody ever finds half written; its directory is made."""

@@ -21,8 +21,6 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.devices.cpu import available_cores
 
-__all__ = ["HELPERS", "Helpers", "SHARE"]
-
 _MOST = 3
 """Helpers at most: a few cores take all that the memory gives."""
 

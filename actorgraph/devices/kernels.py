@@ -18,11 +18,6 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-__all__ = [
-    "EXACT", "ElementKernel", "FUNCTIONS", "can_fuse", "combine_in_order", "functions_of",
-    "lines_of", "sums_text",
-]  # fmt: skip
-
 Line: TypeAlias = tuple[str, str, tuple[str, ...]]
 """A name, and the function of which names or numbers it is the value."""
 

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Routine", "call", "loop_of", "may_have_loop", "product_loop", "reducing_loop"]
-
 Array = np.ndarray[Any, Any]
 
 
@@ -75,7 +73,7 @@ def loop_of(name: str, chars: str) -> Routine | None:
     # Asked each time: it may be replaced for a while.
     module: Any = np._core.umath if name == "clip" else np  # type: ignore[attr-defined]
     ufunc = getattr(module, name, None)
-    return _proved(ufunc, name, chars) if isinstance(ufunc, np.ufunc) else None
+    return proved(ufunc, chars) if isinstance(ufunc, np.ufunc) else None
 
 
 def may_have_loop(name: str, chars: str) -> bool:
@@ -91,10 +89,11 @@ def _is_listed(ufunc: np.ufunc, name: str, chars: str) -> bool:
 
 
 @cache
-def _proved(ufunc: np.ufunc, name: str, chars: str) -> Routine | None:
+def proved(ufunc: np.ufunc, chars: str) -> Routine | None:
+    """Return the loop of a ufunc, of NumPy or another library, for these dtypes, if proved."""
     if ufunc.signature is not None or ufunc.nout != 1:
         return None
-    if len(chars) != ufunc.nargs or not _is_safe(name, chars):
+    if len(chars) != ufunc.nargs or not _is_safe(ufunc.__name__, chars):
         return None
     found = _read(ufunc, chars)
     if found is None or not _gives_the_same(found, ufunc, chars):
@@ -106,6 +105,21 @@ def _proved(ufunc: np.ufunc, name: str, chars: str) -> Routine | None:
 def product_loop(char: str) -> Routine | None:
     """Return the loop of `np.matmul` for a dtype: who uses it proves it for his strides."""
     return _read(np.matmul, 3 * char) if char in _FLOATS else None
+
+
+@cache
+def dot_loop(char: str) -> Routine | None:
+    """Return the loop of `np.vecdot` for a dtype, if proved."""
+    loop = _read(np.vecdot, 3 * char) if char in _FLOATS else None
+    for length, step in ((1, 1), (8, 1), (67, 1), (67, 3), (1000, 1), (4100, 2)):
+        x, y = [np.sin(np.arange(3.0 * length * step) + k).astype(char) for k in (0, 1)]
+        x, y = x.reshape(3, -1)[:, ::step], y[:length]
+        result = np.empty(3, char)
+        if loop is not None:
+            strides = [x.strides[0], 0, x.itemsize, x.strides[1], y.itemsize]
+            call(loop, [x, y, result], [3, length], strides)
+            loop = loop if result.tobytes() == np.vecdot(x, y).tobytes() else None
+    return loop
 
 
 _REDUCED = (

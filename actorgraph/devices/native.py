@@ -41,12 +41,6 @@ from actorgraph.devices.walk_text import CASTS, text
 from actorgraph.options import NATIVE
 from actorgraph.runs import AbstractRun
 
-__all__ = [
-    "ALL_ERRORS", "DEAD", "DECLINED", "ERRORS", "FIRST", "FLAG", "HEEDLESS", "IDLE", "ITEMS",
-    "LATER", "MADE", "MOST_ARGUMENTS", "OFFSETS", "REFUSES", "ROW_WORDS", "RUNTIME", "Runtime",
-    "TRIPS", "Words", "block", "engine", "expected", "flags", "is_ignored", "spec", "switched_off",
-]  # fmt: skip
-
 MOST_ARGUMENTS = 4
 """Arrays that one row may call its loop with; behind them it finds the bases of the walk."""
 

@@ -14,8 +14,6 @@ from typing import Any, final
 
 import numpy as np
 
-__all__ = ["Products", "library"]
-
 _KINDS: dict[str, tuple[str, Any]] = {
     "f": ("Sgemm", ctypes.c_float), "d": ("Dgemm", ctypes.c_double),
     "F": ("Cgemm", ctypes.c_float * 2), "D": ("Zgemm", ctypes.c_double * 2),

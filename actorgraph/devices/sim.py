@@ -25,8 +25,6 @@ import numpy as np
 from actorgraph.devices.base import ADDED, COPY_OVER, Cell, Device, Job, Queue
 from actorgraph.devices.events import Event
 
-__all__ = ["GPU", "LaneSpan", "Sim", "SimulatedGPUs", "StepLoad", "Timeline"]
-
 
 class GPU(NamedTuple):
     """What a simulated GPU can do; the defaults are round numbers near those of an H100.

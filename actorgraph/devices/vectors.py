@@ -24,8 +24,6 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.devices.background import BACKGROUND
 
-__all__ = ["Pointer", "QuickArrays", "can_write", "elements_text", "module_text", "product_text"]
-
 
 class Pointer(NamedTuple):
     """An array of a walk: its base, offset, and the bytes from row to row, and along a row."""

@@ -22,8 +22,6 @@ import numpy as np
 from actorgraph.devices.base import Cell, Device, Job, Queue
 from actorgraph.devices.events import Event, HostEvent
 
-__all__ = ["ThreadQueue", "Virtual"]
-
 
 @final
 class Virtual(Device):

@@ -3,8 +3,6 @@
 It is LLVM's: what stands for words of a row, a block and a spec is filled in.
 """
 
-__all__ = ["CASTS", "text"]
-
 _TEXT = """
 define void @copy(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
   %from = load ptr, ptr %args

@@ -30,8 +30,6 @@ from actorgraph.memory.buffers import Memory
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
 from actorgraph.runs import AbstractRun
 
-__all__ = ["Declined", "FEWEST", "LoopTable"]
-
 _AT_ONCE_US = 1000.0
 """What is walked between two turns of Python."""
 

@@ -36,8 +36,6 @@ from actorgraph.op import Op
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import Checks
 
-__all__ = ["Placing"]
-
 _LAUNCH_US = 5.0
 """What a step costs a lane beside its work."""
 

@@ -26,8 +26,6 @@ from actorgraph.lower.table_rows import Written, is_view
 from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op
 from actorgraph.types import Checks, bind_shape
 
-__all__ = ["QuickRows", "node_like", "quick_arrays", "quickened"]
-
 _LEAST_ELEMENTS, _LEAST_LANES = 32, 4
 _MOST_BYTES = 1 << 20
 """Of the second operand of a product: NumPy's are faster for larger ones."""

@@ -7,11 +7,6 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-__all__ = [
-    "Dimension", "MOST_EXPANDED", "ONCE", "Spot", "Unfit", "broadcast", "coalesced", "entry",
-    "expanded", "in_c_order", "in_order", "of_two_axes", "strides_of",
-]  # fmt: skip
-
 
 class Unfit(Exception):
     """There is no row for a step after all, which is the one at `position`."""

@@ -21,6 +21,7 @@ from actorgraph.devices import native
 from actorgraph.devices.loops import (
     Routine,
     call,
+    dot_loop,
     loop_of,
     may_have_loop,
     product_loop,
@@ -53,10 +54,6 @@ from actorgraph.rewrite.exact import is_pure
 from actorgraph.rewrite.traceable import is_traceable, may_be_traced
 from actorgraph.types import UNKNOWN, bind_shape
 
-__all__ = [
-    "RESHAPE", "Written", "is_view", "kind_of",
-]  # fmt: skip
-
 LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
 """Results above which a call from Python costs nothing beside the arithmetic, and operands."""
 
@@ -64,6 +61,7 @@ _HANDED_OVER = 32
 """Steps that are written before another thread may have the GIL: some 0.5 ms."""
 
 _SUM = REGISTRY["sum"]
+_CHARS = {4: "f", 8: "d"}
 _AS_INTEGERS = str.maketrans("fd", "il")  # copies of floats take longer
 RESHAPE = REGISTRY["reshape"]
 """The op whose results are views of what is in order, else copies."""
@@ -438,7 +436,11 @@ class Written:
     ) -> None:  # fmt: skip
         """Write the rows of ``name.reduce(x, axes, keepdims=True, initial=initial)``."""
         found = reducing_loop(name, char)
-        if found is None or not in_c_order(x) or self._overlaps(result, [x]) or 0 in x.shape:
+        if found is None or self._overlaps(result, [x]) or 0 in x.shape:
+            raise Unfit
+        if not in_c_order(x) and not (
+            name == "add" and _adds_in_order(char, x.shape, x.strides, tuple(axes))
+        ):
             raise Unfit
         loop, rest = found[0], x
         first = found[1] if initial is None else initial
@@ -459,9 +461,25 @@ class Written:
         dims = coalesced(rest.shape, [through, rest.strides, through])
         self._each(loop, [result, rest, result], dims)
 
+    def dots(self, result: Spot, x: Spot, y: Spot, heard: int) -> None:
+        """Write the rows of ``vecdot(x, y)``."""
+        loop, places, n = dot_loop(_CHARS[x.itemsize]), [x, y, result], x.shape[-1]
+        if not n or y.shape[-1] != n or loop is None or self._overlaps(result, [x, y]):
+            raise Unfit
+        step, other = x.strides[-1], y.strides[-1]
+        spans = [((n, step),), ((n, other),), ()]
+        batches = [one._replace(shape=one.shape[:-1], strides=one.strides[:-1]) for one in (x, y)]
+        strides = [broadcast(one, result.shape) for one in (*batches, result)]
+        for parts, shifts in expanded(coalesced(result.shape, strides), 3):
+            *outer, (count, inner) = parts
+            self.write(loop, outer, [count, n], [*inner, step, other], [
+                (place, place.offset + shift, [*span, *[(size, by[k]) for size, by in parts]])
+                for k, (place, shift, span) in enumerate(zip(places, shifts, spans, strict=True))
+            ], heard)  # fmt: skip
+
     def product(self, x: Spot, y: Spot, result: Spot, kernel_of: Callable[..., Any]) -> None:
         """Write the row of a product of matrices, or stacks of them, if it has a kernel's bits."""
-        char = {4: "f", 8: "d"}[x.itemsize]
+        char = _CHARS[x.itemsize]
         loop = product_loop(char)
         if loop is None or min(len(x.shape), len(y.shape)) < 2 or self._overlaps(result, [x, y]):
             raise Unfit
@@ -588,6 +606,20 @@ def _is_product(
     result = np.empty(wanted.shape, char)
     call(loop, [*given, result], dims, steps)
     return wanted.tobytes() == result.tobytes()
+
+
+@lru_cache(1024)
+def _adds_in_order(
+    char: str, shape: tuple[int, ...], strides: tuple[int, ...], axes: tuple[int, ...]
+) -> bool:
+    """Return whether NumPy adds elements that lie so in memory as it adds those of a copy."""
+    raw = _numbers(char, 8 * READ_BYTES)
+    for number in range(8):
+        offset = READ_BYTES + number * raw.itemsize
+        x = np.ndarray(shape, char, raw, offset, strides)
+        if np.add.reduce(x, axes).tobytes() != np.add.reduce(x.copy(), axes).tobytes():
+            return False
+    return True
 
 
 @cache

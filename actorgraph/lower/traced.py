@@ -19,7 +19,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.checks import pending
-from actorgraph.devices.loops import loop_of
+from actorgraph.devices.loops import proved
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.spots import Spot, Unfit
@@ -27,8 +27,6 @@ from actorgraph.memory.buffers import takes_out
 
 if TYPE_CHECKING:
     from actorgraph.lower.table_rows import Written
-
-__all__ = ["Traced", "trace"]
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
@@ -185,6 +183,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return self._new(self.shape, self.dtype)
         if function is np.where:
             return self._selected(*given)
+        if function is np.vdot:  # which tells of no errors
+            with np.errstate(all="ignore"):
+                return _vecdot(self.reshape(-1), others[0].reshape(-1))
         if function is np.clip:
             return self.__array_ufunc__(_CLIP, "__call__", *given)
         if function is np.take and isinstance(others[0], Traced):
@@ -218,6 +219,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             x, y = operands
             batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
             shape = (*batch, x.shape[-2], y.shape[-1])
+        elif ufunc is np.vecdot:
+            shape = np.broadcast_shapes(*[one.shape for one in operands])[:-1]
         else:
             shape = np.broadcast_shapes(*[one.shape for one in operands])
         made = self._new(shape, dtype) if out[0] is None else out[0]
@@ -225,12 +228,15 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             raise Unfit
         if ufunc is np.matmul:
             self.rows.product(x.place, y.place, made.place, np.matmul)
+            return made
+        places = [one.place for one in operands]
+        asked: Any = np.geterr()
+        heard = sum([flag for name, flag in native.ERRORS.items() if asked[name] != "ignore"])
+        if ufunc is np.vecdot:
+            self.rows.dots(made.place, places[0], places[1], heard)
         else:
             chars = "".join([one.dtype.char for one in (*operands, made)])
-            places = [one.place for one in operands]
-            asked: Any = np.geterr()
-            heard = sum([flag for name, flag in native.ERRORS.items() if asked[name] != "ignore"])
-            self.rows.row(made.place, loop_of(ufunc.__name__, chars), places, heard)
+            self.rows.row(made.place, proved(ufunc, chars), places, heard)
         return made
 
     def _joined(self, stacked: bool, parts: Any, axis: int = 0, out: Any = None) -> Traced:
@@ -299,6 +305,7 @@ def _called_with(function: Any, others: Any, named: Any, first: Any) -> Any:
     return function(first, *others, **named)
 
 
+_vecdot: Any = np.vecdot
 _CLIP: Any = np._core.umath.clip  # type: ignore[attr-defined]
 
 _VIEWS = frozenset(
@@ -316,6 +323,10 @@ class _Module:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
+
+    def expect(self, usual: Traced) -> None:
+        """Write that the walk declines where a condition is false."""
+        usual.rows.refused(np.logical_not(usual).place)
 
     def empty(self, shape: Any, dtype: Any = float) -> Traced:
         return self._like._new((shape,) if isinstance(shape, int) else tuple(shape), dtype)

@@ -29,8 +29,6 @@ from actorgraph.store import promise
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
-__all__ = ["DeviceStep"]
-
 
 @final
 class DeviceStep:

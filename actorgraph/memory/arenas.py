@@ -20,8 +20,6 @@ from actorgraph.memory.buffers import Buffers, Memory, Unallocated, aligned
 from actorgraph.memory.free_lists import FreeList, Recycling
 from actorgraph.types import bind_shape
 
-__all__ = ["Arenas", "Layout", "in_parts"]
-
 _CROWDED = 64
 """Layouts above which those are looked for that are gone."""
 

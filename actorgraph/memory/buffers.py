@@ -27,12 +27,6 @@ from actorgraph.op import CONSTANT
 from actorgraph.ops._arrays import is_half
 from actorgraph.types import UNKNOWN, bind_shape
 
-__all__ = [
-    "ALIGNMENT", "Buffers", "Memory", "Unallocated", "Usage", "VIEWS", "aligned", "bulky",
-    "is_fresh", "leaving", "may_take_out", "peak_bytes", "regular", "size_in_bytes", "takes_out",
-    "usage", "writable",
-]  # fmt: skip
-
 VIEWS = ("any", "ordered")
 """Layouts of ops that may return a view of an operand."""
 

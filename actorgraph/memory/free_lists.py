@@ -15,8 +15,6 @@ from typing import Any, final
 
 import numpy as np
 
-__all__ = ["FreeList", "FreeLists", "RECYCLED_BYTES", "Recycling"]
-
 RECYCLED_BYTES = 32 * 1024
 """Arrays from this size on are kept: smaller ones come from memory that malloc has at hand."""
 

@@ -21,8 +21,6 @@ from typing import NamedTuple, TypeAlias
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import ALIGNMENT, VIEWS, Buffers, Usage, usage
 
-__all__ = ["LENT_BYTES", "Loan", "Place", "Span", "assign", "pack"]
-
 LENT_BYTES = 64 * 1024
 """Spans from this size on lie in loans: showing a part of one takes 0.3 us in every turn, and of
 smaller values it matters that such arrays do not begin at a cache line."""

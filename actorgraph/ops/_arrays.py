@@ -70,6 +70,17 @@ def is_traced(xp: Any) -> bool:
     return getattr(xp, "is_traced", False)
 
 
+def holds(xp: Any, usual: Any) -> bool:
+    """Return whether a condition is true.
+
+    Rows are written for where it is: a walk of them declines where it is not.
+    """
+    if is_traced(xp):
+        xp.expect(usual)
+        return True
+    return bool(usual)
+
+
 def is_half(dtype: np.dtype[Any]) -> bool:
     """Return whether the dtype is a float of two bytes: float16 or bfloat16."""
     return dtype.itemsize == 2 and dtype.kind in "fV"
@@ -260,14 +271,16 @@ def logistic(xp: Any, negated: Any, out: Any = None) -> Any:
     return xp.divide(one(xp, denominator), denominator, out=out)  # half the time of reciprocal
 
 
-def all_finite(x: Any) -> bool:
-    """Return whether a NumPy array has no Inf and no NaN; squares of its numbers may not overflow.
+def all_finite(xp: Any, x: Any) -> bool:
+    """Return whether an array has no Inf and no NaN; squares of its numbers may not overflow.
 
-    One product takes half the time of a reduction.
+    One product takes half the time of a reduction.  On a device nobody waits to know: no.
     """
+    if xp is not np and not is_traced(xp):
+        return False
     if x.dtype.char in "fd":
-        return bool(np.vdot(x, x) < np.inf)
-    return bool(np.isfinite(x).all())
+        return holds(xp, np.vdot(x, x) < np.inf)
+    return holds(xp, np.isfinite(x).all())
 
 
 def raise_if(xp: Any, bad: Any, kind: type[Exception], text: str, of: Any = None) -> None:

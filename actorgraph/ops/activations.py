@@ -11,8 +11,6 @@ from collections.abc import Callable
 from math import inf, pi, sqrt
 from typing import Any
 
-import numpy as np
-
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import IN_PLACE, KEPT_OUT, LoopRule, Op, Sample
@@ -71,7 +69,7 @@ def _softplus_forward(xp: Any, x: Any, out: Any = None) -> Any:
     result = exp_without_warning(xp, x, out)
     result = xp.log1p(result, out=result if result.ndim else None)
     # Where exp(x) overflows, x differs from the result by less than half a bit.
-    if xp is np and all_finite(result):
+    if all_finite(xp, result):
         return result
     return _replaced(xp, result, result == inf, x)
 
@@ -81,7 +79,7 @@ def _logsigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
     out = result if result.ndim else None
     result = xp.log1p(exp_without_warning(xp, result, out), out=out)
     result = xp.negative(result, out=out)
-    if xp is np and all_finite(result):
+    if all_finite(xp, result):
         return result
     return _replaced(xp, result, result == -inf, x)
 

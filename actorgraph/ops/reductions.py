@@ -30,6 +30,8 @@ from actorgraph.ops._arrays import (
     accumulator,
     exp_without_warning,
     highest,
+    holds,
+    is_traced,
     one,
     row_sums,
     running,
@@ -450,17 +452,24 @@ nanmin = _extremum("nanmin", "Minimum over axes of what is not NaN.", _NAN_LOSES
 _NEAR = 30
 
 
-def _is_near(y: Any) -> bool:
+def _is_near(xp: Any, y: Any) -> bool:
+    if is_traced(xp):
+        y = y.reshape(-1)
+        return holds(xp, (y.min() > -_NEAR) & (y.max() < _NEAR))
     # Of few rows one product tells it in half of the time of two reductions.
     return bool(np.vdot(y, y) < _NEAR**2 or (y.size and y.min() > -_NEAR and y.max() < _NEAR))
 
 
+def _may_be_near(xp: Any, x: Any) -> bool:
+    return (xp is np or is_traced(xp)) and x.dtype.char in "fd"
+
+
 def _logsumexp_forward(xp: Any, x: Any, e: Any = None, *, axis: Axes, keepdims: bool) -> Any:
     """Return logsumexp, by the exponentials where they are given: some may be inf."""
-    if xp is np and x.dtype.char in "fd":
+    if _may_be_near(xp, x):
         e = exp_without_warning(np, x) if e is None else e
         result = _log_of_rows(e, axis, keepdims)
-        if _is_near(result):
+        if _is_near(xp, result):
             return result
     return _shifted_logsumexp(xp, x, axis, keepdims)
 
@@ -497,7 +506,7 @@ def _pull_forward(
     xp: Any, ct: Any, y: Any, x: Any, e: Any = None, *, axis: Axes, keepdims: bool, out: Any = None
 ) -> Any:
     """Return ct * exp(x - y), by the exponentials of x where they are given: some may be inf."""
-    if xp is np and x.dtype.char in "fd" and _is_near(y):
+    if _may_be_near(xp, x) and _is_near(xp, y):
         e = exp_without_warning(np, x) if e is None else e
         rates = np.exp(-y) * ct
         return np.multiply(e, rates if keepdims else expanded(np, rates, axis), out=out)

@@ -12,7 +12,15 @@ from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT_OUT, Op, Sample
 from actorgraph.operands import as_node
-from actorgraph.ops._arrays import accumulator, all_finite, largest, row_squares, smallest
+from actorgraph.ops._arrays import (
+    accumulator,
+    all_finite,
+    holds,
+    is_traced,
+    largest,
+    row_squares,
+    smallest,
+)
 from actorgraph.ops._declare import Binary, binary, reduction_op
 from actorgraph.ops._rules import WRONG_AXIS, declare, each, on, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
@@ -185,10 +193,10 @@ _squares_without_warning = np.errstate(over="ignore")(row_squares)
 
 
 def _norm_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, p: float) -> Any:
-    if p == 2 and xp is np and x.dtype in _SMALL:
+    if p == 2 and (xp is np or is_traced(xp)) and x.dtype in _SMALL:
         total = _squares_without_warning(x, axis, keepdims)
         least = np.minimum.reduce(total, axis=None, initial=inf)
-        if least > _SMALL[x.dtype] and all_finite(total):
+        if holds(xp, least > _SMALL[x.dtype]) and all_finite(xp, total):
             return np.sqrt(total)
     size = xp.absolute(x)
     if p == inf:

@@ -27,8 +27,6 @@ from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.recommendation import recommend
 from actorgraph.schedules.simulation import simulate
 
-__all__ = ["Choice", "Chosen"]
-
 _ACTION_S = 40e-6
 """What an action takes beside its ops: messages, sums, the turn itself."""
 

@@ -31,8 +31,6 @@ from actorgraph.schedules.actions import Schedule
 if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
 
-__all__ = ["Microbatches"]
-
 _PATIENCE_S = 0.001
 """A lane waits some 0.1 ms for another; to wake it costs as much."""
 

@@ -12,8 +12,6 @@ from actorgraph.errors import ScheduleError
 from actorgraph.lower.deadlock import Action, Arc, Credit, check
 from actorgraph.pipeline.staged import DIRECTIONS, StagedPlan
 
-__all__ = ["check_lanes"]
-
 _KINDS = {"forward": "F", "backward": "B", "weights": "W"}
 
 

@@ -13,8 +13,6 @@ from actorgraph.schedules.dynamic import dynamic
 from actorgraph.schedules.orders import ORDERS
 from actorgraph.schedules.orders import schedule as named
 
-__all__ = ["devices_of", "placed_stages", "scheduled"]
-
 
 def scheduled(
     given: Any,

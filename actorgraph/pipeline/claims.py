@@ -23,8 +23,6 @@ from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Variable
 from actorgraph.pipeline.staged import DIRECTIONS, StagedPlan
 
-__all__ = ["claim_of"]
-
 Clock = list[int]
 """For each lane, how many actions of its list are over."""
 

@@ -13,8 +13,6 @@ from actorgraph.pipeline.measuring import Measured, measure
 from actorgraph.pipeline.runner import Pipeline
 from actorgraph.schedules.actions import Schedule
 
-__all__ = ["run"]
-
 
 def run(
     target: str,

@@ -15,8 +15,6 @@ from itertools import accumulate, pairwise
 from actorgraph.errors import ScheduleError
 from actorgraph.graph import Node
 
-__all__ = ["cut_by_cost", "cut_by_placement", "placed"]
-
 
 def placed(nodes: Sequence[Node]) -> bool:
     """Return whether the user placed any of the nodes, with ``graph.stage``."""

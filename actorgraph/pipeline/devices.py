@@ -22,8 +22,6 @@ from actorgraph.lower.regions import TaskSpec, connect
 from actorgraph.lower.residents import Brought, Residents, launching
 from actorgraph.schedules.actions import Schedule
 
-__all__ = ["COMPLETION", "Stages", "arrived", "is_fetched"]
-
 
 @final
 class Stages(Residents):

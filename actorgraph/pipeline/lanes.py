@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.memory.arenas import Arenas
 
-__all__ = ["CreditOrder", "FixedOrder", "LaneOrder", "LaneRun", "Lanes", "PipelineLane", "Work"]
-
 _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
 

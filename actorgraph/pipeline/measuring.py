@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["Measured", "measure"]
-
 KINDS = {"forward": "F", "backward": "B", "weights": "W"}
 SUM = "+"
 """The kind of what adds the gradients that several stages give to one weight."""

@@ -10,8 +10,6 @@ from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.grids import Bar, draw, spans
 from actorgraph.schedules.simulation import Simulation, cells_for
 
-__all__ = ["Picture", "Table", "as_json", "measured_as_json", "measurements", "show", "simulations"]
-
 COLOURS = {"F": "on blue", "B": "on green", "BW": "on green", "W": "on magenta", "FBW": "on cyan"}
 _KINDS = "(F forward, B backward, W gradients of weights)"
 

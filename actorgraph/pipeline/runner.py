@@ -25,8 +25,6 @@ from actorgraph.schedules.model import Setting
 from actorgraph.schedules.orders import Name
 from actorgraph.schedules.simulation import Simulation, simulate
 
-__all__ = ["Pipeline"]
-
 
 @final
 class Pipeline(Machine):

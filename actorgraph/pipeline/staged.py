@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.runs import AbstractRun
 
-__all__ = ["DIRECTIONS", "Microbatch", "StageTask", "StagedPlan"]
-
 DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
     "F": ("forward",),
     "B": ("backward",),

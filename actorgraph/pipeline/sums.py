@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Sum"]
-
 
 class Sum:
     """A sum over microbatches in their order, whatever order they come in.

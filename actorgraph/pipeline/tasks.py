@@ -14,8 +14,6 @@ from actorgraph.graph import Node
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.regions import TaskSpec, by_region, owner_of, split_backward
 
-__all__ = ["stage_tasks"]
-
 
 def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) -> list[TaskSpec]:
     """Cut a joint graph into the tasks of stages, not yet connected.

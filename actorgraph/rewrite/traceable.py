@@ -9,18 +9,18 @@ from actorgraph.op import Op
 from actorgraph.tiles import CUT_FLOPS
 from actorgraph.types import bind_shape
 
-__all__ = ["TRACED", "is_traceable", "may_be_traced"]
-
 TRACED = frozenset(
     (
         "avg_pool clip concatenate conv conv_transpose conv_weight cross_entropy "
-        "cross_entropy_of_logs cross_entropy_pull cross_entropy_pull_of_logs cube divide_by_size "
-        "divide_or_zero elu embedding embedding_adjoint entr gelu_tanh getitem_adjoint hardshrink "
-        "hardsigmoid hardswish hardtanh inverse_deviation leaky_relu log_floored "
-        "log_of_rest_floored log_softmax logit max max_pool max_pool_places mean min one_hot "
-        "one_unless_nan pad pool_put prelu relu rsqrt sigmoid silu sinc slices softmax softshrink "
-        "softsign stack standardize standardize_pull std tanhshrink threshold var where "
-        "where_positive xlog1py xlogy"
+        "cross_entropy_of_logs cross_entropy_pull cross_entropy_pull_of_logs cube digamma "
+        "divide_by_size divide_or_zero elu embedding embedding_adjoint entr erf erfc erfcx "
+        "erfinv exponentials gelu gelu_tanh getitem_adjoint hardshrink hardsigmoid hardswish "
+        "hardtanh inverse_deviation leaky_relu lgamma log_floored log_ndtr "
+        "log_of_rest_floored log_softmax logit logsigmoid logsumexp logsumexp_of_exponentials "
+        "logsumexp_pull logsumexp_pull_of_exponentials max max_pool max_pool_places mean min "
+        "mish ndtr ndtri norm one_hot one_unless_nan pad pool_put prelu relu rsqrt sigmoid "
+        "silu sinc slices softmax softplus softshrink softsign stack standardize "
+        "standardize_pull std tanhshrink threshold var where where_positive xlog1py xlogy"
     ).split()
 )
 """Ops whose kernels are traced."""
@@ -37,6 +37,8 @@ def may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
         return False
     if step.op.name == "getitem_adjoint":
         return len(step.inputs) == 1
+    if step.op.name == "norm":
+        return bool(step.attrs["p"])
     if step.op.name in ("max", "min"):
         return len(step.attrs["axis"]) == 1
     shapes = tuple([bind_shape(part.dims, symbols, 1) for part in step.inputs])

@@ -17,8 +17,6 @@ from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 from actorgraph.serving.statistics import Histogram, Phases
 
-__all__ = ["configuration", "extensions", "page", "statistics"]
-
 _EXTENSIONS = (
     "binary_tensor_data", "schedule_policy", "parameters", "statistics", "model_configuration",
 )  # fmt: skip
@@ -114,7 +112,8 @@ _MOST_DRAWN = 100  # nodes
 # -- the page -----------------------------------------------------------------------------------
 
 _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="refresh" content="2"><title>actorgraph</title><style>
+<meta http-equiv="refresh" content="2"><link rel="icon" href="data:,">
+<title>actorgraph</title><style>
 :root { color-scheme: light dark } body { font: 15px system-ui, sans-serif; margin: 2em }
 table { border-collapse: collapse; margin: 1em 0 } caption { text-align: left; font-weight: 600 }
 th, td { text-align: right; padding: .2em .8em; border-bottom: 1px solid #8885 }

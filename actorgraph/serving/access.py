@@ -14,8 +14,6 @@ from typing import Any
 
 from actorgraph.serving.errors import code_of
 
-__all__ = ["PROTOCOL", "logged"]
-
 PROTOCOL = ContextVar("actorgraph_protocol", default="python")
 """By which a request has come."""
 

@@ -32,8 +32,6 @@ from actorgraph.serving.server import Server
 from actorgraph.serving.signature import Array
 from actorgraph.serving.spans import parent_of
 
-__all__ = ["asgi"]
-
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Admit: TypeAlias = Callable[[Scope], object]

@@ -22,8 +22,6 @@ import numpy as np
 
 from actorgraph.errors import GraphError, shown, text_of
 
-__all__ = ["LoadReport", "bench"]
-
 _PERCENTILES = (50, 90, 99, 99.9)
 _BROKEN = (OSError, anyio.EndOfStream, anyio.BrokenResourceError, GraphError)
 _MOST_HEADER_BYTES = 1 << 16

@@ -14,8 +14,6 @@ from actorgraph.graph import Graph, Node
 from actorgraph.machines import Machine
 from actorgraph.nn import Module
 
-__all__ = ["FILE", "built"]
-
 FILE = "model.py"
 """Of a folder that holds a model."""
 

@@ -31,8 +31,6 @@ from actorgraph.serving.directory import Directory
 from actorgraph.serving.rpc import grpc
 from actorgraph.serving.server import Server
 
-__all__ = ["Endpoint", "bound", "serve", "server_of", "show_log"]
-
 _LOGGER = logging.getLogger("actorgraph")
 _LAST_WORDS_S = 0.5
 _OBJECTS = 20_000

@@ -12,8 +12,6 @@ from actorgraph.errors import near_names, shown, text_of
 from actorgraph.options import choice, flag, positive, seconds, several, text, whole
 from actorgraph.serving.errors import InvalidInput
 
-__all__ = ["Config", "ConfigFile", "ConfigLayers", "ServerConfig"]
-
 _T = TypeVar("_T")
 
 ConfigFile: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"

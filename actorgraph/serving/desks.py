@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 
 from actorgraph.machines.event_loops import in_trio
 
-__all__ = ["Desk", "Desks"]
-
 Call: TypeAlias = Callable[[], object]
 
 

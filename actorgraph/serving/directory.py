@@ -15,8 +15,6 @@ from actorgraph.serving.building import FILE
 from actorgraph.serving.config import ConfigFile
 from actorgraph.serving.server import Server
 
-__all__ = ["Directory", "LOOK_S", "Times", "times"]
-
 LOOK_S = 0.3
 """Seconds between two looks at files."""
 

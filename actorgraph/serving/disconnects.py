@@ -10,8 +10,6 @@ import anyio
 from actorgraph.machines.event_loops import in_trio
 from actorgraph.serving.errors import ClientGone
 
-__all__ = ["Receive", "cancel_on_disconnect"]
-
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 """Of ASGI: returns the next message."""
 

@@ -7,12 +7,6 @@ from typing import ClassVar
 
 from actorgraph.errors import FeedError, GraphError, MachineClosedError, NodeError
 
-__all__ = [
-    "ClientGone", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady",
-    "Overloaded", "PayloadTooLarge", "RateLimited", "ServingError", "Unauthorized", "Unsupported",
-    "as_served", "check_token", "code_of",
-]  # fmt: skip
-
 
 class ServingError(GraphError):
     """Root of what a server answers on purpose.

@@ -23,8 +23,6 @@ from actorgraph.op import RUN_NUMBER, Attrs, Op
 from actorgraph.ops._records import any_types
 from actorgraph.types import Checks, Tensor
 
-__all__ = ["by_blocks"]
-
 Array = np.ndarray[Any, Any]
 
 _ROUNDED = frozenset(

@@ -9,8 +9,6 @@ from actorgraph.serving.config import Config
 from actorgraph.serving.errors import Overloaded
 from actorgraph.serving.request import Request
 
-__all__ = ["Line"]
-
 _ORDER, _DUE = attrgetter("order"), attrgetter("due")
 
 

@@ -16,8 +16,6 @@ from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 from actorgraph.serving.statistics import Histogram
 
-__all__ = ["exposition"]
-
 _Samples: TypeAlias = Iterable[tuple[tuple[str, ...], Any]]
 """Values of labels beside those of the model, and what was measured."""
 

@@ -50,8 +50,6 @@ from actorgraph.serving.signature import Array, Signature
 from actorgraph.serving.spans import Spans
 from actorgraph.serving.statistics import Statistics
 
-__all__ = ["ServedModel"]
-
 _LOGGER = logging.getLogger("actorgraph")
 
 _TURN_S = 0.001

@@ -11,8 +11,6 @@ from actorgraph.serving.errors import ServingError
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 
-__all__ = ["openapi"]
-
 
 def _object(*optional: str, **fields: Any) -> dict[str, Any]:
     """Return the schema of an object with these fields and no others."""

@@ -11,8 +11,6 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
 
-__all__ = ["Padding"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -23,11 +23,6 @@ from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Array
 from actorgraph.types import dtype_of
 
-__all__ = [
-    "Asked", "Dtype", "answer", "datatype_of", "fitting", "from_bytes", "little", "metadata",
-    "read", "tensor", "understood",
-]  # fmt: skip
-
 Dtype: TypeAlias = np.dtype[Any]
 """Of NumPy."""
 

@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 from actorgraph.errors import GraphError, NodeError, shown
 from actorgraph.serving.errors import InvalidInput, NotReady, ServingError, Unauthorized, code_of
 
-__all__ = ["JSON", "Reply", "Scope", "as_json", "failure", "header", "number"]
-
 Scope: TypeAlias = MutableMapping[str, Any]
 """Of ASGI: what is known of a request before its body."""
 

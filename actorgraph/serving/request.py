@@ -12,8 +12,6 @@ from actorgraph.machines import Run
 from actorgraph.serving.desks import Desk
 from actorgraph.serving.signature import Array
 
-__all__ = ["Answer", "Request", "RequestBatch"]
-
 Answer: TypeAlias = dict[str, Array] | BaseException
 """Results by name, or what is raised."""
 

@@ -15,8 +15,6 @@ from actorgraph.serving.openapi import openapi
 from actorgraph.serving.replies import Reply, Scope, as_json, failure, header
 from actorgraph.serving.server import Server
 
-__all__ = ["Inference", "Routes"]
-
 _LIVE = ("v2/health/live", "livez", "healthz")
 _READY = ("v2/health/ready", "readyz")
 _HTML = [(b"content-type", b"text/html; charset=utf-8")]

@@ -32,8 +32,6 @@ from actorgraph.serving.server import Server
 from actorgraph.serving.signature import Array
 from actorgraph.serving.spans import parent_of
 
-__all__ = ["grpc"]
-
 Context: TypeAlias = Any
 """Of a call: `grpc.aio.ServicerContext`."""
 

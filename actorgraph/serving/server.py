@@ -24,8 +24,6 @@ from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Signature
 from actorgraph.serving.statistics import Histogram
 
-__all__ = ["Server"]
-
 Find: TypeAlias = Callable[[str, "str | None"], "tuple[str | None, Any]"]
 """Returns the version of a model to load, and its outputs; None where it does not know them."""
 

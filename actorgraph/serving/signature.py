@@ -18,8 +18,6 @@ from actorgraph.serving.errors import InvalidInput
 from actorgraph.serving.padding import Padding
 from actorgraph.types import UNKNOWN, Dim
 
-__all__ = ["Array", "Signature"]
-
 Array = np.ndarray[Any, Any]
 """Of NumPy."""
 

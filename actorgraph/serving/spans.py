@@ -22,8 +22,6 @@ from actorgraph.serving.request import Answer, Request, RequestBatch
 if TYPE_CHECKING:
     from actorgraph.node_actor import Task
 
-__all__ = ["Spans", "parent_of"]
-
 _RUNS = 1000
 _T = TypeVar("_T")
 

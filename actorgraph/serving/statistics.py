@@ -13,8 +13,6 @@ from actorgraph.errors import RunCancelled
 from actorgraph.serving.errors import DeadlineExceeded, NotReady, Overloaded
 from actorgraph.serving.request import Answer
 
-__all__ = ["Histogram", "Phases", "Statistics"]
-
 _OUTCOMES = ("ok", "error", "rejected", "cancelled", "deadline")
 
 _SECONDS = tuple(scale * 10**power for power in range(-4, 2) for scale in (1.0, 2.5, 5.0))

@@ -23,8 +23,6 @@ from actorgraph.errors import GraphError
 from actorgraph.serving.command import Endpoint, bound, show_log
 from actorgraph.serving.directory import LOOK_S, times
 
-__all__ = ["supervise"]
-
 _LOGGER = logging.getLogger("actorgraph")
 _BAD_USAGE = 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Away"]
-
 
 class Away(NamedTuple):
     """A state whose arrays are on a device.

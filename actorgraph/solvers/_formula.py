@@ -29,8 +29,6 @@ from actorgraph.warned import asked
 if TYPE_CHECKING:
     from actorgraph.devices.elementwise import ElementCode
 
-__all__ = ["OPERATORS", "Arrays", "LoopSolver", "penalised", "stepped"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK_BYTES = 1 << 17

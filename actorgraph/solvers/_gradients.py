@@ -12,8 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Caller", "HOST", "added", "are_finite", "clipped", "norm_factor", "scaled"]
-
 
 class Caller(Protocol):
     """Who computes with gradients, where they are; on devices all results are new arrays."""

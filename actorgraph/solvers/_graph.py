@@ -25,8 +25,6 @@ from actorgraph.solvers._gradients import norm_factor
 from actorgraph.solvers._slots import Slot
 from actorgraph.store import copies, take
 
-__all__ = ["InGraph"]
-
 Values = dict[str, Node]
 
 

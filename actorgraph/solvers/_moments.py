@@ -8,8 +8,6 @@ from actorgraph.options import real
 from actorgraph.solvers._formula import LoopSolver
 from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
 
-__all__ = ["TwoMoments"]
-
 
 class TwoMoments(LoopSolver):
     """A solver with a rate, the decays of two moments, a small number and a decay of weights."""

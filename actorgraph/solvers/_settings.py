@@ -8,8 +8,6 @@ from typing import Any
 from actorgraph.errors import shown
 from actorgraph.options import real
 
-__all__ = ["Rate", "checked_betas", "checked_rate"]
-
 Rate = float | Callable[[int], float]
 """A learning rate: a number, or a function of the number of steps before."""
 

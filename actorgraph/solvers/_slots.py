@@ -9,8 +9,6 @@ import numpy as np
 
 from actorgraph.store import Held
 
-__all__ = ["Array", "Slot", "State", "ValueGrad", "bare", "check_unchanged", "checked", "described"]
-
 Array = np.ndarray[Any, np.dtype[Any]]  # numpy.typing costs 2 ms to import
 State = TypeVar("State")
 

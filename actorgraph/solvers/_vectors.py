@@ -14,8 +14,6 @@ from actorgraph.devices.base import Device, Handed, Lane
 from actorgraph.devices.checks import Failed
 from actorgraph.store import Held, copies, present, promise, promised, take
 
-__all__ = ["LaneVector", "Vector", "at", "complete", "gathered", "largest", "lane_of", "put"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 

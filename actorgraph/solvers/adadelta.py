@@ -9,8 +9,6 @@ from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import LoopSolver, penalised
 from actorgraph.solvers._settings import Rate, checked_rate
 
-__all__ = ["AdaDelta"]
-
 
 @final
 class AdaDelta(LoopSolver):

@@ -11,8 +11,6 @@ from actorgraph.solvers._base import Loop
 from actorgraph.solvers._moments import TwoMoments
 from actorgraph.solvers._settings import Rate
 
-__all__ = ["Adam", "adam"]
-
 
 @cache
 def adam(before: str, amsgrad: bool) -> Loop:

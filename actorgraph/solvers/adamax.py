@@ -9,8 +9,6 @@ from actorgraph.solvers._formula import penalised
 from actorgraph.solvers._moments import TwoMoments
 from actorgraph.solvers._settings import Rate
 
-__all__ = ["Adamax"]
-
 
 @final
 class Adamax(TwoMoments):

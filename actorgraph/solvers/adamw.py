@@ -11,8 +11,6 @@ from actorgraph.solvers._moments import TwoMoments
 from actorgraph.solvers._settings import Rate
 from actorgraph.solvers.adam import adam
 
-__all__ = ["AdamW"]
-
 
 @final
 class AdamW(TwoMoments):

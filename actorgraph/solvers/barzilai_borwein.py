@@ -10,8 +10,6 @@ from actorgraph.solvers._formula import LoopSolver
 from actorgraph.solvers._gradients import Caller
 from actorgraph.solvers._settings import Rate, checked_rate
 
-__all__ = ["BarzilaiBorwein"]
-
 _LOOP = Loop(
     ("value = p", "grad = g", "p = p - g * length"),
     ("value", "grad"),

@@ -10,8 +10,6 @@ from actorgraph.solvers._base import Loop
 from actorgraph.solvers._moments import TwoMoments
 from actorgraph.solvers._settings import Rate
 
-__all__ = ["LAMB"]
-
 _LOOP = Loop(
     (
         "mean = mean * beta1 + g * rest1",

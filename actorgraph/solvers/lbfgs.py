@@ -16,8 +16,6 @@ from actorgraph.options import choice, positive, real
 from actorgraph.solvers._vectors import at, gathered, lane_of, largest, put
 from actorgraph.store import Held
 
-__all__ = ["LBFGS"]
-
 Objective = Callable[[Any], tuple[float, Any]]
 
 

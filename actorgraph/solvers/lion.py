@@ -9,9 +9,6 @@ from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import LoopSolver
 from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
 
-__all__ = ["Lion"]
-
-
 _LOOP = Loop(
     (
         "p = p * decay - sign(mean * beta1 + g * rest1) * rate",

@@ -11,8 +11,6 @@ from actorgraph.solvers._formula import penalised
 from actorgraph.solvers._moments import TwoMoments
 from actorgraph.solvers._settings import Rate
 
-__all__ = ["NAdam"]
-
 
 @final
 class NAdam(TwoMoments):

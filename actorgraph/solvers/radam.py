@@ -9,8 +9,6 @@ from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import penalised
 from actorgraph.solvers._moments import TwoMoments
 
-__all__ = ["RAdam"]
-
 
 @final
 class RAdam(TwoMoments):

@@ -9,8 +9,6 @@ from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import LoopSolver
 from actorgraph.solvers._settings import Rate, checked_rate
 
-__all__ = ["SGD"]
-
 
 @cache
 def _loop(weight_decay: bool, l1: bool, momentum: bool, nesterov: bool) -> Loop:

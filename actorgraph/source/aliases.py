@@ -7,8 +7,6 @@ from typing import Any
 
 from actorgraph.source.scope import UNKNOWN, Scope, bound_names, is_numpy, walk_own
 
-__all__ = ["Aliases"]
-
 _VIEWS = frozenset(
     "reshape ravel asarray transpose squeeze swapaxes view diagonal broadcast_to".split()
 )

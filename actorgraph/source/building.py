@@ -24,8 +24,6 @@ from actorgraph.source.rules import Derived
 from actorgraph.source.scope import Scope, bound_names
 from actorgraph.source.steps import bound, loads, parse
 
-__all__ = ["BoundCall", "Options", "Pair", "Session"]
-
 
 @dataclass(frozen=True)
 class Options:

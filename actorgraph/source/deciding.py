@@ -29,11 +29,6 @@ from actorgraph.ops.comparison import logical_and, logical_not, logical_or
 from actorgraph.source.reading import refuse
 from actorgraph.types import UNKNOWN, Shape
 
-__all__ = [
-    "Deciding", "FLOAT", "Kind", "NUMBERS", "UNDEFINED", "as_node", "is_number", "is_value",
-    "kind_of", "retyped", "same", "staging",
-]  # fmt: skip
-
 FLOAT: ContextVar[str] = ContextVar("FLOAT", default="float64")
 """The dtype of a Python float that becomes a node and meets nothing that gives it one."""
 NUMBERS: ContextVar[dict[Node, Callable[[Any], Exception]]] = ContextVar("NUMBERS")

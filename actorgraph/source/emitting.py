@@ -16,8 +16,6 @@ from weakref import finalize
 
 from actorgraph.source.scope import Scope
 
-__all__ = ["Late", "emit", "text_of"]
-
 _numbers = count(1)
 
 

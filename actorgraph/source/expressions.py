@@ -18,8 +18,6 @@ from actorgraph.source.steps import Statement, loads
 from actorgraph.source.support import refuse_view
 from actorgraph.source.usual import ADJOINTS, METHODS, PURE, SOURCES, TANGENTS
 
-__all__ = ["Expressions", "index_text"]
-
 _SAME = frozenset({"copy", "__array__"})
 
 

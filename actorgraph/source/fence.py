@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ast
 
-__all__ = ["ALWAYS", "SUPPORTED", "WHERE_ACTIVE", "check_everywhere", "reason"]
-
 _COROUTINE = "a coroutine has no derivative", "differentiate the part between two awaits"
 _GENERATOR = "a generator has no derivative", "return a list"
 _EXCEPTION = (

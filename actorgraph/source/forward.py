@@ -22,8 +22,6 @@ from actorgraph.source.steps import (
 )
 from actorgraph.source.usual import TANGENTS
 
-__all__ = ["Forward"]
-
 
 class Forward:
     """Writes a function that computes tangents beside values."""

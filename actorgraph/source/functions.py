@@ -22,8 +22,6 @@ from actorgraph.source.looping import Converted
 from actorgraph.source.reading import UnsupportedSyntax, read
 from actorgraph.source.staging import HELPER, staged
 
-__all__ = ["function"]
-
 _NOT_OURS = (
     str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"),
 )  # fmt: skip

@@ -11,8 +11,6 @@ from copy import deepcopy
 
 from actorgraph.source.scope import Scope, walk_own
 
-__all__ = ["Jumps", "UnsupportedPattern", "always_leaves", "jumps"]
-
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from actorgraph.source.scope import bound_names, walk_own
 
-__all__ = ["annotate", "assigned"]
-
 _OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 

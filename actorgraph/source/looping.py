@@ -40,8 +40,6 @@ from actorgraph.source.deciding import (
 )  # fmt: skip
 from actorgraph.types import UNKNOWN
 
-__all__ = ["Converted"]
-
 
 class _Retype(Exception):
     """A loop has to begin with other types: its numbers become what the body makes of them."""

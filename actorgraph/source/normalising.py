@@ -22,8 +22,6 @@ from actorgraph.source.steps import (
 )
 from actorgraph.source.support import overwritten, refuse_array
 
-__all__ = ["Normaliser"]
-
 _CONTEXT = (np.errstate,)
 _CHANGING = frozenset({"append", "extend", "insert", "pop"})
 

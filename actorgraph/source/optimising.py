@@ -6,8 +6,6 @@ import ast
 
 from actorgraph.source.steps import loads
 
-__all__ = ["fused", "needed_before", "without_dead_code"]
-
 _IMPURE = frozenset({"fitting", "check_inputs", "refuse_array", "refuse_view", "overwritten"})
 
 

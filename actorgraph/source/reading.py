@@ -10,8 +10,6 @@ from typing import Any
 
 from actorgraph.errors import GraphError
 
-__all__ = ["UnsupportedSyntax", "read", "refuse"]
-
 
 class UnsupportedSyntax(GraphError, SyntaxError):
     """A construct that has no derivative here; Python shows its line with a caret.

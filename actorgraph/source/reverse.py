@@ -31,8 +31,6 @@ from actorgraph.source.steps import (
 )
 from actorgraph.source.usual import ADJOINTS, LINEAR
 
-__all__ = ["ReverseWriter", "Substituted", "comment"]
-
 State = dict[str, str]
 ZERO, SOME, MAYBE = "zero", "some", "maybe"
 

@@ -25,10 +25,6 @@ from actorgraph.lower.kernels import kernel
 from actorgraph.op import CONSTANT, INPUT, Op, is_symbolic
 from actorgraph.source import support
 
-__all__ = [
-    "Derived", "InlineRule", "Kernel", "OPERATORS", "inline", "is_literal", "on_nodes", "trace",
-]  # fmt: skip
-
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.divide,
     ast.Pow: np.power, ast.MatMult: np.matmul, ast.Mod: np.remainder, ast.USub: np.negative,

@@ -10,11 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "PASSIVE_ATTRIBUTES", "PASSIVE_CALLS", "Scope", "UNKNOWN", "bound_names", "is_numpy",
-    "walk_own",
-]  # fmt: skip
-
 UNKNOWN = object()
 """What a local name resolves to: it is known only when the function runs."""
 

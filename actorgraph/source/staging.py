@@ -19,8 +19,6 @@ from actorgraph.source.liveness import annotate, assigned
 from actorgraph.source.reading import refuse
 from actorgraph.source.scope import Scope, walk_own
 
-__all__ = ["HELPER", "staged"]
-
 HELPER = "ag__"
 """The name of what decides."""
 

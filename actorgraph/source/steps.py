@@ -8,11 +8,6 @@ from typing import Any
 
 from actorgraph.source.scope import bound_names
 
-__all__ = [
-    "Branch", "Context", "Insertion", "Jump", "LoopStatement", "Statement", "bound", "index_value",
-    "loads", "parse",
-]  # fmt: skip
-
 
 @dataclass(eq=False)
 class Statement:

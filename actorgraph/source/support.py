@@ -15,12 +15,6 @@ import numpy as np
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.ops.broadcasting import _BROADCAST_LIKE, _SUM_LIKE
 
-__all__ = [
-    "add", "add_at", "added_at", "broadcast_like", "check_inputs", "cleared", "differentiable",
-    "finished", "fitting", "item_of", "join_like", "last_of", "newly_cleared", "overwritten", "own",
-    "pushed", "refuse_array", "refuse_view", "shortened", "split_like", "sum_like", "zero_of",
-]  # fmt: skip
-
 _NUMBERS = (float, np.ndarray, np.generic)
 
 

@@ -27,8 +27,6 @@ from actorgraph.source.support import (
     sum_like,
 )
 
-__all__ = ["ADJOINTS", "LINEAR", "METHODS", "PURE", "SOURCES", "TANGENTS", "astype"]
-
 Rule = Callable[..., Any]
 ADJOINTS: dict[Any, Rule] = {}
 """The reverse rule of a function."""

@@ -17,8 +17,6 @@ from actorgraph.train.callbacks import Callback
 if TYPE_CHECKING:
     from actorgraph.train.trainer import Trainer
 
-__all__ = ["EMA"]
-
 Array = np.ndarray[Any, Any]
 
 

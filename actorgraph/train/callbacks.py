@@ -20,11 +20,6 @@ from actorgraph.options import choice, flag, positive, real
 if TYPE_CHECKING:
     from actorgraph.train.trainer import Trainer
 
-__all__ = [
-    "CSV", "Callback", "Checkpoint", "EarlyStopping", "LearningRate", "Progress", "TensorBoard",
-    "callbacks_of",
-]  # fmt: skip
-
 
 class Callback:
     """What is called at each moment of `Trainer.fit`; subclass it and override some.

@@ -11,8 +11,6 @@ import numpy as np
 
 from actorgraph.errors import GraphError, near_names, shown
 
-__all__ = ["History"]
-
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_BARS = 60
 

@@ -12,11 +12,6 @@ import numpy as np
 from actorgraph.errors import GraphError, near_names, shown
 from actorgraph.options import choice, positive
 
-__all__ = [
-    "Accuracy", "Confusion", "F1", "MAE", "MSE", "MeanOf", "Metric", "Perplexity", "SpanF1",
-    "TopK", "metrics_of",
-]  # fmt: skip
-
 Array = np.ndarray[Any, Any]
 
 IGNORED = -100

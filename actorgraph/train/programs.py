@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from actorgraph.machines import Run
 
-__all__ = ["BatchProgram", "BatchPrograms", "NonFiniteLoss", "TrainingBatch"]
-
 
 class NonFiniteLoss(GraphError):
     """The loss of a step is NaN or infinite; the step has changed nothing."""

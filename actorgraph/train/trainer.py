@@ -42,8 +42,6 @@ from actorgraph.train.programs import BatchProgram, BatchPrograms, NonFiniteLoss
 if TYPE_CHECKING:
     from actorgraph.machines import Run
 
-__all__ = ["Trainer"]
-
 _ROWS = 256
 """Rows of a batch where arrays are given and no loader."""
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from tests._browser import seen
+from tests import _browser
 from tests.serving.test_command import REQUEST, Process
 
 pytestmark = pytest.mark.oracle
@@ -50,6 +50,8 @@ def test_the_page_shows_models_queues_times_and_busy_nodes_and_asks_nobody_else(
         for _ in range(3):
             held.enter_context(closing(connection := process.connect()))
             connection.request("POST", "/v2/models/slow/infer", json.dumps(REQUEST))
-        page = seen(f"http://127.0.0.1:{process.port}/", LIVE.replace("BODY", body))
-    assert (page.errors, page.elsewhere) == ([], [])
-    assert "Busiest of net" in page.text
+        browser = held.enter_context(_browser.started())
+        browser.open(f"http://127.0.0.1:{process.port}/")
+        browser.until(LIVE.replace("BODY", body))
+        assert browser.faults() == []
+        assert "Busiest of net" in browser.ask("document.body.innerText")

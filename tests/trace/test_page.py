@@ -11,7 +11,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.trace.page import _columns, _layers
 from actorgraph.trace.records import Actor, Edge
-from tests.trace import _browser
+from tests import _browser
 from tests.trace.conftest import Planned, pipelined
 
 
@@ -122,20 +122,19 @@ def test_places_in_layers_are_near_their_neighbours():
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if _browser.found() is None:
-        pytest.skip(f"no headless browser: none of {', '.join(_browser.NAMES)} is on the PATH")
-    browser = _browser.Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
+def browser():
+    with _browser.started() as browser:
+        yield browser
 
 
 @pytest.fixture
 def shown(browser, recorded, tmp_path):
     """The browser with the page of a recording."""
-    browser.open(recorded.to_html(tmp_path / "trace.html", title="a recording"))
+    page = recorded.to_html(tmp_path / "trace.html", title="a recording").as_uri()
+    browser.open(page)
     yield browser
     assert browser.faults() == []
+    assert browser.asked == [page]
 
 
 def place_of_slice(browser, row, number):
@@ -160,6 +159,7 @@ def actors_row(recorded):
     return row, of_lane.index(turns[-1])
 
 
+@pytest.mark.oracle
 def test_a_browser_without_network_draws_all_tracks_and_nodes(shown, recorded):
     drawn = f"{len(recorded.slices)} slices, {len(recorded.actors)} actors"
     assert shown.ask("document.body.dataset.drawn") == drawn
@@ -177,6 +177,7 @@ def test_a_browser_without_network_draws_all_tracks_and_nodes(shown, recorded):
     assert tables == [title for title, _, _ in recorded.summary().tables()]
 
 
+@pytest.mark.oracle
 def test_every_track_is_coloured_where_its_slices_are(shown, recorded):
     for row, lane in enumerate(recorded.lanes):
         number = sum(part.lane == lane for part in recorded.slices) // 2
@@ -193,6 +194,7 @@ def test_every_track_is_coloured_where_its_slices_are(shown, recorded):
         assert colours[0] != colours[1]
 
 
+@pytest.mark.oracle
 def test_labels_stay_in_their_boxes_and_boxes_apart(shown):
     boxes = shown.ask(
         """[...document.querySelectorAll('#graph .node')].map(node => {
@@ -210,6 +212,7 @@ def test_labels_stay_in_their_boxes_and_boxes_apart(shown):
             assert right <= other[0] or other[2] <= x or bottom <= other[1] or other[3] <= y
 
 
+@pytest.mark.oracle
 def test_wheel_and_keys_zoom_drag_and_arrows_move_and_a_double_click_shows_all(shown):
     x, y = shown.ask(
         """(box => [box.left + LABEL + (box.width - LABEL) / 2, box.top + 30])(
@@ -241,6 +244,7 @@ def test_wheel_and_keys_zoom_drag_and_arrows_move_and_a_double_click_shows_all(s
     assert look_of(shown) == [0, end, end]
 
 
+@pytest.mark.oracle
 def test_a_click_marks_an_actor_in_timeline_and_graph(shown, recorded):
     row, number = actors_row(recorded)
     shown.ask(
@@ -267,6 +271,7 @@ def test_a_click_marks_an_actor_in_timeline_and_graph(shown, recorded):
     assert shown.ask("chosen") is None
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("kind", ["nothing", "caller", "names", "pipeline"])
 def test_a_browser_draws_recordings_of_every_kind(kind, browser, model, tmp_path):
     if kind == "pipeline":
@@ -279,7 +284,7 @@ def test_a_browser_draws_recordings_of_every_kind(kind, browser, model, tmp_path
         with ag.ActorMachine([y], fuse=fuse) as machine, ag.trace.record() as t:
             if kind != "nothing":
                 machine.run_sync(model.feeds)
-    browser.open(t.to_html(tmp_path / "trace.html"), wide=500)
+    browser.open(t.to_html(tmp_path / "trace.html").as_uri(), wide=500)
     assert browser.ask("document.body.dataset.drawn").endswith(f"{len(t.actors)} actors")
     assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
     assert browser.faults() == []
