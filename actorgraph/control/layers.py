@@ -23,6 +23,11 @@ _LEAST_US = 300.0
 """A block of a loop that takes less is not worth waking another worker."""
 
 
+def is_long(us: float) -> bool:
+    """Return whether there are blocks for two layers in what takes so long."""
+    return us >= 4 * _LEAST_US
+
+
 def made_beside(run: Any, begin: Callable[[], tuple[list[list[Any]], int, float, int]]) -> bool:
     """Make layers on idle workers too; return whether it is done.
 

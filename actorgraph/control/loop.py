@@ -243,7 +243,6 @@ class LoopKernel:
         self.types: Sequence[Tensor] = node.type.fields  # type: ignore[attr-defined]
         self.lists: tuple[int, list[Any]] | None = None
         test = spec.test
-        self.body_us = body.predicted_us(symbols)
         self.parts: Any = "it is interpreted, watched, on a device, or in the body of another"
         self.tables: tuple[bool, bool] | None = None
         self.heavy_us = 0.0 if spec.carries or test is not None else body.heavy_us(symbols)
@@ -276,27 +275,36 @@ class LoopKernel:
 
     def _beside(self, run: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
         """Return the record, made by parts of the loop beside each other; None if they are not."""
-        from actorgraph.control.layers import made_beside
+        from actorgraph.control.layers import is_long, made_beside
 
-        way = -1 if self.spec.reverse else 1
         found: list[Any] = []
 
         def begin() -> Any:
             found[:] = [self.begun(run, operands, 1.0 / workers_here())]
+            way = -1 if self.spec.reverse else 1
             return [[stage] for stage in found[0].stages], 1, found[0].longest_us, way
 
-        return found[0].fields() if made_beside(run, begin) else None
+        long = is_long(self._length(operands) * self.body_us)
+        return found[0].fields() if long and made_beside(run, begin) else None
+
+    @cached_property
+    def body_us(self) -> float:
+        """What an iteration is predicted to take."""
+        return self.spec.body.predicted_us(self.symbols)
+
+    def _length(self, operands: Sequence[Any]) -> int:
+        number, *_, xs = self.spec.split(operands)
+        return length_of(self.spec, self.length, number, xs)
 
     def begun(self, run: Any, operands: Sequence[Any], share: float) -> Any:
         """Return a call of it, or of parts that take at most that share of an iteration each."""
         from actorgraph.control.split import Split, parted
 
-        number, *_, xs = self.spec.split(operands)
-        length = length_of(self.spec, self.length, number, xs)
+        length = self._length(operands)
         if self.parts is None:
             self.parts = parted(self, length, share)
         if not isinstance(self.parts, str) and self.parts.fit(self.spec, operands, length):
-            return Split(self, self.parts, run, operands)
+            return Split(self, self.parts, run, operands, length)
         return Course(self, run, operands)
 
     def allow_tables(self, wait: bool, quick: bool) -> None:

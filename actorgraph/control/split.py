@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actorgraph.control.bodies import Body, leaf_of
-from actorgraph.control.loop import KEPT_BYTES, Course, LoopKernel, Spec, length_of, loop
+from actorgraph.control.loop import KEPT_BYTES, Course, LoopKernel, Spec, loop
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import is_heavy
@@ -106,13 +106,13 @@ class Parts(NamedTuple):
 class Split:
     """A call of a loop as its parts; what `Course` has, it has too."""
 
-    def __init__(self, kernel: LoopKernel, parts: Parts, run: Any, operands: Sequence[Any]) -> None:
+    def __init__(
+        self, kernel: LoopKernel, parts: Parts, run: Any, operands: Sequence[Any], length: int
+    ) -> None:
         self._kernel, self._parts, spec = kernel, parts, kernel.spec
-        number, *_, xs = spec.split(operands)
-        self.length = length_of(spec, kernel.length, number, xs)
-        values = dict(
-            zip([n.id for n in spec.body.inputs[1:]], spec.of_body(operands), strict=True)
-        )
+        self.length = length
+        numbers = [node.id for node in spec.body.inputs[1:]]
+        values = dict(zip(numbers, spec.of_body(operands), strict=True))
         self.made: dict[int, Any] = {}
         self.stages: list[Course] = []
         handed: dict[int, Any] = {}
