@@ -41,7 +41,7 @@ _SLACK = 1.1
 """A group may take so much of its share: few even groups are better than one more."""
 
 
-class _Part(NamedTuple):
+class _Piece(NamedTuple):
     """A group as a loop.
 
     Attributes
@@ -72,14 +72,14 @@ class Parts(NamedTuple):
 
     Attributes
     ----------
-    parts : list of _Part
+    parts : list of _Piece
     bytes : int
         What is handed over in an iteration.
     ordered : list of int
         Operands that have to be C-contiguous, as `Spec.of_body` numbers them.
     """
 
-    parts: list[_Part]
+    parts: list[_Piece]
     bytes: int
     ordered: list[int]
 
@@ -152,7 +152,7 @@ def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
         return "its body has an op of yours, another loop, or sizes that only a run knows"
     if kernel.tables is not None and kernel.tables[1]:
         return "`jit` may give its parts other last bits"
-    net = _Net(spec, kernel.symbols)
+    net = _Needs(spec, kernel.symbols)
     if not net.keeps_order:
         return "a carry may come back in another memory layout"
     most = _MOST_BYTES // max(length, 1)
@@ -170,7 +170,7 @@ def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
         limit //= 2
 
 
-class _Net:
+class _Needs:
     """What depends on what in a body, as bits: its carries, and nodes that are no views."""
 
     def __init__(self, spec: Spec, symbols: Mapping[str, int]) -> None:
@@ -230,8 +230,9 @@ class _Net:
             row = reach[place]
             reach = [one | row if one >> place & 1 else one for one in reach]
         left: dict[int, int] = {}
-        for place, one in sorted(enumerate(reach), key=lambda pair: pair[1].bit_count()):
-            left[one] = left.get(one, 0) | 1 << place
+        counts = [one.bit_count() for one in reach]
+        for place in sorted(range(len(reach)), key=counts.__getitem__):
+            left[reach[place]] = left.get(reach[place], 0) | 1 << place
         groups: list[int] = []
         done, spent = 0, most_us
         while left:
@@ -239,7 +240,8 @@ class _Net:
             costs = {one: self.us(left[one]) for one in ready}
             ready = [one for one in ready if spent + costs[one] <= most_us] or ready
             last = groups[-1] if groups else 0
-            chosen = max(ready, key=lambda one: self._handed(last, left[one]))
+            handed = {one: self._handed(last, left[one]) for one in ready}
+            chosen = max(ready, key=handed.__getitem__)
             if spent + costs[chosen] > most_us or not groups:
                 groups.append(0)
                 spent = 0.0
@@ -254,7 +256,7 @@ class _Net:
         return sum([self.bytes[place] for place in self.of(needed & group)])
 
 
-def _written(kernel: LoopKernel, net: _Net, groups: Sequence[int]) -> Parts:
+def _written(kernel: LoopKernel, net: _Needs, groups: Sequence[int]) -> Parts:
     """Return groups as loops."""
     spec, body = net.spec, net.spec.body
     fields: list[list[tuple[Node, int]]] = [[] for _ in groups]
@@ -290,7 +292,7 @@ def _part(
     handed: Sequence[Node],
     results: Sequence[Node],
     stacked: Sequence[tuple[Node, int | None]],
-) -> _Part:
+) -> _Piece:
     """Return a part that has some carries and goes over what is handed to it."""
     spec = kernel.spec
     index, consts, every, xs = spec.split_inputs()
@@ -313,7 +315,7 @@ def _part(
     made = LoopKernel(loop(graph, one, leaves), kernel.symbols, ())
     if kernel.tables is not None:
         made.allow_tables(*kernel.tables)
-    return _Part(
+    return _Piece(
         made,
         us,
         [node.id for node in (*consts, *own)],
