@@ -33,6 +33,12 @@ here = threading.local()
 """
 
 
+def workers_here() -> int:
+    """Return how many threads may share the parts of a step."""
+    held = getattr(here, "held", None)
+    return 1 if held is None else int(held[0].slots)
+
+
 class Tiles:
     """The parts of a step that are left, and those that have ended.
 

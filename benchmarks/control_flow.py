@@ -2,7 +2,8 @@
 
 One call of a loop of 1000 iterations with a body of two ops on 8 x 8 matrices; one of an LSTM of 3
 layers over 100 steps, forward, and forward and backward; and a wider one on one worker and on two,
-beside threads that do nothing but products of its sizes: they say what two can gain here.
+as a scan a layer and as one scan whose body has all layers, beside threads that do nothing but
+products of its sizes: they say what two can gain here.
 """
 
 from __future__ import annotations
@@ -154,18 +155,37 @@ def lstm(backward: bool) -> Ways:
     }
 
 
-def _our_lstm(sequence: Any, backward: bool, machine: Any) -> Callable[[], Any]:
+def _our_lstm(
+    sequence: Any, backward: bool, machine: Any, in_one: bool = False
+) -> Callable[[], Any]:
     size = sequence.shape[-1]
-    net = ag.nn.LSTM(size, size, LAYERS)
     graph = ag.Graph()
-    y = net(graph.input("x", sequence.shape))[0]
+    x = graph.input("x", sequence.shape)
+    y = _in_one_body(x) if in_one else ag.nn.LSTM(size, size, LAYERS)(x)[0]
     loss = (y * y).sum()
     made = machine([loss if backward else y], wrt=None if backward else [])
     return partial(made.run_sync, {"x": sequence}, backward=backward)
 
 
-def wide_lstm() -> Ways:
-    run = partial(_our_lstm, WIDE_SEQUENCE, False)
+def _in_one_body(x: Any) -> Any:
+    """Return what the layers of an LSTM give that one scan has all of."""
+    size = x.shape[-1]
+    drawn = DRAWN.uniform(-1.0, 1.0, (LAYERS, 2, 4 * size, size)).astype("float32") * size**-0.5
+    weights = [[x.graph.parameter(f"w_{i}{j}", drawn[i, j]) for j in (0, 1)] for i in range(LAYERS)]
+
+    def step(states: Any, x: Any) -> Any:
+        new = []
+        for state, (into, again) in zip(states, weights, strict=True):
+            new.append(ag.ops.lstm_cell(x, state, into, again))
+            x = new[-1][0]
+        return new, x
+
+    start = np.zeros((BATCH, size), "float32")
+    return ag.scan(step, [(start, start)] * LAYERS, x)[1]
+
+
+def wide_lstm(backward: bool, in_one: bool) -> Ways:
+    run = partial(_our_lstm, WIDE_SEQUENCE, backward, in_one=in_one)
     return {
         "ActorMachine, 1 worker": run(partial(ag.ActorMachine, workers=1)),
         "ActorMachine, 2 workers": run(partial(ag.ActorMachine, workers=2)),
@@ -250,16 +270,18 @@ CASES: dict[str, Callable[[], Ways]] = {
     "while, 1000 x 8x8": partial(loops, "while"),
     "LSTM, 3 layers, 100 steps, forward": partial(lstm, False),
     "LSTM, 3 layers, 100 steps, both passes": partial(lstm, True),
-    "LSTM, 3 layers of 512, forward": wide_lstm,
+    "LSTM, 3 layers of 512, forward": partial(wide_lstm, False, False),
+    "LSTM, 3 layers of 512 in one body, forward": partial(wide_lstm, False, True),
+    "LSTM, 3 layers of 512 in one body, both passes": partial(wide_lstm, True, True),
 }
-_LOOPS, _NETS = [*CASES][:2], [*CASES][2:4]
+_LOOPS, _NETS, _WIDE = [*CASES][:2], [*CASES][2:4], [*CASES][4:]
 PEERS = ("PyTorch", "JAX jit")
 TARGETS = [
     *[Target(case, "TapeMachine", ("Python, NumPy",), 1.2) for case in _LOOPS],
     *[Target(case, NATIVE, ("JAX jit",), 1.3) for case in _LOOPS],
     *[Target(case, "TapeMachine", PEERS, 2.0) for case in _NETS],
     *[Target(case, JIT, PEERS, 1.3) for case in _NETS],
-    Target([*CASES][4], "ActorMachine, 2 workers", ("ActorMachine, 1 worker",), 1 / 1.5),
+    *[Target(c, "ActorMachine, 2 workers", ("ActorMachine, 1 worker",), 1 / 1.5) for c in _WIDE],
 ]
 
 

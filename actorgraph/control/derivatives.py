@@ -239,7 +239,7 @@ class Reverse:
         inputs = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
         self._stands = stands = copied(spec.body, graph, inputs)
         cts = {n: _ct(graph, n) for n in (*self.moving.values(), *self.summing)}
-        stacked = {field: self._stacked(field) for field in arrived if field >= spec.carries}
+        stacked = {field: spec.stacked(field) for field in arrived if field >= spec.carries}
         ends = {field: _ct(graph, node) for field, node in stacked.items()}
         seeds: dict[Node, Node] = {}
         pairs = [(stands[node], ends[field]) for field, node in stacked.items()]
@@ -281,15 +281,6 @@ class Reverse:
             body, len(cts), len(entered) + len(self.arriving), spec.length, spec.length is None,
             reverse=not spec.reverse, save=spec.save, what=spec.what,
         )  # fmt: skip
-
-    def _stacked(self, field: int) -> Node:
-        """Return the node of the forward body whose values a field stacks."""
-        spec = self._forward
-        if field >= spec.inner:
-            return spec.body.nodes[field - spec.inner]
-        if field >= spec.history:
-            return self.groups.carries[field - spec.history]
-        return spec.body.results[field]
 
     def _saved(self, leaves: Sequence[Node], results: Sequence[Node]) -> list[int]:
         """Return which nodes of the forward body have their values kept: those that rules read."""

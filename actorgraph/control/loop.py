@@ -26,9 +26,9 @@ from actorgraph.graph import Graph, Node
 from actorgraph.lower.fusion import parallel_us
 from actorgraph.lower.inner import ALONE, Inner, InnerLoop
 from actorgraph.memory.free_lists import FreeLists
-from actorgraph.op import Attrs, Op, Together
+from actorgraph.op import CONSTANT, Attrs, Op, Together
 from actorgraph.ops._records import any_types, fields_read
-from actorgraph.tiles import compute_parts, evenly
+from actorgraph.tiles import compute_parts, evenly, workers_here
 from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape, dtype_of
 
 _TRIPS = Tensor.of("int64", ())
@@ -126,6 +126,14 @@ class Spec:
         ends = [0, 1, 1 + self.consts, 1 + self.consts + self.carries, len(inputs)]
         return [inputs[i:j] for i, j in itertools.pairwise(ends)]
 
+    def stacked(self, field: int) -> Node:
+        """Return the node of the body whose values a field stacks."""
+        if field >= self.inner:
+            return self.body.nodes[field - self.inner]
+        if field >= self.history:
+            return self.split_inputs()[2][field - self.history]
+        return self.body.results[field]
+
     def of_body(self, operands: Sequence[Any]) -> list[Any]:
         """Return those that are inputs of the body, in its order, without the position."""
         _, consts, _, carries, xs = self.split(operands)
@@ -207,11 +215,22 @@ def _check_inputs(
 
 
 class LoopKernel:
-    """A loop compiled for one binding: called with the run and the operands."""
+    """A loop compiled for one binding: called with the run and the operands.
+
+    Attributes
+    ----------
+    places : list of int
+        The fields that are stacked.
+    stored : bool
+        Whether all of these have sizes that are known before a run.
+    parts : Parts, str or None
+        The loops that may be made in its place (see `split`), or why there are none; None where
+        that is to be found out by the first call.
+    """
 
     def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
         spec: Spec = node.attrs["loop"]
-        self.spec, self.name = spec, node.name
+        self.spec, self.node = spec, node
         body, wanted = spec.body, fields_read(node)
         saved = [j for j in range(spec.carries) if spec.history + j in wanted]
         inner = [k for k in range(len(body.nodes)) if spec.inner + k in wanted]
@@ -224,6 +243,8 @@ class LoopKernel:
         self.types: Sequence[Tensor] = node.type.fields  # type: ignore[attr-defined]
         self.lists: tuple[int, list[Any]] | None = None
         test = spec.test
+        self.parts: Any = "it is interpreted, watched, on a device, or in the body of another"
+        self.tables: tuple[bool, bool] | None = None
         self.heavy_us = 0.0 if spec.carries or test is not None else body.heavy_us(symbols)
         sized = [UNKNOWN not in self.types[place].shape[1:] for place in self.places]
         self.stored = test is None and all(sized)
@@ -239,6 +260,11 @@ class LoopKernel:
 
     def __call__(self, run: Any, *operands: Any) -> tuple[Any, ...]:
         """Return the record of the loop in a run."""
+        run = ALONE if run is None else run
+        if not isinstance(self.parts, str) and self.spec.carries and workers_here() > 1:
+            found = self._beside(run, operands)
+            if found is not None:
+                return found
         course = Course(self, run, operands)
         count = min(course.length, int(course.length * self.heavy_us / parallel_us()))
         if count > 1:
@@ -247,16 +273,66 @@ class LoopKernel:
             course.advance(course.positions)
         return course.fields()
 
+    def _beside(self, run: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Return the record, made by parts of the loop beside each other; None if they are not."""
+        from actorgraph.control.layers import is_long, made_beside
+
+        found: list[Any] = []
+
+        def begin() -> Any:
+            found[:] = [self.begun(run, operands, 1.0 / workers_here())]
+            way = -1 if self.spec.reverse else 1
+            return [[stage] for stage in found[0].stages], 1, found[0].longest_us, way
+
+        long = is_long(self._length(operands) * self.body_us)
+        return found[0].fields() if long and made_beside(run, begin) else None
+
+    @cached_property
+    def body_us(self) -> float:
+        """What an iteration is predicted to take."""
+        return self.spec.body.predicted_us(self.symbols)
+
+    def _length(self, operands: Sequence[Any]) -> int:
+        number, *_, xs = self.spec.split(operands)
+        return length_of(self.spec, self.length, number, xs)
+
+    def begun(self, run: Any, operands: Sequence[Any], share: float) -> Any:
+        """Return a call of it, or of parts that take at most that share of an iteration each."""
+        from actorgraph.control.split import Split, parted
+
+        length = self._length(operands)
+        if self.parts is None:
+            self.parts = parted(self, length, share)
+        if not isinstance(self.parts, str) and self.parts.fit(self.spec, operands, length):
+            return Split(self, self.parts, run, operands, length)
+        return Course(self, run, operands)
+
     def allow_tables(self, wait: bool, quick: bool) -> None:
         """Let iterations be walked as tables."""
+        self.tables = wait, quick
         self.call.allow_tables(wait, quick)
+
+    @property
+    def told(self) -> list[tuple[Node, str]]:
+        """How it runs where several workers might."""
+        if isinstance(self.parts, str):
+            return [(self.node, f"in turn, since {self.parts}")]
+        return [] if self.parts is None else [(self.node, str(self.parts))]
+
+    @property
+    def walked(self) -> bool:
+        """Whether machine code may walk its iterations."""
+        from actorgraph.lower.table import kinds
+
+        steps = [node for node in self.spec.body.nodes if node.op is not CONSTANT]
+        return self.tables is not None and all(kinds(steps, self.symbols))
 
     @property
     def kept_bytes(self) -> int:
         """The memory that stays there between calls, and that nobody else has."""
-        stacks = [] if self.lists is None else [free for *_, free in self.lists[1] if free]
+        stacks = () if self.lists is None else {free for *_, free in self.lists[1] if free}
         idle: int = sum([free.kept()[0] for free in stacks])
-        return self.call.kept_bytes + idle
+        return self.call.kept_bytes + idle + getattr(self.parts, "kept_bytes", 0)
 
     def room(self, length: int) -> list[Any]:
         """Return where what is stacked goes: arrays, or lists where the sizes are not known."""
@@ -292,12 +368,15 @@ class Course:
         Of all iterations.
     made : dict
         By field, what has been stacked: arrays that are filled, or lists.
+    carries : list
+    longest_us : float
+        What an iteration of the longest of them takes.
     """
 
     def __init__(self, kernel: LoopKernel, run: Any, operands: Sequence[Any]) -> None:
         self._kernel, spec = kernel, kernel.spec
-        self._run = ALONE if run is None else run
-        number, self._consts, self._tested, self._carries, self._xs = spec.split(operands)
+        self._run, self.longest_us = run, kernel.body_us
+        number, self._consts, self._tested, self.carries, self._xs = spec.split(operands)
         self.length = length_of(spec, kernel.length, number, self._xs)
         self.positions: Any = range(self.length) if spec.test is None else itertools.count()
         if spec.reverse and spec.test is None:
@@ -308,11 +387,16 @@ class Course:
         self._noted = noted[: kernel.kept], noted[kernel.kept :]
         self._trips = 0
 
+    @property
+    def stages(self) -> Sequence[Course]:
+        """The loops that it is made of: itself."""
+        return (self,)
+
     def advance(self, positions: Any) -> None:
         """Make iterations, the next ones."""
         limit = self._kernel.spec.limit
-        self._carries, trips = self._kernel.call(
-            self._run, positions, limit, self._tested, self._consts, self._carries, self._xs,
+        self.carries, trips = self._kernel.call(
+            self._run, positions, limit, self._tested, self._consts, self.carries, self._xs,
             *self._noted,
         )  # fmt: skip
         self._trips += trips
@@ -339,11 +423,11 @@ class Course:
         kernel, spec = self._kernel, self._kernel.spec
         if spec.limit is not None and self._trips > spec.limit:
             raise GraphError(
-                f"{spec.what} {kernel.name!r} has made max_trips={spec.limit} iterations and its "
-                "test asks for more; raise max_trips, or mend the test"
+                f"{spec.what} {kernel.node.name!r} has made max_trips={spec.limit} iterations and "
+                "its test asks for more; raise max_trips, or mend the test"
             )
         fields: list[Any] = [None] * len(kernel.types)
-        fields[: spec.carries] = self._carries
+        fields[: spec.carries] = self.carries
         fields[spec.trips] = np.int64(self._trips)
         for field, found in self.made.items():
             fields[field] = found

@@ -13,18 +13,17 @@ after another, which tells it, fails, or does not.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from math import lcm, prod
 from typing import Any
 
 import numpy as np
 
 from actorgraph.control.in_blocks import IN_BLOCKS, block_of
-from actorgraph.control.loop import KEPT_BYTES, Course
+from actorgraph.control.layers import made_beside
+from actorgraph.control.loop import KEPT_BYTES
 from actorgraph.graph import Node
-from actorgraph.lower.inner import ALONE, Dead
+from actorgraph.lower.inner import ALONE
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import lower_directly
@@ -32,12 +31,8 @@ from actorgraph.memory.free_lists import FreeLists
 from actorgraph.op import CONSTANT, Op
 from actorgraph.ops._records import ITEM, any_types
 from actorgraph.rewrite.exact import is_pure, restated
-from actorgraph.tiles import compute_parts, here
+from actorgraph.tiles import workers_here
 from actorgraph.types import Checks
-from actorgraph.warned import stopping_errors
-
-_LEAST_US = 300.0
-"""A block of a loop that takes less is not worth waking another worker."""
 
 
 def with_waves(steps: Sequence[Node], joint: Joint) -> list[Node]:
@@ -189,7 +184,9 @@ class _WaveKernel:
         program = node.attrs["program"]
         self._in_turn = program.make(*kernels, *[one.attrs["value"] for one in program.constants])
         loops = [one for one in self._stages if "loop" in one.attrs]
-        self._block_us = max([one.attrs["loop"].body.predicted_us(symbols) for one in loops])
+        for one in loops:
+            self._kernels[one.id].parts = None
+        self._total_us = sum([self._kernels[one.id].body_us for one in loops])
         self._stored = all(self._kernels[one.id].stored for one in loops)
         self._lists = FreeLists()
 
@@ -210,6 +207,13 @@ class _WaveKernel:
         loops = [getattr(one, "kept_bytes", 0) for one in self._kernels.values()]
         return sum(loops) + sum([free.kept()[0] for free in self._lists.values()])
 
+    @property
+    def told(self) -> list[tuple[Node, str]]:
+        """How its loops run where several workers might."""
+        loops = [one for one in self._stages if "loop" in one.attrs]
+        split = [line for one in loops for line in self._kernels[one.id].told if "as " in line[1]]
+        return [*[(one, f"in a wave of {len(loops)} loops") for one in loops], *split]
+
     def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Return an array for rows, used again while nobody else has it."""
         most = 2 * len(self._nodes)
@@ -222,40 +226,25 @@ class _WaveKernel:
         return free.take()
 
     def __call__(self, run: Any, *operands: Any) -> Sequence[Any]:
-        run = ALONE if run is None else run
-        held = getattr(here, "held", None)
-        if self._stored and held is not None and held[0].slots > 1:
-            found = self._beside(run, operands)
-            if found is not None:
-                return found
+        run, workers = ALONE if run is None else run, workers_here()
+        stages: list[Any] = []
+
+        def begin() -> Any:
+            stages[:], step, longest_us, way = self._begun(run, operands, workers)
+            return _layers(stages), step, longest_us, way
+
+        if self._stored and workers > 1 and made_beside(run, begin):
+            return [one.made if type(one) is _RowStage else one.fields() for one in stages]
         result: Sequence[Any] = self._in_turn(run, (), *operands)
         return result
 
-    def _beside(self, run: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-        """Return what the stages give, None where they are to be computed one after another."""
-        try:
-            with np.errstate(**stopping_errors()):
-                begun, size, length = self._begun(run, operands)
-                blocks = -(-length // size)
-                layers = _layers(begun)
-                if blocks < 2 * len(layers):
-                    return None
-                reverse = self._stages[0].attrs["loop"].reverse
-                every = range(length)[:: -1 if reverse else 1]
-                first = length - (blocks - 1) * size if reverse else size
-                bounds = [0, *range(first, length, size), length]
-                compute_parts(*_tiles(layers, [every[i:j] for i, j in pairwise(bounds)]))
-                return [one.made if type(one) is _RowStage else one.fields() for one in begun]
-        except Exception:  # noqa: BLE001 - what computes them in turn raises it, or does not
-            if run.dead is not None:
-                raise Dead from None
-            return None
-
-    def _begun(self, run: Any, operands: Sequence[Any]) -> tuple[list[Any], int, int]:
-        """Return the stages, of which nothing is computed, how many rows a block has, and all."""
+    def _begun(
+        self, run: Any, operands: Sequence[Any], workers: int
+    ) -> tuple[list[Any], int, float, int]:
+        """Return the stages, of which nothing is computed, and more that `made_beside` asks."""
         values = dict(zip(self._given, operands, strict=True))
         begun: dict[int, Any] = {}
-        step, length = 1, 0
+        step = 1
         for node in self._nodes:
             given: list[Any] = [
                 part.attrs["value"] if part.op is CONSTANT else values.get(part.id)
@@ -265,59 +254,27 @@ class _WaveKernel:
             if node.op is ITEM:
                 values[node.id] = begun[node.inputs[0].id].made.get(node.attrs["field"])
             elif "loop" in node.attrs:
-                begun[node.id] = course = Course(call, run, given)
-                length = course.length
+                share = self._total_us / (workers * max(call.body_us, 0.1))
+                begun[node.id] = call.begun(run, given, share)
             else:
                 begun[node.id] = rows = _RowStage(node, call, given, self._room)
                 values[node.id] = rows.made
                 if node.op is IN_BLOCKS:
                     step = lcm(step, block_of(given[0].shape))
-        wanted = -(-_LEAST_US // max(self._block_us, 0.1))
-        return [*begun.values()], int(-(-wanted // step) * step), length
+        longest_us = max([one.longest_us for one in begun.values() if type(one) is not _RowStage])
+        way = -1 if self._stages[0].attrs["loop"].reverse else 1
+        return [*begun.values()], step, longest_us, way
 
 
 def _layers(stages: Sequence[Any]) -> list[list[Any]]:
     """Return the loops, each with the rows that are computed for it."""
     layers: list[list[Any]] = [[]]
     for stage in stages:
-        layers[-1].append(stage)
-        if type(stage) is not _RowStage:
-            layers.append([])
+        for one in getattr(stage, "stages", (stage,)):
+            layers[-1].append(one)
+            if type(one) is not _RowStage:
+                layers.append([])
     return layers[:-1]
-
-
-def _tiles(
-    layers: Sequence[Sequence[Any]], cuts: Sequence[range]
-) -> tuple[Callable[[int], None], int]:
-    """Return what makes a block of a layer, and how many there are.
-
-    They are handed out by diagonals: what one waits for was handed out before, so that somebody is
-    making it.
-    """
-    order = [
-        (layer, at - layer)
-        for at in range(len(cuts) + len(layers) - 1)
-        for layer in range(len(layers))
-        if 0 <= at - layer < len(cuts)
-    ]
-    ended = {tile: threading.Event() for tile in order}
-    failed = threading.Event()
-
-    def compute(part: int) -> None:
-        layer, block = order[part]
-        try:
-            for before in ((layer, block - 1), (layer - 1, block)):
-                if before in ended:
-                    ended[before].wait()
-            for stage in () if failed.is_set() else layers[layer]:
-                stage.advance(cuts[block])
-        except BaseException:
-            failed.set()
-            raise
-        finally:
-            ended[order[part]].set()
-
-    return compute, len(order)
 
 
 WAVE = Op(

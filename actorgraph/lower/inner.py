@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, topological_order
+from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import is_silent, kernel
 from actorgraph.lower.program import Program, lower_directly, lower_loop
 from actorgraph.lower.slices import with_slices_written_once
@@ -25,9 +26,8 @@ from actorgraph.warned import UnderWay, asked, runs_steps
 __all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
 
 
-_CALLS, _TRIES = 3, 8
-"""Calls before rows are written, and calls one after another that a table declines before the loop
-in Python has them all."""
+_CALLS = 3
+"""Calls before rows are written."""
 
 _ENDLESS = 1 << 60
 
@@ -179,32 +179,28 @@ class InnerLoop(_Body):
         self._stored = stored
         # What a table is made of.
         self._form = inputs, computed, results, saved, test, symbols
-        self._table: Any = None
-        self._tries = _TRIES
-        self._calls, self._wait, self._quick = -1, False, False
+        self._table: Asking | None = None
+        self._wait, self._quick = False, False
 
     def allow_tables(self, wait: bool, quick: bool) -> None:
         """Let iterations be walked as tables, after some calls or at once; or those in the body.
 
         With `quick` last bits may change.
         """
-        self._wait, self._calls, self._quick = wait, 0 if wait else _CALLS, quick
+        self._wait, self._quick = wait, quick
+        self._table = Asking(self._write, _CALLS, wait)
 
     @property
     def kept_bytes(self) -> int:
         """The memory that stays there between calls."""
-        inner = [getattr(one, "kept_bytes", 0) for one in (self._table, *self._kernels)]
+        inner = [getattr(one, "kept_bytes", 0) for one in (self._made, *self._kernels)]
         return self._memory.kept_bytes + sum(inner)
 
-    def _count(self) -> None:
-        """Count a call without a table, and ask for it if it is time."""
-        self._calls -= 1
-        if self._calls < 0:
-            from actorgraph.lower.table import when_there
+    @property
+    def _made(self) -> Any:
+        return None if self._table is None else self._table.made
 
-            when_there(self._write, self._wait)
-
-    def _write(self) -> None:
+    def _write(self) -> Any:
         from actorgraph.lower.loop_table import LoopTable
 
         inputs, computed, results, saved, test, symbols = self._form
@@ -212,13 +208,11 @@ class InnerLoop(_Body):
         # Else nobody knows how much there will be.
         if self._stored or not (saved or len(results) > len(inputs[2])):
             with suppress(Exception):  # the loop in Python goes on
-                self._table = LoopTable(
-                    inputs, computed, results, saved, tested, symbols, self._quick
-                )
-                return
+                return LoopTable(inputs, computed, results, saved, tested, symbols, self._quick)
         for one in self._kernels:
             if hasattr(one, "allow_tables"):
                 one.allow_tables(self._wait, self._quick)
+        return None
 
     @runs_steps("self")
     def __call__(
@@ -236,10 +230,14 @@ class InnerLoop(_Body):
         """Return the last carries and the number of iterations; see `lower_loop`."""
         test = None if self._test is None else self._test.call
         given = captured, carries, arrays
-        if self._calls >= 0:
-            self._count()
-        if self._table is not None:
-            found = self._walked(run, positions, limit, tested, *given, [*keep, *stack])
+        table = self._table
+        if table is not None and table.calls >= 0:
+            table.count()
+        made = self._made
+        if table is not None and made is not None:
+            found = self._walked(
+                table, made, run, positions, limit, tested, *given, [*keep, *stack]
+            )
             if found is not None:
                 return found
         buffers = self._memory.take(given)
@@ -257,6 +255,8 @@ class InnerLoop(_Body):
 
     def _walked(
         self,
+        table: Asking,
+        made: Any,
         run: Any,
         positions: Any,
         limit: int | None,
@@ -269,22 +269,20 @@ class InnerLoop(_Body):
         """Return what the loop in Python would, or None where that has to do it."""
         if self._test is not None:
             positions = range(_ENDLESS if limit is None else limit)
-        if not self._table.fits(positions) or (self._quick and not is_silent(asked())):
+        if not made.fits(positions) or (self._quick and not is_silent(asked())):
             return None
         try:
             if self._test is not None and not self._test.call(run, (), *tested, *carries)[0]:
                 return None
-            found: tuple[list[Any], int] = self._table(
+            found: tuple[list[Any], int] = made(
                 run, positions, [*captured, *tested], carries, arrays, stacks
             )
         except Dead:
             raise
         except Exception:  # noqa: BLE001 - the loop in Python raises it, or does not
-            self._tries -= 1
-            if not self._tries:
-                self._table = None
+            table.decline()
             return None
-        self._tries = _TRIES
+        table.tries = TRIES
         return found
 
     def _stopped(self, error: Exception) -> InBody:

@@ -16,9 +16,7 @@ Blocks and constants are owned by the table that says where they are, which the 
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from math import prod
 from typing import Any
@@ -27,11 +25,10 @@ from weakref import WeakSet
 import numpy as np
 
 from actorgraph.devices import native
-from actorgraph.devices.background import BACKGROUND
 from actorgraph.graph import Node
+from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import alike, kernel, with_errstate
 from actorgraph.lower.program import Tabling, constant_value, lower_directly
-from actorgraph.lower.rates import path
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table_rows import LARGEST_BYTES, RESHAPE, Written, is_view, kind_of
 from actorgraph.lower.text import Dead
@@ -55,9 +52,6 @@ _MANY = 16
 
 _BRIEF_BYTES = 64 * 1024
 """What rows write below which the walk keeps the GIL: to take it again may cost more."""
-
-_TRIES = 8
-"""Calls one after another that a table declines before it is asked no more."""
 
 fresh = np.empty
 """Makes arrays that leave a table."""
@@ -162,7 +156,7 @@ class Stretch:
         )
         self._tabling = tabling
         self._latest: Written | None = None
-        self._tables: dict[Any, _Table] = {}
+        self._tables: dict[Any, Asking] = {}
         self._blocks: WeakSet[_WalkBlocks] = WeakSet()
 
     @property
@@ -191,7 +185,7 @@ class Stretch:
         """
         if symbols is None and self._is_bound:
             symbols = {}
-        tables: dict[int, tuple[Any, _Table]] = {}
+        tables: dict[int, tuple[Any, Asking]] = {}
         only = None if symbols is None else self._table(symbols)
 
         def part(run: Any, out: Any, *given: Any) -> list[Any]:
@@ -204,27 +198,29 @@ class Stretch:
                         tables.clear()
                     known = tables[id(binding)] = binding, self._table(binding.symbols)
                 table = known[1]
-            found, walk = None, table.walk
-            if walk is not None:
-                found = walk(run, out, given)
-                if found is not None and table.tries < _TRIES:
-                    table.tries = _TRIES
-                elif found is None:
-                    table.decline()
-            elif table.calls >= 0 and table.count():
-                return part(run, out, *given)
-            return plain(run, out, *given) if found is None else found
+            if table.calls >= 0:
+                table.count()
+            walk = table.made
+            if walk is None:
+                return plain(run, out, *given)
+            found: list[Any] | None = walk(run, out, given)
+            if found is None:
+                table.decline()
+                return plain(run, out, *given)
+            table.tries = TRIES
+            return found
 
         return part
 
-    def _table(self, symbols: Mapping[str, int]) -> _Table:
+    def _table(self, symbols: Mapping[str, int]) -> Asking:
         """Return the table for these sizes, which all functions share."""
         key = tuple(sorted(symbols.items()))
         found = self._tables.get(key)
         if found is None:
             if len(self._tables) >= _KEPT:
                 self._tables.clear()
-            found = self._tables[key] = _Table(self, symbols, self._tabling)
+            write = partial(self.write, symbols)
+            found = self._tables[key] = Asking(write, _CALLS, self._tabling.wait)
         return found
 
     def write(self, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None] | None:
@@ -336,49 +332,6 @@ class Stretch:
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
             found.append(f"#   {of}: {prod(times)} x {list(dims)}, {shown}")
         return found
-
-
-class _Table:
-    """The table of a stretch for some sizes: not asked for, being written, there, or never."""
-
-    def __init__(self, stretch: Stretch, symbols: Mapping[str, int], tabling: Tabling) -> None:
-        self.stretch, self.symbols = stretch, symbols
-        self.walk: Callable[..., list[Any] | None] | None = None
-        self.calls = 0 if tabling.wait else _CALLS  # before rows are asked for; -1 afterwards
-        self.tries = _TRIES
-        self._wait = tabling.wait
-
-    def decline(self) -> None:
-        """Note that the rows have computed nothing."""
-        self.tries -= 1
-        if not self.tries:
-            self.walk = None
-
-    def count(self) -> bool:
-        """Count a call without rows, and ask for them if it is time; return if they are there."""
-        self.calls -= 1
-        if self.calls < 0:
-            when_there(self._write, self._wait)
-        return self.walk is not None
-
-    def _write(self) -> None:
-        with suppress(Exception):  # the part goes on as it is
-            self.walk = self.stretch.write(self.symbols)
-
-
-def when_there(write: Callable[[], None], wait: bool) -> None:
-    """Have rows written when there is machine code, in the background if nobody is to `wait`."""
-    native.RUNTIME.request(os.path.dirname(path()))
-
-    def written() -> None:
-        if native.RUNTIME.walk is not None:
-            write()
-
-    if wait:
-        native.RUNTIME.done.wait()
-        written()
-    else:
-        BACKGROUND.submit(written)
 
 
 class _WalkBlocks:

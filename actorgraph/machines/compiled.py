@@ -130,8 +130,12 @@ class Compiled:
     @cached_property
     def has_waves(self) -> bool:
         """Whether loops may feed one another (see `control.waves`)."""
-        loops = sum(["loop" in node.attrs for node in self.joint.order])
-        return loops > 1 and self.on_host and not (self.interpreter or self.watch)
+        return self.overlaps and sum(["loop" in node.attrs for node in self.joint.order]) > 1
+
+    @cached_property
+    def overlaps(self) -> bool:
+        """Whether loops, or parts of one, may be made at the same time."""
+        return self.on_host and not (self.interpreter or self.watch)
 
     @cached_property
     def shares(self) -> bool:
@@ -269,6 +273,8 @@ class Compiled:
             found = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and hasattr(found, "allow_tables"):  # a loop
             found.allow_tables("wait" in (self.native, self.jit), bool(self.jit))
+        if self.overlaps and hasattr(found, "parts"):
+            found.parts = None
         if hasattr(found, "kept_bytes"):
             self.loops.add(found)
         return found

@@ -144,6 +144,7 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: s
         lines.append(plan.note)
     if not tables.startswith("tables: 0"):
         lines.append(tables)
+    lines += _loops(plan)
     if binding.direct_turns:
         mean = binding.direct_seconds / binding.direct_turns * 1e6
         lines.append(
@@ -170,6 +171,18 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: s
         lines += told(plan.partition.tasks, lanes, plan.compiled.joint, binding.kernels)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join([*lines, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])
+
+
+def _loops(plan: Plan) -> list[str]:
+    """Return how loops run, and what memory they keep."""
+    loops, source = [*plan.compiled.loops], plan.compiled.joint.source
+    told = {
+        f"loop {source(node).name!r}{' backward' * (node.owner is not None)}: {text}": None
+        for one in loops
+        for node, text in one.told
+    }
+    kept = sum([one.kept_bytes for one in loops])
+    return [*sorted(told), *([f"loops keep {kept} bytes between runs"] if kept else [])]
 
 
 def _why(plan: Plan) -> str:

@@ -1,0 +1,61 @@
+"""`Asking`: how machine code comes to stand for what Python does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+TRIES = 8
+"""Calls one after another that it declines before it is asked no more."""
+
+
+class Asking:
+    """Something that is not asked for, being written, there (`made`), or never.
+
+    After so many `calls` without it, or at the first one, which waits, it is what `write` returns;
+    None and an exception say that there is none.
+    """
+
+    __slots__ = ("_wait", "_write", "calls", "made", "tries")
+
+    def __init__(self, write: Callable[[], Any], calls: int, wait: bool) -> None:
+        self._write, self._wait, self.tries = write, wait, TRIES
+        self.made: Any = None
+        self.calls = 0 if wait else calls  # -1 afterwards
+
+    def count(self) -> None:
+        """Count a call without it, and ask for it if it is time."""
+        self.calls -= 1
+        if self.calls < 0:
+            _when_there(self._set, self._wait)
+
+    def decline(self) -> None:
+        """Note that it has done nothing."""
+        self.tries -= 1
+        if not self.tries:
+            self.made = None
+
+    def _set(self) -> None:
+        with suppress(Exception):  # Python goes on
+            self.made = self._write()
+
+
+def _when_there(write: Callable[[], None], wait: bool) -> None:
+    """Have rows written when there is machine code, in the background if nobody is to `wait`."""
+    from actorgraph.devices import native  # with the first thing that may be walked
+    from actorgraph.devices.background import BACKGROUND
+    from actorgraph.lower.rates import path
+
+    native.RUNTIME.request(os.path.dirname(path()))
+
+    def written() -> None:
+        if native.RUNTIME.walk is not None:
+            write()
+
+    if wait:
+        native.RUNTIME.done.wait()
+        written()
+    else:
+        BACKGROUND.submit(written)
