@@ -6,9 +6,6 @@ system call.  One that watches is back within a microsecond, and takes nothing b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
-
 import numpy as np
 
 _LOOKS = 300_000
@@ -16,16 +13,9 @@ _LOOKS = 300_000
 
 
 class Flag:
-    """A byte that is set and watched.
+    """A byte, and a view that repeats it.
 
-    Where there is machine code (`devices.lock_word`), that watches the byte, and then Python's lock
-    until this is free.  Else the loop of `np.logical_or.reduce` does, of a view that repeats the
-    byte: it ends at the first true element, and holds no lock.
-
-    Attributes
-    ----------
-    machine_code : callable or None
-        What watches a byte, given its address.
+    The loop of `np.logical_or.reduce` ends at the first true element, and holds no lock.
 
     Examples
     --------
@@ -37,13 +27,11 @@ class Flag:
     True
     """
 
-    __slots__ = ("_address", "_byte", "_repeated")
-    machine_code: ClassVar[Callable[[int], int] | None] = None
+    __slots__ = ("_byte", "_repeated")
 
     def __init__(self) -> None:
         self._byte = bytearray(1)
-        seen = np.frombuffer(self._byte, bool)
-        self._address, self._repeated = seen.ctypes.data, np.broadcast_to(seen, _LOOKS)
+        self._repeated = np.broadcast_to(np.frombuffer(self._byte, bool), _LOOKS)
 
     def set(self) -> None:
         """Let who watches return."""
@@ -55,7 +43,4 @@ class Flag:
 
     def watch(self) -> bool:
         """Return True as soon as the flag is set, False if it is not for a while."""
-        by_machine = Flag.machine_code
-        if by_machine is None:
-            return bool(np.logical_or.reduce(self._repeated))
-        return bool(by_machine(self._address))
+        return bool(np.logical_or.reduce(self._repeated))

@@ -35,11 +35,9 @@ from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
-from actorgraph.devices import lock_word
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
 from actorgraph.devices.walk_text import CASTS, text
-from actorgraph.flag import Flag
 from actorgraph.options import NATIVE
 from actorgraph.runs import AbstractRun
 
@@ -55,7 +53,7 @@ two axes; base, offset, and strides from call to call along both of each argumen
 that are heard, or `LATER`, or `REFUSES`."""
 
 _SPEC_WORDS = 5
-_LOCK, _FIRST_BASE = 16, 17
+_FIRST_BASE = 16
 DECLINED = -1
 """What a walk returns that has done nothing, because an array is not as it was planned."""
 DEAD = -2
@@ -97,7 +95,7 @@ def _text() -> str:
         row_words=ROW_WORDS, heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER,
         refuses=REFUSES, heedless=HEEDLESS, first=FIRST, trips=TRIPS, flag=FLAG, made=MADE,
         **OFFSETS,
-    ) + lock_word.text(_LOCK)  # fmt: skip
+    )  # fmt: skip
 
 
 _ARRAY_TYPE: Final = id(np.ndarray)
@@ -130,7 +128,7 @@ def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Wo
     """
     head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), _ARRAY_TYPE]
     head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, computing, _dead_offset(), id(None), 0]
-    head += [0, 1, _ALWAYS.ctypes.data, 0, lock_word.address()]
+    head += [0, 1, _ALWAYS.ctypes.data, 0]
     assert len(head) == _FIRST_BASE
     return np.array([*head, *[0] * len(specs), *bases], np.int64)
 
@@ -291,11 +289,9 @@ class Runtime:
             self.clear, self.test = flags()
             self._engine = engine(_text(), directory)
             kinds = ctypes.c_int64, ctypes.py_object, ctypes.c_size_t, ctypes.py_object
-            at = self._engine.get_function_address
-            of_byte = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t)
-            Flag.machine_code = partial(of_byte(at("watch")), lock_word.address())
-            self.brief = ctypes.PYFUNCTYPE(*kinds)(at("walk"))
-            self.walk = ctypes.CFUNCTYPE(*kinds)(at("walk_and_wait"))
+            place = self._engine.get_function_address("walk")
+            self.brief = ctypes.PYFUNCTYPE(*kinds)(place)
+            self.walk = ctypes.CFUNCTYPE(*kinds)(place)
         except Exception as error:  # noqa: BLE001 - programs have their Python form
             self.reason = f"{type(error).__name__}: {error}"
         self.done.set()
