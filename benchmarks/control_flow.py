@@ -294,7 +294,7 @@ def measure(rounds: int, only: str | None) -> list[Figure]:
         found = [Figure(case, way, ours="Machine" in way) for way in ways]
         for figure, run in zip(found, ways.values(), strict=True):
             figure.note = "" if run is not None else MISSING_PEER
-        for _ in range(rounds):
+        for _ in range(max(1, rounds // 4) if case in _WIDE else rounds):
             for figure, run in zip(found, ways.values(), strict=True):
                 if run is not None:
                     figure.rounds.append(best_call(run, 0.05))
