@@ -111,7 +111,9 @@ class _Planes:
         self._code, self._axes, self._sizes = code, axes, sizes
         down, across = axes
         self.width = across.length
-        self.plane = (down.length * across.length + code.lanes) * code.size
+        # An entry that begins further on reads further than the last line: zeros, too.
+        beyond = max([tap[2] for field in across.fields for tap in field[3]], default=0)
+        self.plane = (down.length * across.length + max(code.lanes, beyond)) * code.size
         self.each = self.plane * len(down.phases) * len(across.phases)
 
     def shift(self, tap: tuple[tuple[int, int, int], tuple[int, int, int]]) -> int:
