@@ -20,20 +20,11 @@ WEIGHTS = RNG.normal(size=(3, *SHAPE)) / 2
 
 
 @pytest.fixture(autouse=True)
-def made(monkeypatch):
-    """How many loops each one that was split became; all ops cost the same, and it is worth it."""
-    monkeypatch.setattr(layers, "_LEAST_US", 0.01)
+def worth_it(monkeypatch, made):
+    """All ops cost the same, and to split a loop is worth it."""
     monkeypatch.setattr(split, "_WORTH", 1.0)
     monkeypatch.setattr(split, "is_heavy", lambda us: True)
     monkeypatch.setattr(split, "predicted_us", lambda node, symbols: 1.0)
-    found, tiles = [], layers._tiles
-
-    def noted(layers, cuts):
-        found.append(len(layers))
-        return tiles(layers, cuts)
-
-    monkeypatch.setattr(layers, "_tiles", noted)
-    return found
 
 
 def stacked(weights, count=3):

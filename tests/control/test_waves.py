@@ -15,18 +15,9 @@ STEPS = 24
 
 
 @pytest.fixture(autouse=True)
-def made(monkeypatch):
-    """How many layers each wave had whose blocks were made side by side."""
-    monkeypatch.setattr(layers, "_LEAST_US", 0.01)
-    monkeypatch.setattr(split, "_WORTH", 0.0)  # loops stay whole
-    found, tiles = [], layers._tiles
-
-    def noted(layers, cuts):
-        found.append(len(layers))
-        return tiles(layers, cuts)
-
-    monkeypatch.setattr(layers, "_tiles", noted)
-    return found
+def whole(monkeypatch, made):
+    """Loops are not split."""
+    monkeypatch.setattr(split, "_WORTH", 0.0)
 
 
 def test_products_by_blocks_obey_the_laws_of_ops():
