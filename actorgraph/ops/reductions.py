@@ -32,6 +32,7 @@ from actorgraph.ops._arrays import (
     highest,
     holds,
     is_traced,
+    on_host,
     one,
     row_sums,
     running,
@@ -461,7 +462,7 @@ def _is_near(xp: Any, y: Any) -> bool:
 
 
 def _may_be_near(xp: Any, x: Any) -> bool:
-    return (xp is np or is_traced(xp)) and x.dtype.char in "fd"
+    return on_host(xp) and x.dtype.char in "fd"
 
 
 def _logsumexp_forward(xp: Any, x: Any, e: Any = None, *, axis: Axes, keepdims: bool) -> Any:

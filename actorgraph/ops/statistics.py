@@ -16,8 +16,8 @@ from actorgraph.ops._arrays import (
     accumulator,
     all_finite,
     holds,
-    is_traced,
     largest,
+    on_host,
     row_squares,
     smallest,
 )
@@ -193,7 +193,7 @@ _squares_without_warning = np.errstate(over="ignore")(row_squares)
 
 
 def _norm_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, p: float) -> Any:
-    if p == 2 and (xp is np or is_traced(xp)) and x.dtype in _SMALL:
+    if p == 2 and on_host(xp) and x.dtype in _SMALL:
         total = _squares_without_warning(x, axis, keepdims)
         least = np.minimum.reduce(total, axis=None, initial=inf)
         if holds(xp, least > _SMALL[x.dtype]) and all_finite(xp, total):
