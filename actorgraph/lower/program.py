@@ -18,7 +18,7 @@ from actorgraph.lower.keys import CallKey, DirectKey, LoopKey, StepKey, TaskKey
 from actorgraph.lower.parts import FEWEST, WALKED, WALKED_ALONE, cut_steps
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.text import Code, code_of, direct_code, loop_code
-from actorgraph.memory.buffers import VIEWS
+from actorgraph.memory.buffers import is_view
 
 if TYPE_CHECKING:
     from actorgraph.lower.table import Stretch
@@ -374,7 +374,7 @@ def _keyed(
 
 def _whole(node: Node) -> int:
     """Return the id of that whose memory a node shows, as far as its op tells."""
-    while node.inputs and node.op.memory.layout_with(node.attrs) in VIEWS:
+    while node.inputs and is_view(node):
         node = node.inputs[0]
     return node.id
 

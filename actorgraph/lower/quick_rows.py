@@ -30,7 +30,8 @@ from actorgraph.devices.vectors import Pointer
 from actorgraph.graph import Node
 from actorgraph.lower.rates import path
 from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, coalesced, strides_of
-from actorgraph.lower.table_rows import Written, is_view
+from actorgraph.lower.table_rows import Written
+from actorgraph.memory.buffers import is_view
 from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op, bind_attrs
 from actorgraph.ops import convolution
 from actorgraph.ops.windows import frame_of

@@ -30,9 +30,9 @@ from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import alike, kernel, with_errstate
 from actorgraph.lower.program import Tabling, constant_value, lower_directly
 from actorgraph.lower.spots import Unfit
-from actorgraph.lower.table_rows import LARGEST_BYTES, RESHAPE, Written, is_view, kind_of
+from actorgraph.lower.table_rows import LARGEST_BYTES, RESHAPE, Written, kind_of
 from actorgraph.lower.text import Dead
-from actorgraph.memory.buffers import regular
+from actorgraph.memory.buffers import is_view, regular
 from actorgraph.op import attrs_key, is_symbolic
 from actorgraph.types import bind_shape
 

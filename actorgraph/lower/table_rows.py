@@ -46,7 +46,7 @@ from actorgraph.lower.spots import (
     strides_of,
 )
 from actorgraph.lower.traced import Traced, trace
-from actorgraph.memory.buffers import VIEWS, Memory, aligned, usage
+from actorgraph.memory.buffers import Memory, aligned, is_view, usage
 from actorgraph.memory.packing import Span, pack
 from actorgraph.op import CONSTANT, REGISTRY, bind_attrs
 from actorgraph.ops._arrays import are_columns
@@ -83,11 +83,6 @@ def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
         shows = step.op.memory.is_view or step.op in _SHOWING
         return "view" if shows and [part.op is CONSTANT for part in step.inputs] == [False] else ""
     return "row" if _has_loop(step, symbols) else ""
-
-
-def is_view(step: Node) -> bool:
-    """Return whether a step shows memory of its operand, or may."""
-    return step.op.memory.layout_with(step.attrs) in VIEWS
 
 
 def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:

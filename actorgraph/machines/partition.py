@@ -17,7 +17,7 @@ from actorgraph.lower.rates import rates
 from actorgraph.lower.regions import TaskSpec, accumulating, connect
 from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.arenas import Arenas, Layout, in_parts
-from actorgraph.memory.buffers import bulky, leaving, regular, size_in_bytes, writable
+from actorgraph.memory.buffers import bulky, is_view, leaving, regular, size_in_bytes, writable
 from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
 from actorgraph.types import bind_shape
 
@@ -175,7 +175,6 @@ def _walked(
 def walked_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
     """Return what tasks spend in steps of a table that take so long that a worker gains."""
     from actorgraph.lower.table import FEWEST
-    from actorgraph.lower.table_rows import is_view
 
     least = rates().call_us + _BRIEF_US
     found = []

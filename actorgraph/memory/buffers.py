@@ -78,6 +78,11 @@ def is_fresh(node: Node) -> bool:
     return node.op.memory.layout in ("kept", "c") and not node.op.checked and bool(node.dims)
 
 
+def is_view(step: Node) -> bool:
+    """Return whether a step shows memory of its operand, or may."""
+    return step.op.memory.layout_with(step.attrs) in VIEWS
+
+
 def writable(
     steps: Sequence[Node], kept: Iterable[Node], regular_ids: Collection[int]
 ) -> frozenset[int]:

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 
 from actorgraph.errors import ScheduleError
 from actorgraph.graph import Node
-from actorgraph.memory.buffers import VIEWS
+from actorgraph.memory.buffers import is_view
 
 
 def placed(nodes: Sequence[Node]) -> bool:
@@ -122,8 +122,8 @@ def _homes(steps: Sequence[Node]) -> dict[int, int]:
     """Return by whom each view of a leaf is used first: there it costs nothing, and is not sent."""
     shown: set[int] = set()
     for node in steps:
-        is_view = node.inputs and node.op.memory.layout_with(node.attrs) in VIEWS
-        if is_view and (node.inputs[0].is_leaf or node.inputs[0].id in shown):
+        of = node.inputs[0] if node.inputs and is_view(node) else None
+        if of is not None and (of.is_leaf or of.id in shown):
             shown.add(node.id)
     first: dict[int, int] = {}
     for node in reversed(steps):
