@@ -1,5 +1,6 @@
 """actorgraph: a concurrent, actor-style executor for differentiable array graphs."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from actorgraph import devices, errors, ops, rewrite, types
@@ -71,37 +72,26 @@ _NAMES = {
 _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def _late(module: str, *names: str) -> Any:
     from importlib import import_module
 
+    found: Any = import_module(f"{__name__}.{module}")
+    return getattr(found, *names) if names else found
+
+
+def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
+        return _late(name)
     if name in _WHERE:
-        found = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
-        globals()[name] = found  # machines are asked for often
+        found = globals()[name] = _late(_WHERE[name], name)  # machines are asked for often
         return found
     array = "a graph takes NumPy arrays: graph.input, graph.parameter or graph.constant"
     raise errors.no_name(__name__, name, __all__, dict.fromkeys(("array", "tensor"), array))
 
 
-def _experiment() -> Any:
-    from actorgraph.trace.experiment import experiment
-
-    return experiment
-
-
-def _calibrated() -> Any:
-    from actorgraph.trace.calibration import calibrated
-
-    return calibrated
-
-
-def _over_time() -> Any:
-    from actorgraph.control import recurrent
-
-    return recurrent
-
-
-devices.ABOVE |= {"experiment": _experiment, "calibrated": _calibrated}
-ops.ABOVE.update(dict.fromkeys(ops.ABOVE, _over_time))
+devices.ABOVE |= {
+    "experiment": partial(_late, "trace.experiment", "experiment"),
+    "calibrated": partial(_late, "trace.calibration", "calibrated"),
+}
+ops.ABOVE.update(dict.fromkeys(ops.ABOVE, partial(_late, "control.recurrent")))
 all_answering(globals())

@@ -34,22 +34,7 @@ Tell = Callable[[str], None]
 def calibrate(tell: Tell) -> dict[str, Any]:
     """Measure, store, and say what would be faster; blocks for some 5 seconds.
 
-    Parameters
-    ----------
-    tell : callable
-        Is given a line after each measurement.
-
-    Returns
-    -------
-    dict
-        What `json` can write: ``rates``, ``file`` and ``advice``, a list of lines.
-
-    Raises
-    ------
-    OSError
-        The result cannot be stored.
-    GraphError
-        ``ACTORGRAPH_MATMUL`` names a provider that is not there.
+    `tell` is given a line after each measurement.  Returns what `json` can write.
     """
     with ThreadpoolController().limit(limits=1, user_api="blas"):
         measured = _rates(tell)
@@ -74,7 +59,7 @@ def _rates(tell: Tell) -> Rates:
     tell(f"memory           {moved:,.0f} bytes per us")
     wake_us = answer_us()
     tell(f"another thread   {wake_us:.0f} us")
-    products = {name: _product_rates(name, tell) for name in _providers()}
+    products = {name: _product_rates(name, one, tell) for name, one in _providers().items()}
     return Rates(call_us, additions, _TANH_FLOPS * _ELEMENTS / tanh_us, moved, wake_us, products)
 
 
@@ -98,8 +83,7 @@ def _providers() -> dict[str, blas.Provider]:
     return found
 
 
-def _product_rates(name: str, tell: Tell) -> list[tuple[float, float]]:
-    provider = _providers()[name]
+def _product_rates(name: str, provider: blas.Provider, tell: Tell) -> list[tuple[float, float]]:
     rates = []
     for m, k, n in _PRODUCTS:
         if 2.0 * m * k * n >= provider.least_flops or name == "numpy":

@@ -8,9 +8,10 @@ one worker, with all of them, and with the default, which joins cheap operations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -25,6 +26,7 @@ from actorgraph.data import digits, split
 from actorgraph.graph import Graph, Node
 from actorgraph.machines import ActorMachine, LispMachine, Run
 from actorgraph.machines.instrument import Instrument
+from actorgraph.machines.step import Step
 from actorgraph.node_actor import Task
 from actorgraph.ops import cross_entropy, relu, stack
 from actorgraph.solvers import Adam, schedules
@@ -40,15 +42,6 @@ LEARNING_RATE = 2e-3
 TIMED_STEPS, TIMED_ROUNDS = 8, 5
 _SETTLED = 40  # runs after which a machine cuts its graph no more
 _SMOOTHING = 0.9  # of the loss and accuracy that are shown
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the user chose."""
-
-    workers: int
-    epochs: int
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +61,6 @@ class Outcome:
     gradient_max_difference: float
     step_ms: dict[str, float]
     threads: list[ThreadRow]
-
-    def as_json(self) -> dict[str, object]:
-        """Return the fields as what `json` can write."""
-        return asdict(self)
 
     def lines(self) -> list[str]:
         """Return the fields as lines to read."""
@@ -158,37 +147,26 @@ def committee() -> tuple[list[Node], Batch]:
     return [model.loss, model.votes], {"x": images[:BATCH], "t": labels[:BATCH]}
 
 
-def train(settings: Settings, progress: Display) -> Outcome:
-    """Train and test the committee, and measure what the workers bring.
-
-    Parameters
-    ----------
-    settings : Settings
-        Workers, epochs and the seed of weights and order.
-    progress : Display
-        Is begun and ended here.
-
-    Returns
-    -------
-    Outcome
-        Accuracy, speed, and which thread did what.
-    """
+def train(workers: int, epochs: int, seed: int, progress: Display) -> Outcome:
+    """Train and test the committee, and measure what the workers bring."""
     training, (test_images, test_labels) = split(*digits())
-    model = build(settings.seed)
-    first = next(_batches(training, np.random.default_rng(settings.seed)))
+    model = build(seed)
+    first = next(_batches(training, np.random.default_rng(seed)))
     steps_per_epoch = -(-len(training[0]) // BATCH)
-    steps = settings.epochs * steps_per_epoch
+    steps = epochs * steps_per_epoch
     watch = Watch()
     with ActorMachine(
-        [model.loss, model.votes], wrt=model.parameters, workers=settings.workers, fuse="none"
+        [model.loss, model.votes], wrt=model.parameters, workers=workers, fuse="none"
     ) as machine:
         difference = _gradient_difference(machine, model, first)
         with progress, use(watch, machine):
-            for line in (*_introduction(machine, settings.workers), _verdict(difference)):
+            for line in (*_introduction(machine, workers), _verdict(difference)):
                 progress.say(line)
-            progress.begin(settings.epochs, steps_per_epoch)
-            solver = Adam(lr=schedules.cosine(LEARNING_RATE, steps=steps))
-            seconds = _fit(machine, model, solver, training, settings, progress, watch)
+            progress.begin(epochs, steps_per_epoch)
+            step = machine.compile_step(Adam(lr=schedules.cosine(LEARNING_RATE, steps=steps)))
+            # Other draws than those of the weights.
+            batches = partial(_batches, training, np.random.default_rng([seed, 1]))
+            seconds = _fit(step, model, batches, epochs, progress, watch)
         run = machine.run_sync({"x": test_images, "t": test_labels})
         accuracy = _accuracy(run[model.votes].value, test_labels)
     progress.say("training has ended; measuring what the workers bring ...")
@@ -196,32 +174,29 @@ def train(settings: Settings, progress: Display) -> Outcome:
         test_accuracy=accuracy,
         steps=steps,
         seconds=seconds,
-        images_per_s=settings.epochs * len(training[0]) / seconds,
-        workers=settings.workers,
-        epochs=settings.epochs,
-        seed=settings.seed,
+        images_per_s=epochs * len(training[0]) / seconds,
+        workers=workers,
+        epochs=epochs,
+        seed=seed,
         gradient_max_difference=difference,
-        step_ms=_step_ms(model, first, settings.workers),
+        step_ms=_step_ms(model, first, workers),
         threads=watch.rows(),
     )
 
 
 def _fit(
-    machine: ActorMachine,
+    step: Step,
     model: Committee,
-    solver: Adam,
-    training: tuple[Array, ...],
-    settings: Settings,
+    batches: Callable[[], Iterator[Batch]],
+    epochs: int,
     progress: Display,
     watch: Watch,
 ) -> float:
     """Train for all epochs and return the seconds it took."""
-    step = machine.compile_step(solver)
-    rng = np.random.default_rng([settings.seed, 1])  # other draws than those of the weights
     figures: dict[str, float] = {}
     start = time.perf_counter()
-    for epoch in range(settings.epochs):
-        for batch in _batches(training, rng):
+    for epoch in range(epochs):
+        for batch in batches():
             run = step(batch)
             hits = _accuracy(run[model.votes].value, batch["t"])
             found = {"loss": float(run[model.loss].value), "accuracy": hits}

@@ -10,38 +10,33 @@ import sys
 from importlib import metadata
 from typing import Any
 
+from threadpoolctl import threadpool_info
+
+from actorgraph.devices import blas, native
+from actorgraph.devices.cpu import available_cores
+from actorgraph.errors import GraphError
+from actorgraph.lower.rates import stored
+from actorgraph.options import NATIVE
+
 REQUIRED = ("actorgraph", "numpy", "anyio", "threadpoolctl")
-OPTIONAL = ("rich", "trio", "mkl", "numba", "llvmlite", "torch", "jax", "autograd", "dask", "ray")
+OPTIONAL = ("rich", "trio", "mkl", "llvmlite", "torch", "jax", "autograd", "dask", "ray")
 CUPY = {12: "cupy-cuda12x", 13: "cupy-cuda13x"}  # by the major version of CUDA
 _NAME_LENGTH = 100
 
 
 def examine() -> dict[str, Any]:
-    """Look at this process and machine.
-
-    Returns
-    -------
-    dict
-        What `json` can write: ``python``, ``platform``, ``versions`` (None where a package is
-        missing), ``cores``, ``blas``, ``matmul``,
-        ``native``, ``costs`` and ``cuda``.
-
-    Examples
-    --------
-    >>> sorted(examine())
-    ['blas', 'cores', 'costs', 'cuda', 'matmul', 'native', 'platform', 'python', 'versions']
-    """
+    """Return what this process and machine have, as what `json` can write."""
     packages = (*REQUIRED, *OPTIONAL, *CUPY.values())
     versions = {name: _version(name) for name in packages}
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),
         "versions": versions,
-        "cores": {"usable": _usable_cores(), "total": os.cpu_count()},
+        "cores": {"usable": available_cores(), "total": os.cpu_count()},
         "blas": _blas(),
         "matmul": _matmul(),
         "native": _native(),
-        "costs": _costs(),
+        "costs": stored()[1],
         "cuda": _cuda([name for name in CUPY.values() if versions[name]]),
     }
 
@@ -85,12 +80,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _usable_cores() -> int | None:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
 _WITHOUT_AVX512 = ("Haswell", "Zen")
 
 
@@ -104,9 +93,6 @@ def _has_avx512() -> bool:
 
 
 def _blas() -> list[dict[str, Any]]:
-    import numpy  # noqa: F401, ICN001 - loads the BLAS that is looked for
-    from threadpoolctl import threadpool_info
-
     return [
         {
             "name": pool["internal_api"],
@@ -121,9 +107,6 @@ def _blas() -> list[dict[str, Any]]:
 
 
 def _matmul() -> dict[str, Any]:
-    from actorgraph.devices import blas
-    from actorgraph.errors import GraphError
-
     asked = os.environ.get(blas.VARIABLE)
     try:
         provider = blas.provider()
@@ -141,27 +124,15 @@ def _matmul() -> dict[str, Any]:
 
 
 def _native() -> str:
-    from actorgraph.devices import native
-    from actorgraph.options import NATIVE
-
     reason = native.switched_off() or native.expected()
     if reason is not None:
         return f"no machine code of solvers, no tables of NumPy's loops: {reason}"
     return f"machine code of solvers, and tables of NumPy's loops ({NATIVE}=0: neither)"
 
 
-def _costs() -> str:
-    from actorgraph.lower.rates import stored
-
-    return stored()[1]
-
-
 def _cuda(installed: list[str]) -> dict[str, Any]:
     driver = _load_driver()
-    if driver is None:
-        version, gpus = None, []
-    else:
-        version, gpus = _driver_version(driver), _gpus(driver)
+    version, gpus = (None, []) if driver is None else (_driver_version(driver), _gpus(driver))
     return {
         "driver": None if version is None else f"{version[0]}.{version[1]}",
         "gpus": gpus,
@@ -209,13 +180,12 @@ def _driver_version(driver: ctypes.CDLL) -> tuple[int, int]:
 def _gpus(driver: ctypes.CDLL) -> list[dict[str, Any]]:
     count = ctypes.c_int(0)
     driver.cuDeviceGetCount(ctypes.byref(count))
-    return [_gpu(driver, number) for number in range(count.value)]
-
-
-def _gpu(driver: ctypes.CDLL, number: int) -> dict[str, Any]:
-    device, memory = ctypes.c_int(0), ctypes.c_size_t(0)
-    name = ctypes.create_string_buffer(_NAME_LENGTH)
-    driver.cuDeviceGet(ctypes.byref(device), number)
-    driver.cuDeviceGetName(name, _NAME_LENGTH, device)
-    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-    return {"name": name.value.decode(), "memory_bytes": memory.value}
+    found = []
+    for number in range(count.value):
+        device, memory = ctypes.c_int(0), ctypes.c_size_t(0)
+        name = ctypes.create_string_buffer(_NAME_LENGTH)
+        driver.cuDeviceGet(ctypes.byref(device), number)
+        driver.cuDeviceGetName(name, _NAME_LENGTH, device)
+        driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+        found.append({"name": name.value.decode(), "memory_bytes": memory.value})
+    return found

@@ -7,11 +7,13 @@ lines.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from types import TracebackType
 from typing import Any, Self, TextIO, final
+
+from actorgraph import tables
 
 _REFRESH_S = 0.1
 _UNSHOWN = ("lr", "seconds")
+_HEADS = ("thread", "actor", "turns", "messages sent", "seconds at work")
 
 
 @dataclass(slots=True)
@@ -56,12 +58,7 @@ class Display:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.end()
 
 
@@ -73,20 +70,17 @@ class Lines(Display):
         self._stream, self._epochs = stream, 0
 
     def begin(self, epochs: int, steps_per_epoch: int | None) -> None:
-        """Remember how many epochs there are."""
         self._epochs = epochs
 
     def epoch(
         self, number: int, figures: Mapping[str, Any], threads: Iterable[ThreadRow] = ()
     ) -> None:
-        """Print a line."""
         rows = list(threads)
         work = f"  messages {sum(row.messages for row in rows):,}" if rows else ""
         turns = "".join(f"  {row.thread}: {row.turns:,} turns" for row in rows)
         self.say(f"epoch {number:3d}/{self._epochs}  {_in_words(figures)}{work}{turns}")
 
     def say(self, text: str) -> None:
-        """Print a line at once, also into a pipe."""
         print(text, file=self._stream, flush=True)
 
 
@@ -98,12 +92,9 @@ class LiveView(Display):
         from rich.live import Live
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-        )
+        figures = TextColumn("{task.fields[figures]}")
+        described = TextColumn("{task.description}")
+        self._bar = Progress(described, BarColumn(), MofNCompleteColumn(), figures)
         self._task: Any = None
         self._epochs = self._steps = 0
         self._shown_at = 0.0
@@ -111,53 +102,41 @@ class LiveView(Display):
         self._live = Live(get_renderable=self._drawn, console=console)
 
     def begin(self, epochs: int, steps_per_epoch: int | None) -> None:
-        """Draw the bar."""
         self._epochs = epochs
         total = None if steps_per_epoch is None else epochs * steps_per_epoch
         self._task = self._bar.add_task("training", total=total, figures="")
         self._live.start()
 
     def is_due(self) -> bool:
-        """Count the step; figures are shown ten times a second."""
-        self._steps += 1
+        self._steps += 1  # figures are shown ten times a second
         return monotonic() - self._shown_at >= _REFRESH_S
 
     def show(self, figures: Mapping[str, Any], threads: Iterable[ThreadRow] = ()) -> None:
-        """Advance the bar to the steps that are done."""
         self._shown_at, self._rows = monotonic(), list(threads)
         self._bar.update(self._task, completed=self._steps, figures=_in_words(figures))
 
     def epoch(
         self, number: int, figures: Mapping[str, Any], threads: Iterable[ThreadRow] = ()
     ) -> None:
-        """Show the figures of a whole epoch."""
         self._bar.update(self._task, description=f"epoch {number}/{self._epochs}")
         self.show(figures, threads)
 
     def say(self, text: str) -> None:
-        """Print a line above the bar."""
         self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def end(self) -> None:
-        """Stop redrawing and leave the last state on the screen."""
         self._live.stop()
 
     def _drawn(self) -> Any:
         from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
 
         if not self._rows:
             return self._bar
-        table = Table()
-        for head in ("thread", "actor"):
-            table.add_column(head)
-        for head in ("turns", "messages sent", "seconds at work"):
-            table.add_column(head, justify="right")
-        for row in self._rows:
-            figures = (f"{row.turns:,}", f"{row.messages:,}", f"{row.busy_s:.2f}")
-            table.add_row(row.thread, Text(row.actor), *figures)
-        return Group(self._bar, table)
+        rows = [
+            (row.thread, row.actor, f"{row.turns:,}", f"{row.messages:,}", f"{row.busy_s:.2f}")
+            for row in self._rows
+        ]
+        return Group(self._bar, tables.drawn(_HEADS, rows))
 
 
 def _in_words(figures: Mapping[str, Any]) -> str:
@@ -167,31 +146,8 @@ def _in_words(figures: Mapping[str, Any]) -> str:
 
 
 def progress_for(stream: TextIO, *, silent: bool = False) -> Display:
-    """Choose what fits: nothing if `silent`, a live view where rich can draw one, else lines.
-
-    Parameters
-    ----------
-    stream : text file
-        Where to show it.
-    silent : bool
-        Show nothing at all.
-
-    Returns
-    -------
-    Display
-        Not begun yet.
-
-    Examples
-    --------
-    >>> import io
-    >>> type(progress_for(io.StringIO())).__name__
-    'Lines'
-    """
+    """Choose what fits: nothing if `silent`, a live view where rich can draw one, else lines."""
     if silent:
         return Display()
-    try:
-        from rich.console import Console
-    except ImportError:
-        return Lines(stream)
-    console = Console(file=stream)
-    return LiveView(console) if console.is_terminal or console.is_jupyter else Lines(stream)
+    console = tables.console(stream)
+    return Lines(stream) if console is None else LiveView(console)

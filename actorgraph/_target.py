@@ -16,31 +16,16 @@ from actorgraph.errors import GraphError, near_names, text_of
 
 
 def outputs_and_feeds(target: str) -> tuple[Any, Mapping[Any, Any]]:
-    """Return what the function that ``FILE.py:function`` names returns; runs the file.
+    """Return outputs and feeds as the function that ``FILE.py:function`` names returns them.
 
-    Returns
-    -------
-    outputs
-        As the function returned it; whether these are nodes, machines say.
-    feeds : mapping
-
-    Raises
-    ------
-    GraphError
-        The target is written in another way, there is no such file or function, either raised, or
-        the function does not return outputs and feeds.
+    Runs the file.  Raises `GraphError` for all that goes wrong with it; whether the outputs are
+    nodes, machines say.
     """
     return outputs_and_feeds_of(target, called(target), "(outputs, feeds)")
 
 
 def called(target: str) -> Any:
-    """Return what the function that ``FILE.py:function`` names returns; runs the file.
-
-    Raises
-    ------
-    GraphError
-        The target is written in another way, there is no such file or function, or either raised.
-    """
+    """Return what the function that ``FILE.py:function`` names returns, or raise `GraphError`."""
     name, colon, function = target.rpartition(":")
     if not colon or not name or not function.isidentifier():
         raise GraphError(f"expected FILE.py:function, such as model.py:build, got {target!r}")

@@ -70,8 +70,8 @@ class Channel:
     Examples
     --------
     >>> channel = Channel(capacity=1)
-    >>> channel.appender()("a")
-    >>> channel.popper()()
+    >>> channel.queue.append("a")
+    >>> channel.queue.popleft()
     'a'
     """
 
@@ -92,10 +92,8 @@ class Channel:
         if not isinstance(capacity, int) or capacity < 1:
             name = name if isinstance(name, str) else name()
             raise ValueError(f"the capacity of {name!r} is an int of at least 1, got {capacity!r}")
-        self.capacity = capacity
-        self._name = name
-        self.direction = direction
-        self.counted = counted
+        self._name, self.capacity = name, capacity
+        self.direction, self.counted = direction, counted
         self.messages: deque[Any] = deque()
         self.credits: deque[None] | None = deque([None] * capacity) if credited else None
         if counted:
@@ -123,17 +121,12 @@ class Channel:
             longest_wait_s=self._longest_wait_s if counted else None,
         )
 
-    def appender(self) -> Callable[[Any], None]:
-        """Return the function that puts a message into the channel, its room being known."""
-        return self.queue.append
-
-    def popper(self) -> Callable[[], Any]:
-        """Return the function that takes the oldest message, which must be there."""
-        return self.queue.popleft
-
     @property
     def queue(self) -> Channel | deque[Any]:
-        """What has `append` and `popleft` for messages: the channel itself where it counts them."""
+        """What has `append` and `popleft` for messages: the channel itself where it counts them.
+
+        Room, or a message, must be there.
+        """
         return self if self.counted else self.messages
 
     def append(self, message: Any) -> None:

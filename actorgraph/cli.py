@@ -12,11 +12,15 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from actorgraph._progress import progress_for
 from actorgraph._version import __version__
+from actorgraph.errors import GraphError, printable, shown
+from actorgraph.tables import console
 
 _EXPONENT = re.compile(r"e[+-]?0*[1-9][0-9]{3}", re.IGNORECASE)
 _WORKERS = 1 << 16
@@ -26,28 +30,9 @@ _INTERRUPTED = 128 + 2  # the shell's code for a program ended by SIGINT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code.
+    """Run the command line, by default with the arguments of the process; return the exit code.
 
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        Arguments without the program's name; by default those of the process.
-
-    Returns
-    -------
-    int
-        The exit code.
-
-    Raises
-    ------
-    SystemExit
-        After ``--help``, ``--version`` (code 0) and bad usage (code 2), as argparse does.
-
-    Examples
-    --------
-    >>> from actorgraph.cli import main
-    >>> main(["doctor", "--json"])  # doctest: +SKIP
-    0
+    Raises `SystemExit` after ``--help``, ``--version`` and bad usage, as argparse does.
     """
     arguments = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], None] = arguments.command
@@ -58,12 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("actorgraph: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        _silence_stdout()
+        # The reader is gone; the interpreter would complain when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (MemoryError, OSError) as error:
-        return _failed(error)
     except Exception as error:
-        if not _is_graph_error(error):
+        if not isinstance(error, (GraphError, MemoryError, OSError)):
             raise  # a fault of ours: the traceback is what a report needs
         return _failed(error)
     return 0
@@ -252,7 +236,7 @@ def _add_pipeline(commands: Any, target: _Option) -> None:
 def _positive(text: str) -> float:
     value = float(_number(text))
     if not value:
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is not more than 0")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not more than 0")
     return value
 
 
@@ -266,14 +250,8 @@ def _number(text: str) -> Fraction:
         with suppress(ValueError, ZeroDivisionError):
             value = Fraction(text)
     if not (value == 0 or 1e-100 <= value <= 1e100):
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is not a number from 0 to 1e100")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number from 0 to 1e100")
     return value
-
-
-def _shown(text: str) -> str:
-    from actorgraph.errors import shown
-
-    return shown(text)
 
 
 def _numbers(count: int) -> Callable[[str], list[Fraction]]:
@@ -281,7 +259,7 @@ def _numbers(count: int) -> Callable[[str], list[Fraction]]:
         parts = text.split(",")
         if len(parts) != count:
             what = f"is not {count} numbers with commas between"
-            raise argparse.ArgumentTypeError(f"{_shown(text)} {what}")
+            raise argparse.ArgumentTypeError(f"{shown(text)} {what}")
         return [_number(part) for part in parts]
 
     return numbers
@@ -295,34 +273,31 @@ def _at_least(smallest: int, largest: int = 1_000_000) -> Callable[[str], int]:
             value = smallest - 1
         if value < smallest:
             what = f"a whole number of at least {smallest}"
-            raise argparse.ArgumentTypeError(f"{_shown(text)} is not {what}")
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not {what}")
         if value > largest:
-            raise argparse.ArgumentTypeError(f"{_shown(text)} is more than {largest:,}")
+            raise argparse.ArgumentTypeError(f"{shown(text)} is more than {largest:,}")
         return value
 
     return integer
 
 
 def _demo(arguments: argparse.Namespace) -> None:
-    from actorgraph._demo import Settings, train
-    from actorgraph._progress import progress_for
+    from actorgraph._demo import train
 
-    settings = Settings(arguments.workers, arguments.epochs, arguments.seed)
-    outcome = train(settings, progress_for(sys.stdout, silent=arguments.json))
-    print(json.dumps(outcome.as_json()) if arguments.json else "\n".join(outcome.lines()))
+    progress = progress_for(sys.stdout, silent=arguments.json)
+    outcome = train(arguments.workers, arguments.epochs, arguments.seed, progress)
+    print(json.dumps(asdict(outcome)) if arguments.json else "\n".join(outcome.lines()))
 
 
 def _explain(arguments: argparse.Namespace) -> None:
     from importlib.resources import files
-
-    from actorgraph.errors import GraphError
 
     text = files("actorgraph").joinpath("explanations.md").read_text("utf-8")
     sections = {one.partition("\n")[0]: one for one in text.split("\n## ")[1:]}
     code = arguments.code.upper()
     if code != "ALL" and code not in sections:
         raise GraphError(
-            f"there is no code {_shown(arguments.code)}; known are {', '.join(sections)}"
+            f"there is no code {shown(arguments.code)}; known are {', '.join(sections)}"
         )
     print(text if code == "ALL" else sections[code])
 
@@ -335,7 +310,6 @@ def _doctor(arguments: argparse.Namespace) -> None:
 
 
 def _trace(arguments: argparse.Namespace) -> None:
-    from actorgraph.errors import GraphError
     from actorgraph.trace.command import hint, trace
 
     prefix = arguments.output or arguments.target.rpartition(":")[2]
@@ -374,7 +348,6 @@ def _top(arguments: argparse.Namespace) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    from actorgraph.errors import GraphError
     from actorgraph.serving.command import Endpoint, serve, server_of
     from actorgraph.serving.directory import Directory
 
@@ -426,15 +399,11 @@ def _bench(arguments: argparse.Namespace) -> None:
 
 def _show(tables: object) -> None:
     """Print what rich can draw, drawn where there is a terminal and rich, else as text."""
-    if sys.stdout.isatty():
-        try:
-            from rich.console import Console
-        except ImportError:
-            pass
-        else:
-            Console().print(tables)
-            return
-    print(tables)
+    screen = console(sys.stdout)
+    if screen is None:
+        print(tables)
+    else:
+        screen.print(tables)
 
 
 def _pipeline(arguments: argparse.Namespace) -> None:
@@ -457,7 +426,6 @@ def _pipeline(arguments: argparse.Namespace) -> None:
 
 
 def _pipeline_run(arguments: argparse.Namespace) -> None:
-    from actorgraph.errors import GraphError
     from actorgraph.pipeline import load
     from actorgraph.pipeline.command import run
     from actorgraph.pipeline.reporting import measured_as_json, measurements
@@ -492,29 +460,15 @@ def _tell_schedules(
 
 def _calibrate(arguments: argparse.Namespace) -> None:
     from actorgraph._calibrate import calibrate
-    from actorgraph._progress import progress_for
 
     outcome = calibrate(progress_for(sys.stdout, silent=arguments.json).say)
     if arguments.json:
         print(json.dumps(outcome))
 
 
-def _is_graph_error(error: Exception) -> bool:
-    from actorgraph.errors import GraphError
-
-    return isinstance(error, GraphError)
-
-
 def _failed(error: Exception) -> int:
-    from actorgraph.errors import printable
-
     notes: list[str] = getattr(error, "__notes__", [])
     text = "\n".join([str(error) or type(error).__name__, *notes])
     lines = "\n".join(map(printable, text.split("\n")))
     print(f"actorgraph: error: {lines}", file=sys.stderr)
     return 1
-
-
-def _silence_stdout() -> None:
-    # The reader is gone; the interpreter would complain when it flushes stdout at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import NoReturn, TypeAlias, TypeVar, Union
 
 import numpy as np
@@ -115,13 +116,8 @@ class Dim:
             return UNKNOWN
         if not _is_dim(other):
             return NotImplemented
-        return _from_terms(
-            [
-                (tuple(sorted(left + right, key=str)), a * b)
-                for left, a in self.terms
-                for right, b in _terms(other)
-            ]
-        )
+        pairs = product(self.terms, _terms(other))
+        return _from_terms([(tuple(sorted(x + y, key=str)), a * b) for (x, a), (y, b) in pairs])
 
     def __neg__(self) -> int | Dim:
         return self * -1
@@ -165,11 +161,8 @@ def _bind_atom(atom: str | _Call, symbols: Mapping[str, int]) -> int:
             return symbols[atom]
         except KeyError:
             raise UnboundDim(atom) from None
-    return _FUNCTIONS[atom.function](*(_bind_argument(arg, symbols) for arg in atom.args))
-
-
-def _bind_argument(arg: int | Dim | None, symbols: Mapping[str, int]) -> int | None:
-    return None if arg is None else bind_dims(arg, symbols)
+    bound = [None if arg is None else bind_dims(arg, symbols) for arg in atom.args]
+    return _FUNCTIONS[atom.function](*bound)
 
 
 def _text_of(terms: tuple[tuple[_Monomial, int], ...]) -> str:

@@ -129,13 +129,8 @@ class NodeError(GraphError):
         iteration: tuple[int, ...] = (),
     ) -> None:
         super().__init__(message)
-        self.node = node
-        self.op = op
-        self.inputs = inputs
-        self.device = device
-        self.line = line
-        self.phase = phase
-        self.iteration = iteration
+        self.node, self.op, self.inputs, self.device = node, op, inputs, device
+        self.line, self.phase, self.iteration = line, phase, iteration
 
 
 class DeadlockError(GraphError):

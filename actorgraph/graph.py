@@ -203,13 +203,10 @@ class Graph:
         return self._draws - 1
 
     def _variable(self, kind: type[_V], op: Op, name: str, value: Any) -> _V:
-        held = (
-            value
-            if isinstance(value, Held)
-            else _HELD[op](as_array(value, f"{op.name} {shown(name)}"))
-        )
+        what = f"{op.name} {shown(name)}"
+        held = value if isinstance(value, Held) else _HELD[op](as_array(value, what))
         if type(held) is not _HELD[op]:
-            raise GraphTypeError(f"{op.name} {shown(name)} cannot hold {held!r}")
+            raise GraphTypeError(f"{what} cannot hold {held!r}")
         if held in self._bound:
             raise GraphError(f"{held!r} is bound already, as {self._bound[held]!r}; use that node")
         array = held.array
@@ -235,11 +232,8 @@ class Graph:
             return node
         if name is None:
             name = held.name or f"{held.what}_{len(self._nodes)}"
-        return (
-            self.parameter(name, held)
-            if type(held) is _HELD[PARAMETER]
-            else self.buffer(name, held)
-        )
+        trained = type(held) is HeldParameter
+        return self.parameter(name, held) if trained else self.buffer(name, held)
 
     def bound(self, held: Held) -> Variable:
         """Return the leaf that is a `nn.Parameter` or `nn.Buffer` here, or raise `GraphError`."""
@@ -412,7 +406,15 @@ class Graph:
             self._line, self._owner = before
 
     @contextmanager
-    def stage(self, number: int) -> Iterator[None]:
+    def _having(self, name: str, value: Any) -> Iterator[None]:
+        before = getattr(self, name)
+        setattr(self, name, value)
+        try:
+            yield
+        finally:
+            setattr(self, name, before)
+
+    def stage(self, number: int) -> AbstractContextManager[None]:
         """Place the nodes that are built inside in that stage of a pipeline, from 0 on.
 
         A placement is no part of what a node is: a node that exists already stays where it is.
@@ -420,25 +422,16 @@ class Graph:
         """
         if not isinstance(number, (int, Integral)) or not 0 <= number < MOST:
             raise GraphError(f"a stage is a whole number from 0 on, got {shown(number)}")
-        before, self._stage = self._stage, int(number)
-        try:
-            yield
-        finally:
-            self._stage = before
+        return self._having("_stage", int(number))
 
     # -- names --------------------------------------------------------------------------------
 
-    @contextmanager
-    def scope(self, path: str) -> Iterator[None]:
+    def scope(self, path: str) -> AbstractContextManager[None]:
         """Put a path, such as that of a layer, before the names that nodes built inside get.
 
         It replaces an outer one; "" is none.  A node that exists already keeps its name.
         """
-        before, self._scope = self._scope, text("a scope", path)
-        try:
-            yield
-        finally:
-            self._scope = before
+        return self._having("_scope", text("a scope", path))
 
     def scope_of(self, node: Node) -> str:
         """Return the scope that a node of this graph was built in, "" for none."""
@@ -622,13 +615,7 @@ class Graph:
 
 
 def build(op: Op, *args: Any, **attrs: Any) -> Node:
-    """Apply `op` in the graph of the first node among `args`.
-
-    Raises
-    ------
-    GraphTypeError
-        None of the arguments is a node.
-    """
+    """Apply `op` in the graph of the first node among `args`, or raise where there is none."""
     for arg in args:
         if isinstance(arg, Node):
             return arg.graph.apply(op, args, attrs)

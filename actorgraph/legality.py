@@ -11,20 +11,10 @@ from actorgraph.types import Tensor
 
 
 def check_nodes(order: Iterable[Node], leaves: Iterable[Node] = ()) -> None:
-    """Raise at the first node that is not legal where it stands.
+    """Raise `GraphError` at the first node of an order of computing that is not legal there.
 
-    Parameters
-    ----------
-    order : iterable of Node
-        In the order in which they are computed.
-    leaves : iterable of Node
-        What is there before.
-
-    Raises
-    ------
-    GraphError
-        A node stands there twice, or before an input; or its type is not what its op infers from
-        its inputs, or, of a constant, that of its array.
+    It stands there twice, or before an input that is none of the `leaves`; or its type is not what
+    its op infers from its inputs, or, of a constant, that of its array.
     """
     known = {node.id for node in leaves}
     for node in order:

@@ -39,10 +39,6 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def _is_proxy(attrs: object) -> bool:
-    return type(attrs) is MappingProxyType
-
-
 _ELSEWHERE = {
     "backward": "give machine.run(feeds, backward=True), or build ag.gradients(loss, parameters)",
     "cpu": "place a machine: device=",
@@ -146,7 +142,9 @@ class Node:
         put(self, "id", id)
         put(self, "op", op)
         put(self, "inputs", inputs)
-        put(self, "attrs", attrs if _is_proxy(attrs) else MappingProxyType(attrs))
+        put(
+            self, "attrs", attrs if attrs.__class__ is MappingProxyType else MappingProxyType(attrs)
+        )
         put(self, "type", type)
         put(self, "dims", type.row.dims)  # a node's type has no variables
         put(self, "dtype", _numpy_dtype(type.dtype.name))
@@ -210,17 +208,20 @@ class Node:
         """The device and the lane on which the user wants it to run, None where nothing is said."""
         return self.graph.placements.get(self.id)
 
-    def on(self, device: str | Device, lane: int | None = None) -> Self:
+    def on(
+        self, device: str | Device, lane: int | None = None, priority: int | None = None
+    ) -> Self:
         """Place the node on a device, perhaps on one of its lanes, and return the node.
 
-        It is no part of what the node is.  Machines that were made before do not see it.
+        It is no part of what the node is.  Machines that were made before do not see it.  A
+        `priority` is that of the lane, as in `ag.device`.
 
         Raises
         ------
         GraphError
-            There is no such device or lane.
+            There is no such device or lane, or the lane has another priority.
         """
-        self.graph.placements[self.id] = placement(device, lane)
+        self.graph.placements[self.id] = placement(device, lane, priority)
         return self
 
     def where_built(self) -> str:
@@ -315,66 +316,31 @@ class Node:
         real: Node
         imag: Node
 
-        def __add__(self, other: Any) -> Node: ...
-        def __radd__(self, other: Any) -> Node: ...
-        def __sub__(self, other: Any) -> Node: ...
-        def __rsub__(self, other: Any) -> Node: ...
-        def __mul__(self, other: Any) -> Node: ...
-        def __rmul__(self, other: Any) -> Node: ...
-        def __truediv__(self, other: Any) -> Node: ...
-        def __rtruediv__(self, other: Any) -> Node: ...
-        def __floordiv__(self, other: Any) -> Node: ...
-        def __rfloordiv__(self, other: Any) -> Node: ...
-        def __mod__(self, other: Any) -> Node: ...
-        def __rmod__(self, other: Any) -> Node: ...
-        def __pow__(self, other: Any) -> Node: ...
-        def __rpow__(self, other: Any) -> Node: ...
-        def __matmul__(self, other: Any) -> Node: ...
-        def __rmatmul__(self, other: Any) -> Node: ...
-        def __neg__(self) -> Node: ...
-        def __pos__(self) -> Node: ...
-        def __abs__(self) -> Node: ...
-        def __invert__(self) -> Node: ...
-        def __and__(self, other: Any) -> Node: ...
-        def __rand__(self, other: Any) -> Node: ...
-        def __or__(self, other: Any) -> Node: ...
-        def __ror__(self, other: Any) -> Node: ...
-        def __xor__(self, other: Any) -> Node: ...
-        def __rxor__(self, other: Any) -> Node: ...
-        def __lt__(self, other: Any) -> Node: ...
-        def __le__(self, other: Any) -> Node: ...
-        def __gt__(self, other: Any) -> Node: ...
-        def __ge__(self, other: Any) -> Node: ...
+        def _unary(self) -> Node: ...
+        def _binary(self, other: Any) -> Node: ...
+        def _reduction(self, axis: Any = None, keepdims: bool = False) -> Node: ...
+        def _cumulative(self, axis: Any = None) -> Node: ...
+        def _moment(self, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> Node: ...
+
+        __neg__ = __pos__ = __abs__ = __invert__ = conj = copy = ravel = _unary
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _binary
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _binary
+        __rpow__ = __matmul__ = __rmatmul__ = __lt__ = __le__ = __gt__ = __ge__ = _binary
+        __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _binary
+        sum = mean = max = min = prod = any = all = argmax = argmin = _reduction
+        cumsum = cumprod = _cumulative
+        var = std = _moment
+
         def __getitem__(self, index: Any) -> Node: ...
-        def sum(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
-        def mean(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
-        def max(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
-        def min(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
-        def prod(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
-        def any(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
-        def all(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
-        def argmax(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
-        def argmin(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
-        def cumsum(self, axis: Any = None) -> Node: ...  # noqa: D102 - see ops
-        def cumprod(self, axis: Any = None) -> Node: ...  # noqa: D102 - see ops
         def round(self, decimals: int = 0) -> Node: ...  # noqa: D102 - see ops
-        def conj(self) -> Node: ...  # noqa: D102 - see ops
-        def var(  # noqa: D102 - see ops
-            self, axis: Any = None, keepdims: bool = False, *, ddof: int = 0
-        ) -> Node: ...
-        def std(  # noqa: D102 - see ops
-            self, axis: Any = None, keepdims: bool = False, *, ddof: int = 0
-        ) -> Node: ...
         def reshape(self, *shape: Any) -> Node: ...  # noqa: D102 - see ops
         def transpose(self, *axes: Any) -> Node: ...  # noqa: D102 - see ops
         def astype(self, dtype: Any) -> Node: ...  # noqa: D102 - see ops
         def argsort(self, axis: int | None = -1) -> Node: ...  # noqa: D102 - see ops
         def clip(self, low: Any = None, high: Any = None) -> Node: ...  # noqa: D102 - see ops
-        def copy(self) -> Node: ...  # noqa: D102 - see ops
         def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node: ...  # noqa: D102
         def dot(self, y: Any) -> Node: ...  # noqa: D102 - see ops
         def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Node: ...  # noqa: D102
-        def ravel(self) -> Node: ...  # noqa: D102 - see ops
         def repeat(self, repeats: Any, axis: int | None = None) -> Node: ...  # noqa: D102
         def sort(self, axis: int | None = -1, descending: bool = False) -> Node: ...  # noqa: D102
         def squeeze(self, axis: Any = None) -> Node: ...  # noqa: D102 - see ops

@@ -1,8 +1,8 @@
-"""`NodeActor`: the coroutine pair of one region, and the messages that it handles.
+"""`Task`: a coroutine of the actor of one region, and the messages that it handles.
 
-One coroutine consumes the forward inbox and emits Duals, the other consumes the reverse channels
-(and what the first has saved) and emits cotangents.  Each is a `Task`: a generator that a worker
-resumes.  Nothing here starts a thread or reads a clock.
+One coroutine of an actor consumes the forward inbox and emits Duals, another consumes the reverse
+channels (and what the first has saved) and emits cotangents; gradients of weights, and additions of
+a large sum, may have their own.  Nothing here starts a thread or reads a clock.
 
 A failed, cancelled or expired run travels on as a poison mark in the place of its messages, so
 that joins stay aligned and other runs are untouched.  A mark has no ``value``: reading it raises
@@ -24,7 +24,7 @@ from actorgraph.errors import GraphError, NodeError, text_of
 from actorgraph.lower.inner import Dead, InBody, frame_of
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.program import Program
-from actorgraph.lower.regions import Region, TaskSpec
+from actorgraph.lower.regions import TaskSpec
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.op import CONSTANT
 from actorgraph.warned import UnderWay
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from actorgraph.graph import Node
     from actorgraph.runs import AbstractRun
 
-__all__ = ["Dead", "LATEST", "Message", "NodeActor", "Poison", "Task", "blamed", "fail", "guarded"]
+__all__ = ["Dead", "LATEST", "Message", "Poison", "Task", "blamed", "fail", "guarded"]
 
 LATEST = 9
 """Timed turns of which a median is taken."""
@@ -92,11 +92,8 @@ class Task:
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, ready: list[deque[Task]]) -> None:
-        self.spec = spec
-        self.ready = ready
-        self.heavy = False
-        self.turns = 0
-        self.seconds = 0.0
+        self.spec, self.ready = spec, ready
+        self.heavy, self.turns, self.seconds = False, 0, 0.0
         self.latest: tuple[float, ...] = ()
         self.wait: Any = ()
         self.program: Program | None = None
@@ -144,41 +141,6 @@ def _closed(push: Any) -> None:
     return None
 
 
-class NodeActor:
-    """The actor of one region: a forward and a backward task, and perhaps one for weights.
-
-    A large sum of many cotangents has a task for each addition but the last.
-
-    Attributes
-    ----------
-    forward, backward, weights : Task or None
-        A leaf whose cotangents are summed has only a backward task.
-    """
-
-    __slots__ = ("backward", "forward", "region", "sums", "weights")
-
-    def __init__(self, region: Region) -> None:
-        self.region = region
-        self.forward: Task | None = None
-        self.backward: Task | None = None
-        self.weights: Task | None = None
-        self.sums: list[Task] = []
-
-    @property
-    def name(self) -> str:
-        """Name of the region."""
-        return self.region.name
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """The tasks that there are."""
-        tasks = self.forward, self.backward, self.weights, *self.sums
-        return tuple(task for task in tasks if task is not None)
-
-    def __repr__(self) -> str:
-        return f"<NodeActor {self.name}>"
-
-
 def fail(task: Task, error: BaseException, *messages: Any) -> Poison:
     """Return the mark that takes the place of what the actor could not compute.
 
@@ -215,21 +177,13 @@ def _strike(run: AbstractRun, task: Task, error: BaseException) -> None:
 
 
 def blamed(
-    joint: Joint,
-    program: Program | None,
-    step: tuple[Node, list[Any]] | None,
-    error: BaseException,
+    joint: Joint, program: Program | None, step: tuple[Node, list[Any]] | None, error: BaseException
 ) -> BaseException:
     """Return the `NodeError` for what an op raised, or memory that could not be had.
 
-    Parameters
-    ----------
-    program : Program or None
-        The program that was running, whose line tells the step.
-    step : (node, operands) or None
-        Where an interpreter stood.  With neither it was between the steps.
-    error : BaseException
-        As caught by the program, or by its caller one frame above.
+    The line of the program that was running tells the step, or an interpreter stood at `step` with
+    its operands; with neither it was between the steps.  The error is as caught by the program, or
+    by its caller one frame above.
     """
     try:
         if isinstance(error, Failed):

@@ -15,13 +15,7 @@ _SHOWN = 100
 
 
 def in_words(array: Any) -> str:
-    """Return what an array is: its type, and its value or range.
-
-    Examples
-    --------
-    >>> in_words(np.array([1.0, 3.0]))
-    'float64[2], 1 to 3, mean 2'
-    """
+    """Return what an array is: its type, and its value or range."""
     if array is None:
         return ""
     array = np.asarray(array)
@@ -78,7 +72,7 @@ def verbatim(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def framed(page: str, height_px: int = 640) -> str:
+def framed(page: str) -> str:
     """Return a whole page inside of the notebook's."""
-    style = f"width: 100%; height: {height_px}px; border: 0"
+    style = "width: 100%; height: 640px; border: 0"
     return f'<iframe style="{style}" srcdoc="{escape(page)}"></iframe>'

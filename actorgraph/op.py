@@ -196,9 +196,9 @@ class LoopRule(NamedTuple):
         last axis, and the sum of the exponentials above it.
     text : str
         The rule of an element.  For ``"value"`` an expression of NumPy's functions, of the operands
-        ``x, y, z`` and of attributes by their names.  For ``"row"`` a Python expression with
-        ``{x}`` for the operand, ``{m}`` and ``{e}`` for maximum and sum, ``{is_class}`` for whether
-        the element is that of the row's class, ``{ct}`` for a cotangent.
+        ``x, y, z`` and of attributes by their names.  For ``"row"`` an expression of ``x``, the
+        operand, ``m`` and ``e``, maximum and sum, ``is_class``, whether the element is that of the
+        row's class, and ``ct``, a cotangent.
     of : int
         Which operand the rows are of.
     classes : bool
@@ -214,28 +214,47 @@ class LoopRule(NamedTuple):
     picks: bool = False
 
 
+class Along(NamedTuple):
+    """Sums of all elements along axes, and what becomes of them (see `devices.dense.RowSums`).
+
+    In texts n is one over how many elements there are along the axes, f over how many are free.
+
+    Parameters
+    ----------
+    stages : tuple
+        Sums that are taken one after another, and what is computed of them.
+    result : str
+        The expression of the result.
+    single : tuple of bool
+        Whether each operand, and the result, has one number for all elements along the axes.
+    """
+
+    stages: tuple[Any, ...]
+    result: str
+    single: tuple[bool, ...]
+
+
+MEAN = ((("s", "add", "x"),), (("m", "multiply(s, n)"),))
+"""The stage of a mean, m."""
+
+SPREAD = (("v", "add", "square(subtract(x, m))"),)
+"""The sum, v, of squared differences from a mean."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
     """The rule record of an op.
 
     Parameters
     ----------
-    name : str
-        Unique in the registry.
-    scheme : str or callable
-        Type scheme as `actorgraph.types` writes it, or ``scheme(arity, attrs) -> str``.
+    name, scheme, vjp, jvp, concurrency
+        As `ops.define` takes them.
     forward : callable
         ``forward(xp, *arrays, **attrs)`` with NumPy or CuPy as `xp`; returns a fresh array or a
         view of an argument, and never writes to an argument.
     shape : callable, optional
         ``shape(checks, *shapes, **attrs)`` gives the result's dims where the scheme does not;
         ``checks.equal`` and ``checks.broadcast`` state what must hold.
-    vjp : tuple of rules, one rule or Together, optional
-        Rule ``(ct, y, *xs, **attrs) -> node or None`` per argument, None for an argument without
-        a gradient.  An op of any arity gives one rule ``(argnum, ct, y, *xs, **attrs)``, or
-        `Together` where any number of its arguments has a gradient.
-    jvp : callable, optional
-        ``jvp(tans, y, *xs, **attrs) -> node or None``; a tangent is None where it is zero.
     cost : callable, optional
         ``cost(shapes, result_shape, attrs) -> flops`` for concrete shapes; default one per element.
         A user's op without it is taken for a long one, and gets an actor of its own.
@@ -263,10 +282,17 @@ class Op:
         "reduction": as the attribute of that name says.
     shape_only : tuple of int
         Operands of which only the shape counts.
+    traced : bool or callable
+        Whether the forward asks for no number, so that what it calls of NumPy can be written as
+        rows (see `lower.traced`); of a step, where that is not so of all.
+    convolves : "forward", "backward" or "weight", optional
+        Which of a convolution and its two adjoints it is.
+    moves_windows : bool
+        Whether the forward copies windows to columns, or adds columns (see `ops.windows`).
+    along : Along, optional
+        The sums along axes that machine code of its own takes, where last bits may change.
     in_blas : bool
         Whether its flops are done in BLAS or LAPACK, on data in the cache.
-    concurrency : int, optional
-        Most calls of the op at once in the process.
     checked : bool
         True checks each result against the declared type (user ops).
     runs_on : "worker", "loop", "thread" or "lane"
@@ -304,6 +330,10 @@ class Op:
     jointly: tuple[int, ...] | None = None
     total: Literal["sum", "mean", "reduction"] | None = None
     shape_only: tuple[int, ...] = ()
+    traced: bool | Callable[[Any], bool] = False
+    convolves: Literal["forward", "backward", "weight"] | None = None
+    moves_windows: bool = False
+    along: Along | None = None
     in_blas: bool = False
     concurrency: int | None = None
     checked: bool = False
@@ -355,13 +385,7 @@ class Op:
     def flops(
         self, shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: Attrs
     ) -> float:
-        """Return the floating-point operations of one call on concrete shapes, at least 1.
-
-        Raises
-        ------
-        GraphTypeError
-            What `cost` returns is no finite number, or is negative.
-        """
+        """Return the floating-point operations of one call on concrete shapes, at least 1."""
         if self.cost is not None:
             try:
                 flops: Any = self.cost(shapes, result, attrs)
@@ -377,19 +401,20 @@ class Op:
         return max(1.0, float(prod(result)), *(float(prod(shape)) for shape in shapes))
 
 
-def _leaf_forward(xp: Any, *arrays: Array, **attrs: Any) -> Array:
-    raise AssertionError("a leaf is fed, never computed")
+def never(xp: Any, *arrays: Array, **attrs: Any) -> Array:
+    """The forward of ops that have none: leaves are fed, others have kernels of their own."""
+    raise AssertionError("the op has no forward")
 
 
-INPUT = Op("input", "a[*s]", _leaf_forward, doc="A placeholder that every run feeds.")
+INPUT = Op("input", "a[*s]", never, doc="A placeholder that every run feeds.")
 """The op of placeholders."""
-PARAMETER = Op("parameter", "a[*s]", _leaf_forward, doc="A trainable leaf that holds its value.")
+PARAMETER = Op("parameter", "a[*s]", never, doc="A trainable leaf that holds its value.")
 """The op of trainable leaves."""
-CONSTANT = Op("constant", "a[*s]", _leaf_forward, doc="A fixed array.")
+CONSTANT = Op("constant", "a[*s]", never, doc="A fixed array.")
 """The op of constants."""
-BUFFER = Op("buffer", "a[*s]", _leaf_forward, doc="A leaf that runs read and may replace.")
+BUFFER = Op("buffer", "a[*s]", never, doc="A leaf that runs read and may replace.")
 """The op of leaves whose value runs commit, such as running statistics."""
-RUN_NUMBER = Op("run_number", "int64[]", _leaf_forward, doc="The number of the run.")
+RUN_NUMBER = Op("run_number", "int64[]", never, doc="The number of the run.")
 """The op of the leaf that is the number of the run: what makes random draws differ."""
 LEAVES = frozenset((INPUT, PARAMETER, CONSTANT, BUFFER, RUN_NUMBER))
 """The ops of leaves, which are fed and never computed."""
@@ -417,9 +442,7 @@ def _is_of_main(op: Op) -> bool:
     return getattr(op.forward, "__module__", None) == "__main__"
 
 
-# ---------------------------------------------------------------------------------------------
-# Attributes
-# ---------------------------------------------------------------------------------------------
+# -- attributes -----------------------------------------------------------------------------------
 
 
 _BLOCK = 1 << 20
@@ -549,9 +572,7 @@ def bind_attrs(value: Any, symbols: Mapping[str, int]) -> Any:
     return bind_dims(value, symbols) if isinstance(value, Dim) else value
 
 
-# ---------------------------------------------------------------------------------------------
-# Inference
-# ---------------------------------------------------------------------------------------------
+# -- inference ------------------------------------------------------------------------------------
 
 _CACHE_LIMIT = 16384
 _cache: dict[Hashable, tuple[Tensor, Checks]] = {}
@@ -560,17 +581,8 @@ _cache: dict[Hashable, tuple[Tensor, Checks]] = {}
 def infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs, key: Hashable) -> tuple[Tensor, Checks]:
     """Return the type of `op` applied to arguments of the given types, and what runs must check.
 
-    Parameters
-    ----------
-    types : tuple of Tensor
-        Concrete types of the arguments.
-    key : hashable
-        ``attrs_key(attrs)``, for the cache: the same application is inferred once.
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        Where the scheme or the shape rule does not admit the arguments.
+    The same application, `key` being ``attrs_key(attrs)``, is inferred once.  Raises
+    `GraphTypeError` or `ShapeError` where scheme or shape rule do not admit the arguments.
     """
     cache_key = (op, key, types)
     found = _cache.get(cache_key)

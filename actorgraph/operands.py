@@ -61,13 +61,7 @@ def converted(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[A
 
 
 def weak_array(value: Any, partner: np.dtype[Any] | Node | None, op: Op) -> np.ndarray[Any, Any]:
-    """Return a weak scalar as a 0-d array of the dtype that its partner gives it.
-
-    Raises
-    ------
-    GraphTypeError
-        It has no partner, or the partner's dtype cannot hold it.
-    """
+    """Return a weak scalar as a 0-d array of the dtype that its partner gives it, or raise."""
     if partner is None:
         raise GraphTypeError(
             f"{op.name}: the scalar {value!r} meets no operand that gives it a dtype; "
@@ -120,10 +114,7 @@ def partner_of(
 def counted(dim: Dim, graph: Graph) -> Node:
     """Return the number that a run gives to a symbolic dim, as an int64 scalar.
 
-    Raises
-    ------
-    GraphTypeError
-        It is no polynomial of symbols which dims of inputs are.
+    Raises `GraphTypeError` where it is no polynomial of symbols which dims of inputs are.
     """
     inputs = [node for node in graph.inputs if not all(isinstance(dim, int) for dim in node.dims)]
     number: Any = None

@@ -117,12 +117,9 @@ class Scheduler:
         slots: int = 0,
         waiting: int = 1,
     ) -> None:
-        self.workers = workers
+        self.workers, self.slots = workers, max(workers, slots)
+        self.pool, self.on_idle, self.on_crash = pool, on_idle, on_crash
         self.waiting = Gate(waiting)
-        self.slots = max(workers, slots)
-        self.pool = pool
-        self.on_idle = on_idle
-        self.on_crash = on_crash
         self.free: deque[int] = deque(range(workers - 1, -1, -1))
         self.tile_slots: deque[int] = deque(range(workers, self.slots))
         self.tile_queue = TileQueue(self._summon)
@@ -198,10 +195,7 @@ class Scheduler:
     def work(self, slot: int, until: AbstractRun | None = None) -> None:
         """Run ready tasks in `slot`, which the caller has acquired; the slot is free at the end.
 
-        Parameters
-        ----------
-        until : AbstractRun, optional
-            Return as soon as this run has ended.
+        Returns as soon as the run `until` has ended.
         """
         self.call(self._work, slot, until, until=until)
 

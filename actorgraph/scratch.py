@@ -7,6 +7,7 @@ count of references tells; two threads that look at one at a time count each oth
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
 from sys import getrefcount
 from typing import Any
@@ -54,6 +55,21 @@ def scratch(xp: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *, cleared: b
     if cleared:
         raw[begin : begin + size].fill(0)  # as bytes in half the time
     return np.ndarray(shape, dtype, raw, begin)
+
+
+def reserve(count: int) -> None:
+    """Have rooms for so many threads that ask at once for the most that was asked for so far.
+
+    Without memory there are fewer.
+    """
+    most = max([raw.size for raw, _ in [*_rooms]], default=0)
+    with suppress(MemoryError):  # the op that needs one tells of it
+        for place in range(min(count, _MOST_ROOMS) if most else 0):
+            if place == len(_rooms):
+                _rooms.append(_room(0))
+            if _rooms[place][0].size < most:  # who holds the smaller one keeps it
+                _rooms[place] = found = _room(most - _LINE)
+                found[0].fill(0)  # it has its pages now
 
 
 def scratch_bytes() -> int:

@@ -25,6 +25,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import starmap
 from operator import call
 from sys import getrefcount
@@ -53,17 +54,15 @@ class _Memory(np.ndarray[Any, Any]):
 
 
 @final
+@dataclass(slots=True)
 class Promises:
     """Whether this process has promised any array, so that others need not be looked at."""
 
-    __slots__ = ("given",)
-
-    def __init__(self) -> None:
-        self.given = False
+    given: bool = False
 
 
 PROMISES = Promises()
-"""Of this process."""
+"""Of this process; every run looks."""
 
 
 def promise(array: Array, value: Any) -> None:
@@ -121,12 +120,8 @@ class Store:
             homes = [home for home in held.homes if home[0]() is not None]
             place = len(self.arrays)
             # Both or none: a home without the array would pass for a reader that there is not.
-            _at_once(
-                [
-                    (setattr, self, "arrays", (*self.arrays, held.array)),
-                    (setattr, held, "homes", (*homes, (ref(self), place))),
-                ]
-            )
+            arrays, homes = (*self.arrays, held.array), [*homes, (ref(self), place)]
+            at_once([(setattr, self, "arrays", arrays), (setattr, held, "homes", tuple(homes))])
             return place
 
 
@@ -267,17 +262,9 @@ def switch(
 ) -> Held | None:
     """Replace arrays, and make the calls `also`, all at once.
 
-    Parameters
-    ----------
-    changes : sequence of (Held, ndarray, ndarray)
-        Where, the array that has to be there still, and the one that takes its place (of `room`).
-    also : iterable of tuple
-        A function of C that calls nothing of Python's, and its arguments, each.
-
-    Returns
-    -------
-    Held or None
-        A place where another array is; then nothing was done.
+    A change says where, which array has to be there still, and which takes its place (of `room`);
+    a call, a function of C that calls nothing of Python's, and its arguments.  Returns a place
+    where another array is; then nothing was done.
     """
     with _lock:
         new: dict[Store, list[Array]] = {}
@@ -293,14 +280,14 @@ def switch(
                         new[store] = list(store.arrays)
                     new[store][place] = after
         calls += [(setattr, store, "arrays", tuple(arrays)) for store, arrays in new.items()]
-        _at_once(calls)
+        at_once(calls)
     for held, before, _ in changes:
         held._window = None
         held._spares["memory"] = before.base  # type: ignore[assignment]
     return None
 
 
-def _at_once(calls: Iterable[tuple[Any, ...]]) -> None:
+def at_once(calls: Iterable[tuple[Any, ...]]) -> None:
     """Make calls that no interrupt comes between.
 
     Handlers of signals run between two instructions of Python's code, and this is one.

@@ -42,10 +42,7 @@ def workers_here() -> int:
 class Tiles:
     """The parts of a step that are left, and those that have ended.
 
-    Parameters
-    ----------
-    compute : callable
-        ``compute(part)`` for each of ``range(count)``, from any thread, in any order.
+    ``compute(part)`` is called for each of ``range(count)``, from any thread, in any order.
     """
 
     __slots__ = ("_compute", "_context", "_ended", "_errors", "_over", "_owner", "_parts", "count")
@@ -99,10 +96,7 @@ class Tiles:
 class TileQueue:
     """Steps that the idle workers of a machine may help with.
 
-    Parameters
-    ----------
-    summon : callable
-        Has one more worker come to `help`; returns False where all are at work.
+    `summon` has one more worker come to `help`, and returns False where all are at work.
     """
 
     __slots__ = ("_shared", "_summon")
@@ -141,12 +135,7 @@ class TileQueue:
 def compute_parts(compute: Callable[[int], object], count: int) -> None:
     """Call ``compute(part)`` for each of ``range(count)``, with idle workers of the machine.
 
-    Blocks until all parts have ended.
-
-    Raises
-    ------
-    Exception
-        What the first of the parts that failed has raised.
+    Blocks until all parts have ended, and raises what the first of those that failed has raised.
     """
     held = getattr(here, "held", None)
     if held is None:
@@ -163,12 +152,6 @@ def compute_parts(compute: Callable[[int], object], count: int) -> None:
 
 
 def evenly(size: int, count: int) -> tuple[slice, ...]:
-    """Cut a range into slices whose lengths differ by one at most.
-
-    Examples
-    --------
-    >>> evenly(5, 2)
-    (slice(0, 2, None), slice(2, 5, None))
-    """
+    """Cut a range into slices whose lengths differ by one at most."""
     bounds = [size * i // count for i in range(count + 1)]
     return tuple(map(slice, bounds, bounds[1:]))

@@ -34,24 +34,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class UnderWay(NamedTuple):
-    """What a function runs.
+    """What a function runs."""
 
-    Attributes
-    ----------
-    program : Program or None
-        Whose frames are called by the function.
-    node : Node or None
-        The step, where it is known.
-    joint : Joint or None
-        None in the body of a loop or branch, whose op is a step of a frame further out.
-    thread : int or None
-        That runs the step of which the function does a part.
-    """
-
-    program: Any = None
-    node: Any = None
-    joint: Any = None
-    thread: int | None = None
+    program: Any = None  # whose frames are called by the function
+    node: Any = None  # the step, where it is known
+    joint: Any = None  # None in a body, whose op is a step of a frame further out
+    thread: int | None = None  # that runs the step of which the function does a part
 
 
 _rules: dict[CodeType, tuple[str, Callable[[Any], UnderWay]]] = {}
@@ -141,8 +129,13 @@ def _set(errors: Mapping[str, Any]) -> None:
 @lru_cache(maxsize=16)
 def telling(state: object) -> Any:
     """Return the state that tells of nodes where the current one, `state`, warns."""
+    return state_of(told_errors(asked()))
+
+
+def state_of(errors: Mapping[str, Any]) -> Any:
+    """Return an `np.errstate`, of these keywords, for `ERRORS`."""
     context = copy_context()
-    context.run(_set, told_errors(asked()))
+    context.run(_set, errors)
     return context[ERRORS]
 
 

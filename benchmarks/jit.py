@@ -85,7 +85,7 @@ def machine_trial(form: Form, rows: int, jit: bool | str) -> Callable[[ExitStack
         import actorgraph as ag
 
         if jit:
-            installed("numba")
+            installed("llvmlite")
         full, vectors = form.arrays(rows)
         graph = ag.Graph()
         inputs = [graph.input(f"x{i}", ("n", COLUMNS)) for i in range(len(full))]

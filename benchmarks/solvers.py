@@ -19,6 +19,7 @@ import actorgraph as ag
 from actorgraph.devices.cpu import available_cores
 from actorgraph.options import NATIVE
 from actorgraph.solvers._formula import _compiled
+from actorgraph.store import at_once
 from benchmarks._harness import Case, Effort, Peer, Trial, installed, measure
 from benchmarks._report import (
     Target,
@@ -74,7 +75,7 @@ def ours(name: str, size: int, by_code: bool, scope: ExitStack) -> Trial:
         installed("llvmlite")
         os.environ[NATIVE] = "wait"  # for it, at the first step
     else:
-        solver.in_one_call = solver._by_code = nothing  # a step of all parameters, and of one
+        solver._code_call = solver._by_code = nothing  # a step of all parameters, and of one
     return Trial(lambda: solver.step(parameters))
 
 
@@ -84,11 +85,12 @@ def floor_s(name: str, size: int) -> float:
     By as many threads as there are cores, none of which ever waits: no step by NumPy is faster.
     """
     loop = getattr(ag.solvers, name)(lr=LR, **SOLVERS[name]).loop()
-    step, constants, registers, _ = _compiled(loop)
+    calls, constants, registers, _ = _compiled(loop)
     rng, count = np.random.default_rng(0), 1 << 15
     arrays = [rng.random(count, np.float32) for _ in range(3 + 2 * len(loop.arrays) + registers)]
     numbers = [np.float32(0.5).reshape(()) for _ in constants(*(1.0 for _ in loop.numbers))]
-    found = min(timeit.repeat(lambda: step(*arrays, *numbers), number=20, repeat=50)) / 20
+    made = calls(*arrays, *numbers)
+    found = min(timeit.repeat(lambda: at_once(made), number=20, repeat=50)) / 20
     return found / count * COUNT * size / available_cores()
 
 

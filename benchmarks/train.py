@@ -53,7 +53,7 @@ def ours(size: Size, kind: str, settings: dict[str, object], how: str, scope: Ex
     hidden = ag.ops.relu(ag.ops.relu(x @ w1 + b1) @ w2 + b2)
     loss = ag.ops.cross_entropy(hidden @ w3 + b3, t)
     if "jit" in settings:
-        installed("numba")
+        installed("llvmlite")
     machine: Any = scope.enter_context(getattr(ag, kind)([loss], wrt=weights, **settings))
     solver = ag.solvers.SGD(lr=LR)
     feeds = dict(zip(("x", "t"), peers.data(size), strict=True))

@@ -72,7 +72,9 @@ def strikes(action, ready=None, times=5000):
     tried, again and again until so many `times` were struck, else `SAMPLED` ones once.
     """
     ready = ready or action
-    gc.freeze()  # what the tests before have left would be looked through at every `gc.collect()`
+    # What is there would be looked through at every `gc.collect()`; the caller closes its machines,
+    # as none that is there now is ever collected.
+    gc.freeze()
     callbacks = gc.callbacks[:]  # Hypothesis has one: what strikes there ends nothing
     gc.callbacks.clear()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,10 +11,9 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import deadlines
-from actorgraph.lower import simplify, table, table_rows
+from actorgraph.lower import simplify
 from actorgraph.machines import compiled
 from actorgraph.machines import run as run_module
-from actorgraph.memory import arenas, buffers
 from actorgraph.scheduler import POOL
 
 
@@ -28,34 +27,41 @@ def all_objects_are_looked_at_in_the_end():
 def older_objects_are_not_looked_at(all_objects_are_looked_at_in_the_end):
     """Keep what is there before a module's first test out of garbage collections.
 
-    Some tests collect garbage again and again.  With 21,000 tests collected, and with Numba, that
+    Some tests collect garbage again and again.  With 21,000 tests collected that
     took 0.5 s a time and more, so that a test ran out of time on a machine under load, in the
     middle of whatever it did, and others failed for it.  What is kept out stays out: to look at
     it once a module took 50 s of a whole run.
     """
+    await_threads("actorgraph compiler")  # refers to what it works for
     gc.collect()
-    for thread in threading.enumerate():
-        if thread.name == "actorgraph-collector":  # closes a machine that was dropped
-            thread.join(20)
+    await_threads("actorgraph-collector")  # closes a machine that was dropped
     gc.freeze()
 
 
+def await_threads(name):
+    """Wait for the end of threads that end by themselves."""
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(20)
+
+
 def pytest_addoption(parser):
-    parser.addoption(
-        "--guard", action="store_true", help="memory of steps and tables lies between guard pages"
-    )
+    for name, end in (("--guard", "end"), ("--guard-begin", "begin")):
+        parser.addoption(
+            name, action="store_const", const=end, dest="guard",
+            help=f"at the {end} of memory of steps and tables is a page that nobody may touch",
+        )  # fmt: skip
 
 
 @pytest.fixture(scope="session", autouse=True)
 def memory_lies_between_guard_pages(request):
     """Have whatever is read or written beside an arena or a table end the process."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.config.getoption("--guard"):
-            from tests import _guard
+        end = request.config.getoption("guard")
+        if end:
+            from tests._guard import Guard
 
-            for module in (arenas, buffers, table_rows):
-                patch.setattr(module, "aligned", _guard.aligned)
-            patch.setattr(table, "fresh", _guard.fresh)
+            Guard(at_begin=end == "begin").put(patch)
         yield
 
 

@@ -32,21 +32,27 @@ GRAPHS = [
     "tests/ops/test_random.py",
 ]  # fmt: skip
 MODULES = {
-    "scheduler.py": ["tests/test_threads.py", "tests/races", "tests/test_interrupts.py", *MACHINES],
+    "scheduler.py": [
+        "tests/test_threads.py", "tests/test_tiles.py", "tests/races", "tests/test_interrupts.py",
+        *MACHINES,
+    ],
     "channels.py": ["tests/test_channels.py", "tests/test_node_actor.py", "tests/races"],
     "graph.py": [*GRAPHS, "tests/test_copies.py", "tests/test_parameters.py", "tests/autodiff"],
     "node.py": [*GRAPHS, "tests/test_mistakes.py", "tests/test_names_of_others.py"],
     "autodiff/reverse.py": ["tests/autodiff", "tests/machines/test_conformance.py"],
     "lower/regions.py": ["tests/lower", *MACHINES],
     "machines/admission.py": [*MACHINES, "tests/devices/test_max_bytes.py"],
-    "machines/core.py": [*MACHINES, "tests/test_interrupts.py"],
+    "machines/core.py": ["tests/pipeline/test_ends.py", *MACHINES, "tests/test_interrupts.py"],
     "machines/reader.py": MACHINES,
-    "machines/step.py": ["tests/machines/test_step.py", "tests/solvers", *MACHINES],
+    "machines/step.py": [
+        "tests/machines/test_step.py", "tests/pipeline/test_steps.py",
+        "tests/devices/test_training.py", "tests/solvers", *MACHINES,
+    ],
     "memory/buffers.py": ["tests/lower", *MACHINES],
     "memory/packing.py": ["tests/memory", "tests/machines"],
-    "pipeline/lanes.py": ["tests/pipeline"],
+    "pipeline/lanes.py": ["tests/pipeline", "tests/devices/test_pipelines.py"],
     "schedules/simulation.py": ["tests/schedules", "tests/pipeline"],
-}
+}  # fmt: skip
 """Each module, and the tests that claim something of it, the most likely first."""
 
 OPERATORS = (

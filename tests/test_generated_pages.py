@@ -1,5 +1,7 @@
 """The generated pages say what the registry and the dispatch do."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -71,7 +73,9 @@ def test_a_listed_function_means_on_nodes_what_it_means_in_numpy(name):
     values = generate.arrays()
     nodes = [graph.input(name, value.shape, value.dtype) for name, value in zip("xm", values)]
     got = as_list(generate.CALLS[name](*nodes))
-    wanted = as_list(generate.CALLS[name](*values))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what a later NumPy leaves out
+        wanted = as_list(generate.CALLS[name](*values))
     assert len(got) == len(wanted)
     feeds = dict(zip(nodes, values, strict=True))
     for node, value, want in zip(got, evaluate(got, feeds), wanted, strict=True):

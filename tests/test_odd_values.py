@@ -19,8 +19,8 @@ ODD = [
     None, True, np.bool_(True), 0, -1, 2**63, 2**70, 10**400, 10**5000, 1.5, float("nan"),
     float("inf"), float("-inf"), 1e308, 1e-320, np.float32(1), np.int64(1), np.uint8(1), "x", "",
     "\ud800\x1b", b"x", [], [1], (), {}, {"x": 1}, {1}, np.ones(3), [[[1]]], lambda *a: 1,
-    decimal.Decimal(1), fractions.Fraction(10**500, 3), 1j, np.datetime64("NaT"), ..., slice(3),
-    np.array([None]), np.array(["a"]),
+    decimal.Decimal(1), fractions.Fraction(10**500, 3), 1j, np.datetime64("NaT", "s"), ...,
+    slice(3), np.array([None]), np.array(["a"]),
 ]  # fmt: skip
 HUGE = (2**63, 2**70, 10**400, 10**5000)
 FEEDS = {"x": np.ones((4, 2))}

@@ -111,6 +111,8 @@ def test_a_step_that_is_struck_shows_every_graph_all_or_nothing():
             assert all(
                 arrays[machine.graph.bound(weight).place] is weight.array for weight in weights
             )
+    for machine in machines:
+        machine.close()
 
 
 @pytest.mark.parametrize("kind", [ag.TapeMachine, ag.ActorMachine, ag.LispMachine])

@@ -1,6 +1,8 @@
 """What the project's own files promise each other."""
 
 import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -35,3 +37,21 @@ def test_dev_extra_stays_light():
 
 def test_check_script_is_executable():
     assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+IMPORTS = """
+import importlib, pkgutil, benchmarks
+
+for one in pkgutil.iter_modules(benchmarks.__path__, "benchmarks."):
+    try:
+        importlib.import_module(one.name)
+    except ModuleNotFoundError as error:  # a peer
+        assert error.name.partition(".")[0] not in ("actorgraph", "benchmarks"), error
+"""
+
+
+def test_benchmarks_name_what_is_there():
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -75,6 +75,19 @@ def test_jobs_beyond_the_limit_wait_for_a_thread(threads, lock):
     assert names[0] in ("actorgraph-test-1", "actorgraph-test-2")
 
 
+def test_the_end_waits_for_others_and_not_for_the_thread_that_asks(threads, lock):
+    gate, ended = threading.Event(), []
+
+    def end():
+        gate.set()
+        threads.end(join=True)
+        ended.append(True)
+
+    add(threads, lock, partial(gate.wait, WAIT_S), end)
+    threads.end(join=True)
+    assert ended == [True]
+
+
 # -- patience -----------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 
+import actorgraph as ag
 from actorgraph.tiles import TileQueue, Tiles, compute_parts
 
 
@@ -132,3 +133,16 @@ def test_a_helper_does_not_stay_at_a_board_where_all_parts_are_taken():
     tile_queue.share(tiles)
     tiles.finish()
     assert not tile_queue.help()
+
+
+def test_idle_workers_of_a_machine_come_for_the_parts_of_a_step():
+    all_of_them = threading.Barrier(5)  # more than the one that waits for the run
+
+    def forward(xp, x):
+        compute_parts(lambda part: all_of_them.wait(20), 5)
+        return x
+
+    parted = ag.ops.define("tiles_parted", scheme="f[*s] -> f[*s]", forward=forward)
+    y = parted(ag.Graph().input("x", (2,)))
+    with ag.ActorMachine([y], workers=5, fuse="none") as machine:
+        machine.start({"x": np.ones(2, "float32")}).result()

@@ -38,17 +38,13 @@ class CustomRule:
 
     def defvjp(self, rule: Rule) -> Rule:
         """Set the reverse rule, ``rule(ct, y, *xs, **kwargs)``, and return it (a decorator)."""
-        self._refuse_other("vjp")
-        self._rule = rule
-        return rule
+        return self._set("vjp", rule)
 
     def defjvp(self, rule: Rule) -> Rule:
         """Set the forward rule, ``rule(tans, y, *xs, **kwargs)``, and return it (a decorator)."""
-        self._refuse_other("jvp")
-        self._rule = rule
-        return rule
+        return self._set("jvp", rule)
 
-    def _refuse_other(self, kind: str) -> None:
+    def _set(self, kind: str, rule: Rule) -> Rule:
         if self._kind != kind:
             raise GraphTypeError(
                 f"{self.name} is a custom_{self._kind}; give it def{self._kind}, or decorate it "
@@ -56,6 +52,8 @@ class CustomRule:
             )
         if self._rule is not None:
             raise GraphTypeError(f"{self.name} has a def{kind} already")
+        self._rule = rule
+        return rule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Node:
         """Apply the function to nodes (arrays become constants) and mark its result."""

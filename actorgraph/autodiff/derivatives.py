@@ -26,13 +26,7 @@ from actorgraph.types import shapes_differ
 
 
 def float_nodes(tree: Any, what: str) -> tuple[list[Node], Structure]:
-    """Return the leaves of a tree of differentiable nodes, and its structure.
-
-    Raises
-    ------
-    GraphTypeError
-        A leaf is no node, or neither float nor complex.
-    """
+    """Return the leaves of a tree of differentiable nodes, and its structure; raise for others."""
     leaves, structure = flatten(tree)
     for leaf in leaves:
         if not isinstance(leaf, Node):
@@ -73,12 +67,7 @@ def output_nodes(graph: Graph, tree: Any, what: str) -> tuple[list[Node], Struct
 def seed_node(seed: Any, output: Node, what: str, kind: str = "seed derivative") -> Node:
     """Return a seed (or tangent) as a node of the type of `output`.
 
-    Raises
-    ------
-    ShapeError
-        Its shape is another one; Python scalars fit every shape.
-    GraphTypeError
-        It is complex where `output` is real.
+    Python scalars fit every shape; another shape, and a complex seed of a real output, raise.
     """
     graph = output.graph
     value = seed if isinstance(seed, Node) else graph.constant(as_array(seed))
@@ -105,10 +94,7 @@ def direction_nodes(
 ) -> dict[Node, Node]:
     """Return node to tangent, for tangents in the structure of the primals.
 
-    Raises
-    ------
-    FeedError
-        The structures differ, or what is no float has a tangent other than 0.
+    `FeedError` is raised where structures differ, or what is no float has a tangent other than 0.
     """
     leaves, found = flatten(tree)
     if found != structure:
@@ -160,11 +146,6 @@ def jacobian_tree(outputs: list[Node], structure: Structure, wrt: Any, what: str
     """Return for each output, in the structure of outputs, its Jacobian by each wrt.
 
     Forward or reverse, whichever takes fewer passes; forward where they tie.
-
-    Raises
-    ------
-    ShapeError
-        Neither side has a size that is known before a run.
     """
     nodes, inner = float_nodes(wrt, what)
     refuse_complex(outputs, nodes)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actorgraph.autodiff.reverse import DERIVED, check_differentiable, fitting, fragment
+from actorgraph.autodiff.reverse import DERIVED, check_differentiable, fitting, fragment, or_zeros
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
-from actorgraph.ops.broadcasting import zeros_like
 
 
 def tangents(outputs: Any, seeds: Mapping[Node, Node]) -> list[Node]:
@@ -37,8 +36,7 @@ def tangents(outputs: Any, seeds: Mapping[Node, Node]) -> list[Node]:
     graph = targets[0].graph
     with graph.building():
         fitted = {node: fitting(seed, node, "tangent") for node, seed in seeds.items()}
-        found = push_forward(graph, topological_order(targets), fitted)
-        return [zeros_like(node) if found.get(node) is None else found[node] for node in targets]
+        return or_zeros(push_forward(graph, topological_order(targets), fitted), targets)
 
 
 def push_forward(

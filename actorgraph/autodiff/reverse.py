@@ -11,7 +11,7 @@ order in which a sequential reverse pass meets them, so each can be added when i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -71,11 +71,22 @@ def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
     check_differentiable(sources, "wrt")
     check_differentiable(targets, "output")
     with graph.building():
-        seeded: dict[Node, Node] = {}
-        for target, seed in zip(targets, _seed_nodes(graph, targets, seeds), strict=True):
-            seeded[target] = add(seeded[target], seed) if target in seeded else seed
-        found = pull_back(graph, topological_order(targets), seeded, sources)
-        return [zeros_like(node) if found[node] is None else found[node] for node in sources]  # type: ignore[misc]
+        given = seeded(zip(targets, _seed_nodes(graph, targets, seeds), strict=True))
+        return or_zeros(pull_back(graph, topological_order(targets), given, sources), sources)
+
+
+def seeded(pairs: Iterable[tuple[Node, Node]]) -> dict[Node, Node]:
+    """Return the seed of each node, of one that has several their sum."""
+    seeds: dict[Node, Node] = {}
+    for node, seed in pairs:
+        seeds[node] = add(seeds[node], seed) if node in seeds else seed
+    return seeds
+
+
+def or_zeros(found: Mapping[Node, Node | None], nodes: Iterable[Node]) -> list[Node]:
+    """Return the derivatives of nodes that there are, zeros in the place of others."""
+    pairs = [(node, found.get(node)) for node in nodes]
+    return [zeros_like(node) if one is None else one for node, one in pairs]
 
 
 def check_differentiable(nodes: Iterable[Node], what: str) -> None:
@@ -109,16 +120,9 @@ def _seed_nodes(graph: Graph, outputs: Sequence[Node], seeds: Any) -> list[Node]
 
 
 def fitting(given: Any, node: Node, what: str, scalars: bool = False) -> Node:
-    """Return a seed, cotangent or tangent that has the dtype and shape of its node.
+    """Return a seed, cotangent or tangent that has the dtype and shape of its node, or raise.
 
     Where only a run can tell whether the shape is the same, the run checks it.
-
-    Raises
-    ------
-    GraphTypeError
-        It is no node of the same graph, or of another dtype.
-    ShapeError
-        It can be shown to have another shape.
     """
     if not isinstance(given, Node):
         raise GraphTypeError(
@@ -161,17 +165,9 @@ def pull_back(
 ) -> dict[Node, Node | None]:
     """Build the backward pass and return the cotangent of each `wrt` (None is a symbolic zero).
 
-    Parameters
-    ----------
-    graph : Graph
-        Where nodes are added.
-    order : sequence of Node
-        Topological order of everything that the seeded nodes depend on.
-    seeds : dict
-        Cotangent node of each seeded node.
-    owned : bool
-        Whether each fragment is owned by its forward node and bears its line (machines), or is
-        built as ordinary nodes of whoever is building (`gradients`, rules that differentiate).
+    `order` has, in topological order, everything that the seeded nodes depend on.  Each fragment is
+    `owned` by its forward node and bears its line (machines), or is built as ordinary nodes of
+    whoever is building (`gradients`, rules that differentiate).
     """
     active = active_nodes(order, wrt)
     again = Recomputation(graph)

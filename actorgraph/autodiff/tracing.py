@@ -89,14 +89,8 @@ def _lifted(graph: Graph, leaf: Any) -> Any:
 class Arguments:
     """The arguments of a call: their structure, and which leaves are arrays.
 
-    Attributes
-    ----------
-    statics : tuple
-        Per leaf: the static value, or None where it is an array.
-    arrays : tuple of arrays or None
-        Per leaf.
-    key : hashable
-        Equal for calls that one trace serves.
+    `statics` has by leaf the static value, or None where it is an array; `key` is equal for calls
+    that one trace serves.
     """
 
     structure: Structure
@@ -106,13 +100,7 @@ class Arguments:
 
     @classmethod
     def of(cls, tree: Any) -> Arguments:
-        """Take arguments apart.
-
-        Raises
-        ------
-        GraphTypeError
-            A static argument cannot be hashed.
-        """
+        """Take arguments apart; a static one that cannot be hashed raises `GraphTypeError`."""
         leaves, structure = flatten(tree)
         statics: list[Any] = []
         arrays: list[np.ndarray[Any, Any] | None] = []

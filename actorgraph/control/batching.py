@@ -35,15 +35,7 @@ class RowsDiffer(Exception):
 
 @final
 class AllRows:
-    """The rows that a graph is built for.
-
-    Parameters
-    ----------
-    graph : Graph
-        Where nodes are built.
-    size : int or Dim
-        How many there are.
-    """
+    """The rows that a graph is built for, so many as `size`."""
 
     def __init__(self, graph: Graph, size: int | Dim) -> None:
         self.graph, self.size = graph, size
@@ -69,6 +61,11 @@ class AllRows:
     def all_spread(self, args: Sequence[Node], flags: Sequence[bool]) -> list[Node]:
         """Return the operands, of which all have rows."""
         return [self.spread(arg, flag) for arg, flag in zip(args, flags, strict=True)]
+
+    def widened(self, pairs: Iterable[tuple[Node, bool]], wide: Iterable[bool]) -> list[Node]:
+        """Return nodes, those that are to have rows with rows."""
+        both = zip(pairs, wide, strict=True)
+        return [self.spread(*pair) if rows else pair[0] for pair, rows in both]
 
     def apply(self, op: Op, args: Iterable[Node], attrs: Attrs) -> Node:
         """Build a node."""

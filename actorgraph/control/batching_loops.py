@@ -7,7 +7,7 @@ gradient of what a row has not done comes in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,18 @@ def _leaf(rows: AllRows, graph: Graph, node: Node, has_rows: bool) -> Node:
     return leaf_of(graph, node.name, Tensor.of(node.dtype, dims))
 
 
+def _built(
+    rows: AllRows, title: str, body: Body, flags: Iterable[bool]
+) -> tuple[AllRows, list[Node], dict[Node, Any]]:
+    """Build a body for all rows in a graph of its own; return its leaves and what stands for it."""
+    inner = AllRows(Graph(title), rows.size)
+    leaves = {
+        node: (_leaf(rows, inner.graph, node, flag), flag)
+        for node, flag in zip(body.inputs, flags, strict=True)
+    }
+    return inner, [leaf for leaf, _ in leaves.values()], batched(inner, body.nodes, leaves)
+
+
 @rule(op=BRANCH)
 def _branch(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Value:
     if flags[0]:
@@ -35,26 +47,13 @@ def _branch(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> V
     cases: Cases = node.attrs["cases"]
     built = []
     for body, places in zip(cases.bodies, cases.places, strict=True):
-        inner = AllRows(Graph(f"rows of {cases}"), rows.size)
-        leaves = [
-            (_leaf(rows, inner.graph, leaf, flags[1 + place]), flags[1 + place])
-            for leaf, place in zip(body.inputs, places, strict=True)
-        ]
-        made: Any = batched(inner, body.nodes, dict(zip(body.inputs, leaves, strict=True)))
+        has_rows = [flags[1 + place] for place in places]
+        inner, leaves, made = _built(rows, f"rows of {cases}", body, has_rows)
         built.append((inner, leaves, [made[result] for result in body.results]))
     wide = [
         any(flag for _, flag in field) for field in zip(*[made for *_, made in built], strict=True)
     ]
-    bodies = tuple([
-        Body(
-            [leaf for leaf, _ in leaves],
-            [
-                inner.spread(one, flag) if spread else one
-                for (one, flag), spread in zip(results, wide, strict=True)
-            ],
-        )
-        for inner, leaves, results in built
-    ])  # fmt: skip
+    bodies = tuple(Body(leaves, inner.widened(made, wide)) for inner, leaves, made in built)
     record = branch(rows.graph, Cases(bodies, cases.places, cases.what), args)
     return {field: (item(record, field), wide[field]) for field in fields_read(node)}
 
@@ -70,16 +69,9 @@ def _loop(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Val
 
 
 class _Wide:
-    """A loop whose body is built for all rows.
+    """A loop whose body is built for all rows; `flags` say which operands have rows.
 
-    Parameters
-    ----------
-    rows : AllRows
-    spec : Spec
-    flags : sequence of bool
-        Which operands have rows.
-    wanted : collection of int
-        Fields of its record that are read.  Those that are neither carries nor stacked are stacked.
+    Fields of its record that are `wanted`, but neither carries nor stacked, are stacked.
     """
 
     def __init__(self, rows: AllRows, spec: Spec, flags: Sequence[bool], wanted: Any) -> None:
@@ -90,55 +82,29 @@ class _Wide:
         self.wanted = wanted
         while True:  # a carry has rows where the body gives it some
             given = [False, *consts, *self.wide, *xs]
-            inner = AllRows(Graph(f"rows of {spec}"), rows.size)
-            leaves = [
-                (_leaf(rows, inner.graph, leaf, flag), flag)
-                for leaf, flag in zip(spec.body.inputs, given, strict=True)
-            ]
-            made: Any = batched(
-                inner, spec.body.nodes, dict(zip(spec.body.inputs, leaves, strict=True))
-            )
+            inner, leaves, made = _built(rows, f"rows of {spec}", spec.body, given)
             nexts = [made[result] for result in spec.body.results[: spec.carries]]
             after = [old or flag for old, (_, flag) in zip(self.wide, nexts, strict=True)]
             if after == self.wide:
                 break
             self.wide = after
         stacked = [made[result] for result in spec.body.results[spec.carries :]]
-        stacked += [made[self._source(field)] for field in self.extra]
+        stacked += [made[spec.stacked(field)] for field in self.extra]
         self.stacked = [flag for _, flag in stacked]
-        results = [
-            inner.spread(one, flag) if wide else one
-            for (one, flag), wide in zip(nexts, self.wide, strict=True)
-        ]
-        body = Body([leaf for leaf, _ in leaves], [*results, *[one for one, _ in stacked]])
+        body = Body(leaves, [*inner.widened(nexts, self.wide), *[one for one, _ in stacked]])
         self.test_differs, test = False, spec.test
         if test is not None:
-            inner = AllRows(Graph(f"rows of the test of {spec}"), rows.size)
-            given = [*tested, *self.wide]
-            pairs = [
-                (_leaf(rows, inner.graph, leaf, flag), flag)
-                for leaf, flag in zip(test.inputs, given, strict=True)
-            ]
-            made = batched(inner, test.nodes, dict(zip(test.inputs, pairs, strict=True)))
+            title = f"rows of the test of {spec}"
+            _, leaves, made = _built(rows, title, test, [*tested, *self.wide])
             end, self.test_differs = made[test.results[0]]
-            test = Body([leaf for leaf, _ in pairs], [end])
+            test = Body(leaves, [end])
         self.spec = replace(spec, body=body, test=test)
-
-    def _source(self, field: int) -> Node:
-        """Return the node of the old body whose values a field stacks."""
-        spec = self.old
-        if field >= spec.inner:
-            return spec.body.nodes[field - spec.inner]
-        return spec.body.inputs[1 + spec.consts + field - spec.history]
 
     def applied(self, args: Sequence[Node]) -> Fields:
         """Build the loop; return the fields that are read."""
         number, consts, tested, carries, xs = self.old.split(args)
         _, _, _, had, x_flags = self.old.split(self.flags)
-        first = [
-            self.rows.spread(one, flag) if wide else one
-            for one, flag, wide in zip(carries, had, self.wide, strict=True)
-        ]
+        first = self.rows.widened(zip(carries, had, strict=True), self.wide)
         elements = [moveaxis(x, 0, 1) if flag else x for x, flag in zip(xs, x_flags, strict=True)]
         given = [*([number] if self.old.counted else []), *consts, *tested, *first, *elements]
         record = loop(self.rows.graph, self.spec, given)

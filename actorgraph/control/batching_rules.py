@@ -6,15 +6,16 @@ does not take it as it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from actorgraph.control.batching import AllRows, Value, along_axis, in_turn, rule, shifted
+from actorgraph.control.batching import AllRows, Rule, Value, along_axis, in_turn, rule, shifted
 from actorgraph.control.in_blocks import IN_BLOCKS
 from actorgraph.graph import Node
-from actorgraph.op import REGISTRY
+from actorgraph.op import REGISTRY, Attrs
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import broadcast_to, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_of
@@ -70,9 +71,8 @@ def _size(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
 
 @rule("concatenate_starts")
 def _starts(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
-    return rows.apply(
-        node.op, rows.all_spread(args, flags), {"axis": shifted(node.attrs["axis"])}
-    ), False
+    attrs = {"axis": shifted(node.attrs["axis"])}
+    return rows.apply(node.op, rows.all_spread(args, flags), attrs), False
 
 
 @rule("concatenate_part", "concatenate_part_adjoint")
@@ -104,25 +104,22 @@ def _place(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
 # -- shapes ---------------------------------------------------------------------------------------
 
 
-@rule("reshape")
-def _reshape(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    return rows.apply(node.op, args, {"shape": (rows.known_size(), *node.attrs["shape"])})
+def _with_attrs(changed: Callable[[AllRows, Attrs], Attrs]) -> Rule:
+    """Return the rule of an op that stays, with attributes for one axis more."""
+
+    def stays(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+        return rows.apply(node.op, rows.all_spread(args, flags), changed(rows, node.attrs))
+
+    return stays
 
 
-@rule("transpose")
-def _transpose(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    return rows.apply(node.op, args, {"axes": (0, *shifted(node.attrs["axes"]))})
-
-
-@rule("flatten")
-def _flatten(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    ends = {name: shifted(axis) for name, axis in node.attrs.items()}
-    return rows.apply(node.op, args, ends)
-
-
-@rule("merge_dims")
-def _merge(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    return rows.apply(node.op, args, {"groups": (1, *node.attrs["groups"])})
+rule("reshape")(_with_attrs(lambda rows, at: {"shape": (rows.known_size(), *at["shape"])}))
+rule("transpose")(_with_attrs(lambda rows, at: {"axes": (0, *shifted(at["axes"]))}))
+rule("flatten")(_with_attrs(lambda rows, at: {name: shifted(at[name]) for name in at}))
+rule("merge_dims")(_with_attrs(lambda rows, at: {"groups": (1, *at["groups"])}))
+rule("pad_own", "pad_own_adjoint")(
+    _with_attrs(lambda rows, at: {**at, "widths": ((0, 0), *at["widths"])})
+)
 
 
 @rule("broadcast_to")
@@ -164,12 +161,6 @@ def _pad(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
     if flags[1]:
         return in_turn(rows, node, args, flags)
     return rows.apply(node.op, args, {"widths": ((0, 0), *node.attrs["widths"])}), True
-
-
-@rule("pad_own", "pad_own_adjoint")
-def _pad_own(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    widths = ((0, 0), *node.attrs["widths"])
-    return rows.apply(node.op, rows.all_spread(args, flags), {**node.attrs, "widths": widths})
 
 
 # -- products -------------------------------------------------------------------------------------
@@ -241,21 +232,27 @@ def _array_equal(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
 
 @rule("embedding")
 def _embedding(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
-    return in_turn(rows, node, args, flags) if flags[0] else (
-        rows.apply(node.op, args, node.attrs), True,
-    )  # fmt: skip
+    if flags[0]:
+        return in_turn(rows, node, args, flags)
+    return rows.apply(node.op, args, node.attrs), True
+
+
+def _advanced(index: tuple[Any, ...], arrays: _Args, flags: _Flags) -> tuple[int, int, bool, _Args]:
+    """Return of the dims of index arrays in a row: how many, where, if alone; and the arrays."""
+    places = [i for i, part in enumerate(index) if isinstance(part, (str, int))]
+    width = max([one.ndim - flag for one, flag in zip(arrays, flags, strict=True)], default=0)
+    beside = bool(arrays) and places[-1] - places[0] == len(places) - 1
+    padded = [
+        _of_rank(one, width) if flag else one for one, flag in zip(arrays, flags, strict=True)
+    ]
+    return width, places[0] if beside else 0, beside, padded
 
 
 class _Index:
-    """The index of an op for all rows.
+    """The index of an op for all rows; it finds so many axes as `rank` in a row.
 
-    Parameters
-    ----------
-    rows : AllRows
-    index : tuple
-        The attribute of the op; the operands are `arrays`, of which `flags` says which have rows.
-    rank : int
-        Axes of what the index finds in a row.
+    `index` is the attribute of the op; the operands are `arrays`, of which `flags` says which have
+    rows.
     """
 
     def __init__(
@@ -265,23 +262,14 @@ class _Index:
             self.index: tuple[Any, ...] = (ALONG, index[1] + 1)
             self.arrays, self.order = rows.all_spread(arrays, flags), tuple(range(rank + 1))
             return
-        advanced = [i for i, part in enumerate(index) if isinstance(part, (str, int))]
-        width = max([one.ndim - flag for one, flag in zip(arrays, flags, strict=True)], default=0)
-        beside = bool(arrays) and advanced[-1] - advanced[0] == len(advanced) - 1
-        at = advanced[0] if beside else 0  # where the dims of the arrays are in a row
+        width, at, beside, padded = _advanced(index, arrays, flags)
         if not any(flags):
             self.index, self.arrays = (_FULL, *index), arrays
             front = bool(arrays) and not beside
             moved = (width, *range(width), *range(width + 1, rank + 1))
             self.order = moved if front else tuple(range(rank + 1))
             return
-        numbers = (
-            expand_dims(rows.numbers(), tuple(range(1, 1 + width))) if width else rows.numbers()
-        )
-        padded = [
-            _of_rank(one, width) if flag else one for one, flag in zip(arrays, flags, strict=True)
-        ]
-        self.index, self.arrays = (ARRAY, *index), [numbers, *padded]
+        self.index, self.arrays = (ARRAY, *index), [_of_rank(rows.numbers(), width), *padded]
         # Index arrays that stand apart put their dims in front.
         others = [*range(1 + width, rank + 1)]
         self.order = (0, *others[:at], *range(1, 1 + width), *others[at:])
@@ -308,16 +296,8 @@ def _getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
 
 def _shared_getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     """Take parts of one array, which has no rows: the dim of rows is one more of the indices."""
-    x, *arrays = args
-    index = node.attrs["index"]
-    width = max([one.ndim - flag for one, flag in zip(arrays, flags[1:], strict=True)])
-    padded = [
-        _of_rank(one, width) if flag else one for one, flag in zip(arrays, flags[1:], strict=True)
-    ]
-    advanced = [i for i, part in enumerate(index) if isinstance(part, (str, int))]
-    beside = advanced[-1] - advanced[0] == len(advanced) - 1
-    found = rows.apply(node.op, [x, *padded], {"index": index})
-    return moveaxis(found, advanced[0] if beside else 0, 0)
+    _, at, _, padded = _advanced(node.attrs["index"], args[1:], flags[1:])
+    return moveaxis(rows.apply(node.op, [args[0], *padded], node.attrs), at, 0)
 
 
 def _written(
@@ -334,19 +314,9 @@ def _written(
     return rows.apply(node.op, [*given, *made.arrays], attrs)
 
 
-@rule("getitem_adjoint")
-def _getitem_adjoint(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    return _written(rows, node, args, flags, values=0, first=1)
-
-
-@rule("getitem_adjoint_like")
-def _getitem_adjoint_like(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    return _written(rows, node, args, flags, values=0, first=2)
-
-
-@rule("index_put", "index_put_add")
-def _index_put(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    return _written(rows, node, args, flags, values=1, first=2)
+rule("getitem_adjoint")(partial(_written, values=0, first=1))
+rule("getitem_adjoint_like")(partial(_written, values=0, first=2))
+rule("index_put", "index_put_add")(partial(_written, values=1, first=2))
 
 
 @rule("last_writes")

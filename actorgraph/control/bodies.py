@@ -47,21 +47,10 @@ _FOLD_IN = Op(
 
 @final
 class BodyGraph(Graph):
-    """The graph of a body, into which it is traced.
+    """The graph of a body, into which it is traced; the one around it may be a body too.
 
-    Parameters
-    ----------
-    outer : Graph
-        The graph around it, perhaps a body too.
-    what : str
-        What errors call it, such as ``"the body of scan"``.
-    indexed : bool
-        Whether it is run in iterations; then the placeholder `index` is the position of each.
-
-    Attributes
-    ----------
-    captures : dict
-        Node of the graph around it to its placeholder.
+    Where it is `indexed`, it is run in iterations, and the placeholder `index` is the position of
+    each.  `captures` leads from nodes of the graph around it to their placeholders.
     """
 
     def __init__(self, outer: Graph, what: str, indexed: bool) -> None:
@@ -159,15 +148,8 @@ def innermost(graph: Graph) -> Graph:
 class Body:
     """A graph with some nodes as its inputs and some as its results.
 
-    Parameters
-    ----------
-    inputs, results : sequence of Node
-        Of one graph; inputs may be any nodes, what is before them is not seen.
-
-    Attributes
-    ----------
-    nodes : tuple of Node
-        What the results depend on, inputs aside, in build order.
+    Inputs may be any nodes, what is before them is not seen.  `nodes` is what the results depend
+    on, inputs aside, in build order.
     """
 
     __slots__ = ("_hash", "_key", "inputs", "nodes", "results")
@@ -200,9 +182,10 @@ class Body:
     def __repr__(self) -> str:
         return f"<body of {len(self.nodes)} nodes>"
 
-    def predicted_us(self, symbols: Mapping[str, int]) -> float:
+    def predicted_us(self, symbols: Mapping[str, int], walked: bool = False) -> float:
         """Return the microseconds that one call is predicted to take."""
-        return sum([predicted_us(node, symbols) for node in self.nodes if node.op is not CONSTANT])
+        steps = [node for node in self.nodes if node.op is not CONSTANT]
+        return sum([predicted_us(node, symbols, walked) for node in steps])
 
     def heavy_us(self, symbols: Mapping[str, int]) -> float:
         """Return how much of that is spent in steps that are worth another worker."""
@@ -241,17 +224,8 @@ def traced(
 ) -> tuple[BodyGraph, list[Node], list[Node], Structure]:
     """Trace a function: return its graph, its placeholders and its results, as a tree.
 
-    Parameters
-    ----------
-    function : callable
-        The user's.
-    outer : Graph
-    what : str
-        What errors call the body.
-    types : sequence of (str, Tensor)
-        Names and types of the placeholders.
-    called : callable
-        ``called(function, index, placeholders)`` calls it.
+    `what` is what errors call the body; `types` are names and types of the placeholders;
+    ``called(function, index, placeholders)`` calls it.
     """
     if not callable(function):
         raise GraphTypeError(f"{what} has to be a function of nodes, got {shown(function)}")

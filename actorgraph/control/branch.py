@@ -10,30 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from actorgraph.autodiff.forward import push_forward
-from actorgraph.autodiff.reverse import pull_back
+from actorgraph.autodiff.reverse import or_zeros, pull_back, seeded
 from actorgraph.control.bodies import Body, copied, is_float, leaf_of
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.inner import ALONE, Dead, InBody, Inner, between
 from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, cotangents, item, tangent_of
-from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.types import Checks, Record, Tensor
 from actorgraph.warned import runs_steps
 
 
 @dataclass(frozen=True)
 class Cases:
-    """The bodies of a branch.
-
-    Attributes
-    ----------
-    bodies : tuple of Body
-    places : tuple of tuple of int
-        For each, which operands (the index aside) are its inputs.
-    what : str
-        What errors call the branch.
-    """
+    """The bodies of a branch, and for each which operands (the index aside) are its inputs."""
 
     bodies: tuple[Body, ...]
     places: tuple[tuple[int, ...], ...]
@@ -126,20 +116,23 @@ def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
 # -- derivatives ----------------------------------------------------------------------------------
 
 
+_Copies = dict[Node, Node]
+
+
 def _rebuilt(
     cases: Cases, operands: Sequence[Node], extra: Sequence[Node], made: Any, what: str
 ) -> tuple[Cases, list[Node]]:
-    """Return cases of bodies that ``made(graph, inputs, operands, extra, body)`` gives results of.
+    """Return cases of bodies that ``made(graph, body, copies, leaves)`` gives the results of.
 
-    Each gets placeholders for all operands and for `extra`, and keeps those that it uses.
+    Each gets leaves for all operands and for `extra`, and keeps those that it uses; the nodes of
+    the old body are copied.
     """
     given = [*operands, *extra]
     bodies, places = [], []
     for body, taken in zip(cases.bodies, cases.places, strict=True):
         graph = Graph(what)
         leaves = [leaf_of(graph, node.name, node.type) for node in given]
-        of_operands = leaves[: len(operands)]
-        results = made(graph, body, [of_operands[i] for i in taken], leaves, taken)
+        results = made(graph, body, copied(body, graph, [leaves[i] for i in taken]), leaves)
         seen = {node.id for node in between(leaves, results)}
         used = [i for i, leaf in enumerate(leaves) if leaf.id in seen]
         bodies.append(Body([leaves[i] for i in used], results))
@@ -153,20 +146,12 @@ def _pull(
     arrived = cotangents(ct)
     wanted = [argnum - 1 for argnum in argnums]
 
-    def made(
-        graph: Graph, body: Body, inputs: list[Node], leaves: list[Node], taken: tuple[int, ...]
-    ) -> list[Node]:
-        stands = copied(body, graph, inputs)
-        seeds: dict[Node, Node] = {}
-        for field, seed in zip(arrived, leaves[len(operands) :], strict=True):
-            result = stands[body.results[field]]
-            seeds[result] = seeds[result] + seed if result in seeds else seed
+    def made(graph: Graph, body: Body, stands: _Copies, leaves: list[Node]) -> list[Node]:
+        results = [stands[body.results[field]] for field in arrived]
+        seeds = seeded(zip(results, leaves[len(operands) :], strict=True))
+        wrt = [leaves[i] for i in wanted]
         order = between(leaves, [*seeds, *leaves])
-        found = pull_back(graph, order, seeds, [leaves[i] for i in wanted], owned=True)
-        return [
-            zeros_like(leaves[i]) if found[leaves[i]] is None else found[leaves[i]]  # type: ignore[misc]
-            for i in wanted
-        ]
+        return or_zeros(pull_back(graph, order, seeds, wrt, owned=True), wrt)
 
     reverse, given = _rebuilt(cases, operands, list(arrived.values()), made, f"reverse of {cases}")
     record = branch(y.graph, reverse, [index, *given])
@@ -178,14 +163,10 @@ def _push(tans: Sequence[Node | None], y: Node, index: Node, *operands: Node, ca
     moved = [i for i, tan in enumerate(tans[1:]) if tan is not None]
     fields = [i for i, type_ in enumerate(y.type.fields) if is_float(type_)]
 
-    def made(
-        graph: Graph, body: Body, inputs: list[Node], leaves: list[Node], taken: tuple[int, ...]
-    ) -> list[Node]:
-        stands = copied(body, graph, inputs)
+    def made(graph: Graph, body: Body, stands: _Copies, leaves: list[Node]) -> list[Node]:
         seeds = dict(zip([leaves[i] for i in moved], leaves[len(operands) :], strict=True))
         results = [stands[body.results[field]] for field in fields]
-        found = push_forward(graph, between(leaves, results), seeds, owned=True)
-        return [found[node] if node in found else zeros_like(node) for node in results]
+        return or_zeros(push_forward(graph, between(leaves, results), seeds, owned=True), results)
 
     extra = [tan for tan in tans[1:] if tan is not None]
     forward, given = _rebuilt(cases, operands, extra, made, f"tangents of {cases}")

@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import isqrt
 
 from actorgraph.autodiff.forward import push_forward
-from actorgraph.autodiff.reverse import active_nodes, pull_back
+from actorgraph.autodiff.reverse import active_nodes, or_zeros, pull_back, seeded
 from actorgraph.control.bodies import Body, copied, is_float, leaf_of
 from actorgraph.control.loop import Spec, loop
 from actorgraph.control.revolve import Chain, revolved
@@ -26,25 +26,16 @@ from actorgraph.lower.inner import between
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.ops._records import cotangents, fields_read, item, tangent_of
 from actorgraph.ops.arithmetic import neg
-from actorgraph.ops.broadcasting import add, zeros_like
+from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.types import UNKNOWN, Dim, Record, UnboundDim
 
 MOST_BYTES = 256 * 1024 * 1024
 """What ``save="auto"`` keeps at most between the passes."""
 
 
-class _Groups:
-    """Which inputs of a body are what, by group: captures, carries, elements."""
-
-    def __init__(self, spec: Spec) -> None:
-        first = 1 + spec.consts
-        self.consts = spec.body.inputs[1:first]
-        self.carries = spec.body.inputs[first : first + spec.carries]
-        self.xs = spec.body.inputs[first + spec.carries :]
-
-
-def _varied(spec: Spec, groups: _Groups, given: Sequence[Node]) -> list[Node]:
+def _varied(spec: Spec, given: Sequence[Node]) -> list[Node]:
     """Return the inputs of the body that depend on the `given` ones, in any iteration."""
+    carries = spec.split_inputs()[2]
     nexts = spec.body.results[: spec.carries]
     seen = (*spec.body.inputs, *spec.body.nodes)
     found = dict.fromkeys(given)
@@ -52,7 +43,7 @@ def _varied(spec: Spec, groups: _Groups, given: Sequence[Node]) -> list[Node]:
         active = active_nodes(seen, found)
         more = [
             carry
-            for carry, after in zip(groups.carries, nexts, strict=True)
+            for carry, after in zip(carries, nexts, strict=True)
             if carry not in found and after in active and is_float(carry.type)
         ]
         if not more:
@@ -74,24 +65,22 @@ def _moved(spec: Spec, argnums: Sequence[int], operands: Sequence[Node]) -> list
 def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Spec) -> Node | None:
     """Return the tangent of a loop's record: fields of the loop with doubled carries."""
     spec = attrs["loop"]
-    groups, reached = _Groups(spec), [i for i, tan in enumerate(tans) if tan is not None]
-    seeds = _moved(spec, reached, operands)
+    seeds = _moved(spec, [i for i, tan in enumerate(tans) if tan is not None], operands)
     if not seeds:
         return None
-    varied = _varied(spec, groups, seeds)
+    position, captured, entering, elements = spec.split_inputs()
     graph = Graph(f"tangents of {spec}")
     leaves = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
     stands = copied(spec.body, graph, leaves)
-    slopes = {node: leaf_of(graph, f"tangent of {node.name}", node.type) for node in varied}
+    slopes = {
+        node: leaf_of(graph, f"tangent of {node.name}", node.type) for node in _varied(spec, seeds)
+    }
     order = between(leaves, [*stands.values()])
     found = push_forward(graph, order, {stands[n]: t for n, t in slopes.items()}, owned=True)
 
-    def tangent(node: Node) -> Node:
-        return found[stands[node]] if stands[node] in found else zeros_like(stands[node])
-
     results = [stands[node] for node in spec.body.results]
     nexts, ys = results[: spec.carries], results[spec.carries :]
-    moving = [j for j, carry in enumerate(groups.carries) if carry in slopes]
+    moving = [j for j, carry in enumerate(entering) if carry in slopes]
     stacked = {spec.carries + j: node for j, node in enumerate(spec.body.results[spec.carries :])}
     inner = {spec.inner + k: node for k, node in enumerate(spec.body.nodes)}
     stacked |= {field: inner[field] for field in fields_read(y) if field in inner}
@@ -100,11 +89,11 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     def group(nodes: Sequence[Node]) -> list[Node]:
         return [*[stands[n] for n in nodes], *[slopes[n] for n in nodes if n in slopes]]
 
-    inputs = [leaves[0], *group(groups.consts), *group(groups.carries), *group(groups.xs)]
-    after = [tangent(spec.body.results[j]) for j in moving]
-    body = Body(inputs, [*nexts, *after, *ys, *map(tangent, stacked.values())])
+    inputs = [*group(position), *group(captured), *group(entering), *group(elements)]
+    after = or_zeros(found, [nexts[j] for j in moving])
+    body = Body(inputs, [*nexts, *after, *ys, *[found[stands[n]] for n in stacked.values()]])
     double = Spec(
-        body, spec.carries + len(moving), spec.xs + len([x for x in groups.xs if x in slopes]),
+        body, spec.carries + len(moving), spec.xs + len([x for x in elements if x in slopes]),
         spec.length, spec.counted, _wider(spec, moving), spec.limit, spec.reverse, spec.save,
         spec.what,
     )  # fmt: skip
@@ -113,10 +102,10 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     filled = [zeros_like(carries[j]) if moves[3][j] is None else moves[3][j] for j in moving]
     given = [
         *([number] if spec.counted else []),
-        *consts, *[tan for tan, n in zip(moves[1], groups.consts, strict=True) if n in slopes],
+        *consts, *[tan for tan, n in zip(moves[1], captured, strict=True) if n in slopes],
         *tested,
         *carries, *filled,
-        *xs, *[tan for tan, n in zip(moves[4], groups.xs, strict=True) if n in slopes],
+        *xs, *[tan for tan, n in zip(moves[4], elements, strict=True) if n in slopes],
     ]  # fmt: skip
     record = loop(y.graph, double, given)
     places = {j: spec.carries + k for k, j in enumerate(moving)}
@@ -203,70 +192,52 @@ def _slots(spec: Spec, operands: Sequence[Node]) -> int | None:
 class Reverse:
     """The loop that takes cotangents back through another one.
 
-    Parameters
-    ----------
-    spec : Spec
-        The forward loop.
-    moved : sequence of Node
-        Inputs of its body whose cotangents are asked for.
-    arrived : collection of int
-        Fields that have cotangents.
-    keeps : bool
-        Whether values of nodes are kept, as far as they fit, and not only carries.
+    `moved` are inputs of the forward body whose cotangents are asked for, `arrived` the fields that
+    have cotangents.  Values of nodes are kept (`keeps`), as far as they fit, and not only carries.
 
-    Attributes
-    ----------
-    spec : Spec
-        Carries are the cotangents of the carries `moving` and of the captures `summing`; what is
-        stacked are the cotangents of `elements`.
-    consts : list of Node
-        Inputs of the forward body that it captures.
-    forward : list of Node or int
-        What its first elements are: an input of the forward body, or a field of its record.
-    arriving : list of int
-        Fields whose cotangents are its last elements.
+    - `spec`: its carries are the cotangents of the carries `moving` and of the captures `summing`;
+      what is stacked are the cotangents of `elements`
+    - `consts`: inputs of the forward body that it captures
+    - `forward`: what its first elements are: an input of the forward body, or a field of its record
+    - `arriving`: fields whose cotangents are its last elements
     """
 
     def __init__(
         self, spec: Spec, moved: Sequence[Node], arrived: Collection[int], keeps: bool
     ) -> None:
         self._forward = spec
-        self.groups = groups = _Groups(spec)
-        varied = set(_varied(spec, groups, moved))
-        self.moving = {j: carry for j, carry in enumerate(groups.carries) if carry in varied}
-        self.summing = [node for node in groups.consts if node in varied]
+        _, captured, carries, xs = spec.split_inputs()
+        varied = set(_varied(spec, moved))
+        self.moving = {j: carry for j, carry in enumerate(carries) if carry in varied}
+        self.summing = [node for node in captured if node in varied]
         graph = Graph(f"reverse of {spec}")
         inputs = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
         self._stands = stands = copied(spec.body, graph, inputs)
         cts = {n: _ct(graph, n) for n in (*self.moving.values(), *self.summing)}
         stacked = {field: spec.stacked(field) for field in arrived if field >= spec.carries}
         ends = {field: _ct(graph, node) for field, node in stacked.items()}
-        seeds: dict[Node, Node] = {}
         pairs = [(stands[node], ends[field]) for field, node in stacked.items()]
         pairs += [(stands[spec.body.results[j]], cts[node]) for j, node in self.moving.items()]
         pairs += [(stands[node], cts[node]) for node in self.summing]
-        for node, seed in pairs:
-            seeds[node] = add(seeds[node], seed) if node in seeds else seed
+        seeds = seeded(pairs)
         wrt = {node: stands[node] for node in spec.body.inputs if node in varied}
         order = between(inputs, [*seeds, *wrt.values()])
         found = pull_back(graph, order, seeds, [*wrt.values()], owned=True)
-        self.elements = [x for x in groups.xs if x in wrt and found[wrt[x]] is not None]
-        results = []
-        for node in (*self.moving.values(), *self.summing, *self.elements):
-            ct = found[wrt[node]]
-            results.append(zeros_like(wrt[node]) if ct is None else ct)
+        self.elements = [x for x in xs if x in wrt and found[wrt[x]] is not None]
+        ends_of = (*self.moving.values(), *self.summing, *self.elements)
+        results = or_zeros(found, [wrt[node] for node in ends_of])
         leaves = [*inputs, *cts.values(), *ends.values()]
         saved = self._saved(leaves, results) if keeps else []
         entered: list[tuple[Node | int, Node]] = [
             (spec.inner + k, stands[spec.body.nodes[k]]) for k in saved
         ]
-        entered += [(spec.history + j, stands[c]) for j, c in enumerate(groups.carries)]
-        entered += [(x, stands[x]) for x in groups.xs]
+        entered += [(spec.history + j, stands[c]) for j, c in enumerate(carries)]
+        entered += [(x, stands[x]) for x in xs]
         read = {node.id for node in between([*[leaf for _, leaf in entered], *leaves], results)}
         entered = [one for one in entered if one[1].id in read]
         self.forward = [source for source, _ in entered]
         self.arriving = [field for field, leaf in ends.items() if leaf.id in read]
-        self.consts = [node for node in groups.consts if stands[node].id in read]
+        self.consts = [node for node in captured if stands[node].id in read]
         body = Body(
             [
                 inputs[0],
@@ -286,8 +257,8 @@ class Reverse:
         """Return which nodes of the forward body have their values kept: those that rules read."""
         spec, stands = self._forward, self._stands
         again = {stands[node].id: k for k, node in enumerate(spec.body.nodes)}
-        varying = {stands[node].id for node in (spec.body.inputs[0], *self.groups.carries)}
-        varying |= {stands[node].id for node in self.groups.xs}
+        position, _, carries, xs = spec.split_inputs()
+        varying = {stands[node].id for node in (*position, *carries, *xs)}
         for node in spec.body.nodes:
             if any([stands[part].id in varying for part in node.inputs]):  # noqa: C419
                 varying.add(stands[node].id)

@@ -184,12 +184,7 @@ def _branched(
     for number, function in enumerate(functions):
         title = f"{branch_name(what, number)} of {what}"
         traced_graph, given, results, made = traced(
-            function,
-            graph,
-            title,
-            _named("operand", nodes),
-            called,
-            indexed=False,
+            function, graph, title, _named("operand", nodes), called, indexed=False
         )
         captures = traced_graph.captures
         inputs = dict(zip([*given, *captures.values()], [*nodes, *captures], strict=True))
@@ -202,17 +197,9 @@ def _branched(
 def joined(
     what: str, graph: Graph, index: Any, pieces: Sequence[tuple[dict[Node, Node], list[Node]]]
 ) -> list[Node]:
-    """Return the results of a branch of traced bodies.
+    """Return the results of a branch of traced bodies, of which errors speak as `what`.
 
-    Parameters
-    ----------
-    what : str
-        What errors call it.
-    graph : Graph
-        The one around.
-    index : node or array
-    pieces : sequence
-        Of each body: its inputs and what they stand for outside, and its results.
+    `pieces` has for each body its inputs, with what they stand for outside, and its results.
     """
     operands = {node: 0 for inputs, _ in pieces for node in inputs.values()}
     place = {node: number for number, node in enumerate(operands)}

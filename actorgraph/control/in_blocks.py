@@ -20,6 +20,9 @@ from actorgraph.tiles import CUT_FLOPS, compute_parts
 
 _BLOCK_ROWS = 256
 
+_LEAST_FLOPS = CUT_FLOPS / 4
+"""What other workers may help with: the loop that reads it waits for all of it."""
+
 
 def block_of(shape: tuple[int, ...]) -> int:
     """Return how many steps make a block, of an array of that shape."""
@@ -39,7 +42,7 @@ def _in_blocks(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
         into = out[steps].reshape(rows, y.shape[-1])
         xp.matmul(x[steps].reshape(rows, y.shape[0]), y, out=into)
 
-    if 2.0 * x.size * y.shape[-1] >= CUT_FLOPS:
+    if 2.0 * x.size * y.shape[-1] >= _LEAST_FLOPS:
         compute_parts(block, count)
     else:
         for part in range(count):

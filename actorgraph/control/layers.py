@@ -23,22 +23,17 @@ _LEAST_US = 300.0
 """A block of a loop that takes less is not worth waking another worker."""
 
 
-def is_long(us: float) -> bool:
-    """Return whether there are blocks for two layers in what takes so long."""
-    return us >= 4 * _LEAST_US
+def is_long(us: float, layers: int) -> bool:
+    """Return whether there are blocks for so many layers in what takes so long."""
+    return us >= 2 * layers * _LEAST_US
 
 
 def made_beside(run: Any, begin: Callable[[], tuple[list[list[Any]], int, float, int]]) -> bool:
-    """Make layers on idle workers too; return whether it is done.
+    """Make layers on idle workers too, unless the run dies; return whether it is done.
 
-    Parameters
-    ----------
-    run : Run
-        One that dies ends it.
-    begin : callable
-        Returns the layers, each of stages of which the last is a loop and nothing is computed, the
-        number of rows of which blocks are multiples, how long the longest iteration takes, and -1
-        where positions count down, else 1.
+    `begin` returns the layers, each of stages of which the last is a loop and nothing is computed,
+    the number of rows of which blocks are multiples, how long the longest iteration takes, and -1
+    where positions count down, else 1.
     """
     try:
         with np.errstate(**stopping_errors()):

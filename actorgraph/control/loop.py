@@ -48,26 +48,13 @@ class Spec:
     Operands come in the order: the number of iterations (where `counted`), what the body captures,
     what the test captures, initial carries, and arrays whose elements the iterations take.
 
-    Attributes
-    ----------
-    body : Body
-        Inputs: position, captures, carries, elements; results: carries, and what is stacked.
-    carries, xs : int
-        How many there are.
-    length : int, Dim or None
-        Iterations, where known before a run.
-    counted : bool
-        Whether the first operand says how many iterations.
-    test : Body, optional
-        Inputs: captures, carries; its result says whether there is another iteration.
-    limit : int, optional
-        Iterations after which the test must not ask for more.
-    reverse : bool
-        Whether positions count down.
-    save : str or int
-        What is kept for a reverse pass.
-    what : str
-        What errors call it.
+    - `body`: inputs are position, captures, carries, elements; results: carries, what is stacked
+    - `carries`, `xs`: how many there are
+    - `length`: iterations, where known before a run
+    - `test`: inputs are captures, carries; its result says whether there is another iteration
+    - `limit`: iterations after which the test must not ask for more
+    - `reverse`: whether positions count down
+    - `save`: what is kept for a reverse pass
     """
 
     body: Body
@@ -175,7 +162,10 @@ def _typing(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
     spec: Spec = attrs["loop"]
     body = spec.body
     _, consts, tested, carries, xs = spec.split(types)
-    _check_inputs(checks, spec, consts, tested, carries, xs)
+    elements = [Tensor.of(str(x.dtype), x.shape[1:]) for x in xs]
+    _check_inputs(checks, spec, body.inputs[1:], [*consts, *carries, *elements])
+    if spec.test is not None:
+        _check_inputs(checks, spec, spec.test.inputs, [*tested, *carries])
     leaving = [node.type for node in body.results]
     check_carries(checks, carries, leaving[: spec.carries], spec.what)
     body.check_into(checks)
@@ -197,35 +187,19 @@ def _typing(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
 
 
 def _check_inputs(
-    checks: Checks,
-    spec: Spec,
-    consts: Sequence[Tensor],
-    tested: Sequence[Tensor],
-    carries: Sequence[Tensor],
-    xs: Sequence[Tensor],
+    checks: Checks, spec: Spec, inputs: Sequence[Node], given: Sequence[Tensor]
 ) -> None:
-    """Raise where operands are not what the bodies were traced with."""
-    elements = [Tensor.of(str(x.dtype), x.shape[1:]) for x in xs]
-    pairs = [(spec.body.inputs[1:], [*consts, *carries, *elements])]
-    if spec.test is not None:
-        pairs.append((spec.test.inputs, [*tested, *carries]))
-    for inputs, given in pairs:
-        for node, type_ in zip(inputs, given, strict=True):
-            check_carries(checks, [node.type], [type_], f"{spec.what} at {node.name!r}")
+    """Raise where operands are not what a body was traced with."""
+    for node, type_ in zip(inputs, given, strict=True):
+        check_carries(checks, [node.type], [type_], f"{spec.what} at {node.name!r}")
 
 
 class LoopKernel:
     """A loop compiled for one binding: called with the run and the operands.
 
-    Attributes
-    ----------
-    places : list of int
-        The fields that are stacked.
-    stored : bool
-        Whether all of these have sizes that are known before a run.
-    parts : Parts, str or None
-        The loops that may be made in its place (see `split`), or why there are none; None where
-        that is to be found out by the first call.
+    `places` are the fields that are stacked, `stored` whether all of these have sizes known before
+    a run.  `parts` are the loops that may be made in its place (see `split`), or why there are
+    none; None where that is to be found out by the first call.
     """
 
     def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
@@ -284,13 +258,17 @@ class LoopKernel:
             way = -1 if self.spec.reverse else 1
             return [[stage] for stage in found[0].stages], 1, found[0].longest_us, way
 
-        long = is_long(self._length(operands) * self.body_us)
+        us, layers = self.body_us, 2
+        if self.parts is not None:
+            each = [part.us for part in self.parts.parts]
+            us, layers = max(each), len(each)
+        long = is_long(self._length(operands) * us, layers)
         return found[0].fields() if long and made_beside(run, begin) else None
 
     @cached_property
     def body_us(self) -> float:
         """What an iteration is predicted to take."""
-        return self.spec.body.predicted_us(self.symbols)
+        return self.spec.body.predicted_us(self.symbols, self.walked)
 
     def _length(self, operands: Sequence[Any]) -> int:
         number, *_, xs = self.spec.split(operands)
@@ -331,7 +309,7 @@ class LoopKernel:
     def kept_bytes(self) -> int:
         """The memory that stays there between calls, and that nobody else has."""
         stacks = () if self.lists is None else {free for *_, free in self.lists[1] if free}
-        idle: int = sum([free.kept()[0] for free in stacks])
+        idle: int = sum([array.nbytes for free in stacks for array in free.kept()[0]])
         return self.call.kept_bytes + idle + getattr(self.parts, "kept_bytes", 0)
 
     def room(self, length: int) -> list[Any]:
@@ -342,13 +320,8 @@ class LoopKernel:
             lists = FreeLists()
             found = [self._sized(self.types[place], length) for place in self.places]
             kept = sum([prod(shape) * dtype.itemsize for shape, dtype in found]) <= KEPT_BYTES
-            self.lists = (
-                length,
-                [
-                    (shape, dtype, lists.of(shape, dtype, True, 2) if kept else None)
-                    for shape, dtype in found
-                ],
-            )
+            made = [(*one, lists.of(*one, True, 2) if kept else None) for one in found]
+            self.lists = length, made
         return [
             np.empty(shape, dtype) if free is None else free.take()
             for shape, dtype, free in self.lists[1]
@@ -361,16 +334,8 @@ class LoopKernel:
 class Course:
     """A call of a loop, as far as it has come.
 
-    Attributes
-    ----------
-    length : int
-    positions : range or iterator
-        Of all iterations.
-    made : dict
-        By field, what has been stacked: arrays that are filled, or lists.
-    carries : list
-    longest_us : float
-        What an iteration of the longest of them takes.
+    `made` has by field what has been stacked: arrays that are filled, or lists; `longest_us` is
+    what an iteration of the longest of its loops takes.
     """
 
     def __init__(self, kernel: LoopKernel, run: Any, operands: Sequence[Any]) -> None:

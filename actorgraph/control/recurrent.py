@@ -120,16 +120,12 @@ def gru(
 
     Parameters
     ----------
-    x : node
-        Float, shape (length, batch, features) or (length, features).
-    hidden : node or array, optional
-        The first state, (batch, hidden) or (hidden,); None for zeros.
+    x, hidden, reverse, lengths
+        As in `rnn`.
     w_ih, w_hh : node or array
         Shapes (3 hidden, features) and (3 hidden, hidden).
     b_ih, b_hh : node or array, optional
         Shape (3 hidden,).
-    reverse, lengths
-        As in `rnn`.
 
     Returns
     -------
@@ -155,16 +151,14 @@ def lstm(
 
     Parameters
     ----------
-    x : node
-        Float, shape (length, batch, features) or (length, features).
+    x, reverse, lengths
+        As in `rnn`.
     state : pair of node or array, optional
         The first ``(h, c)``, each (batch, hidden) or (hidden,); None for zeros.
     w_ih, w_hh : node or array
         Shapes (4 hidden, features) and (4 hidden, hidden).
     b_ih, b_hh : node or array, optional
         Shape (4 hidden,).
-    reverse, lengths
-        As in `rnn`.
     peepholes : three of node or array, optional
         Shapes (hidden,): by these the gates i, f and o see the cell.
 

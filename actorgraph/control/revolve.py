@@ -19,15 +19,7 @@ import numpy as np
 from actorgraph.autodiff.forward import push_forward
 from actorgraph.autodiff.reverse import pull_back
 from actorgraph.autodiff.tracing import lifted
-from actorgraph.control.loop import (
-    LOOP,
-    Spec,
-    bound_length,
-    guessed_trips,
-    joined,
-    length_of,
-    loop,
-)
+from actorgraph.control.loop import LOOP, Spec, bound_length, guessed_trips, joined, length_of, loop
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.inner import ALONE, Dead, InBody, Inner, between
 from actorgraph.op import Attrs, Op, Together
@@ -106,15 +98,9 @@ def _ahead(size: int, slots: int) -> int:
 class Chain(NamedTuple):
     """A loop to be reversed with few carries kept.
 
-    Attributes
-    ----------
-    forward : Spec
-        The loop, without its test: the first operand counts its iterations where no length does.
-    back : Spec
-        The loop turned around.
-    entered : tuple of (int or None)
-        Which carry of `forward` each first element of `back` is; None for one that is given.
-    slots : int
+    `forward` is the loop without its test: the first operand counts its iterations where no length
+    does; `back` is the loop turned around.  `entered` tells which carry of `forward` each first
+    element of `back` is; None for one that is given.
     """
 
     forward: Spec

@@ -42,21 +42,12 @@ _SLACK = 1.1
 
 
 class _Piece(NamedTuple):
-    """A group as a loop.
+    """A group as a loop, of which an iteration takes so many `us`.
 
-    Attributes
-    ----------
-    kernel : LoopKernel
-    us : float
-        What an iteration takes.
-    given : list of int
-        Ids of the inputs of the body that it captures, and of its carries.
-    taken : list of (int, bool)
-        What it goes over: ids of elements of the whole loop, or of what another part has stacked.
-    carries : list of int
-        Which carries of the whole loop it has.
-    stacked : list of (int, int or None)
-        What it stacks: id, and the field of the whole loop, None for what is only handed over.
+    - `given`: ids of the inputs of the body that it captures, and of its carries
+    - `taken`: ids of what it goes over, and whether another part has stacked it
+    - `carries`: which carries of the whole loop it has
+    - `stacked`: ids, and the field of the whole loop, None for what is only handed over
     """
 
     kernel: LoopKernel
@@ -68,15 +59,9 @@ class _Piece(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a loop is split into.
+    """What a loop is split into; so many `bytes` are handed over in an iteration.
 
-    Attributes
-    ----------
-    parts : list of _Piece
-    bytes : int
-        What is handed over in an iteration.
-    ordered : list of int
-        Operands that have to be C-contiguous, as `Spec.of_body` numbers them.
+    `ordered` are operands that have to be C-contiguous, as `Spec.of_body` numbers them.
     """
 
     parts: list[_Piece]
@@ -152,7 +137,7 @@ def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
         return "its body has an op of yours, another loop, or sizes that only a run knows"
     if kernel.tables is not None and kernel.tables[1]:
         return "`jit` may give its parts other last bits"
-    net = _Needs(spec, kernel.symbols)
+    net = _Needs(spec, kernel.symbols, kernel.walked)
     if not net.keeps_order:
         return "a carry may come back in another memory layout"
     most = _MOST_BYTES // max(length, 1)
@@ -173,7 +158,7 @@ def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
 class _Needs:
     """What depends on what in a body, as bits: its carries, and nodes that are no views."""
 
-    def __init__(self, spec: Spec, symbols: Mapping[str, int]) -> None:
+    def __init__(self, spec: Spec, symbols: Mapping[str, int], walked: bool) -> None:
         self.spec = spec
         _, consts, self.carries, xs = spec.split_inputs()
         nexts = spec.body.results[: spec.carries]
@@ -186,7 +171,7 @@ class _Needs:
                 self._sources[node.id] = self.sources(node.inputs)
         self.needs = [self.sources([node]) for node in nexts]
         self.needs += [self.sources(node.inputs) for node in own]
-        self.spent = [0.0] * spec.carries + [predicted_us(node, symbols) for node in own]
+        self.spent = [0.0] * spec.carries + [predicted_us(node, symbols, walked) for node in own]
         self.bytes = [size_in_bytes(node, symbols) for node in self.vertices]
         ordered = regular(steps)
         inputs = {node.id for node in spec.body.inputs}

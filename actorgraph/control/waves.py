@@ -205,7 +205,8 @@ class _WaveKernel:
     def kept_bytes(self) -> int:
         """The memory that stays there between calls, and that nobody else has."""
         loops = [getattr(one, "kept_bytes", 0) for one in self._kernels.values()]
-        return sum(loops) + sum([free.kept()[0] for free in self._lists.values()])
+        idle: int = sum([one.nbytes for free in self._lists.values() for one in free.kept()[0]])
+        return sum(loops) + idle
 
     @property
     def told(self) -> list[tuple[Node, str]]:

@@ -1,14 +1,11 @@
 """Data sets, how to split them, and loaders that give batches of them."""
 
 from actorgraph.data import transforms
-from actorgraph.data._book import book
-from actorgraph.data._digits import digits
-from actorgraph.data._iris import iris
 from actorgraph.data.dataset import ArrayDataset
 from actorgraph.data.files import from_csv, from_folder
 from actorgraph.data.loader import DataLoader
+from actorgraph.data.sets import book, digits, iris, moons, spirals
 from actorgraph.data.splitting import split, train_test_split
-from actorgraph.data.toys import moons, spirals
 from actorgraph.keywords import all_answering
 
 __all__ = [

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from actorgraph.devices.base import Device, Handed, Lane, Placement
+from actorgraph.devices.base import MOST_URGENT, Device, Handed, Lane, Placement
 from actorgraph.devices.cpu import CPU
 from actorgraph.errors import GraphError, shown
 from actorgraph.keywords import all_answering
@@ -83,13 +83,13 @@ def list() -> builtins.list[str]:  # noqa: A001 - what the namespace calls it
     return [*dict.fromkeys([*_known, *[f"cuda:{number}" for number in range(count())]])]
 
 
-def placement(name: Any, lane: Any = None) -> Placement:
-    """Return a checked placement.
+def placement(name: Any, lane: Any = None, priority: Any = None) -> Placement:
+    """Return a checked placement; a priority is the lane's from then on.
 
     Raises
     ------
     GraphError
-        No such device, or no lane of it.
+        No such device, no lane of it, no such priority, or the lane has another one.
 
     Examples
     --------
@@ -100,14 +100,33 @@ def placement(name: Any, lane: Any = None) -> Placement:
     found = get(name)
     if lane is not None and not (type(lane) is int and 0 <= lane < _MOST_LANES):
         raise GraphError(f"a lane is a whole number from 0 to {_MOST_LANES - 1}, got {shown(lane)}")
+    if priority is not None:
+        if not (type(priority) is int and MOST_URGENT <= priority <= 0):
+            raise GraphError(
+                f"a priority is a whole number from {MOST_URGENT} (first) to 0, got "
+                f"{shown(priority)}"
+            )
+        if lane is None:
+            raise GraphError("a priority is that of a lane: say which, by lane=")
+        found.lane(lane, priority)
     return Placement(found, lane)
 
 
 @contextmanager
-def device(name: str | Device, lane: int | None = None) -> Iterator[Device]:
+def device(
+    name: str | Device, lane: int | None = None, priority: int | None = None
+) -> Iterator[Device]:
     """Place the nodes that are built inside on a device, and perhaps on one of its lanes.
 
     A placement is no part of what a node is: a node that exists already stays where it is.
+
+    Parameters
+    ----------
+    name : str or Device
+    lane : int, optional
+    priority : int, optional
+        Of that lane on a GPU, for all who use it: from -5, which goes first, to 0.  It is said
+        before the lane is first used.
 
     Examples
     --------
@@ -118,7 +137,7 @@ def device(name: str | Device, lane: int | None = None) -> Iterator[Device]:
     >>> y.placement.device
     <device virtual:0>
     """
-    placed = placement(name, lane)
+    placed = placement(name, lane, priority)
     token = PLACED.set(placed)
     try:
         yield placed.device

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, TypeAlias, final
 from weakref import ref
@@ -18,7 +19,7 @@ from weakref import ref
 import numpy as np
 
 from actorgraph.devices import base
-from actorgraph.devices.base import Cell, Device, Job, Queue
+from actorgraph.devices.base import Cell, Device, Job, Lane, Queue
 from actorgraph.devices.events import Event
 
 _AHEAD = 0.3
@@ -31,11 +32,7 @@ _Step: TypeAlias = "Callable[[], object] | _Wait"
 class Adversary(Device):
     """A device whose lanes do their work in random legal orders; see the module.
 
-    Parameters
-    ----------
-    inner : Device
-        Whose array module it has, in host memory.
-    seed : int
+    It has the array module of the one inside, in host memory.
     """
 
     def __init__(self, inner: Device, seed: int = 0) -> None:
@@ -58,7 +55,7 @@ class Adversary(Device):
 
     to_host = to_device
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, lane: Lane) -> Queue:
         """Return a list."""
         made = _LateQueue(self)
         self.queues.append(made)
@@ -135,14 +132,8 @@ class _LateQueue(Queue):
     def wait(self, event: Event) -> None:
         self._add(_Wait(event))
 
-    def passed(self, event: Event) -> bool:
-        return event.passed
-
     def free(self, cell: Cell) -> None:
-        def poisoned() -> None:
-            _poison(cell)
-
-        self._add(poisoned)
+        self._add(partial(_poison, cell))
 
     def stop(self, join: bool) -> None:
         if join:

@@ -25,14 +25,16 @@ class Background:
 
     def __init__(self) -> None:
         self._pending: deque[Callable[[], None]] = deque()
-        # Refers to what was made: `atexit` keeps it, so machine code is not freed while modules go.
-        self._done: list[Callable[[], None]] = []
+        # `atexit` refers to it, so machine code is not freed while modules go.
+        self._kept: list[object] = []
         self._lock = threading.Lock()
         self._working = threading.RLock()  # held while something is done: a fork waits for it
         self._thread: threading.Thread | None = None
 
-    def submit(self, work: Callable[[], None]) -> None:
-        """Have something done; does not block."""
+    def submit(self, work: Callable[[], None], keep: object = None) -> None:
+        """Have something done, and `keep` referred to until the process ends; does not block."""
+        if keep is not None:
+            self._kept.append(keep)
         self._pending.append(work)
         self.resume()
 
@@ -58,7 +60,7 @@ class Background:
                 except IndexError:
                     continue
                 work()
-                self._done.append(work)
+                del work
 
     def before_fork(self) -> None:
         """Wait for the work in progress."""

@@ -23,7 +23,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -48,6 +49,12 @@ ADDED = "sum of microbatches"
 """The name of a sum that is no node's."""
 
 _COPIES: dict[int | str, str] = {"in": "copies in", "out": "copies out"}
+
+MOST_URGENT = -5
+"""The priority that goes before all others on today's GPUs."""
+
+_PRIORITIES: dict[int | str, int] = {"in": -2, "out": -2, 0: -1}
+"""Copies go before all, and lane 0, which gets the longest path, before other lanes."""
 
 _MARKED, _MARKS = 64, 8
 """After how many jobs a lane is marked, and of how many marks the first has to be passed."""
@@ -207,52 +214,26 @@ class Handed:
         return f"<{what} on {self.device}>"
 
 
+@dataclass(slots=True, eq=False)
 class Job:
-    """One piece of work of a lane: it fills its cell, and never raises.
+    """One piece of work of a lane: it fills its cell, and never raises."""
 
-    Attributes
-    ----------
-    name : str
-        For traces and findings.
-    reads : tuple of Cell
-        The operands, in order.
-    fresh : bool
-        Whether the result shows memory of no operand.
-    leaves : bool
-        Whether the result is the host's.
-    cell : Cell
-        Where the result goes.
-    parts : sequence of Cell
-        Where each part of a result goes that is a tuple.
-    held : tuple or None
-        For whom the thread runs ops that launches it: what its work does there waits for itself.
-    launched : (str, float) or None
-        The thread and the time, where an instrument listens.
-    tells : bool
-        Whether it tells the instrument itself: False where calling it only enqueues the work.
-    """
+    lane: Lane
+    name: str  # for traces and findings
+    node: Any
+    work: Callable[..., Any]
+    reads: tuple[Cell, ...]  # the operands, in order
+    fresh: bool  # whether the result shows memory of no operand
+    leaves: bool  # whether the result is the host's
+    parts: Sequence[Cell]  # where each part of a result goes that is a tuple
+    cell: Cell = field(default_factory=Cell)  # where the result goes
+    context: Context = field(default_factory=copy_context)
+    # For whom the thread runs ops that launches it: what its work does there waits for itself.
+    held: Any = field(default_factory=partial(getattr, here, "held", None))
+    launched: tuple[str, float] | None = None  # thread and time, where an instrument listens
+    tells: bool = True  # the instrument itself; not where calling it only enqueues the work
 
-    __slots__ = ("cell", "context", "fresh", "held", "lane", "launched", "leaves", "name", "node",
-                 "parts", "reads", "tells", "work")  # fmt: skip
-
-    def __init__(
-        self,
-        lane: Lane,
-        name: str,
-        node: Any,
-        work: Callable[..., Any],
-        operands: Sequence[Handed],
-        fresh: bool,
-        leaves: bool,
-        parts: Sequence[Cell],
-    ) -> None:
-        self.lane, self.name, self.node, self.work, self.fresh = lane, name, node, work, fresh
-        self.leaves, self.parts, self.tells = leaves, parts, True
-        self.reads = tuple([operand.cell for operand in operands])
-        self.cell = Cell()
-        self.context: Context = copy_context()
-        self.held: Any = getattr(here, "held", None)
-        self.launched: tuple[str, float] | None = None
+    def __post_init__(self) -> None:
         if instrument.listening:
             self.launched = threading.current_thread().name, perf_counter()
 
@@ -335,16 +316,23 @@ class Queue(ABC):
     def wait(self, event: Event) -> None:
         """Have all that is put from now on wait until `event` is passed."""
 
-    @abstractmethod
     def passed(self, event: Event) -> bool:
         """Return whether the host knows that an event of this queue is passed."""
+        known = event.passed
+        if known:
+            self.note_passed(event)
+        return known
 
-    @abstractmethod
-    def free(self, cell: Cell) -> None:
-        """Take memory back: what is put from now on may write over it."""
+    def note_passed(self, event: Event) -> None:  # noqa: B027
+        """Take note that the host knows it."""
 
-    @abstractmethod
-    def stop(self, join: bool) -> None:
+    def free(self, cell: Cell) -> None:  # noqa: B027
+        """Take memory back, which goes anyway when nothing refers to it.
+
+        What is put from now on may write over it.
+        """
+
+    def stop(self, join: bool) -> None:  # noqa: B027
         """End threads, when all that was put is done."""
 
 
@@ -355,6 +343,10 @@ class Lane:
     ----------
     which : int or str
         What its device calls it.
+    copies : bool
+        Whether it is for copies, in or out.
+    priority : int
+        The lowest number goes first, where the device has more to do than it can at once.
     seq : int
         Jobs that were launched.
     seen : dict
@@ -373,10 +365,15 @@ class Lane:
     'virtual:0 lane 1'
     """
 
-    def __init__(self, device: Device, which: int | str) -> None:
+    def __init__(self, device: Device, which: int | str, priority: int | None = None) -> None:
         self.device, self.which, self.seq = device, which, 0
         self.name = f"{device.name} {_COPIES.get(which, f'lane {which}')}"
-        self.queue = device.queue(self.name)
+        self.copies = which in _COPIES
+        if priority is None:
+            inner = device.inner
+            priority = _PRIORITIES.get(which, 0) if inner is None else inner.lane(which).priority
+        self.priority: int = priority
+        self.queue = device.queue(self)
         self.seen: dict[Lane, int] = {}
         self.ahead: deque[Event] = deque(maxlen=_MARKS)
         self.dropped: deque[tuple[Cell, dict[Lane, tuple[int, Event | None]]]] = deque()
@@ -419,7 +416,8 @@ class Lane:
                 self.join(operand)
             if node is None:  # a copy is for the node whose value it is of
                 node = next((one.node for one in operands if one.node is not None), None)
-            job = Job(self, name, node, work, operands, fresh, leaves, parts)
+            reads = tuple([operand.cell for operand in operands])
+            job = Job(self, name, node, work, reads, fresh, leaves, parts)
             self.queue.put(job)
             self.seq += 1
             event = self.record() if record else None
@@ -523,10 +521,10 @@ class Device(ABC):
     inner: Device | None = None
     is_host: bool = False
     """Whether workers compute on it themselves, without lanes."""
-    dlpack: tuple[int, int] | None = None
-    """What arrays of other libraries that lie on it call it, as ``__dlpack_device__`` does."""
     lost: BaseException | None = None
     """Why nothing can be done on it any more, in this process."""
+    products: Any = None
+    """The array module that kernels of steps get, where it is not `xp`: it has another `matmul`."""
     refused: dict[Any, str] | None = None
     """Of a device that captures CUDA graphs: which op of which dtype it has refused, and why."""
 
@@ -548,8 +546,8 @@ class Device(ABC):
         """Return an array of this device as a NumPy array, when it is complete."""
 
     @abstractmethod
-    def queue(self, name: str) -> Queue:
-        """Return a new queue."""
+    def queue(self, lane: Lane) -> Queue:
+        """Return a new queue for a lane, of which the name, the kind and the priority are known."""
 
     def partition(self, count: int) -> list[Device]:
         """Return so many devices with lanes of their own on what this one is.
@@ -572,17 +570,44 @@ class Device(ABC):
         """The device that is wrapped in the end, or this one."""
         return self if self.inner is None else self.inner.root
 
-    def lane(self, which: int | str) -> Lane:
-        """Return a lane by number; ``"in"`` and ``"out"`` are those of copies."""
+    def lane(self, which: int | str, priority: int | None = None) -> Lane:
+        """Return a lane by number; ``"in"`` and ``"out"`` are those of copies.
+
+        Parameters
+        ----------
+        which : int or str
+        priority : int, optional
+            Of a GPU's lane, from -5, which goes first, to 0; else 0, of lane 0 -1, of copies -2.
+
+        Raises
+        ------
+        GraphError
+            It has another priority since it was first named.
+
+        Examples
+        --------
+        >>> import actorgraph as ag
+        >>> ag.devices.get("virtual:8").lane(1, priority=-2).priority
+        -2
+        """
         with issuing:
             found = self._lanes.get(which)
             if found is None:
-                found = self._lanes[which] = Lane(self, which)
-            return found
+                found = self._lanes[which] = Lane(self, which, priority)
+        if priority not in (None, found.priority):
+            raise GraphError(
+                f"{found.name} has priority {found.priority} since it was first named, got "
+                f"{priority}: say it there, or take another lane"
+            )
+        return found
 
     def hold(self, array: Any) -> Handed:
         """Return an array of this device, which is complete and stays as it is, as a value."""
         return Handed(self.lane("in"), 0, Cell(array))
+
+    def holds(self, value: Any) -> bool:
+        """Return whether an array of another library lies on this device."""
+        return False
 
     def adopt(self, value: Any) -> Handed:
         """Return an array of another library that lies on this device as a value, without a copy.

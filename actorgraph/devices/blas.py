@@ -42,24 +42,16 @@ Array = np.ndarray[Any, Any]
 
 
 class Provider(NamedTuple):
-    """A way to multiply matrices.
+    """A way to multiply matrices, by its name, ``"numpy"`` or ``"mkl"``.
 
-    Attributes
-    ----------
-    name : str
-        ``"numpy"`` or ``"mkl"``.
-    version : str
-    multiply : callable
-        ``multiply(x, y, out)`` for matrices of one of `BLAS_DTYPES`, each with unit stride along
-        rows or columns, `out` along rows; it may be called from several threads at once.
-    least_flops : float
-        Products below are left to NumPy, whoever is the provider.
+    ``multiply(x, y, out)`` takes matrices of one of `BLAS_DTYPES`, each with unit stride along rows
+    or columns, `out` along rows; it may be called from several threads at once.
     """
 
     name: str
     version: str
     multiply: Callable[[Array, Array, Array], object]
-    least_flops: float
+    least_flops: float  # products below are left to NumPy, whoever is the provider
 
 
 NUMPY = Provider("numpy", np.__version__, np.matmul, float("inf"))

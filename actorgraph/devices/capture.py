@@ -40,32 +40,17 @@ _INVALIDATED = "CaptureInvalidated"
 class GraphStep(NamedTuple):
     """A step that may be captured.
 
-    Attributes
-    ----------
-    call : callable
-        Its kernel.
-    launched : callable
-        What launches it by itself.
-    reads : tuple of int
-        Operands and results of earlier steps by their numbers, operands first.
-    lane : int
-        On which of the streams it runs, 0 being the first.
-    fresh : bool
-        Whether its result shows memory of no operand.
-    node : Node
-    name : str
-        For traces.
-    kind : hashable
-        Equal for what a device refuses, or does not, alike.
+    It reads operands and results of earlier steps by their numbers, operands first.  Its `kind` is
+    equal for what a device refuses, or does not, alike.
     """
 
-    call: Callable[..., Any]
-    launched: Callable[..., Handed]
+    call: Callable[..., Any]  # its kernel
+    launched: Callable[..., Handed]  # what launches it by itself
     reads: tuple[int, ...]
-    lane: int
-    fresh: bool
+    lane: int  # on which of the streams it runs, 0 being the first
+    fresh: bool  # whether its result shows memory of no operand
     node: Any
-    name: str
+    name: str  # for traces
     kind: Any
 
 
@@ -112,17 +97,9 @@ class _Part:
 
 @final
 class CapturedSteps:
-    """The steps of a region on a lane, as one call.
+    """The steps of a region on a lane, of a device that can capture, as one call.
 
-    Parameters
-    ----------
-    lane : Lane
-        Of a device that can capture.
-    steps : sequence of GraphStep
-    operands : int
-        Number of values that the steps take from outside.
-    results : sequence of int
-        What is returned, numbered as what steps read.
+    The steps take so many operands from outside; `results` are numbered as what steps read.
     """
 
     def __init__(
@@ -178,7 +155,7 @@ class CapturedSteps:
         if count >= _MOST:
             return None
         beside = f"{self.lane.which}+{count % _BESIDE}"
-        own = self.lane.device.lane(beside) if count % _BESIDE else self.lane
+        own = self.lane.device.lane(beside, self.lane.priority) if count % _BESIDE else self.lane
         lane = next((home.lane for home in homes if home is not None), own)
         mine.append(GraphInstance(part, lane))
         return mine[-1]
@@ -217,14 +194,7 @@ class CapturedSteps:
 
 @final
 class GraphInstance:
-    """A CUDA graph with its memory, for one run at a time: the work of its job.
-
-    Parameters
-    ----------
-    part : _Part
-    lane : Lane
-        Where it is launched.
-    """
+    """A CUDA graph with its memory, for one run at a time: the work of its job on a lane."""
 
     def __init__(self, part: _Part, lane: Lane) -> None:
         self._part, self.lane = part, lane

@@ -7,31 +7,29 @@ wait in every run, whatever the timing was.
 - A job must come after the job that makes what it reads.
 - Memory that comes back counts as written by its home lane: after all jobs that make or read it.
 - What has come back is read by nobody.
+- Lanes are given work by one thread at a time: who holds `base.issuing`.
 
 Source: the happens-before detectors of L. Lamport's clocks, as in FastTrack (Flanagan and Freund).
 """
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple, TypeAlias, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from actorgraph.devices import base
-from actorgraph.devices.base import Cell, Device, Job, Queue
+from actorgraph.devices.base import Cell, Device, Job, Lane, Queue
 from actorgraph.devices.events import Event
 
 
 class Finding(NamedTuple):
-    """What is wrong.
+    """What is wrong, with two nodes, and their lanes, which nothing orders.
 
-    Attributes
-    ----------
-    kind : "missing wait", "released too early" or "used after release"
-    first, second : str
-        The two nodes, with their lanes, which nothing orders.
-    text : str
+    Its kind is ``"missing wait"``, ``"released too early"``, ``"used after release"`` or ``"used by
+    two threads"``.
     """
 
     kind: str
@@ -75,18 +73,13 @@ def _merge(clock: _Clock, other: _Clock) -> None:
 
 @final
 class Checked(Device):
-    """A device under the eyes of a race checker; see the module.
-
-    Parameters
-    ----------
-    inner : Device
-    """
+    """A device under the eyes of a race checker; see the module."""
 
     def __init__(self, inner: Device) -> None:
         super().__init__()
         self.inner = self._own = inner
         self.name = f"check({inner.name})"
-        self.refused = inner.refused
+        self.products, self.refused = inner.products, inner.refused
         self._findings: dict[Finding, None] = {}
 
     @property
@@ -102,9 +95,9 @@ class Checked(Device):
         """As the device inside does."""
         return self._own.to_host(array)
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, lane: Lane) -> Queue:
         """Return a queue of the device inside, looked at."""
-        return _CheckedQueue(self, name, self._own.queue(name))
+        return _CheckedQueue(self, lane.name, self._own.queue(lane))
 
     def report(self) -> list[Finding]:
         """Return what was found since the device was wrapped, nothing twice."""
@@ -120,12 +113,23 @@ class _CheckedQueue(Queue):
     def __init__(self, device: Checked, name: str, inner: Queue) -> None:
         self.device, self.name, self._inner = device, name, inner
         self._clock: _Clock = WeakKeyDictionary()
+        self._latest = _Access(self, 0, "nothing")
 
     def _next(self, name: str) -> _Access:
         """Return the next access of this lane, which comes after all that the host has seen."""
         _merge(self._clock, _host)
         time = self._clock[self] = self._clock.get(self, 0) + 1
-        return _Access(self, time, name)
+        before, self._latest = self._latest, _Access(self, time, name)
+        self._check_thread(before, self._latest)
+        return self._latest
+
+    def _check_thread(self, before: object, now: object) -> None:
+        if not base.issuing._is_owned():  # type: ignore[attr-defined]
+            self.device.found(
+                "used by two threads", before, now,
+                f"{now} comes from {threading.current_thread().name}, and another thread may give "
+                f"the lane something since {before}: nobody holds `issuing`",
+            )  # fmt: skip
 
     def _is_after(self, other: _Access) -> bool:
         return self._clock.get(other.queue, 0) >= other.time
@@ -157,20 +161,20 @@ class _CheckedQueue(Queue):
         self._inner.put(job)
 
     def record(self) -> Event:
+        self._check_thread(self._latest, f"an event on {self.name}")
         event = self._inner.record()
         _orders[event] = self._clock.copy()
         return event
 
     def wait(self, event: Event) -> None:
+        self._check_thread(self._latest, f"a wait on {self.name}")
         if event in _orders:
             _merge(self._clock, _orders[event])
         self._inner.wait(event)
 
-    def passed(self, event: Event) -> bool:
-        found = self._inner.passed(event)
-        if found and event in _orders:
+    def note_passed(self, event: Event) -> None:
+        if event in _orders:
             _merge(_host, _orders[event])
-        return found
 
     def free(self, cell: Cell) -> None:
         history = _histories.get(cell)

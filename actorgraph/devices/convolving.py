@@ -31,22 +31,14 @@ class Extent(NamedTuple):
 
 
 class _Axis(NamedTuple):
-    """Which entries of a source lie where in planes, and what each field of a result reads.
+    """Which entries of a source lie where in planes, and what each field of a result reads."""
 
-    Attributes
-    ----------
-    phases : list of tuple
-        Of each plane the first entry that it has, how far the next one is, where the first lies,
-        and how many there are.
-    length : int
-        Of a plane.
-    fields : list of tuple
-        First entry of the result, how far the next one is, how many there are; and the taps, with
-        the number of the entry of the kernel, of the plane, and how far on it begins.
-    """
-
+    # Of each plane the first entry that it has, how far the next one is, where the first lies, and
+    # how many there are.
     phases: list[tuple[int, int, int, int]]
-    length: int
+    length: int  # of a plane
+    # First entry of the result, how far the next one is, how many there are; and the taps, with the
+    # number of the entry of the kernel, of the plane, and how far on it begins.
     fields: list[tuple[int, int, int, list[tuple[int, int, int]]]]
 
 
@@ -89,14 +81,9 @@ def _backward_axis(one: Extent) -> _Axis:
 
 
 class Convolution(NamedTuple):
-    """A convolution over two axes, or its adjoint in the input or in the weight.
+    """A convolution over two axes, or its adjoint in the input or in the weight."""
 
-    Attributes
-    ----------
-    kind : {"forward", "backward", "weight"}
-    """
-
-    kind: str
+    kind: str  # "forward", "backward" or "weight"
     char: str
     batch: int
     channels: int

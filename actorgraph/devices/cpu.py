@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from actorgraph.devices.base import Cell, Device, Job, Queue
+from actorgraph.devices.base import Device, Job, Lane, Queue
 from actorgraph.devices.events import Event, HostEvent
 
 _GLANCE_S = 0.01
@@ -103,7 +103,7 @@ class CPU(Device):
         """Return the array itself, a scalar as a 0-d array."""
         return np.asarray(array)
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, lane: Lane) -> Queue:
         """Return a queue that does its work at once, where it is put."""
         return _AtOnce()
 
@@ -119,12 +119,3 @@ class _AtOnce(Queue):
 
     def wait(self, event: Event) -> None:
         event.block()
-
-    def passed(self, event: Event) -> bool:
-        return event.passed
-
-    def free(self, cell: Cell) -> None:
-        pass
-
-    def stop(self, join: bool) -> None:
-        pass

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from math import ceil, gcd, inf, prod
 from typing import NamedTuple, TypeAlias
 
@@ -533,38 +532,15 @@ def _moved(code: TileCode, moves: Sequence[tuple[str, int]], by: int, base: str)
 ALONE = np.ones(6, np.int64)
 """Words of helpers whom somebody else always has: nobody helps."""
 
-_DECLARED = """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-"""
-
 
 def module_text(functions: Iterable[str]) -> str:
     """Return the text of a module of functions."""
-    declared = []
-    for kind, n in product(("float", "double"), (1, 2, 4, 8, 16)):
-        vector, end = f"<{n} x {kind}>", f"v{n}f{32 if kind == 'float' else 64}"
-        declared += [
-            f"declare {vector} @llvm.fma.{end}({vector}, {vector}, {vector})",
-            f"declare {vector} @llvm.sqrt.{end}({vector})",
-            f"declare {kind} @llvm.vector.reduce.fadd.{end}({kind}, {vector})",
-            f"declare {kind} @llvm.vector.reduce.fmax.{end}({vector})",
-        ]
-    return "\n".join([*functions, *declared, _DECLARED, SHARE])
+    return "\n".join([*functions, SHARE])
 
 
 def called_text(name: str, arrays: int) -> str:
     """Return a function, ``call``, of a tuple of so many arrays and the words of helpers."""
     text = [f"define i64 @call(ptr %tuple) {{\n  %args = alloca [{arrays} x ptr]"]
-    for k in range(arrays + 1):
-        text += [
-            f"  %i{k} = getelementptr i8, ptr %tuple, i64 {native.ITEMS + 8 * k}",
-            f"  %o{k} = load ptr, ptr %i{k}",
-            f"  %d{k} = getelementptr i8, ptr %o{k}, i64 {native.OFFSETS['data']}",
-            f"  %a{k} = load ptr, ptr %d{k}",
-        ]
-        if k < arrays:
-            text += [f"  %b{k} = getelementptr ptr, ptr %args, i64 {k}",
-                     f"  store ptr %a{k}, ptr %b{k}"]  # fmt: skip
+    text += [*native.items_text(arrays + 1), *native.stored_text(arrays)]
     call = f"  call void @{name}(ptr %args, ptr null, ptr null, ptr %a{arrays})"
     return "\n".join([*text, call, "  ret i64 0", "}"])

@@ -16,7 +16,7 @@ import ast
 import ctypes
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
 from typing import Any, Protocol, TypeAlias, final
 
@@ -25,17 +25,25 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS, SHARE
+from actorgraph.devices.vectors import VectorLines
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _CACHE_BYTES = 24 << 20
 """Bytes of a call from which on results are stored past the caches."""
 
-_KINDS = {"f": ("float", 16), "d": ("double", 8)}
-"""What LLVM calls a dtype, and how many elements of it fill a line of the cache."""
+_FUNCTIONS = frozenset({"abs", "maximum", "sign", "sqrt"})
+"""Those that lines may call."""
 
-_OPERATORS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
-_INTRINSICS = {"sqrt": "sqrt", "abs": "fabs"}
+_TEXTS = {
+    "abs": "absolute(x)",
+    "sign": "where(unordered(x, x), x, where(greater(where(unordered(x, x), 0, x), 0), 1, "
+            "where(less(where(unordered(x, x), 0, x), 0), -1, 0)))",
+    "maximum": "where(unordered(x, y), where(unordered(x, x), x, y), where(greater_equal("
+               "where(unordered(x, y), 0, x), where(unordered(x, y), 0, y)), x, y))",
+}  # fmt: skip
+"""How they differ from those of rules: ordered comparisons of NaN raise a flag, which NumPy's
+functions do not."""
 
 _PIECE_BYTES, _SHARED_BYTES, _AHEAD_BYTES = 1 << 17, 4 << 20, 2048
 """Bytes of an array that a thread computes at once, of a call from which on others help, and that
@@ -63,125 +71,69 @@ class ElementLines(Protocol):
         """Names of numbers."""
 
 
-class _ElementWriter:
-    """Writes lines as instructions on one element, or on as many as fill a line of the cache."""
-
-    def __init__(self, lines: ElementLines, kind: str, width: int) -> None:
-        self.type = f"<{width} x {kind}>" if width > 1 else kind
-        self.bits = f"<{width} x i1>" if width > 1 else "i1"
-        self.suffix = f"v{width}f{32 if kind == 'float' else 64}"[0 if width > 1 else 2 :]
-        self.text: list[str] = []
-        self.zero = "zeroinitializer" if width > 1 else "0.0"
-        self.values = {name: f"%{name}.in" for name in ("p", "g", *lines.arrays)}
-        self._numbers = {name: f"%{name}" for name in lines.numbers}
-        for line in lines.lines:
-            (one,) = ast.parse(line).body
-            if not isinstance(one, ast.Assign) or not isinstance(one.targets[0], ast.Name):
-                raise NotImplementedError(line)
-            self.values[one.targets[0].id] = self._write(one.value)
-
-    def _new(self, instruction: str) -> str:
-        name = f"%t{len(self.text)}"
-        self.text.append(f"  {name} = {instruction}")
-        return name
-
-    def _write(self, part: ast.expr) -> str:
-        """Write what computes a part, and return its name."""
-        match part:
-            case ast.Name(id=name) if name in self.values or name in self._numbers:
-                return self.values.get(name) or self._numbers[name]
-            case ast.BinOp() if all(
-                one.id in self._numbers for one in ast.walk(part) if isinstance(one, ast.Name)
-            ):  # NumPy computes it as doubles, not in the dtype of the arrays
-                pass
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return self._new(
-                    f"{_OPERATORS[type(op)]} {self.type} {self._write(left)}, {self._write(right)}"
-                )
-            case ast.Call(func=ast.Name(id=name), args=[one]) if name in _INTRINSICS:
-                value, called = self._write(one), f"llvm.{_INTRINSICS[name]}.{self.suffix}"
-                return self._new(f"call {self.type} @{called}({self.type} {value})")
-            case ast.Call(func=ast.Name(id="sign"), args=[one]):
-                return self._sign(self._write(one))
-            case ast.Call(func=ast.Name(id="maximum"), args=[one, two]):
-                return self._maximum(self._write(one), self._write(two))
-        raise NotImplementedError(ast.unparse(part))
-
-    def _choose(self, test: str, one: str, two: str) -> str:
-        return self._new(f"select {self.bits} {test}, {self.type} {one}, {self.type} {two}")
-
-    def _compare(self, how: str, one: str, two: str) -> str:
-        return self._new(f"fcmp {how} {self.type} {one}, {two}")
-
-    def _sign(self, value: str) -> str:
-        # Ordered comparisons of NaN raise a flag, which NumPy's do not.
-        known = self._choose(self._compare("uno", value, value), self.zero, value)
-        one, minus = [
-            self._new(f"fadd {self.type} {self.zero}, {self._splat(number)}")
-            for number in ("1.0", "-1.0")
-        ]
-        below = self._choose(self._compare("olt", known, self.zero), minus, self.zero)
-        sign = self._choose(self._compare("ogt", known, self.zero), one, below)
-        return self._choose(self._compare("uno", value, value), value, sign)
-
-    def _maximum(self, one: str, two: str) -> str:
-        odd = self._compare("uno", one, two)
-        known = [self._choose(odd, self.zero, value) for value in (one, two)]
-        larger = self._choose(self._compare("oge", *known), one, two)
-        first = self._choose(self._compare("uno", one, one), one, two)
-        return self._choose(odd, first, larger)
-
-    def _splat(self, number: str) -> str:
-        if not self.type.startswith("<"):
-            return number
-        count, _, kind = self.type[1:-1].split()
-        return "<" + ", ".join([f"{kind} {number}"] * int(count)) + ">"
+def _rounds_as_numpy(part: ast.expr, arrays: Collection[str], numbers: Collection[str]) -> bool:
+    """Return whether an expression has NumPy's bits where all of it has the dtype of the arrays."""
+    match part:
+        case ast.Name(id=name):
+            return name in arrays or name in numbers
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
+            parts = [left, right]
+            names = {one.id for one in ast.walk(part) if isinstance(one, ast.Name)}
+            if names.issubset(numbers):  # NumPy computes it as doubles
+                return False
+        case ast.Call(func=ast.Name(id=name), args=parts) if name in _FUNCTIONS:
+            pass
+        case _:
+            return False
+    return all(_rounds_as_numpy(one, arrays, numbers) for one in parts)
 
 
-def _loop(lines: ElementLines, name: str, kind: str, width: int, past: bool) -> list[str]:
+def _loop(lines: ElementLines, name: str, char: str, lanes: int, past: bool) -> list[str]:
     """Return the text of a function that computes elements ``from`` to ``to`` of a place."""
-    writer = _ElementWriter(lines, kind, width)
-    type_, given = writer.type, ["p", "g", *lines.arrays]
-    written = ["p", *lines.arrays]
-    text = [f"define internal void @{name}(ptr %args, ptr %numbers, i64 %from, i64 %to) {{",
-            "entry:"]  # fmt: skip
+    text = VectorLines(char, lanes, texts=_TEXTS)
+
+    def pointer(place: int) -> str:
+        return text.new(f"load ptr, ptr {text.new(f'getelementptr ptr, ptr %args, i64 {place}')}")
+
     # Arrays of a place: p, g, the result; then each other array and its result.
-    places = {"p": 0, "g": 1, **{one: 3 + 2 * i for i, one in enumerate(lines.arrays)}}
-    results = {"p": 2, **{one: 4 + 2 * i for i, one in enumerate(lines.arrays)}}
-    pointers = [(f"{one}.from", places[one]) for one in given]
-    pointers += [(f"{one}.into", results[one]) for one in written]
-    for pointer, place in pointers:
-        text += [f"  %{pointer}.at = getelementptr ptr, ptr %args, i64 {place}",
-                 f"  %{pointer} = load ptr, ptr %{pointer}.at"]  # fmt: skip
+    sources = {"p": pointer(0), "g": pointer(1)}
+    results = {"p": pointer(2)}
+    for i, one in enumerate(lines.arrays):
+        sources[one], results[one] = pointer(3 + 2 * i), pointer(4 + 2 * i)
+    values = {}
     for place, number in enumerate(lines.numbers):
-        text += [f"  %{number}.at = getelementptr double, ptr %numbers, i64 {place}"]
-        wide = kind == "double"
-        one = f"%{number}.one" if width > 1 else f"%{number}"
-        text += [f"  {one if wide else f'%{number}.wide'} = load double, ptr %{number}.at"]
-        text += [] if wide else [f"  {one} = fptrunc double %{number}.wide to float"]
-        if width > 1:
-            spread = f"{type_} poison, <{width} x i32> zeroinitializer"
-            text += [f"  %{number}.first = insertelement {type_} poison, {kind} {one}, i32 0",
-                     f"  %{number} = shufflevector {type_} %{number}.first, {spread}"]  # fmt: skip
-    text += ["  br label %test", "test:", "  %i = phi i64 [%from, %entry], [%next, %body]",
-             "  %more = icmp slt i64 %i, %to", "  br i1 %more, label %body, label %over",
-             "body:"]  # fmt: skip
-    item = 4 if kind == "float" else 8
-    for one in given:
-        text += [f"  %{one}.read = getelementptr {kind}, ptr %{one}.from, i64 %i",
-                 f"  %{one}.in = load {type_}, ptr %{one}.read, align {item}"]  # fmt: skip
+        at = text.new(f"getelementptr double, ptr %numbers, i64 {place}")
+        found = text.new(f"load double, ptr {at}")
+        found = text.new(f"fptrunc double {found} to float") if char == "f" else found
+        values[number] = text.spread_out(found)
+    text.lines += ["  br label %test", "test:", "  %i = phi i64 [%from, %entry], [%next, %body]",
+                   "  %more = icmp slt i64 %i, %to", "  br i1 %more, label %body, label %over",
+                   "body:"]  # fmt: skip
+    for one, source in sources.items():
+        at = text.new(f"getelementptr {text.kind}, ptr {source}, i64 %i")
+        values[one] = text.load(at)
         if past:  # the processor does not look far enough ahead where it has to wait for memory
-            far = f"%{one}.far"
-            text += [f"  {far} = getelementptr i8, ptr %{one}.read, i64 {_AHEAD_BYTES}",
-                     f"  call void @llvm.prefetch.p0(ptr {far}, i32 0, i32 3, i32 1)"]  # fmt: skip
-    text += writer.text
-    for one in written:
-        how = "64, !nontemporal !0" if past and one == "p" else item
-        text += [
-            f"  %{one}.write = getelementptr {kind}, ptr %{one}.into, i64 %i",
-            f"  store {type_} {writer.values[one]}, ptr %{one}.write, align {how}",
-        ]
-    return [*text, f"  %next = add i64 %i, {width}", "  br label %test", "over:", "  ret void", "}"]
+            far = text.new(f"getelementptr i8, ptr {at}, i64 {_AHEAD_BYTES}")
+            text.lines.append(f"  call void @llvm.prefetch.p0(ptr {far}, i32 0, i32 3, i32 1)")
+    arrays = {*values}.difference(lines.numbers)
+    for line in lines.lines:
+        match ast.parse(line).body:
+            case [ast.Assign(targets=[ast.Name(id=into)], value=part)] if _rounds_as_numpy(
+                part, arrays, lines.numbers
+            ):
+                values[into] = text.write(part, values)
+                arrays.add(into)
+            case _:
+                raise NotImplementedError(line)
+    for one, result in results.items():
+        how = "64, !nontemporal !0" if past and one == "p" else text.size
+        at = text.new(f"getelementptr {text.kind}, ptr {result}, i64 %i")
+        text.lines.append(f"  store {text.type} {values[one]}, ptr {at}, align {how}")
+    return [
+        f"define internal void @{name}(ptr %args, ptr %numbers, i64 %from, i64 %to) {{", "entry:",
+        *text.lines, f"  %next = add i64 %i, {lanes or 1}", "  br label %test",
+        "over:", "  ret void", "}",
+    ]  # fmt: skip
 
 
 _DRIVER = """
@@ -286,22 +238,14 @@ define i64 @update(ptr %tuple) {{
   call void @share(ptr %shared, ptr @part, ptr %tuple)
   ret i64 0
 }}
-declare i64 @llvm.smin.i64(i64, i64)
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 !0 = !{{i32 1}}
 """
 
 
 def _text(lines: ElementLines, char: str) -> str:
-    kind, width = _KINDS[char]
-    text = _loop(lines, "one", kind, 1, False) + _loop(lines, "many", kind, width, False)
-    text += _loop(lines, "past", kind, width, True)
-    for name in _INTRINSICS.values():
-        for suffix, type_ in (
-            (f"f{32 if kind == 'float' else 64}", kind),
-            (f"v{width}f{32 if kind == 'float' else 64}", f"<{width} x {kind}>"),
-        ):
-            text.append(f"declare {type_} @llvm.{name}.{suffix}({type_})")
+    width = 64 // np.dtype(char).itemsize
+    text = _loop(lines, "one", char, 0, False) + _loop(lines, "many", char, width, False)
+    text += _loop(lines, "past", char, width, True)
     driver = _DRIVER.format(
         each=3 + 2 * len(lines.arrays), items=native.ITEMS, data=native.OFFSETS["data"],
         drawn=_DRAWN, raised=_RAISED, past=_PAST, shared=_SHARED, numbers=_NUMBERS,
@@ -313,25 +257,18 @@ def _text(lines: ElementLines, char: str) -> str:
 
 @final
 class ElementCode:
-    """The machine code of some lines for a dtype.
-
-    Attributes
-    ----------
-    call : callable or None
-        None until it is made, and for ever where that is not possible.
-    reason : str or None
-        Why it is not.
-    """
+    """The machine code of some lines for a dtype."""
 
     def __init__(self, lines: ElementLines, char: str, directory: str) -> None:
         self.lines, self.char = lines, char
+        # None until it is made, and for ever where that is not possible for the `reason`.
         self.call: Callable[[tuple[Any, ...]], int] | None = None
         self.reason: str | None = native.switched_off() or native.expected()
         self.done = threading.Event()
         self._engine: Any = None
         self._flags, self._item = (0, 0), np.dtype(char).itemsize
         if self.reason is None:
-            BACKGROUND.submit(partial(self._make, directory))
+            BACKGROUND.submit(partial(self._make, directory), keep=self)
         else:
             self.done.set()
 
@@ -351,15 +288,8 @@ class ElementCode:
     ) -> Array:
         """Return what comes first in the tuple that is called with; `raised` reads it.
 
-        Parameters
-        ----------
-        numbers : sequence of float
-        sizes : sequence of int
-            Elements of each place.
-        arrays : int
-            How many different arrays a place has.
-        shared : bool
-            Whether other threads may help.
+        `sizes` are the elements of each place, which has so many different arrays; other threads
+        may help where it is `shared`.
         """
         count = len(numbers)
         total = sum(sizes) * arrays * self._item

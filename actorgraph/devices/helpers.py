@@ -21,7 +21,6 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.cpu import available_cores
-from actorgraph.tiles import Tiles
 
 _MOST = 3
 """Helpers at most: a few cores take all that the memory gives."""
@@ -74,7 +73,6 @@ free:
   store atomic i64 0, ptr %shared seq_cst, align 8
   ret void
 }}
-declare void @llvm.x86.sse2.pause()
 """
 """A function of machine code: calls another one with an argument, here and by helpers of `shared`.
 
@@ -117,19 +115,12 @@ over:
   %went = atomicrmw sub ptr %watching.at, i64 1 seq_cst
   ret void
 }}
-declare void @llvm.x86.sse2.pause()
 """
 
 
 @final
 class Helpers:
-    """The helpers of a process, as many as other cores may be used.
-
-    Attributes
-    ----------
-    words : array of int64
-        What they watch.
-    """
+    """The helpers of a process, as many as other cores may be used."""
 
     def __init__(self) -> None:
         self._help: Callable[[int], None] | None = None
@@ -140,10 +131,10 @@ class Helpers:
 
     def begin(self) -> None:
         """Have no threads, as in a child of a fork."""
-        self.words = np.zeros(_YIELD // 8 + 1, np.int64)
+        self.words = np.zeros(_YIELD // 8 + 1, np.int64)  # what they watch
         self.words[-1] = self._yield
         self._address = self.words.ctypes.data
-        self._called: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self.called: SimpleQueue[Callable[[], object]] = SimpleQueue()  # what one is to call
         self._threads: set[threading.Thread] = set()
 
     def make(self, directory: str) -> None:
@@ -160,33 +151,28 @@ class Helpers:
         """Have helpers watch, and return the address of their words, 0 where there are none."""
         if self._help is None:
             return 0
-        missing = self.count - int(self.words[_WATCHING // 8]) - self._called.qsize()
+        missing = self.count - int(self.words[_WATCHING // 8]) - self.called.qsize()
         return self._address if self._have(partial(self._help, self._address), missing) else 0
-
-    def share(self, compute: Callable[[int], object], count: int) -> None:
-        """Call ``compute(part)`` for each of ``range(count)``, here and in helpers; see `Tiles`.
-
-        For parts that are long, and nearly all of them without Python's lock.
-        """
-        tiles = Tiles(compute, count)
-        self._have(tiles.help, min(self.count, count - 1))
-        tiles.finish()
 
     def _have(self, work: Callable[[], object], times: int) -> bool:
         """Have helpers do something so many times; return whether there are any."""
         for _ in range(times):
-            self._called.put(work)
-        while times > 0 and len(self._threads) < self.count:
+            self.called.put(work)
+        return times <= 0 or self.awake(times) > 0
+
+    def awake(self, most: int) -> int:
+        """Return how many threads, up to so many, do what is `called`; they are started."""
+        while most > 0 and len(self._threads) < self.count:
             one = threading.Thread(target=self._serve, name="actorgraph helper", daemon=True)
             self._threads.add(one)
             try:
                 one.start()
             except RuntimeError:  # the process ends, or may have no more
-                return False
-        return True
+                return 0
+        return max(0, min(most, self.count))
 
     def _serve(self) -> None:
-        called = self._called
+        called = self.called
         while True:
             try:
                 work = called.get(timeout=_IDLE_S)

@@ -75,21 +75,12 @@ def functions_of(text: str) -> frozenset[str]:
 class ElementKernel:
     """Elementwise steps that are computed as one.
 
-    Attributes
-    ----------
-    dtype : str
-        Character of the result's dtype and of all floats between.
-    kinds : str
-        Characters of the operands' dtypes.
-    single : tuple of bool
-        Of each operand whether it is one number.
-    lines : tuple
-        What is computed, in order, of operands ``a0``, ``a1`` and so on; the last is the result.
+    The lines are computed in order, of operands ``a0``, ``a1`` and so on; the last is the result.
     """
 
-    dtype: str
-    kinds: str
-    single: tuple[bool, ...]
+    dtype: str  # character of that of the result and of all floats between
+    kinds: str  # characters of the operands' dtypes
+    single: tuple[bool, ...]  # of each operand whether it is one number
     lines: tuple[Line, ...]
 
     @property

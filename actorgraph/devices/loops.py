@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from actorgraph.devices.native import ALL_ERRORS
+
 Array = np.ndarray[Any, Any]
 
 
@@ -34,9 +36,6 @@ class _Struct(ctypes.Structure):
         ("types", ctypes.POINTER(ctypes.c_char)),
     )
 
-
-FLAGS = 0x1D
-"""The flags of invalid, divide, overflow and underflow on x86."""
 
 _HEADER = 16
 _CALL = ctypes.CFUNCTYPE(
@@ -224,11 +223,11 @@ def _keeps_flags(loop: Routine, chars: str) -> bool:
         arrays.append(np.empty(length, chars[-1]))
         for first in (arrays[0].itemsize, 0):
             strides = [first, *[array.itemsize for array in arrays[1:]]]
-            library.feraiseexcept(FLAGS)
+            library.feraiseexcept(ALL_ERRORS)
             _call(loop, arrays, length, strides)
-            if library.fetestexcept(FLAGS) != FLAGS:
+            if library.fetestexcept(ALL_ERRORS) != ALL_ERRORS:
                 return False
-    library.feclearexcept(FLAGS)
+    library.feclearexcept(ALL_ERRORS)
     return True
 
 

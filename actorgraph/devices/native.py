@@ -37,7 +37,7 @@ import numpy as np
 
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
-from actorgraph.devices.walk_text import CASTS, text
+from actorgraph.devices.walk_text import CASTS, field, text
 from actorgraph.options import NATIVE
 from actorgraph.runs import AbstractRun
 
@@ -53,7 +53,7 @@ two axes; base, offset, and strides from call to call along both of each argumen
 that are heard, or `LATER`, or `REFUSES`."""
 
 _SPEC_WORDS = 5
-_FIRST_BASE = 16
+_FIRST_BASE = 17
 DECLINED = -1
 """What a walk returns that has done nothing, because an array is not as it was planned."""
 DEAD = -2
@@ -68,6 +68,8 @@ FLAG = 14
 """The word that is where the byte lies that asks for another iteration."""
 MADE = 15
 """The word that says how many iterations were made."""
+BELL = 16
+"""The word that is where the byte lies that is set to 1 when the walk begins."""
 _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
 
 ERRORS = {"invalid": 1, "divide": 4, "over": 8, "under": 16}
@@ -89,12 +91,30 @@ ITEMS = 24
 """Bytes into a tuple object where the items begin."""
 
 
+def items_text(count: int) -> list[str]:
+    """Return lines that load the arrays of a ``%tuple``, as ``%o0`` and so on, and their data."""
+    found = []
+    for k in range(count):
+        found += [field("tuple", f"o{k}", ITEMS + 8 * k, "ptr", "i8"),
+                  field(f"o{k}", f"a{k}", OFFSETS["data"], "ptr", "i8")]  # fmt: skip
+    return found
+
+
+def stored_text(count: int) -> list[str]:
+    """Return lines that write addresses ``%a0`` and so on to ``%args``."""
+    found = []
+    for k in range(count):
+        found += [f"  %b{k} = getelementptr ptr, ptr %args, i64 {k}",
+                  f"  store ptr %a{k}, ptr %b{k}"]  # fmt: skip
+    return found
+
+
 def _text() -> str:
     return text(
         MOST_ARGUMENTS, first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS,
         row_words=ROW_WORDS, heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER,
         refuses=REFUSES, heedless=HEEDLESS, first=FIRST, trips=TRIPS, flag=FLAG, made=MADE,
-        **OFFSETS,
+        bell=BELL, mask=ALL_ERRORS, **OFFSETS,
     )  # fmt: skip
 
 
@@ -117,18 +137,13 @@ _ALWAYS = np.ones(1, np.uint8)
 def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Words:
     """Return the words that the machine code is given; who calls keeps what they point to.
 
-    Parameters
-    ----------
-    specs, rows : array of int64
-        One line for each array, and each row.
-    bases : sequence of int
-        Addresses of what rows use beside the arrays; bases of these come first.
-    computing : int
-        How many rows there are before those that copy results, which errors keep from it.
+    `specs` and `rows` have one line for each array, and each row.  `bases` are addresses of what
+    rows use beside the arrays, whose bases come first.  So many rows are `computing`, before those
+    that copy results, which errors keep from it.
     """
     head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), _ARRAY_TYPE]
     head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, computing, _dead_offset(), id(None), 0]
-    head += [0, 1, _ALWAYS.ctypes.data, 0]
+    head += [0, 1, _ALWAYS.ctypes.data, 0, _ALWAYS.ctypes.data]
     assert len(head) == _FIRST_BASE
     return np.array([*head, *[0] * len(specs), *bases], np.int64)
 
@@ -141,20 +156,28 @@ def is_ignored(flags: int, errors: Mapping[str, Any] | None = None) -> bool:
 
 @cache
 def expected() -> str | None:
-    """Return what keeps tables from being used in this process, None for nothing.
+    """Return what keeps tables from being used in this process, None for nothing."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return "it is proved on Linux with x86-64 only"
+    return callable_from_python() or (None if _dead_offset() else _DIFFERENT)
 
-    Looks at the platform, and at fields of arrays and of a tuple, through their structs.
+
+@cache
+def callable_from_python() -> str | None:
+    """Return what keeps machine code from being given arrays in this process, None for nothing.
+
+    Looks at fields of arrays and of a tuple, through their structs.
     """
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "it needs CPython with its global lock"
-    if sys.byteorder != "little" or struct.calcsize("P") != 8 or sys.platform != "linux":
-        return "it is proved on Linux with 64 bits only"
-    if platform.machine() != "x86_64":
-        return "it is proved on x86-64 only"
+    if sys.byteorder != "little" or struct.calcsize("P") != 8:
+        return "it needs a processor with 64 bits, little-endian"
     if find_spec("llvmlite") is None:
         return "llvmlite is not installed: pip install 'actorgraph[native]'"
-    right = _reads_structs() and _dead_offset()
-    return None if right else "arrays of this NumPy or objects of this Python differ"
+    return None if _reads_structs() else _DIFFERENT
+
+
+_DIFFERENT = "arrays of this NumPy or objects of this Python differ"
 
 
 def switched_off() -> str | None:
@@ -229,8 +252,8 @@ def _reads_structs() -> bool:
             or _word(at["flags"], ctypes.c_int32) & (_CONTIGUOUS | _WRITABLE | _ALIGNED) != flags
         ):
             return False
-        for field, wanted in (("dimensions", array.shape), ("strides", array.strides)):
-            begin = _word(at[field])
+        for name, wanted in (("dimensions", array.shape), ("strides", array.strides)):
+            begin = _word(at[name])
             if [_word(begin + 8 * i) for i in range(array.ndim)] != list(wanted):
                 return False
     return True
@@ -238,26 +261,15 @@ def _reads_structs() -> bool:
 
 @final
 class Runtime:
-    """The machine code of a process.
-
-    Attributes
-    ----------
-    walk : callable or None
-        ``walk(arrays, address of a block, run)`` returns flags, -1 where it declines, `DEAD`; None
-        until it is compiled, and for ever where that is not possible.
-    brief : callable or None
-        The same, which keeps the GIL.
-    reason : str or None
-        Why it is not; None while nobody has asked, or it is being compiled.
-    clear, test : int
-        Addresses of `feclearexcept` and `fetestexcept`.
-    """
+    """The machine code of a process."""
 
     def __init__(self) -> None:
+        # ``walk(arrays, address of a block, run)`` returns flags, -1 where it declines, `DEAD`.  It
+        # is None until it is compiled, and for ever where that cannot be.  `brief` keeps the GIL.
         self.walk: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
         self.brief: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
-        self.reason: str | None = None
-        self.clear = self.test = 0
+        self.reason: str | None = None  # why not; None while nobody has asked, or it is made
+        self.clear = self.test = 0  # addresses of `feclearexcept` and `fetestexcept`
         self.done = threading.Event()
         self._begun = False
         self._engine: Any = None
@@ -272,7 +284,7 @@ class Runtime:
         if self.reason is not None:
             self.done.set()
             return
-        BACKGROUND.submit(partial(self._make, directory))
+        BACKGROUND.submit(partial(self._make, directory), keep=self)
 
     def routine(self, name: str) -> int:
         """Return the address of a loop that NumPy does not have: as of ``"copy"``.
@@ -305,8 +317,11 @@ def flags() -> tuple[int, int]:
     return clear, test
 
 
-def engine(text: str, directory: str) -> Any:
-    """Return what keeps the machine code of a text; from the cache where it is there."""
+def engine(text: str, directory: str, passes: bool = False) -> Any:
+    """Return what keeps the machine code of a text; from the cache where it is there.
+
+    With `passes` LLVM's own go over it first, which turn loops into vectors.
+    """
     import llvmlite
     import llvmlite.binding as llvm
 
@@ -323,6 +338,11 @@ def engine(text: str, directory: str) -> Any:
     if code is None:
         module = llvm.parse_assembly(text)
         module.verify()
+        if passes:
+            options = llvm.create_pipeline_tuning_options(speed_level=3)
+            options.loop_vectorization = True
+            builder = llvm.create_pass_builder(machine, options)
+            builder.getModulePassManager().run(module, builder)
         code = machine.emit_object(module)
         with suppress(OSError):
             write_whole(place, hashlib.sha256(code).digest() + code)

@@ -1,7 +1,9 @@
 """Matrix products by cuBLAS with a handle and workspaces of our own, called through ctypes.
 
-CuPy refuses cuBLAS while a stream captures.  A product that is captured has a workspace that no
-other stream and no other graph uses, so nothing depends on what runs beside it.
+CuPy has one handle for all streams of a thread, and cuBLAS does not promise the same bits from run
+to run where several are active on it.  Here each stream, and each stream of a graph, has a
+workspace that no other uses, so nothing depends on what runs beside a product; it is the same call
+in a graph, where CuPy refuses cuBLAS, and outside.  Where the library is not found CuPy multiplies.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ _HOPPER, _LARGE, _SMALL = 90, 32 << 20, 4 << 20
 _ROWS, _COLUMNS = 0, 1
 """For cuBLAS: as it is, and transposed."""
 
+_UNKNOWN = object()
 _NAMES = ("libcublas.so.{}", "cublas64_{}.dll")
 
 
@@ -41,7 +44,7 @@ def library(version: int) -> Any:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
         return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
-    except ImportError:
+    except (ImportError, RuntimeError):  # pathfinder has not found it
         for name in _NAMES:
             try:
                 return ctypes.CDLL(name.format(version))
@@ -52,17 +55,11 @@ def library(version: int) -> Any:
 
 @final
 class Products:
-    """An array module that is CuPy, but for `matmul`: that can be captured.
-
-    Parameters
-    ----------
-    xp : module
-        CuPy.
-    """
+    """An array module that is CuPy, but for `matmul`: that has workspaces, and can be captured."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
-        self._library: Any = None
+        self._library: Any = _UNKNOWN
         self._handle = ctypes.c_void_p()
         self._rooms: dict[Any, Any] = {}
 
@@ -81,7 +78,8 @@ class Products:
     def matmul(self, x: Any, y: Any, out: Any = None) -> Any:
         """Return ``matmul(x, y)``, by cuBLAS where it multiplies such numbers."""
         kind = x.dtype.char
-        if kind not in _KINDS or y.dtype.char != kind or not (x.size and y.size):
+        known = kind in _KINDS and y.dtype.char == kind and x.size and y.size
+        if not known or not self._is_ready():
             return self._xp.matmul(x, y, out=out)
         left, right = x[None] if x.ndim == 1 else x, y[:, None] if y.ndim == 1 else y
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
@@ -98,7 +96,6 @@ class Products:
     def _multiply(self, x: Any, y: Any, out: Any) -> None:
         """Multiply stacks of matrices; one alone stands for all."""
         (x, flag_x, gap_x), (y, flag_y, gap_y) = map(_in_lines, (x, y))
-        self._ready()
         name, number = _KINDS[out.dtype.char]
         one, zero = number(1), number(0)
         count, rows, columns = out.shape
@@ -111,12 +108,18 @@ class Products:
             long(rows * columns), count,
         )  # fmt: skip
 
-    def _ready(self) -> None:
-        """Give the handle the current stream and a workspace that is this stream's alone."""
+    def _is_ready(self) -> bool:
+        """Give the handle the current stream and a workspace of its own; False without cuBLAS."""
         cuda, stream = self._xp.cuda, self._xp.cuda.get_current_stream()
+        if self._library is _UNKNOWN:
+            try:
+                self._library = library(cuda.runtime.runtimeGetVersion() // 1000)
+            except OSError:
+                self._library = None
+            else:
+                self._call("cublasCreate_v2")
         if self._library is None:
-            self._library = library(cuda.runtime.runtimeGetVersion() // 1000)
-            self._call("cublasCreate_v2")
+            return False
         room = self._rooms.get(stream.ptr)
         if room is None:
             is_large = int(cuda.Device().compute_capability) >= _HOPPER
@@ -125,6 +128,7 @@ class Products:
         self._call("cublasSetStream_v2", ctypes.c_void_p(stream.ptr))
         place, size = ctypes.c_void_p(room.data.ptr), ctypes.c_size_t(room.nbytes)
         self._call("cublasSetWorkspace_v2", place, size)
+        return True
 
     def _call(self, name: str, *arguments: Any) -> None:
         handle = ctypes.byref(self._handle) if name == "cublasCreate_v2" else self._handle

@@ -8,7 +8,8 @@ have begun and ended:
   which is launched as a whole, `GPU.replay_us` once and `GPU.node_us` for each node on its lane;
 - lanes are in order, and wait for events;
 - a kernel takes the longest of `kernel_us`, its flops and its bytes, and fills a share of the GPU;
-  where shares are more than the whole, all that run slow down alike;
+  where shares are more than the whole, those of the most urgent lanes get theirs first, and all of
+  a priority slow down alike;
 - copies in and out have an engine each, a latency and a bandwidth; those between GPUs another one.
 
 A host that waits for a result before it goes on is not modelled: within a run nothing waits so.
@@ -18,11 +19,14 @@ Times of more than one GPU are as good as the figures that are given, and no mea
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from math import inf
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from actorgraph.devices.base import ADDED, COPY_OVER, Cell, Device, Job, Queue
+from actorgraph.devices.base import ADDED, COPY_OVER, Device, Job, Lane, Queue
 from actorgraph.devices.events import Event
 
 
@@ -108,36 +112,27 @@ class Timeline(NamedTuple):
     critical: tuple[str, ...]
 
 
+@dataclass(slots=True, eq=False)
 class _SimulatedStep:
     """A piece of work of a lane."""
 
-    __slots__ = ("after", "device", "end", "issued", "lane", "left", "name", "share", "start")
-
-    def __init__(self, device: Sim, lane: str, name: str, cost_us: float, share: float) -> None:
-        self.device, self.lane, self.name, self.share = device, lane, name, share
-        self.left = cost_us
-        self.after: list[_SimulatedStep] = []
-        self.issued = self.start = self.end = 0.0
+    device: Sim
+    lane: Lane
+    name: str
+    left: float
+    share: float
+    after: list[_SimulatedStep]
+    issued: float = 0.0
+    start: float = 0.0
+    end: float = 0.0
 
 
 @final
 class SimulatedGPUs:
-    """Simulated GPUs that share a clock.
+    """Simulated GPUs that share a clock: `devices` are for machines.
 
-    Parameters
-    ----------
-    count : int
-        Number of GPUs.
-    work : callable
-        ``work(node)`` is the `StepLoad` of a step.
-    gpu : GPU
-    captured : bool
-        Whether each device's part of a run is a CUDA graph.
-
-    Attributes
-    ----------
-    devices : list of Device
-        For machines.
+    ``work(node)`` is the `StepLoad` of a step; where it is `captured`, each device's part of a run
+    is a CUDA graph.
     """
 
     def __init__(
@@ -182,7 +177,7 @@ class SimulatedGPUs:
         for step in self._steps:
             busy[step.device.name] += (step.end - step.start) * step.share / (took_us or 1.0)
         spans = [
-            LaneSpan(step.device.name, step.lane, step.name, step.start, step.end, step.share)
+            LaneSpan(step.device.name, step.lane.name, step.name, step.start, step.end, step.share)
             for step in self._steps
         ]
         return Timeline(tuple(sorted(spans, key=_start)), took_us, busy, _critical(self._steps))
@@ -194,12 +189,9 @@ def _start(span: LaneSpan) -> float:
 
 def _advance(steps: list[_SimulatedStep]) -> None:
     """Let the clock go from event to event until all is done."""
-    waiting = {step: len(step.after) for step in steps}
-    behind: dict[_SimulatedStep, list[_SimulatedStep]] = {}
-    for step in steps:
-        for other in step.after:
-            behind.setdefault(other, []).append(step)
-    free = [step for step in steps if not waiting[step]]
+    order = TopologicalSorter({step: step.after for step in steps})
+    order.prepare()
+    free = [*order.get_ready()]
     running: list[_SimulatedStep] = []
     left = {step: step.left for step in steps}
     now = 0.0
@@ -210,27 +202,32 @@ def _advance(steps: list[_SimulatedStep]) -> None:
             step.start = now
         running += begins
         rates = _rates(running)
-        ends = [now + left[step] / rates[step.device] for step in running]
+        ends = [now + left[step] / rate if rate else inf for step, rate in rates.items()]
         later = min([*ends, *[step.issued for step in free]])
         over = [step for step, end in zip(running, ends, strict=True) if end <= later]
-        for step in running:
-            left[step] -= (later - now) * rates[step.device]
+        for step, rate in rates.items():
+            left[step] -= (later - now) * rate
         now = later
         running = [step for step in running if step not in over]
         for step in over:
             step.end = now
-            for other in behind.get(step, ()):
-                waiting[other] -= 1
-                if not waiting[other]:
-                    free.append(other)
+            order.done(step)
+        free += order.get_ready()
 
 
-def _rates(running: list[_SimulatedStep]) -> dict[Sim, float]:
-    """Return how fast each device does what it runs: kernels share it, copies take no part."""
-    shares: dict[Sim, float] = {}
+def _rates(running: list[_SimulatedStep]) -> dict[_SimulatedStep, float]:
+    """Return how fast each step is done: of a device the most urgent lanes have what they want."""
+    wanted: dict[Sim, dict[int, float]] = {}
     for step in running:
-        shares[step.device] = shares.get(step.device, 0.0) + step.share
-    return {device: 1.0 / max(1.0, share) for device, share in shares.items()}
+        shares = wanted.setdefault(step.device, {})
+        shares[step.lane.priority] = shares.get(step.lane.priority, 0.0) + step.share
+    rates: dict[tuple[Sim, int], float] = {}
+    for device, shares in wanted.items():
+        left = 1.0
+        for priority, share in sorted(shares.items()):
+            rates[device, priority] = min(1.0, left / share) if share else 1.0
+            left = max(0.0, left - share)
+    return {step: rates[step.device, step.lane.priority] for step in running}
 
 
 def _end(step: _SimulatedStep) -> float:
@@ -267,9 +264,9 @@ class Sim(Device):
         """Return it."""
         return np.asarray(array)
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, lane: Lane) -> Queue:
         """Return a lane that notes what it is given."""
-        return _SimQueue(self, name)
+        return _SimQueue(self, lane)
 
 
 class _SimEvent(Event):
@@ -291,16 +288,15 @@ class _SimEvent(Event):
 
 
 class _SimQueue(Queue):
-    def __init__(self, device: Sim, name: str) -> None:
-        self._device, self._name = device, name
-        self._copies = " copies " in name
+    def __init__(self, device: Sim, lane: Lane) -> None:
+        self._device, self._lane = device, lane
         self._last: _SimulatedStep | None = None
         self._waits: list[_SimulatedStep] = []
 
     def put(self, job: Job) -> None:
         simulation, gpu = self._device.simulation, self._device.simulation.gpu
         source = job.reads[0].array if job.reads else None
-        if self._copies and source is not None:
+        if self._lane.copies and source is not None:
             job.cell.array = source
             per_us = gpu.linked_per_us if job.name == COPY_OVER else gpu.copied_per_us
             cost_us, share = gpu.copy_us + source.nbytes / per_us, 0.0
@@ -313,8 +309,8 @@ class _SimQueue(Queue):
             whole_us = max(work.flops / gpu.flops_per_us, work.bytes / gpu.bytes_per_us)
             cost_us = max(gpu.kernel_us, whole_us / share)
             cost_us += gpu.node_us if simulation.captured else 0.0
-        step = _SimulatedStep(self._device, self._name, job.name, cost_us, share)
-        step.after = self._waits if self._last is None else [self._last, *self._waits]
+        after = self._waits if self._last is None else [self._last, *self._waits]
+        step = _SimulatedStep(self._device, self._lane, job.name, cost_us, share, after)
         self._last, self._waits = step, []
         simulation.add(step)
 
@@ -324,12 +320,3 @@ class _SimQueue(Queue):
     def wait(self, event: Event) -> None:
         if isinstance(event, _SimEvent) and event.step is not None:
             self._waits.append(event.step)
-
-    def passed(self, event: Event) -> bool:
-        return True
-
-    def free(self, cell: Cell) -> None:
-        pass
-
-    def stop(self, join: bool) -> None:
-        pass

@@ -1,8 +1,11 @@
 """Machine code for fixed sizes: elementwise functions in one loop; for products see `dense`.
 
-It may change last bits: products are fused with sums, exponentials and `tanh` are polynomials.
-Neither tells of floating-point errors.  It is called as NumPy's inner loops are, by a walk of rows
-(`devices.native`), and finds its arrays in the bases of the walk.
+It may change last bits: exponentials and `tanh` are polynomials, and no floating-point error is
+told.  Where it is to be exact it knows only functions that IEEE 754 rounds as NumPy's loops do, and
+LLVM sees no constant and may move no load into an operation, so that it does them as written:
+errors raise their flags, and the bits are NumPy's.  Of two NaN it keeps the one that NumPy keeps
+but where that has a remainder, which fills no vector.  It is called as NumPy's inner loops are, by
+a walk of rows (`devices.native`), and finds its arrays in the bases of the walk.
 
 Source of the polynomials: S. Moshier, Cephes mathematical library, 1992 (`expf`, `tanhf`).
 """
@@ -13,7 +16,7 @@ import ast
 import struct
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from math import gcd
+from math import factorial, gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -33,18 +36,33 @@ class Pointer(NamedTuple):
 _BINARY = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
 _TESTS = {
     "greater": "ogt", "greater_equal": "oge", "less": "olt", "less_equal": "ole", "equal": "oeq",
-    "not_equal": "une",
+    "not_equal": "une", "unordered": "uno",
 }  # fmt: skip
 _TEXTS = {
     "positive": "x", "negative": "subtract(-0.0, x)", "square": "multiply(x, x)",
     "reciprocal": "divide(1, x)",
     "maximum": "where(greater_equal(x, y), x, where(not_equal(x, x), x, y))",
     "minimum": "where(less_equal(x, y), x, where(not_equal(x, x), x, y))",
+    "sign": "where(greater(x, 0), 1, where(less(x, 0), -1, where(not_equal(x, x), x, 0)))",
+    "isfinite": "equal(subtract(x, x), 0)", "isnan": "not_equal(x, x)",
+    "isinf": "equal(absolute(x), 1e999)",
 }  # fmt: skip
 """Functions by others, of x and y."""
 
+_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
+_LOGIC = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
+_INTRINSICS = {
+    "absolute": "fabs", "ceil": "ceil", "floor": "floor", "sqrt": "sqrt", "trunc": "trunc"
+}  # fmt: skip
 _ONLY_FLOAT32 = frozenset({"exp", "tanh"})
-_KNOWN = frozenset({*_BINARY, *_TESTS, *_TEXTS, *_ONLY_FLOAT32, "where", "sqrt"})
+_KNOWN = frozenset({
+    *_BINARY, *_TESTS, *_LOGIC, *_TEXTS, *_INTRINSICS, *_ONLY_FLOAT32, "where", "logical_not"
+})  # fmt: skip
+"""Functions of rules of ops; `VectorLines` also writes logarithms, and exponentials of doubles."""
+_EXACT = frozenset({*_BINARY, "negative", "positive", "reciprocal", "sqrt", "square"})
+_TELLING = frozenset({*_TESTS, *_LOGIC, "logical_not", "isfinite", "isinf", "isnan"})
+"""Functions of which a value is a bool."""
+
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
         5.0000001201e-1)  # fmt: skip
@@ -55,11 +73,21 @@ _ROUNDING = 12582912.0
 
 
 @cache
-def can_write(text: str, char: str) -> bool:
-    """Return whether an expression of NumPy's functions can be written, for floats of a dtype."""
-    calls = [one for one in ast.walk(_parsed(text)) if isinstance(one, ast.Call)]
-    names = {ast.unparse(one.func) for one in calls}
-    return names <= (_KNOWN if char == "f" else _KNOWN - _ONLY_FLOAT32)
+def functions_of(text: str) -> list[str]:
+    """Return the names of the functions that an expression calls."""
+    return [ast.unparse(n.func) for n in ast.walk(_parsed(text)) if isinstance(n, ast.Call)]
+
+
+@cache
+def can_write(text: str, char: str, tells: bool = False, exact: bool = False) -> bool:
+    """Return whether an expression of NumPy's functions can be written, for floats of a dtype.
+
+    Its value is a float, or a bool where it `tells` something; `exact` says that it has to have
+    NumPy's bits.
+    """
+    names = functions_of(text)
+    known = _EXACT if exact else _KNOWN if char == "f" else _KNOWN - _ONLY_FLOAT32
+    return known.issuperset(names) and tells == (not _TELLING.isdisjoint(names[:1]))
 
 
 @lru_cache(1024)
@@ -75,19 +103,35 @@ def registers() -> tuple[int, int]:
     return (64, 32) if llvm.get_host_cpu_features().get("avx512f") else (32, 16)
 
 
-def _lanes(char: str, count: int) -> int:
+def lanes_of(char: str, count: int) -> int:
     """Return how many of `count` numbers beside each other are computed at once."""
     return gcd(count, registers()[0] // np.dtype(char).itemsize)
 
 
 class VectorLines:
-    """Writes instructions on vectors of numbers."""
+    """Writes instructions on vectors of numbers, or on single ones where `lanes` is 0.
 
-    def __init__(self, char: str, lanes: int) -> None:
+    `texts` are functions of x and y, by others, that differ from those that are known.
+    `constants` are what `exact` lines need first: numbers in vectors, of which LLVM knows nothing.
+    """
+
+    def __init__(
+        self,
+        char: str,
+        lanes: int,
+        lines: list[str] | None = None,
+        texts: Mapping[str, str] | None = None,
+        exact: bool = False,
+    ) -> None:
         self.kind = "float" if char == "f" else "double"
         self.lanes, self.size = lanes, np.dtype(char).itemsize
-        self.type, self.bits, self.whole = [f"<{lanes} x {k}>" for k in (self.kind, "i1", "i32")]
-        self.lines: list[str] = []
+        types = self.kind, "i1", "i32"
+        self.type, self.bits, self.whole = [f"<{lanes} x {k}>" for k in types] if lanes else types
+        self._suffix = f"{f'v{lanes}' if lanes else ''}f{8 * self.size}"
+        self.lines = [] if lines is None else lines
+        self._texts = {**_TEXTS, **(texts or {})}
+        self._exact, self._load = exact, "load volatile" if exact else "load"
+        self.constants: dict[str, str] = {}
 
     def new(self, instruction: str) -> str:
         """Add an instruction; return what names its result."""
@@ -97,28 +141,48 @@ class VectorLines:
 
     def number(self, value: float) -> str:
         """Return a constant."""
-        exact = float(np.float32(value)) if self.kind == "float" else value
-        bits = struct.pack(">d", exact).hex().upper()
-        return f"<{', '.join([f'{self.kind} 0x{bits}'] * self.lanes)}>"
+        rounded = float(np.float32(value)) if self.kind == "float" else value
+        text = f"0x{struct.pack('>d', rounded).hex().upper()}"
+        if not self._exact:
+            return self._filled(self.kind, text)
+        name, same = f"%c{text}", f"{self.whole} zeroinitializer"
+        self.constants[text] = "\n".join([
+            f"  {name}.at = alloca {self.kind}",
+            f"  store {self.kind} {text}, ptr {name}.at",
+            f"  {name}.one = load volatile {self.kind}, ptr {name}.at",
+            f"  {name}.first = insertelement {self.type} poison, {self.kind} {name}.one, i32 0",
+            f"  {name} = shufflevector {self.type} {name}.first, {self.type} poison, {same}",
+        ])  # fmt: skip
+        return name
 
     def integer(self, value: int) -> str:
         """Return a constant of integers."""
-        return f"<{', '.join([f'i32 {value}'] * self.lanes)}>"
+        return self._filled("i32", str(value))
+
+    def _filled(self, kind: str, one: str) -> str:
+        return f"<{', '.join([f'{kind} {one}'] * self.lanes)}>" if self.lanes else one
 
     def spread(self, address: str) -> str:
         """Return a vector of one number."""
-        one = self.new(f"load {self.kind}, ptr {address}, align {self.size}")
+        return self.spread_out(
+            self.new(f"{self._load} {self.kind}, ptr {address}, align {self.size}")
+        )
+
+    def spread_out(self, one: str) -> str:
+        """Return a vector of one number that is loaded."""
+        if not self.lanes:
+            return one
         first = self.new(f"insertelement {self.type} poison, {self.kind} {one}, i32 0")
         return self.new(f"shufflevector {self.type} {first}, {self.type} poison, "
                         f"{self.whole} zeroinitializer")  # fmt: skip
 
     def load(self, address: str) -> str:
         """Return a vector of numbers beside each other."""
-        return self.new(f"load {self.type}, ptr {address}, align {self.size}")
+        return self.new(f"{self._load} {self.type}, ptr {address}, align {self.size}")
 
     def fma(self, x: str, y: str, z: str) -> str:
         """Return ``x * y + z``."""
-        called = f"@llvm.fma.v{self.lanes}f{8 * self.size}"
+        called = f"@llvm.fma.{self._suffix}"
         return self.new(f"call {self.type} {called}({self.type} {x}, {self.type} {y}, "
                         f"{self.type} {z})")  # fmt: skip
 
@@ -131,11 +195,24 @@ class VectorLines:
         if name == "where":
             test, one, other = given
             return self.new(f"select {self.bits} {test}, {self.type} {one}, {self.type} {other}")
-        if name in _TEXTS:
-            return self.write(_TEXTS[name], dict(zip("xy", given, strict=False)))
-        if name == "sqrt":
-            called = f"@llvm.sqrt.v{self.lanes}f{8 * self.size}({self.type} {given[0]})"
+        if name == "negative" and self._exact:  # as `fneg` it might become part of a difference
+            kind = self.type.replace(self.kind, f"i{8 * self.size}")
+            mask, x = [self.new(f"bitcast {self.type} {one} to {kind}")
+                       for one in (self.number(-0.0), *given)]  # fmt: skip
+            flipped = self.new(f"xor {kind} {x}, {mask}")
+            return self.new(f"bitcast {kind} {flipped} to {self.type}")
+        if name in self._texts:
+            return self.write(self._texts[name], dict(zip("xy", given, strict=False)))
+        if name in _INTRINSICS or name == "log":
+            function = _INTRINSICS.get(name, name)
+            called = f"@llvm.{function}.{self._suffix}({self.type} {given[0]})"
             return self.new(f"call {self.type} {called}")
+        if name in _LOGIC:
+            return self.new(f"{_LOGIC[name]} {self.bits} {given[0]}, {given[1]}")
+        if name == "logical_not":
+            return self.new(f"xor {self.bits} {given[0]}, {self._filled('i1', 'true')}")
+        if name == "exp" and self.kind == "double":
+            return self._exp_of_double(*given)
         return self._exp(*given) if name == "exp" else self._tanh(*given)
 
     def write(self, text: str | ast.expr, names: Mapping[str, str]) -> str:
@@ -143,6 +220,10 @@ class VectorLines:
         match _parsed(text) if isinstance(text, str) else text:
             case ast.Name(id=name):
                 return names[name]
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.call(
+                    _OPERATORS[type(op)], self.write(left, names), self.write(right, names)
+                )
             case ast.Call(func=ast.Name(id=name), args=parts):
                 return self.call(name, *[self.write(part, names) for part in parts])
             case part:
@@ -175,29 +256,32 @@ class VectorLines:
             found = self.call("multiply", found, scale)
         return found
 
+    def _exp_of_double(self, x: str) -> str:
+        """Return the exponential of a single double that is at most 0, or NaN.
+
+        It is 2 ** k times the series of the rest, exact to the last bit for |r| < 0.35.
+        """
+        b = self.write("where(greater(x, -708.0), x, -708.0)", {"x": x})
+        k = self.write("floor(b * 1.4426950408889634 + 0.5)", {"b": b})
+        r = self.write("b - k * 0.693145751953125", {"b": b, "k": k})
+        r = self.write("r - k * 1.4286068203094172e-06", {"r": r, "k": k})
+        series = self.number(1 / factorial(12))
+        for power in range(11, -1, -1):
+            series = self.call("multiply", series, r)
+            series = self.call("add", series, self.number(1 / factorial(power)))
+        short = self.new(f"fptosi double {k} to i32")
+        whole = self.new(f"add i64 {self.new(f'sext i32 {short} to i64')}, 1023")
+        scale = self.new(f"bitcast i64 {self.new(f'shl i64 {whole}, 52')} to double")
+        found = self.call("multiply", series, scale)
+        small = "where(greater(x, -708.0), e, where(less_equal(x, -708.0), 0, x))"
+        return self.write(small, {"x": x, "e": found})
+
     def _tanh(self, x: str) -> str:
         square = self.call("multiply", x, x)
         small = self.fma(self.call("multiply", self._series(_TANH, square), square), x, x)
         far = self._exp(self.call("add", x, x))
         large = self.write("subtract(1, divide(2, add(x, 1)))", {"x": far})
         return self.write("where(less(z, 0.390625), x, y)", {"x": small, "y": large, "z": square})
-
-
-def _entry(name: str, pointers: Sequence[Pointer]) -> list[str]:
-    """Return the begin of a function, which finds its arrays in the bases of a walk."""
-    text = [
-        f"define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{",
-        "entry:",
-        f"  %bases.at = getelementptr ptr, ptr %args, i64 {native.MOST_ARGUMENTS}",
-        "  %bases = load ptr, ptr %bases.at",
-    ]
-    for k, one in enumerate(pointers):
-        text += [
-            f"  %p{k}.at = getelementptr ptr, ptr %bases, i64 {one.base}",
-            f"  %p{k}.base = load ptr, ptr %p{k}.at",
-            f"  %p{k} = getelementptr i8, ptr %p{k}.base, i64 {one.offset}",
-        ]
-    return text
 
 
 def elements_text(
@@ -207,53 +291,48 @@ def elements_text(
     read: Mapping[str, Pointer | float],
     lines: Sequence[tuple[str, str, Mapping[str, str]]],
     written: Mapping[str, Pointer],
+    exact: bool = False,
 ) -> str:
-    """Return a function that computes lines for each element.
+    """Return a function that computes lines for each element of arrays of a dtype.
 
-    Parameters
-    ----------
-    name : str
-    char : str
-        Of the dtype of all arrays.
-    sizes : tuple of int
-        Rows, and elements of a row.
-    read : mapping
-        Names of arrays that are read, and of numbers.
-    lines : sequence of tuple
-        Name, expression, and what it calls the values before.
-    written : mapping
-        Where values go.
+    `sizes` are rows, and elements of a row; `read` has arrays that are read, and numbers, by name.
+    A line is a name, an expression, and what it calls the values before; `written` says where
+    values go, `exact` whether bits have to be NumPy's.
     """
     rows, columns = sizes
-    pointers = [*[one for one in read.values() if isinstance(one, Pointer)], *written.values()]
-    text = VectorLines(char, _lanes(char, columns))
-    head = _entry(name, pointers)
-    body, values, place = [], {}, 0
-    for k, one in enumerate(pointers):
-        head.append(f"  %s{k} = add i64 0, {one.outer}")
-        body += [f"  %p{k}.shift = mul i64 %r, %s{k}",
-                 f"  %p{k}.row = getelementptr i8, ptr %p{k}, i64 %p{k}.shift"]  # fmt: skip
+    text = VectorLines(char, lanes_of(char, columns), exact=exact)
+    text.lines += [f"define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{", "entry:"]
+
+    def further(base: str, shift: int | str) -> str:
+        return text.new(f"getelementptr i8, ptr {base}, i64 {shift}")
+
+    bases = text.new(f"load ptr, ptr {further('%args', 8 * native.MOST_ARGUMENTS)}")
+    arrays = {key: one for key, one in {**read, **written}.items() if isinstance(one, Pointer)}
+    begins = {
+        key: further(text.new(f"load ptr, ptr {further(bases, 8 * one.base)}"), one.offset)
+        for key, one in arrays.items()
+    }
+    entry = len(text.lines)
+    text.lines += ["  br label %row", "row:", "  %r = phi i64 [0, %entry], [%r.next, %row.end]"]
+    lies = {
+        key: further(begins[key], text.new(f"mul i64 %r, {one.outer}"))
+        for key, one in arrays.items()
+    }
+    text.lines += ["  br label %each", "each:", "  %i = phi i64 [0, %row], [%i.next, %each]"]
+    byte = text.new(f"mul i64 %i, {text.size}")
+    now = {key: further(lies[key], byte if one.inner else 0) for key, one in arrays.items()}
+    values = {}
     for key, given in read.items():
         if isinstance(given, Pointer):
-            read_by = text.load if given.inner else text.spread
-            values[key] = read_by(f"%p{place}.now")
-            place += 1
+            values[key] = (text.load if given.inner else text.spread)(now[key])
         else:
             values[key] = text.number(given)
     for key, expression, names in lines:
         values[key] = text.write(expression, {short: values[long] for short, long in names.items()})
-    now = [
-        f"  %p{k}.now = getelementptr i8, ptr %p{k}.row, i64 {'%byte' if one.inner else '0'}"
-        for k, one in enumerate(pointers)
-    ]
-    stores = [
-        f"  store {text.type} {values[key]}, ptr %p{k}.now, align {text.size}"
-        for k, key in enumerate(written, place)
-    ]
+    for key in written:
+        text.lines.append(f"  store {text.type} {values[key]}, ptr {now[key]}, align {text.size}")
     return "\n".join([
-        *head, "  br label %row", "row:", "  %r = phi i64 [0, %entry], [%r.next, %row.end]", *body,
-        "  br label %each", "each:", "  %i = phi i64 [0, %row], [%i.next, %each]",
-        f"  %byte = mul i64 %i, {text.size}", *now, *text.lines, *stores,
+        *text.lines[:entry], *text.constants.values(), *text.lines[entry:],
         f"  %i.next = add i64 %i, {text.lanes}", f"  %i.more = icmp slt i64 %i.next, {columns}",
         "  br i1 %i.more, label %each, label %row.end", "row.end:", "  %r.next = add i64 %r, 1",
         f"  %r.more = icmp slt i64 %r.next, {rows}",

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from actorgraph.devices.base import Cell, Device, Job, Queue
+from actorgraph.devices.base import Device, Job, Lane, Queue
 from actorgraph.devices.events import Event, HostEvent
 
 
@@ -69,10 +69,10 @@ class Virtual(Device):
         """Return a copy."""
         return Virtual.to_device(self, array)  # type: ignore[no-any-return]
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, lane: Lane) -> Queue:
         """Return a queue with a thread of its own."""
         timed = self.kernel_s or self.kernel_bytes_per_s != inf
-        return ThreadQueue(name, self._timed if timed and " copies " not in name else None)
+        return ThreadQueue(lane.name, self._timed if timed and not lane.copies else None)
 
     def _timed(self, work: Callable[..., Any], *arrays: Any) -> Any:
         found = work(*arrays)
@@ -84,11 +84,7 @@ class Virtual(Device):
 class ThreadQueue(Queue):
     """A queue whose work is done by a thread, which is there from the first job to `stop`.
 
-    Parameters
-    ----------
-    name : str
-    within : callable, optional
-        Is given the work of each job and its operands, and does it.
+    `within` is given the work of each job and its operands, and does it.
     """
 
     def __init__(self, name: str, within: Callable[..., Any] | None = None) -> None:
@@ -121,13 +117,6 @@ class ThreadQueue(Queue):
         """Have the thread wait."""
         if not event.passed:
             self.add(event.block)
-
-    def passed(self, event: Event) -> bool:
-        """Return whether the thread has come by."""
-        return event.passed
-
-    def free(self, cell: Cell) -> None:
-        """Nothing: Python's memory goes when nothing refers to it."""
 
     def stop(self, join: bool) -> None:
         """End the thread, if nobody has given it more to do meanwhile."""

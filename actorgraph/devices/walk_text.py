@@ -3,6 +3,30 @@
 It is LLVM's: what stands for words of a row, a block and a spec is filled in.
 """
 
+_BLOCK = "*specs count *rows end type *clear *test mask.long computing dead.offset none"
+_SPEC = "want.descr want want.flags low step"
+_ROW = "*loop *data.of *dims *steps times outer"
+"""The words that a block, a spec and a row begin with; pointers have a star."""
+
+_ARRAY = ("descr", "i64"), ("flags", "i32"), ("data", "i64"), ("nd", "i32"), ("dimensions", "ptr")
+"""Fields of an array object."""
+
+ELEMENTS = """\
+  br label %sizes
+sizes:
+  %d = phi i32 [0, %known], [%d.next, %size]
+  %elements = phi i64 [1, %known], [%elements.next, %size]
+  %sizes.end = icmp eq i32 %d, %nd
+  br i1 %sizes.end, label %judge, label %size
+size:
+  %dimension.at = getelementptr i64, ptr %dimensions, i32 %d
+  %dimension = load i64, ptr %dimension.at
+  %elements.next = mul i64 %elements, %dimension
+  %d.next = add i32 %d, 1
+  br label %sizes
+judge:"""
+"""Counts the elements of an array, from block ``known`` to block ``judge``."""
+
 _TEXT = """
 define void @copy(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
   %from = load ptr, ptr %args
@@ -12,45 +36,16 @@ define void @copy(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
   call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %size, i1 false)
   ret void
 }}
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 define i64 @walk(ptr %tuple, ptr %block, ptr %run) {{
 entry:
   %args = alloca [{args} x ptr]
-  %specs = load ptr, ptr %block
-  %count.at = getelementptr i64, ptr %block, i64 1
-  %count = load i64, ptr %count.at
-  %rows.at = getelementptr i64, ptr %block, i64 2
-  %rows = load ptr, ptr %rows.at
-  %end.at = getelementptr i64, ptr %block, i64 3
-  %end = load i64, ptr %end.at
-  %type.at = getelementptr i64, ptr %block, i64 4
-  %type = load i64, ptr %type.at
-  %clear.at = getelementptr i64, ptr %block, i64 5
-  %clear = load ptr, ptr %clear.at
-  %test.at = getelementptr i64, ptr %block, i64 6
-  %test = load ptr, ptr %test.at
-  %mask.at = getelementptr i64, ptr %block, i64 7
-  %mask.long = load i64, ptr %mask.at
+{block}
   %mask = trunc i64 %mask.long to i32
-  %computing.at = getelementptr i64, ptr %block, i64 8
-  %computing = load i64, ptr %computing.at
-  %dead.offset.at = getelementptr i64, ptr %block, i64 9
-  %dead.offset = load i64, ptr %dead.offset.at
   %dead.at = getelementptr i8, ptr %run, i64 %dead.offset
-  %none.at = getelementptr i64, ptr %block, i64 10
-  %none = load i64, ptr %none.at
-  %heedless.at = getelementptr i64, ptr %block, i64 {heedless}
-  %heedless = load i64, ptr %heedless.at
   store i64 0, ptr %heedless.at
+  store volatile i8 1, ptr %bell
   %heeds = icmp eq i64 %heedless, 0
-  %first.at = getelementptr i64, ptr %block, i64 {first}
-  %first = load i64, ptr %first.at
-  %trips.at = getelementptr i64, ptr %block, i64 {trips}
-  %trips = load i64, ptr %trips.at
-  %flag.at = getelementptr i64, ptr %block, i64 {flag}
-  %flag = load ptr, ptr %flag.at
-  %made.at = getelementptr i64, ptr %block, i64 {made}
   %bases = getelementptr i64, ptr %block, i64 {first_base}
   %items = getelementptr i8, ptr %tuple, i64 {items}
   %args.bases = getelementptr ptr, ptr %args, i64 {bases}
@@ -70,42 +65,15 @@ look:
   %is.array = icmp eq i64 %item.type, %type
   br i1 %is.array, label %known, label %decline
 known:
-  %descr.at = getelementptr i8, ptr %item, i64 {descr}
-  %descr = load i64, ptr %descr.at
-  %want.descr = load i64, ptr %spec
+{item}
+{spec}
   %same.descr = icmp eq i64 %descr, %want.descr
-  %flags.at = getelementptr i8, ptr %item, i64 {flags}
-  %flags = load i32, ptr %flags.at
   %flags.long = sext i32 %flags to i64
-  %want.flags.at = getelementptr i64, ptr %spec, i64 2
-  %want.flags = load i64, ptr %want.flags.at
   %flags.both = and i64 %flags.long, %want.flags
   %same.flags = icmp eq i64 %flags.both, %want.flags
-  %data.at = getelementptr i8, ptr %item, i64 {data}
-  %data = load i64, ptr %data.at
-  %low.at = getelementptr i64, ptr %spec, i64 3
-  %low = load i64, ptr %low.at
   %odd = and i64 %data, %low
   %even = icmp eq i64 %odd, 0
-  %nd.at = getelementptr i8, ptr %item, i64 {nd}
-  %nd = load i32, ptr %nd.at
-  %dimensions.at = getelementptr i8, ptr %item, i64 {dimensions}
-  %dimensions = load ptr, ptr %dimensions.at
-  br label %sizes
-sizes:
-  %d = phi i32 [0, %known], [%d.next, %size]
-  %elements = phi i64 [1, %known], [%elements.next, %size]
-  %sizes.end = icmp eq i32 %d, %nd
-  br i1 %sizes.end, label %judge, label %size
-size:
-  %dimension.at = getelementptr i64, ptr %dimensions, i32 %d
-  %dimension = load i64, ptr %dimension.at
-  %elements.next = mul i64 %elements, %dimension
-  %d.next = add i32 %d, 1
-  br label %sizes
-judge:
-  %want.at = getelementptr i64, ptr %spec, i64 1
-  %want = load i64, ptr %want.at
+{elements}
   %same.elements = icmp eq i64 %elements, %want
   %ok.1 = and i1 %same.descr, %same.flags
   %ok.2 = and i1 %even, %same.elements
@@ -113,8 +81,6 @@ judge:
   br i1 %ok, label %accept, label %decline
 accept:
   %base.at = getelementptr i64, ptr %bases, i64 %i
-  %step.at = getelementptr i64, ptr %spec, i64 4
-  %step = load i64, ptr %step.at
   %shift = mul i64 %first, %step
   %base = add i64 %data, %shift
   store i64 %base, ptr %base.at
@@ -149,17 +115,7 @@ computed:
 row:
   %row.words = mul i64 %r, {row_words}
   %at = getelementptr i64, ptr %rows, i64 %row.words
-  %loop = load ptr, ptr %at
-  %data.of.at = getelementptr i64, ptr %at, i64 1
-  %data.of = load ptr, ptr %data.of.at
-  %dims.at = getelementptr i64, ptr %at, i64 2
-  %dims = load ptr, ptr %dims.at
-  %steps.at = getelementptr i64, ptr %at, i64 3
-  %steps = load ptr, ptr %steps.at
-  %times.at = getelementptr i64, ptr %at, i64 4
-  %times = load i64, ptr %times.at
-  %outer.at = getelementptr i64, ptr %at, i64 5
-  %outer = load i64, ptr %outer.at
+{row}
 {fetch}
   br label %plane
 plane:
@@ -236,14 +192,7 @@ over:
 """
 
 _FETCH = """
-  %b{k}.at = getelementptr i64, ptr %at, i64 {w0}
-  %b{k} = load i64, ptr %b{k}.at
-  %o{k}.at = getelementptr i64, ptr %at, i64 {w1}
-  %o{k} = load i64, ptr %o{k}.at
-  %s{k}.at = getelementptr i64, ptr %at, i64 {w2}
-  %s{k} = load i64, ptr %s{k}.at
-  %t{k}.at = getelementptr i64, ptr %at, i64 {w3}
-  %t{k} = load i64, ptr %t{k}.at
+{words}
   %a{k}.at = getelementptr i64, ptr %bases, i64 %b{k}
   %a{k} = load i64, ptr %a{k}.at
   %p{k} = add i64 %a{k}, %o{k}"""
@@ -307,6 +256,49 @@ _ADD = """%old = load {kind}, ptr %into
   %sum = fadd {kind} %old, %more
   store {kind} %sum, ptr %into"""
 
+_GROUP = """
+define void @group(ptr %args, ptr %dims, ptr %steps, ptr %loops) {{
+entry:
+  %bases.at = getelementptr ptr, ptr %args, i64 {bases}
+  %bases = load ptr, ptr %bases.at
+{dims}
+  %arrays = alloca ptr, i64 %count
+  br label %next
+next:
+  %k = phi i64 [0, %entry], [%k.next, %place]
+  %end = icmp eq i64 %k, %count
+  br i1 %end, label %call, label %place
+place:
+  %twice = shl i64 %k, 1
+  %base.place = add i64 %twice, 3
+  %shift.place = add i64 %twice, 4
+  %base.word = getelementptr i64, ptr %dims, i64 %base.place
+  %shift.word = getelementptr i64, ptr %dims, i64 %shift.place
+  %base.number = load i64, ptr %base.word
+  %shift = load i64, ptr %shift.word
+  %base.at = getelementptr ptr, ptr %bases, i64 %base.number
+  %base = load ptr, ptr %base.at
+  %array = getelementptr i8, ptr %base, i64 %shift
+  %into = getelementptr ptr, ptr %arrays, i64 %k
+  store ptr %array, ptr %into
+  %k.next = add i64 %k, 1
+  br label %next
+call:
+  %done = call i1 %loops(ptr %arrays, i64 %rows, i64 %cols)
+  br i1 %done, label %over, label %refuse
+refuse:
+  store ptr null, ptr %args
+  br label %over
+over:
+  %block = getelementptr i64, ptr %bases, i64 -{first_base}
+{clear}
+  %cleared = call i32 %clear(i32 {mask})
+  ret void
+}}
+"""
+"""Loops of so many arrays, with rows and columns; bases and shifts of the arrays follow.  They tell
+of no floating-point error, and end the walk where they have not computed all."""
+
 _REFUSE = """
 define void @refuse(ptr %args, ptr %dims, ptr %steps, ptr %data) {
   %arg0 = load ptr, ptr %args
@@ -317,10 +309,6 @@ define void @refuse(ptr %args, ptr %dims, ptr %steps, ptr %data) {
   ret void
 }
 """
-_LOAD = """
-  %{name}{k}.at = getelementptr i64, ptr %{name}s, i64 {k}
-  %{name}{k} = load {kind}, ptr %{name}{k}.at"""
-
 _EACH = """
 define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
 entry:
@@ -353,7 +341,7 @@ _SELECT = """  %flag = load i8, ptr %at0
   %chosen = select i1 %no, {kind} %y, {kind} %x
   store {kind} %chosen, ptr %at3"""
 
-_KINDS = {"?": "i8", "B": "i8", "i": "i32", "l": "i64", "L": "i64", "f": "float", "d": "double"}
+KINDS = {"?": "i8", "B": "i8", "i": "i32", "l": "i64", "L": "i64", "f": "float", "d": "double"}
 CASTS = {
     "?f": "uitofp", "?d": "uitofp", "?i": "zext", "?l": "zext", "if": "sitofp", "id": "sitofp",
     "il": "sext", "lf": "sitofp", "ld": "sitofp", "li": "trunc", "lL": "bitcast", "Ll": "bitcast",
@@ -363,11 +351,27 @@ CASTS = {
 becomes of those too large."""
 
 
+def loaded(base: str, names: str, first: int = 0) -> str:
+    """Return what loads the words of a base that follow each other; a ``*`` is before pointers."""
+    found = []
+    for place, name in enumerate(names.split(), first):
+        kind, key = ("ptr", name[1:]) if name.startswith("*") else ("i64", name)
+        found.append(field(base, key, place, kind))
+    return "\n".join(found)
+
+
+def field(base: str, key: str, place: int, kind: str = "i64", step: str = "i64") -> str:
+    """Return what loads the word at a place after a base, which counts in `step`."""
+    return (f"  %{key}.at = getelementptr {step}, ptr %{base}, i64 {place}\n"
+            f"  %{key} = load {kind}, ptr %{key}.at")  # fmt: skip
+
+
 def _loads(arguments: int, dims: int, steps: int) -> str:
-    counts = (("arg", "ptr", arguments), ("dim", "i64", dims), ("step", "i64", steps))
-    return "".join(
-        [_LOAD.format(name=name, kind=kind, k=k) for name, kind, n in counts for k in range(n)]
-    )
+    counts = (("arg", "*", arguments), ("dim", "", dims), ("step", "", steps))
+    return "\n".join([
+        loaded(f"{name}s", " ".join([f"{star}{name}{k}" for k in range(count)]))
+        for name, star, count in counts
+    ])  # fmt: skip
 
 
 def _each(name: str, arguments: int, act: str) -> str:
@@ -378,7 +382,7 @@ def _each(name: str, arguments: int, act: str) -> str:
 
 def _routines() -> str:
     """Return the loops that NumPy does not have."""
-    acts = {"move": _COPY, **{f"add_{c}": _ADD.format(kind=_KINDS[c]) for c in "fd"}}
+    acts = {"move": _COPY, **{f"add_{c}": _ADD.format(kind=KINDS[c]) for c in "fd"}}
     loads = _loads(3, 3, 5)
     found = [
         _REFUSE,
@@ -386,7 +390,7 @@ def _routines() -> str:
     ]
     for pair, op in CASTS.items():
         x, y = pair[0], pair[1]
-        act = _CAST.format(x=_KINDS[x], y=_KINDS[y], op=op)
+        act = _CAST.format(x=KINDS[x], y=KINDS[y], op=op)
         found.append(_each(f"cast_{ord(x)}_{ord(y)}", 2, act))
     found += [_each(f"select_{n}", 4, _SELECT.format(kind=f"i{8 * n}")) for n in (1, 4, 8)]
     return "".join(found)
@@ -394,8 +398,20 @@ def _routines() -> str:
 
 def text(arguments: int, **words: int) -> str:
     """Return the text, for rows of so many arguments."""
-    each = [{"k": k, **{f"w{i}": 6 + 4 * k + i for i in range(4)}} for k in range(arguments)]
-    return _routines() + _TEXT.format(
+    each = [
+        {"k": k, "words": loaded("at", f"b{k} o{k} s{k} t{k}", 6 + 4 * k)} for k in range(arguments)
+    ]
+    block = [loaded("block", _BLOCK)]
+    block += [field("block", key, words[key], "ptr") for key in ("flag", "bell")]
+    block += [field("block", key, words[key]) for key in ("heedless", "first", "trips", "made")]
+    item = [field("item", key, words[key], kind, "i8") for key, kind in _ARRAY]
+    group = _GROUP.format(
+        bases=arguments, first_base=words["first_base"], mask=words.pop("mask"),
+        dims=loaded("dims", "count rows cols"), clear=field("block", "clear", 5, "ptr"),
+    )  # fmt: skip
+    return _routines() + group + _TEXT.format(
+        block="\n".join(block), item="\n".join(item), spec=loaded("spec", _SPEC),
+        elements=ELEMENTS, row=loaded("at", _ROW),
         fetch="".join([_FETCH.format(**one) for one in each]),
         shift="".join([_SHIFT.format(**one) for one in each]),
         place="".join([_PLACE.format(**one) for one in each]),

@@ -1,1 +1,1 @@
-"""Steps fused and compiled with Numba, where a machine is asked for ``jit=True``."""
+"""Steps fused and compiled with llvmlite, where a machine is asked for ``jit=True``."""

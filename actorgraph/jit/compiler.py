@@ -1,85 +1,76 @@
-"""Compiling loops with Numba, in the background, with a cache on disk.
+"""Compiling loops with llvmlite, in the background, with a cache on disk.
 
-The `Background` of the process imports Numba (seconds) and compiles what was asked for.  Whoever
-waits for nothing goes on with ordinary kernels and looks at `CompiledLoop.function`, which is set
-at once.
-
-Numba's own cache keeps machine code beside the text that it belongs to, by the version of Numba,
-the CPU and the types; a file of it that cannot be read costs a compilation, no more.
+The `Background` of the process compiles what was asked for.  Whoever waits for nothing goes on with
+ordinary kernels and looks at `CompiledLoop.call`, which is set at once.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import threading
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
-from importlib.util import find_spec
-from typing import Any, final
+from typing import Any, TypeVar, final
 
+from actorgraph.devices import native
 from actorgraph.devices.background import BACKGROUND
-from actorgraph.devices.files import write_whole
+from actorgraph.devices.walk_text import ELEMENTS, field
+from actorgraph.jit.loops import LEVELS, Level, Loops
+from actorgraph.lower.rates import path
 
-
-def is_installed() -> bool:
-    """Return whether Numba is there, without importing it."""
-    return find_spec("numba") is not None
+_T = TypeVar("_T", int, str)
 
 
 @final
 class CompiledLoop:
-    """What has become of a text.
+    """What has become of loops."""
 
-    Attributes
-    ----------
-    function : callable or None
-        None until it is compiled, and for ever where that fails.
-    error : BaseException or None
-        Why it failed.
-    """
+    __slots__ = ("_engine", "address", "call", "done", "error", "loops")
 
-    __slots__ = ("directory", "done", "error", "function", "parameters", "text")
-
-    def __init__(self, text: str, parameters: Any, directory: str) -> None:
-        self.text, self.parameters, self.directory = text, parameters, directory
-        self.function: Callable[..., None] | None = None
-        self.error: BaseException | None = None
+    def __init__(self, loops: Loops) -> None:
+        self.loops = loops
+        # ``call(arrays, id(np.ndarray))`` of a tuple returns whether it has computed all: not so
+        # where something is no array or has gaps, where sizes do not fit, or where nothing is
+        # there.  None until it is compiled, and for ever where that fails.
+        self.call: Callable[[tuple[Any, ...], int], int] | None = None
+        self.address = 0  # of the loops themselves, as soon as there is a call
+        self.error: BaseException | None = None  # why it failed
         self.done = threading.Event()
+        self._engine: Any = None
+
+    def make(self) -> None:
+        """Compile them."""
+        text = "\n".join([self.loops.text, _called(self.loops), _SIZE])
+        self._engine = native.engine(text, os.path.dirname(path()), passes=True)
+        self.address = self._engine.get_function_address("loops")
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object, ctypes.c_size_t)
+        self.call = kind(self._engine.get_function_address("call"))
 
 
 @final
 class Compiler:
-    """The texts of a process.
+    """The loops of a process, which `make` compiles: by default llvmlite."""
 
-    Parameters
-    ----------
-    compile_text : callable, optional
-        Makes a function of a `CompiledLoop`; by default with Numba.
-    """
-
-    def __init__(
-        self, compile_text: Callable[[CompiledLoop], Callable[..., None]] | None = None
-    ) -> None:
-        self._compile = _compile if compile_text is None else compile_text
-        self._known: dict[Hashable, CompiledLoop] = {}
+    def __init__(self, make: Callable[[CompiledLoop], None] = CompiledLoop.make) -> None:
+        self._make = make
+        self._known: dict[Loops, CompiledLoop] = {}
         self._warned = False
 
-    def request(self, text: str, parameters: tuple[Any, ...], directory: str) -> CompiledLoop:
-        """Return what becomes of the text, which is compiled once; does not block."""
-        new = CompiledLoop(text, parameters, directory)
-        found = self._known.setdefault((text, parameters), new)
+    def request(self, loops: Loops) -> CompiledLoop:
+        """Return what becomes of the loops, which are compiled once; does not block."""
+        new = CompiledLoop(loops)
+        found = self._known.setdefault(loops, new)
         if found is new:
-            BACKGROUND.submit(partial(self._make, found))
+            BACKGROUND.submit(partial(self._made, found), keep=found)
         else:
             BACKGROUND.resume()
         return found
 
-    def _make(self, one: CompiledLoop) -> None:
+    def _made(self, one: CompiledLoop) -> None:
         try:
-            one.function = self._compile(one)
+            self._make(one)
         except BaseException as error:  # noqa: BLE001 - ordinary kernels go on
             one.error = error
             self._warn(error)
@@ -94,43 +85,72 @@ class Compiler:
             )  # fmt: skip
 
 
-def _compile(one: CompiledLoop) -> Callable[..., None]:
-    import numba
-
-    place = os.path.join(
-        one.directory,
-        f"jit-numba-{numba.__version__}",
-        f"{sha256(one.text.encode()).hexdigest()}.py",
-    )
-    # Numba's cache wants to import the module of what it reads back.
-    scope: dict[str, Any] = {"__name__": __name__}
-    with suppress(OSError):
-        _keep(place, one.text)
-    exec(compile(one.text, place, "exec"), scope)  # our own text, made of a table
-    signature = numba.boolean(*[_type(numba, *parameter) for parameter in one.parameters])
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        made = numba.njit(signature, cache=True, **options)(scope["kernel"])
-    except Exception:  # noqa: BLE001 - nowhere to cache, or a file that is damaged
-        made = numba.njit(signature, **options)(scope["kernel"])
-    return made  # type: ignore[no-any-return]
-
-
-def _keep(place: str, text: str) -> None:
-    """Write the text where it does not stand already: its date is part of the cache's key."""
-    if os.path.exists(place):
-        with open(place, encoding="utf-8") as file:
-            if file.read() == text:
-                return
-    write_whole(place, text.encode())
-
-
-def _type(numba: Any, dtype: str, axes: int | None, writable: bool) -> Any:
-    scalar = numba.boolean if dtype == "bool" else getattr(numba, dtype)
-    if axes is None:
-        return scalar
-    return numba.types.Array(scalar, axes, "C", readonly=not writable)
-
-
 COMPILER = Compiler()
 """That of this process."""
+
+_LEGAL = 0x1 | 0x100
+"""Flags of arrays: in C order, and aligned."""
+
+_SIZE = f"""\
+define internal i64 @size(ptr %array, i64 %ndarray) {{
+entry:
+{field("array", "type", 8, "i64", "i8")}
+  %is.array = icmp eq i64 %type, %ndarray
+  br i1 %is.array, label %known, label %none
+known:
+{field("array", "flags", native.OFFSETS["flags"], "i32", "i8")}
+  %legal = and i32 %flags, {_LEGAL}
+  %is.legal = icmp eq i32 %legal, {_LEGAL}
+{field("array", "nd", native.OFFSETS["nd"], "i32", "i8")}
+{field("array", "dimensions", native.OFFSETS["dimensions"], "ptr", "i8")}
+{ELEMENTS}
+  %found = select i1 %is.legal, i64 %elements, i64 -1
+  ret i64 %found
+none:
+  ret i64 -1
+}}
+"""
+"""A function that returns how many elements an array has, -1 where it is not as loops want it."""
+
+
+def size_of(level: Level, elements: _T, rows: _T, cols: _T, one: _T) -> _T:
+    """Return which of these is the number of elements that arrays of a level have."""
+    return {"element": elements, "row": rows, "whole": one, "late": one}.get(level, cols)
+
+
+def _called(loops: Loops) -> str:
+    """Return a function, ``call``, of a tuple of arrays, which looks at their sizes first."""
+    levels, full = loops.levels, loops.levels.index("element")
+    looked = [k for k, level in enumerate(levels) if level in LEVELS]
+    text = [
+        "define i64 @call(ptr %tuple, i64 %ndarray) {",
+        "entry:",
+        f"  %args = alloca [{len(levels)} x ptr]",
+        *native.items_text(len(levels)), *native.stored_text(len(levels)),
+    ]  # fmt: skip
+    text += [f"  %s{k} = call i64 @size(ptr %o{k}, i64 %ndarray)" for k in looked]
+    text += [f"  %any = icmp sgt i64 %s{full}, 0", "  br i1 %any, label %measure, label %no",
+             "measure:"]  # fmt: skip
+    if loops.rows:
+        text += [
+            field(f"o{full}", "nd", native.OFFSETS["nd"], "i32", "i8"),
+            "  %last = sub i32 %nd, 1",
+            field(f"o{full}", "dimensions", native.OFFSETS["dimensions"], "ptr", "i8"),
+            "  %cols.at = getelementptr i64, ptr %dimensions, i32 %last",
+            "  %cols = load i64, ptr %cols.at",
+        ]
+    else:
+        text.append(f"  %cols = add i64 %s{full}, 0")
+    text += [f"  %rows = sdiv i64 %s{full}, %cols", "  %ok.first = add i1 0, 1"]
+    before = "%ok.first"
+    for k in looked:
+        size = size_of(levels[k], f"%s{full}", "%rows", "%cols", "1")
+        text += [f"  %is{k} = icmp eq i64 %s{k}, {size}",
+                 f"  %ok{k} = and i1 {before}, %is{k}"]  # fmt: skip
+        before = f"%ok{k}"
+    text += [
+        f"  br i1 {before}, label %go, label %no", "go:",
+        "  %done = call i1 @loops(ptr %args, i64 %rows, i64 %cols)",
+        "  %found = zext i1 %done to i64", "  ret i64 %found", "no:", "  ret i64 0", "}",
+    ]  # fmt: skip
+    return "\n".join(text)

@@ -49,20 +49,11 @@ def groups(
     symbols: Mapping[str, int],
     apart: Callable[[Node, Mapping[str, int]], bool],
 ) -> list[Group]:
-    """Return the groups of one task.
+    """Return the groups of the steps of one task, which are in order.
 
-    Parameters
-    ----------
-    steps : sequence of Node
-        In order.
-    kept : collection of int
-        Ids of what has to stay.
-    uses : mapping
-        By id, who takes a value, in whatever task.
-    symbols : mapping
-        Sizes that tell which groups are large enough.
-    apart : callable
-        Of which steps machine code of their own is faster.
+    Ids in `kept` have to stay; `uses` says by id who takes a value, in whatever task; `symbols` are
+    sizes that tell which groups are large enough; of steps that are `apart` machine code of their
+    own is faster.
     """
     steps_apart = {step.id for step in steps if apart(step, symbols)}
     finder = _Finder(steps, kept, uses, symbols, steps_apart)
@@ -213,9 +204,9 @@ def _is_known(node: Node) -> bool:
     floats = node.inputs[: rule.of + 1] if rule is not None and rule.classes else node.inputs
     dtypes = {node.dtype.name, *(part.dtype.name for part in floats)}
     return (
-        is_written(node.op)
+        is_written(node)
         and not node.op.checked
-        and dtypes <= DTYPES.keys() - _INTEGERS
+        and dtypes <= DTYPES - _INTEGERS
         and all(part.dtype.name in _INTEGERS for part in node.inputs[len(floats) :])
         and not (is_sum(node.op) and node.dtype.kind != "f")
         and all(dim is not UNKNOWN for part in (node, *node.inputs) for dim in part.dims)
@@ -311,16 +302,18 @@ def _level(step: Node, shape: Shape, levels: Mapping[int, Level], is_output: boo
     found = {levels[part.id] for part in parts}
     if found & {"late", "foot"}:
         return "late" if found <= {"late", "whole"} and all(d == 1 for d in step.dims) else None
+    flat, kept = shape[:-1], (*shape[:-1], 1)
+    rows = {part.dims for part in parts if levels[part.id] == "row"}
     if step.dims == shape:
+        if not rows <= {kept}:
+            return None  # it stands beside columns
         if is_output or found & {"element", "column"}:
             return "element"
         return "row" if "row" in found else "whole"
     if found == {"whole"}:
         return "whole" if all(dim == 1 for dim in step.dims) else None
-    flat, kept = shape[:-1], (*shape[:-1], 1)
     if found - {"whole", "row"} or step.dims not in (flat, kept):
         return None
-    rows = {part.dims for part in parts if levels[part.id] == "row"}
     if is_view(step.op):
         return "row" if rows <= {flat, kept} else None
     return "row" if rows == {step.dims} else None

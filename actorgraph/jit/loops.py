@@ -1,4 +1,4 @@
-"""The text of a fused step: nested loops in Python that a compiler makes fast.
+"""The machine code of a fused step: nested loops of LLVM's, which its passes turn into vectors.
 
 All values of a group stand at a *level* of its shape: one number for the whole, one for each row (a
 stretch along the last axis), or one for each element.  Sums over all, and sums over the rows, come
@@ -7,17 +7,15 @@ sums in the middle, is several short loops over a row that stays in the cache.  
 needs of the elements of the first is computed anew: the ops here cost less than storing.
 
 A softmax, its logarithm, cross entropy and its gradient share the maximum of a row and the sum of
-the exponentials above it, in float64.  Their `exp` is a polynomial that fills vectors (0.8 ns an
-element).  That of the C library takes 4 to 50 times as long as NumPy's (0.4 ns), so other ops of
-the kind stay NumPy's.
+the exponentials above it, in float64.
 
 Invariants:
 
-- Names are canonical, so groups of one structure are compiled once.
-- Sums are taken in float64.  Only their additions may be reordered, so that they fill vectors
-  (2 times faster).
+- Names are canonical, so groups of one structure are compiled once; constants are parameters.
+- Sums are taken in float64.  Only their additions may be reordered, so that they fill vectors.
 - Loops neither raise nor warn.  They return whether they have computed all; where they have not,
   the ordinary kernels compute the group.
+- No array that is written overlaps another one.
 
 Who calls it: `jit.groups` asks what a loop can compute and `jit.lowering` has the text written,
 both in the thread that compiles a plan; `jit.compiler` compiles it in a thread of its own.
@@ -26,48 +24,32 @@ both in the thread that compiles a plan; `jit.compiler` compiles it in a thread 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
-from math import factorial
+from math import inf
 from typing import NamedTuple
 
+from actorgraph.devices import vectors
+from actorgraph.devices.vectors import VectorLines
+from actorgraph.devices.walk_text import CASTS, KINDS
 from actorgraph.graph import Node
-from actorgraph.op import LoopRule, Op
+from actorgraph.op import CONSTANT, LoopRule, Op
 from actorgraph.types import Dim
 
 Level = str
 """``"whole"``, ``"row"``, ``"element"``, ``"column"``: an input with the last axis only;
 ``"late"``: one number behind the loops, ``"foot"``: one for each column there."""
 
-DTYPES = {
-    "float32": "float32", "float64": "float64", "bool": "bool_", "int32": "int32", "int64": "int64"
-}  # fmt: skip
-"""The dtypes that loops know, and how their text writes them; integers are classes only."""
+LEVELS = frozenset({"whole", "row", "element", "column", "late", "foot"})
 
-_NUMBERS: Mapping[str, str] = {
-    "absolute": "abs({0})", "add": "{0} + {1}", "ceil": "ceil({0})", "divide": "{0} / {1}",
-    "floor": "floor({0})", "maximum": "maximum({0}, {1})", "minimum": "minimum({0}, {1})",
-    "multiply": "{0} * {1}", "negative": "-{0}", "reciprocal": "{T}(1) / {0}", "sign": "sign({0})",
-    "sqrt": "sqrt({0})", "square": "{0} * {0}", "subtract": "{0} - {1}", "trunc": "trunc({0})",
-    "where": "{1} if {0} else {2}",
-}  # fmt: skip
-"""How loops write a function of NumPy; results are rounded to the dtype at once, as NumPy does."""
-
-_TESTS: Mapping[str, str] = {
-    "equal": "{0} == {1}", "greater": "{0} > {1}", "greater_equal": "{0} >= {1}",
-    "isfinite": "{0} - {0} == 0", "isinf": "abs({0}) == inf", "isnan": "{0} != {0}",
-    "less": "{0} < {1}", "less_equal": "{0} <= {1}", "logical_and": "{0} & {1}",
-    "logical_not": "not {0}", "logical_or": "{0} | {1}", "logical_xor": "{0} ^ {1}",
-    "not_equal": "{0} != {1}",
-}  # fmt: skip
-"""The functions that give bools."""
-
+DTYPES = frozenset({"float32", "float64", "bool", "int32", "int64"})
+"""Their names."""
 
 _OPERANDS = "xyz"
 
-
-def _name(call: ast.Call) -> str:
-    return ast.unparse(call.func)
+_WIDE = 'noinline "prefer-vector-width"="512"'
+"""Vectors as wide as the processor has them: LLVM takes half of that where it is left to choose."""
 
 
 @lru_cache(maxsize=256)
@@ -75,17 +57,13 @@ def _rule(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def is_written(op: Op) -> bool:
-    """Return whether loops can compute the op."""
-    if op.loop is None:
-        return is_sum(op)
-    return op.loop.kind != "value" or _calls_known(op.loop.text)
-
-
-@lru_cache(maxsize=256)
-def _calls_known(text: str) -> bool:
-    calls = [one for one in ast.walk(_rule(text)) if isinstance(one, ast.Call)]
-    return all(_name(one) in _NUMBERS or _name(one) in _TESTS for one in calls)
+def is_written(step: Node) -> bool:
+    """Return whether loops can compute the step."""
+    rule = step.op.loop
+    if rule is None:
+        return is_sum(step.op)
+    char = step.dtype.char
+    return rule.kind != "value" or vectors.can_write(rule.text, char, tells=char == "?")
 
 
 def is_view(op: Op) -> bool:
@@ -108,90 +86,34 @@ def open_sizes(step: Node) -> list[str]:
     return [name for name, value in step.attrs.items() if isinstance(value, Dim)]
 
 
-def _polynomial() -> str:
-    """Return the series of exp up to r ** 12, exact to the last bit of float64 for |r| < 0.35."""
-    text = repr(1 / factorial(12))
-    for power in range(11, -1, -1):
-        text = f"({text} * r + {1 / factorial(power)!r})"
-    return text
+class Loops(NamedTuple):
+    """What a compiler needs.
 
-
-HEADER = f"""\
-from math import log, sqrt
-from numba import njit
-from numpy import bool_, ceil, float32, float64, floor, inf, int32, int64, trunc, zeros
-
-@njit(fastmath={{"reassoc"}})  # sums may fill vectors
-def plus(a, b):
-    return a + b
-
-@njit
-def maximum(a, b):  # NaN where either is
-    return a if (a >= b) | (a != a) else b
-
-@njit
-def minimum(a, b):
-    return a if (a <= b) | (a != a) else b
-
-@njit
-def sign(a):
-    return a if a != a else (1 if a > 0 else (-1 if a < 0 else 0))
-
-@njit
-def exp(a):  # of what is at most 0, or NaN: 2 ** k times the exponential of the rest
-    b = a if a > -708.0 else -708.0
-    k = floor(b * 1.4426950408889634 + 0.5)
-    r = (b - k * 0.693145751953125) - k * 1.4286068203094172e-06
-    power = int64((int64(int32(k)) + 1023) << 52).view(float64)
-    e = {_polynomial()} * power
-    return e if a > -708.0 else (0.0 if a <= -708.0 else a)
-
-"""
-"""What the text of loops may use."""
-
-
-class LoopParameter(NamedTuple):
-    """An array (of so many axes, C-contiguous) or a number (None) that loops are given."""
-
-    dtype: str
-    axes: int | None
-    writable: bool = False
-
-
-class Source(NamedTuple):
-    """What a compiler needs: the text of ``kernel``, and its parameters; results come last."""
-
-    text: str
-    parameters: tuple[LoopParameter, ...]
-
-
-def write(
-    steps: Sequence[Node],
-    levels: Mapping[int, Level],
-    inputs: Sequence[Node],
-    outputs: Sequence[Node],
-) -> Source:
-    """Return the loops of a group, which return whether they have computed all.
-
-    They do not where sizes do not fit, nothing is there, or a class is none.
-
-    Parameters
-    ----------
-    steps : sequence of Node
-        In order.
-    levels : mapping
-        Of every step and input, by id.
-    inputs : sequence of Node
-        What the loops read.  Sizes that only a run knows follow them, in the order of the steps.
-    outputs : sequence of Node
-        The steps whose values they write.
+    The levels are those of the arrays: what is read, ``"numbers"`` of float64, results, and where
+    there are `feet`, memory that holds so many times the columns in float64.
     """
-    writer = _LoopWriter(steps, levels, inputs, outputs)
-    text = HEADER + "\n".join(writer.write()) + "\n"
-    return Source(text, tuple(writer.parameters))
+
+    text: str  # of ``i1 @loops(ptr %arrays, i64 %rows, i64 %cols)``
+    levels: tuple[Level, ...]
+    rows: bool  # whether a loop over rows stands around that over elements; else there is one row
+    feet: int  # sums over the rows
 
 
-class _LoopWriter:
+class _Value(NamedTuple):
+    """A number in a register."""
+
+    name: str
+    char: str
+
+
+class LoopWriter:
+    """Writes the loops of a group, which return whether they have computed all.
+
+    They do not where a class is none.  The levels are those of every step and input, by id.  What
+    the loops read are `inputs`: single constants, which come last, are among the numbers; sizes
+    that only a run knows follow them there, in the order of the steps.
+    """
+
     def __init__(
         self,
         steps: Sequence[Node],
@@ -199,220 +121,242 @@ class _LoopWriter:
         inputs: Sequence[Node],
         outputs: Sequence[Node],
     ) -> None:
-        self.steps, self.levels, self.inputs, self.outputs = steps, levels, inputs, outputs
+        self.steps, self.levels, self.outputs = steps, levels, outputs
+        self.constants = [
+            node for node in inputs if node.op is CONSTANT and levels[node.id] == "whole"
+        ]
+        fixed = {node.id for node in self.constants}
+        self.inputs = [node for node in inputs if node.id not in fixed]
+        self.places = {node.id: place for place, node in enumerate(self.inputs)}
         used = {levels[node.id] for node in (*inputs, *steps)}
         # One loop over all elements, or a loop over rows around it.
         self.rows = bool(used & {"row", "column", "foot"}) or any(
             rows_of(step.op) is not None for step in steps
         )
-        self.names: dict[int, str] = {}
-        self.sizes: dict[tuple[int, str], str] = {}
-        self.summed: dict[int, int] = {}  # number by the id of what has been summed
+        self.lines: list[str] = []
+        self._by_char = {char: VectorLines(char, 0, self.lines) for char in "fd"}
+        self.values: dict[int, _Value] = {}
+        self.sizes: dict[tuple[int, str], _Value] = {}
+        self.summed: dict[int, tuple[_Value, _Value]] = {}  # maximum and sum, by what is summed
         self.totals: dict[int, str] = {}
-        self.parameters: list[LoopParameter] = []
-        self.body: list[str] = []
+        self.starts: list[str] = []
+        self.i = self.j = "0"
+        self._labels = 0
 
-    def write(self) -> list[str]:
-        arguments = self._open()
-        self._inputs()
-        self._outputs()
+    def write(self) -> Loops:
+        """Return them."""
+        self._numbers()
+        for node in self.inputs:
+            if self.levels[node.id] == "whole":
+                self.values[node.id] = self._load(node)
         for step in self.steps:
             if self.levels[step.id] == "whole":
-                self._assign(step, "    ")
+                self._assign(step)
         self._start_totals()
         if self.rows:
-            self.body.append("    for i in range(rows):")
-        indent = "        " if self.rows else "    "
-        self._row_inputs(indent)
-        for step in self.steps:
-            self._row(step, indent)
-        self._elements(indent)
+            with self._loop("%rows") as self.i:
+                self._each_row()
+        else:
+            self._each_row()
         self._end()
-        return [f"def kernel({', '.join(arguments)}):", *self.body, "    return True"]
+        feet = sum(self.levels[number] == "foot" for number in self.totals)
+        levels = [self.levels[node.id] for node in self.inputs]
+        levels += ["numbers", *[self.levels[node.id] for node in self.outputs]]
+        levels += ["feet"] * bool(feet)
+        pointers = [f"%a{k}" for k in range(len(levels))]
+        declared = ", ".join([f"ptr noalias {one}" for one in pointers])
+        text = [
+            f"define internal i1 @work({declared}, i64 %rows, i64 %cols) {_WIDE} {{", "entry:",
+            *self.starts, *self.lines, "  ret i1 true", "none:", "  ret i1 false", "}",
+            "define i1 @loops(ptr %arrays, i64 %rows, i64 %cols) {",
+        ]  # fmt: skip
+        for k, one in enumerate(pointers):
+            text += [f"  {one}.at = getelementptr ptr, ptr %arrays, i64 {k}",
+                     f"  {one} = load ptr, ptr {one}.at"]  # fmt: skip
+        given = ", ".join([f"ptr {one}" for one in pointers])
+        text += [f"  %found = call i1 @work({given}, i64 %rows, i64 %cols)", "  ret i1 %found", "}"]
+        return Loops("\n".join(text), tuple(levels), self.rows, feet)
 
     # -- what comes in and goes out -------------------------------------------------------------
 
-    def _open(self) -> list[str]:
-        arguments = []
-        for number, node in enumerate(self.inputs):
-            whole = self.levels[node.id] == "whole"
-            kind = "float64" if whole and node.dtype.kind == "f" else node.dtype.name
-            self.parameters.append(LoopParameter(kind, None if whole else node.ndim))
-            arguments.append(f"{'s' if whole else 'x'}{number}")
-        for step in self.steps:
-            for name in open_sizes(step):
-                self.sizes[step.id, name] = f"n{len(self.sizes)}"
-                self.parameters.append(LoopParameter("float64", None))
-                arguments.append(self.sizes[step.id, name])
-        self.parameters += [
-            LoopParameter(node.dtype.name, node.ndim, True) for node in self.outputs
-        ]
-        return [*arguments, *(f"y{number}" for number in range(len(self.outputs)))]
-
-    def _inputs(self) -> None:
-        full = next(
-            f"x{i}" for i, one in enumerate(self.inputs) if self.levels[one.id] == "element"
-        )
-        self.body += [f"    if {full}.size == 0:", "        return False"]
-        if self.rows:
-            self.body += [f"    cols = {full}.shape[-1]", f"    rows = {full}.size // cols"]
-        else:
-            self.body.append(f"    cols = {full}.size")
-        # Views of the sizes are all that stands between the loops and memory of others.
-        wrong = [
-            f"x{i}.size != {self._size(self.levels[node.id])}"
-            for i, node in enumerate(self.inputs)
-            if self.levels[node.id] != "whole" and f"x{i}" != full
-        ]
-        wrong += [
-            f"y{i}.size != {self._size(self.levels[node.id])}"
-            for i, node in enumerate(self.outputs)
-        ]
-        self.body += [f"    if {' or '.join(wrong)}:", "        return False"]
-        for number, node in enumerate(self.inputs):
-            level = self.levels[node.id]
-            if level == "whole":
-                self.body.append(f"    c{number} = {DTYPES[node.dtype.name]}(s{number})")
-                self.names[node.id] = f"c{number}"
+    def _numbers(self) -> None:
+        """Read constants, and sizes that a run knows."""
+        at = f"%a{len(self.inputs)}"
+        names = [(step.id, name) for step in self.steps for name in open_sizes(step)]
+        for place in range(len(self.constants) + len(names)):
+            one = self._new(f"getelementptr double, ptr {at}, i64 {place}")
+            value = _Value(self._new(f"load double, ptr {one}"), "d")
+            if place < len(self.constants):
+                node = self.constants[place]
+                self.values[node.id] = self._converted(value, node.dtype.char)
             else:
-                self.body.append(f"    a{number} = x{number}.reshape({self._shape(level)})")
-                self.names[node.id] = f"a{number}[{self._index(level)}]"
+                self.sizes[names[place - len(self.constants)]] = value
 
-    def _outputs(self) -> None:
-        for number, node in enumerate(self.outputs):
-            shape = self._shape(self.levels[node.id])
-            self.body.append(f"    o{number} = y{number}.reshape({shape})")
+    def _at(self, place: int, node: Node) -> str:
+        """Return the address of the number of an array for this row and element."""
+        level = self.levels[node.id]
+        index = {"row": self.i, "whole": "0", "late": "0"}.get(level, self.j)
+        if level == "element" and self.rows:
+            index = self._new(f"add i64 {self._new(f'mul i64 {self.i}, %cols')}, {self.j}")
+        return self._new(f"getelementptr {KINDS[node.dtype.char]}, ptr %a{place}, i64 {index}")
 
-    def _size(self, level: Level) -> str:
-        if level == "element":
-            return "rows * cols" if self.rows else "cols"
-        return {"row": "rows", "whole": "1", "late": "1"}.get(level, "cols")
+    def _load(self, node: Node) -> _Value:
+        char = node.dtype.char
+        found = self._new(f"load {KINDS[char]}, ptr {self._at(self.places[node.id], node)}")
+        return _Value(self._new(f"icmp ne i8 {found}, 0") if char == "?" else found, char)
 
-    def _shape(self, level: Level) -> str:
-        return "(rows, cols)" if level == "element" and self.rows else self._size(level)
-
-    def _index(self, level: Level) -> str:
-        if level == "element":
-            return "i, j" if self.rows else "j"
-        return {"row": "i", "whole": "0", "late": "0"}.get(level, "j")
+    def _store(self, step: Node) -> None:
+        """Write the value of a step where it is a result."""
+        for place, node in enumerate(self.outputs, len(self.inputs) + 1):
+            if node.id == step.id:
+                value, kind = self.values[step.id].name, KINDS[step.dtype.char]
+                value = self._new(f"zext i1 {value} to i8") if kind == "i8" else value
+                self.lines.append(f"  store {kind} {value}, ptr {self._at(place, node)}")
 
     # -- loops ----------------------------------------------------------------------------------
 
+    @contextmanager
+    def _loop(self, count: str) -> Iterator[str]:
+        """Write a loop around what is written inside."""
+        name = f"loop{self._labels}"
+        self._labels += 1
+        self.starts.append(f"  %{name}.at = alloca i64")
+        self.lines += [f"  store i64 0, ptr %{name}.at", f"  br label %{name}", f"{name}:"]
+        index = self._new(f"load i64, ptr %{name}.at")
+        more = self._new(f"icmp slt i64 {index}, {count}")
+        self.lines += [f"  br i1 {more}, label %{name}.body, label %{name}.over", f"{name}.body:"]
+        yield index
+        after = self._new(f"add nuw nsw i64 {index}, 1")
+        self.lines += [f"  store i64 {after}, ptr %{name}.at", f"  br label %{name}",
+                       f"{name}.over:"]  # fmt: skip
+
+    @contextmanager
+    def _elements(self, ends: Sequence[Node]) -> Iterator[None]:
+        """Write a loop over the elements of a row, up to the values of `ends`."""
+        with self._loop("%cols") as self.j:
+            self._computed(ends)
+            yield
+
     def _start_totals(self) -> None:
+        feet = 0
         for step in self.steps:
-            if self._is_total(step):
-                name = self.totals[step.id] = f"t{len(self.totals)}"
-                zero = "zeros(cols)" if self.levels[step.id] == "foot" else "0.0"
-                self.body.append(f"    {name} = {zero}")
+            rule, level = rows_of(step.op), self.levels[step.id]
+            sums = is_sum(step.op) if rule is None else rule.picks
+            if not sums or level not in ("late", "foot"):
+                continue
+            if level == "late":
+                self.totals[step.id] = self._slot("0.0")
+                continue
+            at = f"%a{len(self.inputs) + len(self.outputs) + 1}"
+            begin = self._new(f"mul i64 %cols, {feet}")
+            at = self.totals[step.id] = self._new(f"getelementptr double, ptr {at}, i64 {begin}")
+            feet += 1
+            with self._loop("%cols") as j:
+                one = self._new(f"getelementptr double, ptr {at}, i64 {j}")
+                self.lines.append(f"  store double 0.0, ptr {one}")
 
-    def _is_total(self, step: Node) -> bool:
-        rule = rows_of(step.op)
-        sums = is_sum(step.op) if rule is None else rule.picks
-        return sums and self.levels[step.id] in ("late", "foot")
+    def _slot(self, value: str) -> str:
+        """Return the address of a double that starts with a value."""
+        name = f"%slot{len(self.starts)}"
+        self.starts.append(f"  {name} = alloca double")
+        self.lines.append(f"  store double {value}, ptr {name}")
+        return name
 
-    def _row_inputs(self, indent: str) -> None:
-        """Read a row's numbers once, which would else be read for each element."""
-        for number, node in enumerate(self.inputs):
+    def _add(self, at: str, value: _Value) -> None:
+        before = self._new(f"load double, ptr {at}")
+        total = self._new(f"fadd reassoc double {before}, {self._converted(value, 'd').name}")
+        self.lines.append(f"  store double {total}, ptr {at}")
+
+    def _each_row(self) -> None:
+        """Write what is computed of a row."""
+        for node in self.inputs:  # once, which would else be read for each element
             if self.levels[node.id] == "row":
-                self.body.append(f"{indent}r{number} = a{number}[i]")
-                self.names[node.id] = f"r{number}"
+                self.values[node.id] = self._load(node)
+        for step in self.steps:
+            self._row(step)
+        sums = [one for one in self.steps if one.id in self.totals and is_sum(one.op)]
+        ends = [node for node in self.outputs if self.levels[node.id] == "element"]
+        if sums or ends:
+            with self._elements([*ends, *(step.inputs[0] for step in sums)]):
+                for step in sums:
+                    total = self.totals[step.id]
+                    if self.levels[step.id] == "foot":
+                        total = self._new(f"getelementptr double, ptr {total}, i64 {self.j}")
+                    self._add(total, self.values[step.inputs[0].id])
+                for step in ends:
+                    self._store(step)
 
-    def _row(self, step: Node, indent: str) -> None:
+    def _row(self, step: Node) -> None:
         """Write what the step computes for each row, before the loop over its elements."""
         rule, level = rows_of(step.op), self.levels[step.id]
         if rule is not None:
-            self._sum_exponentials(step.inputs[rule.of], indent)
+            self._sum_exponentials(step.inputs[rule.of])
         if rule is not None and rule.classes:
-            target = self.names[step.inputs[rule.of + 1].id]
-            self.body += [
-                f"{indent}if {target} < 0 or {target} >= cols:", f"{indent}    return False"
-            ]  # fmt: skip
+            target = self._converted(self.values[step.inputs[rule.of + 1].id], "l").name
+            known = self._new(f"icmp ult i64 {target}, %cols")
+            label = f"class{self._labels}"
+            self._labels += 1
+            self.lines += [f"  br i1 {known}, label %{label}, label %none", f"{label}:"]
         if rule is not None and rule.picks:
-            self.body.append(f"{indent}j = int64({target})")
-            self._computed([step.inputs[rule.of]], indent)
+            self.j = target
+            self._computed([step.inputs[rule.of]])
             loss = self._of_row(step, rule)
             if level == "late":
-                total = self.totals[step.id]
-                self.body.append(f"{indent}{total} = plus({total}, {loss})")
+                self._add(self.totals[step.id], loss)
                 return
-            self._named(step, loss, indent)
+            self._named(step, loss)
         elif level == "row" and is_sum(step.op):
-            self.body.append(f"{indent}t = 0.0")
-            inside = self._loop(indent, step.inputs)
-            self._add("t", step, inside)
-            self._named(step, self._total(step, "t", "cols"), indent)
+            total = self._slot("0.0")
+            with self._elements(step.inputs):
+                self._add(total, self.values[step.inputs[0].id])
+            self._named(step, self._total(step, total, "%cols"))
         elif level == "row":
-            self._assign(step, indent)
+            self._assign(step)
         if level == "row":
-            self._store_one(step, indent)
+            self._store(step)
 
-    def _store_one(self, step: Node, indent: str) -> None:
-        for number, node in enumerate(self.outputs):
-            if node.id == step.id:
-                level = self.levels[step.id]
-                self.body.append(f"{indent}o{number}[{self._index(level)}] = {self.names[step.id]}")
-
-    def _sum_exponentials(self, x: Node, indent: str) -> None:
+    def _sum_exponentials(self, x: Node) -> None:
         """Write the maximum of a row, and the sum of exponentials of what is above it, once."""
         if x.id in self.summed:
             return
-        number = self.summed[x.id] = len(self.summed)
-        highest, total = f"m{number}", f"e{number}"
-        self.body.append(f"{indent}{highest} = -inf")
-        inside = self._loop(indent, [x])
-        value = f"float64({self.names[x.id]})"
-        self.body += [
-            f"{inside}{highest} = {value} if {value} > {highest} else {highest}",
-            f"{indent}{total} = 0.0",
-        ]
-        inside = self._loop(indent, [x])
-        self.body.append(f"{inside}{total} = plus({total}, exp({value} - {highest}))")
-
-    def _elements(self, indent: str) -> None:
-        """Write the last loop over elements, for results and sums behind it."""
-        sums = [one for one in self.steps if one.id in self.totals and is_sum(one.op)]
-        ends = [node for node in self.outputs if self.levels[node.id] == "element"]
-        if not (sums or ends):
-            return
-        inside = self._loop(indent, [*ends, *(step.inputs[0] for step in sums)])
-        for step in sums:
-            total = self.totals[step.id]
-            self._add(f"{total}[j]" if self.levels[step.id] == "foot" else total, step, inside)
-        for step in ends:
-            self._store_one(step, inside)
+        double, high = self._by_char["d"], self._slot(self._by_char["d"].number(-inf))
+        with self._elements([x]):
+            value = self._converted(self.values[x.id], "d").name
+            before = self._new(f"load double, ptr {high}")
+            larger = self._new(f"fcmp ogt double {value}, {before}")
+            found = self._new(f"select i1 {larger}, double {value}, double {before}")
+            self.lines.append(f"  store double {found}, ptr {high}")
+        highest, total = self._new(f"load double, ptr {high}"), self._slot("0.0")
+        with self._elements([x]):
+            above = double.call("subtract", self._converted(self.values[x.id], "d").name, highest)
+            self._add(total, _Value(double.call("exp", above), "d"))
+        found = self._new(f"load double, ptr {total}")
+        self.summed[x.id] = _Value(highest, "d"), _Value(found, "d")
 
     def _end(self) -> None:
         """Write what comes behind the loops."""
         for step in self.steps:
             level = self.levels[step.id]
             if level == "foot":
-                self.body.append("    for j in range(cols):")
-                self.names[step.id] = self._total(step, f"{self.totals[step.id]}[j]", "rows")
-                self._store_one(step, "        ")
+                with self._loop("%cols") as self.j:
+                    at = f"getelementptr double, ptr {self.totals[step.id]}, i64 {self.j}"
+                    self._named(step, self._total(step, self._new(at), "%rows"))
+                    self._store(step)
             elif level in ("late", "whole"):
                 if step.id in self.totals:
-                    count = self._size("element") if is_sum(step.op) else "rows"
-                    self._named(step, self._total(step, self.totals[step.id], count), "    ")
+                    count = self._new("mul i64 %rows, %cols") if is_sum(step.op) else "%rows"
+                    self._named(step, self._total(step, self.totals[step.id], count))
                 elif level == "late":
-                    self._assign(step, "    ")
-                self._store_one(step, "    ")
+                    self._assign(step)
+                self._store(step)
 
-    def _add(self, total: str, step: Node, indent: str) -> None:
-        value = self.names[step.inputs[0].id]
-        self.body.append(f"{indent}{total} = plus({total}, float64({value}))")
+    def _total(self, step: Node, at: str, count: str) -> _Value:
+        total = self._new(f"load double, ptr {at}")
+        if "mean" in (step.op.total, step.attrs.get("reduction")):
+            total = self._by_char["d"].call("divide", total, self._as_double(count))
+        return _Value(total, "d")
 
-    @staticmethod
-    def _total(step: Node, total: str, count: str) -> str:
-        mean = "mean" in (step.op.total, step.attrs.get("reduction"))
-        return f"{DTYPES[step.dtype.name]}({total}{f' / ({count})' if mean else ''})"
-
-    def _loop(self, indent: str, ends: Sequence[Node]) -> str:
-        """Write a loop over elements up to the values of `ends`; return what indents the rest."""
-        self.body.append(f"{indent}for j in range(cols):")
-        self._computed(ends, f"{indent}    ")
-        return f"{indent}    "
-
-    def _computed(self, ends: Sequence[Node], indent: str) -> None:
+    def _computed(self, ends: Sequence[Node]) -> None:
         """Write the steps of an element that `ends` are or need."""
         needed = {end.id for end in ends}
         chosen = []
@@ -420,50 +364,72 @@ class _LoopWriter:
             if step.id in needed and self.levels[step.id] == "element":
                 needed.update([part.id for part in step.inputs])
                 chosen.append(step)
+        for node in self.inputs:
+            if node.id in needed and self.levels[node.id] in ("element", "column"):
+                self.values[node.id] = self._load(node)
         for step in reversed(chosen):
-            self._assign(step, indent)
+            self._assign(step)
 
     # -- expressions ----------------------------------------------------------------------------
 
-    def _assign(self, step: Node, indent: str) -> None:
+    def _new(self, instruction: str) -> str:
+        return self._by_char["d"].new(instruction)
+
+    def _as_double(self, whole: str) -> str:
+        return self._new(f"sitofp i64 {whole} to double")
+
+    def _converted(self, value: _Value, char: str) -> _Value:
+        """Return a number in another dtype."""
+        name, given = value
+        if given == char:
+            return value
+        kind, from_ = KINDS[char], "i1" if given == "?" else KINDS[given]
+        if char == "?":
+            return _Value(self._new(f"fcmp une {from_} {name}, 0.0"), char)
+        return _Value(self._new(f"{CASTS[given + char]} {from_} {name} to {kind}"), char)
+
+    def _assign(self, step: Node) -> None:
         if is_view(step.op):
-            self.names[step.id] = self.names[step.inputs[0].id]
-        else:
-            self._named(step, self._expression(step), indent)
-
-    def _named(self, step: Node, expression: str, indent: str) -> None:
-        name = self.names.setdefault(step.id, f"v{len(self.names)}")
-        self.body.append(f"{indent}{name} = {DTYPES[step.dtype.name]}({expression})")
-
-    def _expression(self, step: Node) -> str:
+            self.values[step.id] = self.values[step.inputs[0].id]
+            return
         rule = step.op.loop
         assert rule is not None, f"{step.op!r} has no rule of an element"
-        if rule.kind == "row":
-            return self._of_row(step, rule)
-        return self._value(step, _rule(rule.text))
+        self._named(step, self._of_row(step, rule) if rule.kind == "row" else self._value(step))
 
-    def _value(self, step: Node, rule: ast.expr) -> str:
-        """Return the text of a rule of an element, each number rounded to the dtype."""
-        dtype = DTYPES[step.dtype.name]
-        if isinstance(rule, ast.Constant):
-            return f"{dtype}({rule.value!r})"
-        if isinstance(rule, ast.Name) and rule.id in _OPERANDS:
-            return self.names[step.inputs[_OPERANDS.index(rule.id)].id]
+    def _named(self, step: Node, value: _Value) -> None:
+        self.values[step.id] = self._converted(value, step.dtype.char)
+
+    def _value(self, step: Node) -> _Value:
+        """Return an element of a step, each number of its rule rounded to the dtype."""
+        given = [self.values[part.id] for part in step.inputs]
+        chars = [one.char for one in given if one.char in "fd"]
+        char = step.dtype.char if step.dtype.char in "fd" else chars[0] if chars else "f"
+        text, rule = self._by_char[char], _rule(step.op.loop.text)  # type: ignore[union-attr]
         if isinstance(rule, ast.Name):
-            return f"{dtype}({self.sizes.get((step.id, rule.id), step.attrs[rule.id])})"
-        assert isinstance(rule, ast.Call), ast.unparse(rule)
-        parts = [
-            f"{dtype}({text})" if isinstance(part, ast.Call) and _name(part) in _NUMBERS else text
-            for part, text in ((part, self._value(step, part)) for part in rule.args)
-        ]
-        return {**_NUMBERS, **_TESTS}[_name(rule)].format(*parts, T=dtype)
+            return given[_OPERANDS.index(rule.id)]
+        names = {
+            key: one.name if one.char == "?" else self._converted(one, char).name
+            for key, one in zip(_OPERANDS, given, strict=False)
+        }
+        for part in ast.walk(rule):
+            if isinstance(part, ast.Name) and part.id in step.attrs:
+                size = self.sizes.get((step.id, part.id))
+                names[part.id] = (
+                    text.number(float(step.attrs[part.id])) if size is None
+                    else self._converted(size, char).name
+                )  # fmt: skip
+        return _Value(text.write(rule, names), "?" if step.dtype.char == "?" else char)
 
-    def _of_row(self, step: Node, rule: LoopRule) -> str:
-        operands = [self.names[part.id] for part in step.inputs]
-        number = self.summed[step.inputs[rule.of].id]
-        share = " / rows" if step.attrs.get("reduction") == "mean" else ""
-        return rule.text.format(
-            x=f"float64({operands[rule.of]})", m=f"m{number}", e=f"e{number}",
-            is_class=f"float64(j == {operands[rule.of + 1]})" if rule.classes else "",
-            ct=f"(float64({operands[0]}){share})",
-        )  # fmt: skip
+    def _of_row(self, step: Node, rule: LoopRule) -> _Value:
+        """Return the value of a softmax-like step, in float64."""
+        highest, total = self.summed[step.inputs[rule.of].id]
+        known = {"x": self.values[step.inputs[rule.of].id], "m": highest, "e": total}
+        if rule.classes:
+            target = self._converted(self.values[step.inputs[rule.of + 1].id], "l").name
+            known["is_class"] = _Value(self._new(f"icmp eq i64 {self.j}, {target}"), "?")
+            known["ct"] = self._converted(self.values[step.inputs[0].id], "d")
+        if rule.classes and step.attrs.get("reduction") == "mean":
+            shared = self._by_char["d"].call("divide", known["ct"].name, self._as_double("%rows"))
+            known["ct"] = _Value(shared, "d")
+        names = {name: self._converted(one, "d").name for name, one in known.items()}
+        return _Value(self._by_char["d"].write(_rule(rule.text), names), "d")

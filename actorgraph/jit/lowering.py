@@ -16,41 +16,36 @@ once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from actorgraph.graph import Node
-from actorgraph.jit.compiler import COMPILER
+from actorgraph.jit.compiler import COMPILER, size_of
 from actorgraph.jit.groups import Group, groups, is_read
-from actorgraph.jit.loops import Source, open_sizes, write
+from actorgraph.jit.loops import LEVELS, Loops, LoopWriter, open_sizes
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import Program, lower_directly
-from actorgraph.lower.rates import path
-from actorgraph.lower.regions import TaskSpec
-from actorgraph.op import CONSTANT, FRESH_OUT, Op, bind_attrs
+from actorgraph.lower.spots import Unfit
+from actorgraph.op import CONSTANT, FRESH_OUT, Op, bind_attrs, never
 from actorgraph.rewrite.exact import restated
+from actorgraph.types import bind_shape
 
-
-def _never(xp: Any, *arrays: Any, **attrs: Any) -> Any:
-    raise AssertionError("a fused step has a kernel of its own")
-
-
-FUSED = Op("fused", "a[*s]", _never, memory=FRESH_OUT, doc="A group of steps.")
+FUSED = Op("fused", "a[*s]", never, memory=FRESH_OUT, doc="A group of steps.")
 """The op of groups; its attributes are not for users."""
 
-_ROOM = Op("room", "a[*s]", _never, memory=FRESH_OUT, doc="What a group writes, too.")
+_ROOM = Op("room", "a[*s]", never, memory=FRESH_OUT, doc="What a group writes, too.")
 
 OWN = frozenset({FUSED, _ROOM})
 """The ops whose kernels are `fused_kernel`."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Loops:
+class _Fused:
     """A group and its loops.
 
     Of the inputs of its step the first are arrays that loops read, the next `numbers` are single,
@@ -58,11 +53,25 @@ class _Loops:
     """
 
     group: Group
-    source: Source
+    loops: Loops
     arrays: int
     numbers: int
     fixed: tuple[float, ...]
     rooms: int
+
+    def constants(self, symbols: Mapping[str, int]) -> np.ndarray[Any, Any]:
+        """Return the numbers that loops are given in an array."""
+        sizes = [
+            float(bind_attrs(step.attrs, symbols)[name])
+            for step in self.group.steps
+            for name in open_sizes(step)
+        ]
+        return np.array([*self.fixed, *sizes] or [0.0], np.float64)
+
+    def feet(self, symbols: Mapping[str, int]) -> int:
+        """Return how many float64 the sums over rows are kept in."""
+        columns = [step.dims for step in self.group.steps if self.group.levels[step.id] == "foot"]
+        return sum([prod(bind_shape(dims, symbols, 0)) for dims in columns])
 
 
 def fused(
@@ -71,18 +80,9 @@ def fused(
     symbols: Mapping[str, int],
     apart: Callable[[Node, Mapping[str, int]], bool],
 ) -> list[list[Node]]:
-    """Return the steps of each task with groups fused.
+    """Return the steps of each task, `parts`, with groups fused where `results` stay.
 
-    Parameters
-    ----------
-    parts : sequence of list of Node
-        Steps of each task, in order.
-    results : iterable of Node
-        What has to stay.
-    symbols : mapping
-        Sizes that tell which groups are large enough.
-    apart : callable
-        Of which steps machine code of their own is faster.
+    `symbols` and `apart` are as in `groups`.
     """
     kept = {node.id for node in results}
     uses: dict[int, list[Node]] = {}
@@ -91,19 +91,6 @@ def fused(
             for operand in step.inputs:
                 uses.setdefault(operand.id, []).append(step)
     return [_with_groups(steps, groups(steps, kept, uses, symbols, apart)) for steps in parts]
-
-
-def fuse(
-    tasks: Sequence[TaskSpec],
-    results: Iterable[Node],
-    symbols: Mapping[str, int],
-    apart: Callable[[Node, Mapping[str, int]], bool],
-) -> list[Node]:
-    """Give the tasks, fresh from the cut, their steps with groups fused; return all steps."""
-    parts = fused([spec.steps for spec in tasks], results, symbols, apart)
-    for spec, steps in zip(tasks, parts, strict=True):
-        spec.steps = steps
-    return [step for steps in parts for step in steps]
 
 
 def _with_groups(steps: Sequence[Node], found: Sequence[Group]) -> list[Node]:
@@ -133,10 +120,10 @@ def _steps_for(group: Group) -> list[Node]:
     loaded = [*arrays, *numbers, *constants]
     operands = [*loaded, *(part for part in group.inputs if part.id not in read)]
     fixed = tuple([part.attrs["value"].item() for part in constants])
-    source = write(group.steps, levels, loaded, group.outputs)
+    loops = LoopWriter(group.steps, levels, loaded, group.outputs).write()
     rooms = [restated(step, _ROOM, (), {"dims": step.dims}) for step in others]
     attrs = {
-        "loops": _Loops(group, source, len(arrays), len(numbers), fixed, len(rooms)),
+        "loops": _Fused(group, loops, len(arrays), len(numbers), fixed, len(rooms)),
         "program": lower_directly(group.steps, operands, group.outputs),
         "dims": root.dims,
         "attrs": tuple([step.attrs for step in group.steps]),  # which may hold what a run binds
@@ -144,7 +131,7 @@ def _steps_for(group: Group) -> list[Node]:
     return [*rooms, restated(root, FUSED, (*operands, *rooms), attrs)]
 
 
-# -- kernels --------------------------------------------------------------------------------------
+# -- kernels and rows ------------------------------------------------------------------------------
 
 
 def fused_kernel(node: Node, symbols: Mapping[str, int], *, wait: bool) -> Callable[..., Any]:
@@ -152,15 +139,14 @@ def fused_kernel(node: Node, symbols: Mapping[str, int], *, wait: bool) -> Calla
     empty = partial(np.empty, bind_attrs(node.attrs["dims"], symbols), node.dtype)
     if node.op is _ROOM:
         return _room(empty)
-    loops: _Loops = node.attrs["loops"]
+    what: _Fused = node.attrs["loops"]
     program: Program = node.attrs["program"]
-    one_by_one = program.make(*[kernel(step, np, symbols) for step in loops.group.steps])
-    source = loops.source
-    compiled = COMPILER.request(source.text, source.parameters, os.path.dirname(path()))
+    one_by_one = program.make(*[kernel(step, np, symbols) for step in what.group.steps])
+    compiled = COMPILER.request(what.loops)
     if wait:
         compiled.done.wait()
     count = len(node.inputs)
-    operands = count - loops.rooms
+    operands = count - what.rooms
 
     def ordinary(*given: Any, out: Any = None) -> Any:
         *others, result = one_by_one(*given[:operands])
@@ -168,11 +154,39 @@ def fused_kernel(node: Node, symbols: Mapping[str, int], *, wait: bool) -> Calla
             room[...] = value
         return np.ascontiguousarray(result) if result.ndim else result
 
-    fixed = [*loops.fixed, *_sizes(loops.group, bind_attrs(node.attrs["attrs"], symbols))]
-    make = _wrapper(count, loops.arrays, loops.numbers, len(fixed), loops.rooms, not node.dims)
-    found: Callable[..., Any] = make(compiled, ordinary, empty, *fixed)
+    make = _wrapper(count, what.arrays, what.numbers, what.rooms, what.feet(symbols), not node.dims)
+    found: Callable[..., Any] = make(compiled, ordinary, empty, what.constants(symbols))
     found.ordinary = ordinary  # type: ignore[attr-defined]
     return found
+
+
+def write_row(rows: Any, step: Node) -> None:
+    """Write the row of one of `OWN`, for `lower.table_rows.Written`."""
+    if step.op is _ROOM:
+        return
+    what: _Fused = step.attrs["loops"]
+    symbols, loops = rows.symbols, what.loops
+    compiled = COMPILER.request(loops)
+    # They were asked for with the kernel, so before rows were, which may be written where loops
+    # are compiled.
+    compiled.done.wait()
+    read = step.inputs[: what.arrays + what.numbers]
+    written = step.inputs[len(step.inputs) - what.rooms :]
+    places = [*map(rows.place, read), rows.constant(what.constants(symbols))]
+    places += [*map(rows.place, written), rows.places[step.id]]
+    if loops.feet:
+        places.append(rows.scratch((what.feet(symbols),), np.dtype(np.float64)))
+    shape = places[loops.levels.index("element")].shape
+    cols = shape[-1] if loops.rows else prod(shape)
+    count, elements = prod(shape) // cols, prod(shape)
+    for one, level in zip(places, loops.levels, strict=True):
+        if level in LEVELS and prod(one.shape) != size_of(level, elements, count, cols, 1):
+            raise Unfit
+    rows.loops(compiled.address, places, (count, cols), len(read) + 1)
+
+
+ROWS = dict.fromkeys(OWN, write_row)
+"""What writes rows of tables for the ops in `OWN`."""
 
 
 def _room(empty: Callable[[], Any]) -> Callable[..., Any]:
@@ -184,36 +198,25 @@ def _room(empty: Callable[[], Any]) -> Callable[..., Any]:
 
 @lru_cache(maxsize=1024)
 def _wrapper(
-    count: int, arrays: int, numbers: int, fixed: int, rooms: int, single: bool
+    count: int, arrays: int, numbers: int, rooms: int, feet: int, single: bool
 ) -> Callable[..., Any]:
     """Return what makes the kernel of a group; a text, for a list of arguments costs 0.3 us."""
     given = [f"g{i}" for i in range(count)]
-    constants = [f"f{i}" for i in range(fixed)]
-    live = [f"{name}.item()" for name in given[arrays : arrays + numbers]]
-    call = [*given[:arrays], *live, *constants, *given[count - rooms :], "y"]
+    live = [f"asarray({name})" for name in given[arrays : arrays + numbers]]
+    call = [*given[:arrays], *live, "constants", *given[count - rooms :], "y"]
+    call += [f"new({feet})"] * bool(feet)
     text = f"""\
-def make({", ".join(["compiled", "ordinary", "empty", *constants])}):
+def make(compiled, ordinary, empty, constants):
     def fused_step({", ".join([*given, "*", "out=None"])}):
-        loops = compiled.function
+        loops = compiled.call
         if loops is not None:
             y = empty() if out is None else out
-            try:
-                if loops({", ".join(call)}):
-                    return y{"[()]" if single else ""}
-            except TypeError:
-                pass  # an array of strides that loops do not take
+            if loops(({", ".join(call)}), ndarray):
+                return y{"[()]" if single else ""}
         return ordinary({", ".join(given)})
     return fused_step
 """
-    scope: dict[str, Any] = {}
+    scope: dict[str, Any] = {"asarray": np.asarray, "new": np.empty, "ndarray": id(np.ndarray)}
     exec(text, scope)  # our own text, made from numbers only
     made: Callable[..., Any] = scope["make"]
     return made
-
-
-def _sizes(group: Group, attrs: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [
-        float(bound[name])
-        for step, bound in zip(group.steps, attrs, strict=True)
-        for name in open_sizes(step)
-    ]

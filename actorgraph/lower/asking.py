@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
+
+from actorgraph.ops.windows import MOVES
 
 TRIES = 8
 """Calls one after another that it declines before it is asked no more."""
+
+_CALLS = 8
+"""Calls of a kernel before it is given machine code, which is there for all of them."""
 
 
 class Asking:
     """Something that is not asked for, being written, there (`made`), or never.
 
-    After so many `calls` without it, or at the first one, which waits, it is what `write` returns;
-    None and an exception say that there is none.
+    It is asked for after so many `calls` without it, or at the first one, which waits.  It is what
+    `write` returns; None and an exception say that there is none.
     """
 
     __slots__ = ("_wait", "_write", "calls", "made", "tries")
@@ -40,6 +46,30 @@ class Asking:
     def _set(self) -> None:
         with suppress(Exception):  # Python goes on
             self.made = self._write()
+
+
+def moving(kernel: Callable[..., Any], wait: bool) -> Callable[..., Any]:
+    """Return a kernel whose windows machine code moves when it is there, with the same bits."""
+    asking = Asking(_moves, _CALLS, wait)
+
+    def moved(*arrays: Any, **out: Any) -> Any:
+        if asking.calls >= 0:
+            asking.count()
+        token = MOVES.set(asking.made)
+        try:
+            return kernel(*arrays, **out)
+        finally:
+            MOVES.reset(token)
+
+    return moved
+
+
+@cache
+def _moves() -> Any:
+    from actorgraph.devices.windowing import Moves
+    from actorgraph.lower.rates import path
+
+    return Moves(os.path.dirname(path()))
 
 
 def _when_there(write: Callable[[], None], wait: bool) -> None:

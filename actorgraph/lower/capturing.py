@@ -17,11 +17,11 @@ from actorgraph.devices import Lane
 from actorgraph.devices.capture import CapturedSteps, GraphStep
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.joint import Joint
+from actorgraph.lower.joint import Joint, owner_of
 from actorgraph.lower.kernels import kernel
-from actorgraph.lower.regions import TaskSpec, owner_of
+from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.residents import is_fresh, launched_name, launching
-from actorgraph.op import Op, attrs_key
+from actorgraph.op import Op, attrs_key, never
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import UNKNOWN, Checks
 
@@ -62,14 +62,10 @@ def _taking(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> A
     return taken
 
 
-def _never(xp: Any, *arrays: Any) -> Any:
-    raise AssertionError("it has a kernel of its own")
-
-
-GRAPH = Op("graph", "a[*s] -> a[*s]", _never, kernel=_made, predicted=_predicted)
+GRAPH = Op("graph", "a[*s] -> a[*s]", never, kernel=_made, predicted=_predicted)
 """Steps that are captured; the value is the tuple of what others need."""
 
-PART = Op("part", "a[*s] -> a[*s]", _never, kernel=_taking)
+PART = Op("part", "a[*s] -> a[*s]", never, kernel=_taking)
 """One of these."""
 
 
@@ -95,18 +91,9 @@ def captured(
 ) -> list[Node]:
     """Return the steps of a task with a graph in the place of all in a row that may be captured.
 
-    Parameters
-    ----------
-    lane : Lane
-        Where it runs.
-    numbers : iterator of int
-        Of new steps.
-    transfers : collection of Op
-        Ops that launch nothing on the lane, or a copy.
-    on_lanes : callable
-        Gives steps the numbers of the streams they run on, 0 being the lane's.
-    graphs : set
-        Is told of what is made for each binding of dims.
+    `transfers` are ops that launch nothing on the lane, or a copy; `on_lanes` gives steps the
+    numbers of the streams they run on, 0 being the lane's; `graphs` is told of what is made for
+    each binding.
     """
 
     def may_be(step: Node) -> bool:

@@ -23,11 +23,12 @@ _TRANSCENDENTAL = 4.0
 """Flops an element from which an op is taken for a transcendental function, not a pass of sums."""
 
 
-def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
+def predicted_us(node: Node, symbols: Mapping[str, int], walked: bool = False) -> float:
     """Return the predicted microseconds of one call; unknown dims count as 1.
 
     A user's op that states no cost is taken for a long one: it gets an actor of its own, so that
     a run can be cancelled before and after it, and it never runs in a caller's event loop.
+    Where steps are `walked` (`lower.table`), what they read is in the cache and calls cost nothing.
 
     Raises
     ------
@@ -54,7 +55,7 @@ def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
         moved += prod(shape) * _itemsize(part)
     found = rates()
     computing = _computing_us(node, flops, elements, found)
-    return found.call_us + computing + moved / found.bytes_per_us
+    return computing if walked else found.call_us + computing + moved / found.bytes_per_us
 
 
 def _computing_us(node: Node, flops: float, elements: int, found: Rates) -> float:

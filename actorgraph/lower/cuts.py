@@ -17,12 +17,11 @@ from typing import TypeAlias
 from actorgraph.errors import GraphError, shown, text_of
 from actorgraph.graph import Node
 from actorgraph.lower.fusion import cluster, is_heavy
-from actorgraph.lower.joint import Joint
+from actorgraph.lower.joint import Joint, owner_of
 from actorgraph.lower.regions import (
     Region,
     TaskSpec,
     by_region,
-    owner_of,
     with_sums_apart,
     with_weights_apart,
 )
@@ -49,23 +48,23 @@ def fewest(joint: Joint, costs: Costs) -> list[TaskSpec]:
 
 def by_cost(joint: Joint, costs: Costs) -> list[TaskSpec]:
     """Heavy nodes may stand beside each other; cheap ones join the region of their inputs."""
-    totals = dict.fromkeys([owner.id for owner in joint.owners], 0.0)
-    heavy: set[int] = set()
-    for node in joint.order:
-        owner = owner_of(node).id
-        totals[owner] += costs[node.id]
-        if is_heavy(costs[node.id]):
-            heavy.add(owner)
-    tasks = by_region(joint, cluster(joint.owners, totals, heavy, REGION_LIMIT))
+    heavy = {owner_of(node).id for node in joint.order if is_heavy(costs[node.id])}
+    tasks = by_region(joint, cluster(joint.owners, _totals(joint, costs), heavy, REGION_LIMIT))
     return with_sums_apart(with_weights_apart(tasks, costs), joint)
 
 
 def side_by_side(joint: Joint, costs: Costs) -> list[TaskSpec]:
     """Branches may run beside each other whatever they cost: on lanes no thread is woken."""
+    totals = _totals(joint, costs)
+    return by_region(joint, cluster(joint.owners, totals, totals, REGION_LIMIT))
+
+
+def _totals(joint: Joint, costs: Costs) -> dict[int, float]:
+    """Return what owners take, by id: both directions together."""
     totals = dict.fromkeys([owner.id for owner in joint.owners], 0.0)
     for node in joint.order:
         totals[owner_of(node).id] += costs[node.id]
-    return by_region(joint, cluster(joint.owners, totals, totals, REGION_LIMIT))
+    return totals
 
 
 def sequential(joint: Joint, costs: Costs) -> list[TaskSpec]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from actorgraph.errors import DeadlockError, GraphError
@@ -27,16 +28,9 @@ Action = tuple[int, int]
 
 
 class Arc(NamedTuple):
-    """A channel from one task to another.
+    """A channel between tasks, of no bound where `capacity` is None.
 
-    Attributes
-    ----------
-    source, target : int
-        Numbers of the tasks.
-    capacity : int or None
-        Most messages; None for no bound.
-    fifo : bool
-        Whether messages leave in the order in which they came; else the receiver picks its run's.
+    Messages leave in the order in which they came (`fifo`); else the receiver picks its run's.
     """
 
     source: int
@@ -47,14 +41,9 @@ class Arc(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """The right of a task to be at most `limit` firings ahead of another.
+    """The right of a task to be at most `limit` firings ahead of another; None for no bound.
 
-    Attributes
-    ----------
-    spender, giver : int
-        Numbers of the tasks: who spends a credit at each firing, and who gives it back.
-    limit : int or None
-        None for no bound.
+    The `spender` spends a credit at each firing, the `giver` gives it back at each of its own.
     """
 
     spender: int
@@ -65,16 +54,11 @@ class Credit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check has found.
+    """Whether every action happens, in whatever order lanes are served.
 
-    Attributes
-    ----------
-    ok : bool
-        Whether every action happens, in whatever order lanes are served.
-    blocked : tuple of str
-        Otherwise a cycle of lanes, each waiting for the next, in words.
-    capacities, credits : tuple of int, or None
-        For each edge, and each credit, a number that suffices; None where no number does.
+    Otherwise `blocked` tells, in words, a cycle of lanes, each waiting for the next.  `capacities`
+    and `credits` have for each edge, and each credit, a number that suffices; None where no number
+    does.
     """
 
     ok: bool
@@ -93,29 +77,10 @@ def check(
 ) -> Verdict:
     r"""Return whether the lanes come to their ends, in time linear in actions and edges.
 
-    Parameters
-    ----------
-    tasks : sequence of str
-        Names.
-    edges : sequence of Arc
-    lanes : sequence of sequences of (task, run)
-        A task stands in one lane, and once for a run.
-    credits : sequence of Credit
-    shown : int, optional
-        How many lanes have numbers that the reader knows; others go by their tasks.
-    unit : str
-        What a run is called in words.
-
-    Returns
-    -------
-    Verdict
-        What suffices are the peak depths of the same orders with no bound on the edges; where that
-        is not enough, with no bound on credits either.
-
-    Raises
-    ------
-    GraphError
-        A task stands in two lanes.
+    A task stands in one lane (else `GraphError`), and there once for a run.  In words lanes from
+    number `shown` on go by their tasks, and a run is a `unit`.  What suffices are the peak depths
+    of the same orders with no bound on the edges; where that is not enough, with no bound on
+    credits either.
 
     Examples
     --------
@@ -147,35 +112,21 @@ def check(
 
 
 def check_order(specs: Sequence[TaskSpec]) -> None:
-    """Raise unless connected tasks form no cycle; linear.
+    """Raise `DeadlockError`, which names a cycle, unless connected tasks form none; linear.
 
     Where every task is free to fire and every capacity is at least 1, this is all there is to
     check: each cycle of such a network goes through the room of an edge and so holds a token.
-
-    Raises
-    ------
-    DeadlockError
-        Names the tasks of a cycle.
     """
-    entering = [[one.producer for one in spec.ports if one.producer is not None] for spec in specs]
-    leaving: list[list[int]] = [[] for _ in specs]
-    for target, sources in enumerate(entering):
-        for source in sources:
-            leaving[source].append(target)
-    missing = [len(sources) for sources in entering]
-    ready = [task for task, count in enumerate(missing) if not count]
-    for task in ready:  # grows on the way
-        for target in leaving[task]:
-            missing[target] -= 1
-            if not missing[target]:
-                ready.append(target)
-    if len(ready) == len(specs):
-        return
-    path = [next(task for task, count in enumerate(missing) if count)]
-    while path.count(path[-1]) < 2:
-        path.append(next(source for source in entering[path[-1]] if missing[source]))
-    cycle = [specs[task].name for task in path[path.index(path[-1]) :]]
-    raise DeadlockError(f"tasks wait for each other: {' waits for '.join(map(repr, cycle))}")
+    before = {
+        spec.index: [one.producer for one in spec.ports if one.producer is not None]
+        for spec in specs
+    }
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError as error:
+        cycle = [specs[task].name for task in reversed(error.args[1])]
+        waits = " waits for ".join(map(repr, cycle))
+        raise DeadlockError(f"tasks wait for each other: {waits}") from None
 
 
 _MESSAGE, _ROOM, _CREDIT, _TURN = range(4)

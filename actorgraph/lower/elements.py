@@ -32,14 +32,7 @@ ELEMENTS = Op("elements", "a[*s]", _computed, memory=FRESH_OUT, doc="Elementwise
 def as_one(steps: Sequence[Node], kept: Collection[int], exact: bool) -> list[Node]:
     """Return the steps of a task with groups in the place of their last steps.
 
-    Parameters
-    ----------
-    steps : sequence of Node
-        In order.
-    kept : collection of int
-        Numbers of what others need.
-    exact : bool
-        Whether no bit may change.
+    `kept` are the numbers of what others need; `exact` says that no bit may change.
     """
     functions = EXACT if exact else frozenset(FUNCTIONS)
     uses = Counter([number for step in steps for number in {part.id for part in step.inputs}])

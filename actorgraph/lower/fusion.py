@@ -12,6 +12,7 @@ The cut decides where nodes run, never what they compute: results are the same b
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from graphlib import TopologicalSorter
 from heapq import heapify, heappop, heappush
 
 from actorgraph.graph import Node
@@ -61,10 +62,7 @@ def parallel_us() -> float:
 
 
 def one_after_another(
-    order: Sequence[Node],
-    costs: Mapping[int, float],
-    workers: int,
-    walked: Collection[int] = (),
+    order: Sequence[Node], costs: Mapping[int, float], workers: int, walked: Collection[int] = ()
 ) -> str | None:
     """Return why the steps gain nothing from running beside each other, None where they may.
 
@@ -95,18 +93,10 @@ def one_after_another(
 def cluster(
     nodes: Sequence[Node], costs: Mapping[int, float], heavy: Collection[int], size: int
 ) -> list[list[Node]]:
-    """Return the regions of forward nodes, given in topological order.
+    """Return the regions, of at most `size` nodes, of forward nodes and of leaves that own sums.
 
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Forward nodes, and the leaves that own sums of cotangents.
-    costs : mapping
-        Predicted microseconds by node id, both directions together.
-    heavy : collection of int
-        Ids of the nodes that have a heavy step in one direction.
-    size : int
-        Most nodes of a region.
+    Nodes come in topological order; `costs` are those of both directions together, and `heavy` has
+    a step in one of them.
     """
     limit = max(parallel_us(), sum(costs.values()) / _PARTS)
     ends: set[int] = set()  # nodes that no node before has consumed
@@ -149,23 +139,13 @@ def gains(
 ) -> bool:
     """Return whether tasks are expected to end clearly sooner on several workers than in sequence.
 
-    A simulation: whoever is free takes the task that became ready first.
-
-    Parameters
-    ----------
-    tasks : sequence of collections of int
-        By task, the tasks that it waits for.
-    costs : sequence of float
-        Microseconds by task.
-    alone_us : float
-        What the steps take one after another, where workers share the tiles of large products.
+    A simulation: whoever is free takes the task that became ready first.  `tasks` are those that
+    each waits for; `alone_us` is what the steps take in turn, where workers share tiles of large
+    products.
     """
-    followers: list[list[int]] = [[] for _ in tasks]
-    waiting = [len(set(before)) for before in tasks]
-    for task, before in enumerate(tasks):
-        for other in set(before):
-            followers[other].append(task)
-    ready = [(0.0, task) for task, count in enumerate(waiting) if not count]
+    left = TopologicalSorter(dict(enumerate(tasks)))
+    left.prepare()
+    ready = [(0.0, task) for task in sorted(left.get_ready())]
     free = [0.0] + [rates().wake_us] * (workers - 1)
     heapify(free)
     last = 0.0
@@ -174,8 +154,7 @@ def gains(
         ended = max(since, heappop(free)) + costs[task] * _BESIDE + _TURN_US
         heappush(free, ended)
         last = max(last, ended)
-        for other in followers[task]:
-            waiting[other] -= 1
-            if not waiting[other]:
-                heappush(ready, (ended, other))
+        left.done(task)
+        for other in left.get_ready():
+            heappush(ready, (ended, other))
     return last < _WORTH * alone_us

@@ -33,14 +33,9 @@ _ENDLESS = 1 << 60
 
 
 class InBody(Exception):
-    """An op has failed in a body; the cause is chained.
+    """An op has failed in a body, at a position (None in a branch); the cause is chained.
 
-    Attributes
-    ----------
-    program : Program
-        Of the body; frames of its function are in the traceback of `cause`.
-    iteration : int or None
-        The position, None in a branch.
+    Frames of the function of `program` are in the traceback of `cause`.
     """
 
     def __init__(self, program: Program, iteration: int | None, cause: Exception) -> None:
@@ -75,28 +70,12 @@ class _Body:
 
 
 class Inner(_Body):
-    """A compiled body.
+    """A compiled body: what is between any nodes of one graph, for what the run binds the dims to.
 
-    Parameters
-    ----------
-    inputs, results : sequence of Node
-        Any nodes of one graph: what is between them is computed.
-    symbols : mapping
-        What the run binds the dims to.
-    watch : tuple of str
-        As in `kernels.kernel`.
-
-    Attributes
-    ----------
-    call : callable
-        ``call(run, (), *values) -> list`` of the results.
-    arity : int
-        How many inputs there are.
-    nodes : tuple of sequence of Node
-        Inputs, steps and results.
+    ``call(run, (), *values)`` returns a list of the results; `nodes` are inputs, steps and results.
     """
 
-    __slots__ = ("arity", "call", "nodes")
+    __slots__ = ("call", "nodes")
 
     def __init__(
         self,
@@ -105,7 +84,6 @@ class Inner(_Body):
         symbols: Mapping[str, int],
         watch: tuple[str, ...] = (),
     ) -> None:
-        self.arity = len(inputs)
         computed, constants = _steps(inputs, results)
         self.nodes = inputs, computed, results
         fixed = [node.attrs["value"] for node in constants]
@@ -135,20 +113,10 @@ def _constants(program: Program) -> list[Any]:
 class InnerLoop(_Body):
     """A compiled loop.
 
-    Parameters
-    ----------
-    inputs : sequence of sequence of Node
-        Of the body: the position, captures, carries, elements.
-    results : sequence of Node
-        The carries after an iteration, and what is stacked.
-    saved : sequence of int
-        Carries that are kept as they enter.
-    test : Inner, optional
-        Takes captures of its own and the carries.
-    symbols, watch
-        As in `Inner`.
-    stored : bool
-        Whether what is saved and stacked is written into arrays; else it is handed on.
+    `inputs` are those of the body by group: position, captures, carries, elements.  `results` are
+    the carries after an iteration and what is stacked, `saved` the carries that are kept as they
+    enter; both are written into arrays where they are `stored`, else handed on.  The test takes
+    captures of its own and the carries.
     """
 
     def __init__(
@@ -169,7 +137,7 @@ class InnerLoop(_Body):
         self._memory = _BodyMemory(computed, results, planned, symbols)
         self.program = lower_loop(
             computed, leaves, results, carries=len(carries), elements=len(elements), saved=saved,
-            tested=None if test is None else test.arity - len(carries), buffered=planned,
+            tested=None if test is None else len(test.nodes[0]) - len(carries), buffered=planned,
             stored=stored,
         )  # fmt: skip
         self._kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
@@ -233,11 +201,8 @@ class InnerLoop(_Body):
         table = self._table
         if table is not None and table.calls >= 0:
             table.count()
-        made = self._made
-        if table is not None and made is not None:
-            found = self._walked(
-                table, made, run, positions, limit, tested, *given, [*keep, *stack]
-            )
+        if table is not None and table.made is not None:
+            found = self._walked(table, run, positions, limit, tested, given, [*keep, *stack])
             if found is not None:
                 return found
         buffers = self._memory.take(given)
@@ -256,17 +221,15 @@ class InnerLoop(_Body):
     def _walked(
         self,
         table: Asking,
-        made: Any,
         run: Any,
         positions: Any,
         limit: int | None,
         tested: Sequence[Any],
-        captured: Sequence[Any],
-        carries: Sequence[Any],
-        arrays: Sequence[Any],
+        given: tuple[Sequence[Any], ...],
         stacks: Sequence[Any],
     ) -> tuple[list[Any], int] | None:
         """Return what the loop in Python would, or None where that has to do it."""
+        made, (captured, carries, arrays) = table.made, given
         if self._test is not None:
             positions = range(_ENDLESS if limit is None else limit)
         if not made.fits(positions) or (self._quick and not is_silent(asked())):

@@ -20,7 +20,7 @@ from actorgraph.legality import check_nodes
 from actorgraph.node import Variable
 from actorgraph.op import CONSTANT, RUN_NUMBER
 from actorgraph.rewrite import Pass
-from actorgraph.rewrite.copying import RewrittenCopies
+from actorgraph.rewrite._graph import RewrittenCopies
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +61,14 @@ class Leaf:
 class Joint:
     """A joint graph and where to find in it what a run is asked for.
 
-    Attributes
-    ----------
-    order : tuple of Node
-        All nodes that are computed, inputs before consumers, without leaves: in build order, but
-        for sums of cotangents, which come as soon as their terms are there.
-    values, derivatives : dict
-        User's node to joint node: its value, and its cotangent or tangent where it has one.
-    forward_ids : int
-        Joint nodes with a smaller id are the copied forward nodes.
-    backward : bool
-        Whether the nodes added by differentiation run in the backward direction.
-    sources : dict
-        Number of a forward node to the user's node that it stands for.
-    owners : tuple of Node
-        What is cut into regions: the forward nodes as they were differentiated, and the leaves
-        that own sums of cotangents.
+    - `order`: all nodes that are computed, inputs before consumers, without leaves: in build order,
+      but for sums of cotangents, which come as soon as their terms are there
+    - `values`, `derivatives`: user's node to joint node: its value, its derivative if it has one
+    - `forward_ids`: joint nodes with a smaller id are the copied forward nodes
+    - `backward`: whether what differentiation has added runs in the backward direction
+    - `sources`: number of a forward node to the user's node that it stands for
+    - `owners`: what is cut into regions: the forward nodes as they were differentiated, and the
+      leaves that own sums of cotangents
     """
 
     mode: Mode
@@ -104,7 +96,7 @@ class Joint:
 
     def source(self, node: Node) -> Node:
         """Return the user's node that a joint node stands for or belongs to."""
-        return self.sources[_owner(node).id]
+        return self.sources[owner_of(node).id]
 
 
 def join(
@@ -146,7 +138,7 @@ def join(
     ]
     leaves += [Leaf(copy, "whole", node) for node, copy in brought.items() if copy.id in used]
     computed = _computed(needed)
-    owners = {owner.id: owner for owner in map(_owner, computed)}
+    owners = {owner.id: owner for owner in map(owner_of, computed)}
     derivative_kind: Literal["seed", "tangent"] = "seed" if mode.kind == "backward" else "tangent"
     leaves += [Leaf(seed, derivative_kind, node) for node, seed in seeds if seed.id in used]
     return Joint(
@@ -172,7 +164,8 @@ def _kind(node: Node) -> Literal["feed", "variable", "run_number"]:
     return "run_number" if node.op is RUN_NUMBER else "feed"
 
 
-def _owner(node: Node) -> Node:
+def owner_of(node: Node) -> Node:
+    """Return the forward node (or leaf) whose fragment a joint node belongs to."""
     return node if node.owner is None else node.owner
 
 
@@ -209,11 +202,7 @@ def _ends_a_term(node: Node, uses: Counter[int]) -> bool:
 
 
 def _differentiate(
-    graph: Graph,
-    forward: Sequence[Node],
-    copies: dict[Node, Node],
-    wrt: Sequence[Node],
-    mode: Mode,
+    graph: Graph, forward: Sequence[Node], copies: dict[Node, Node], wrt: Sequence[Node], mode: Mode
 ) -> tuple[dict[Node, Node], list[tuple[Node, Node]]]:
     """Return joint node to derivative, and the user's seeded nodes with their seed leaves."""
     seeds = []

@@ -87,23 +87,11 @@ def depends_on_symbols(node: Node) -> bool:
     return node.op.checked and any(isinstance(dim, Dim) for dim in node.dims)
 
 
-def kernel(
-    node: Node,
-    xp: Any,
-    symbols: Mapping[str, int],
-    *,
-    watch: tuple[str, ...] = (),
-) -> Any:
+def kernel(node: Node, xp: Any, symbols: Mapping[str, int], *, watch: tuple[str, ...] = ()) -> Any:
     """Return the kernel of a node, a `Waiting` where no worker may call it.
 
-    Parameters
-    ----------
-    xp : module
-        NumPy or CuPy.
-    symbols : mapping
-        What the run binds the dims to.
-    watch : tuple of {"nan", "inf"}
-        Raise `FloatingPointError` where a result has one.
+    `xp` is NumPy or CuPy, `symbols` what the run binds the dims to.  To `watch` for "nan" or "inf"
+    is to raise `FloatingPointError` where a result has one.
     """
     op = node.op
     if op.kernel is not None:

@@ -85,7 +85,7 @@ class LoopKey(NamedTuple):
     captured: int
     carries: int
     elements: int
-    steps: tuple[StepKey, ...]
+    steps: tuple[StepKey | CallKey, ...]
     results: tuple[int, ...]
     saved: tuple[int, ...]
     indexed: bool

@@ -22,7 +22,7 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.quick_rows import QuickRows, node_like, quickened
+from actorgraph.lower.quick_rows import QuickRows, grouped, node_like, quickened
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table import kinds
 from actorgraph.lower.text import Dead
@@ -51,18 +51,10 @@ class Declined(Exception):
 
 @dataclass(slots=True)
 class _Iteration:
-    """Steps, what they are given, what is stacked, and which carries some steps write over.
+    """Steps, what they are given, what is stacked, and which carries some steps write `over`.
 
-    Attributes
-    ----------
-    asking : Node or None
-        The step that says whether there is another iteration.
-    over : mapping
-        By the id of a step the carry.
-    copied : collection of int
-        As in `Stretch`: nothing waits for the end.
-    quick, packed
-        As `quick_rows.quickened` has them.
+    The step `asking` says whether there is another iteration.  `copied` is as in `Stretch`: nothing
+    waits for the end.  `quick`, `packed` and `exact` are as `quick_rows` has them.
     """
 
     steps: Sequence[Node]
@@ -73,6 +65,8 @@ class _Iteration:
     copied: Collection[int] = ()
     quick: Mapping[int, Any] = field(default_factory=dict)
     packed: Sequence[int] = ()
+    exact: bool = True
+    others: Mapping[Op, Any] = field(default_factory=dict)
 
 
 class _IterationRows(QuickRows):
@@ -88,24 +82,9 @@ class _IterationRows(QuickRows):
 
 
 class LoopTable:
-    """A loop that is walked; see `InnerLoop`, of which it is another form.
+    """A loop that is walked, another form of `InnerLoop`; `Unfit` where a step is no row.
 
-    Parameters
-    ----------
-    inputs : sequence of sequence of Node
-        Of the body: position, captures, carries, elements.
-    steps, results : sequence of Node
-    saved : sequence of int
-    test : tuple of sequence of Node, optional
-        Inputs, steps and result of the test.
-    symbols : mapping
-    quick : bool
-        Whether last bits may change; see `quick_rows`.
-
-    Raises
-    ------
-    Unfit
-        A step is no row.
+    The test has inputs, steps and a result; last bits may change where it is `quick`.
     """
 
     def __init__(
@@ -125,6 +104,8 @@ class LoopTable:
         if quick:
             one = quickened(one, first, symbols)
             first += len(one.packed)
+        else:
+            one = grouped(one, symbols)
         given, asking = one.given, one.asking
         made = _IterationRows(one, symbols)
         self._made = made
@@ -161,12 +142,8 @@ class LoopTable:
     ) -> tuple[list[Any], int]:
         """Return the last carries and the number of iterations, of which there is at least one.
 
-        With a test that is one more than there are `positions` where it asks for more.
-
-        Raises
-        ------
-        Declined, Dead
-            Nothing but `stacks` has been written.
+        With a test that is one more than there are `positions` where it asks for more.  `Declined`
+        and `Dead` are raised when nothing but `stacks` has been written.
         """
         walk = native.RUNTIME.walk
         assert walk is not None, "`fits` is asked before"

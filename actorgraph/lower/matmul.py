@@ -24,6 +24,7 @@ import numpy as np
 from actorgraph.devices import blas
 from actorgraph.graph import Node
 from actorgraph.ops._arrays import dot_tells
+from actorgraph.scratch import scratch
 from actorgraph.tiles import CUT_FLOPS, compute_parts, evenly
 from actorgraph.types import bind_shape
 
@@ -54,14 +55,28 @@ def is_small(node: Node, symbols: Mapping[str, int]) -> bool:
 
 def _small(node: Node) -> Product:
     """Return what computes small products; as dims may be unknown, it follows from the type."""
-    matrices = all(part.ndim == 2 for part in node.inputs)
-    return _dot() if matrices and node.dtype.char in blas.BLAS_DTYPES else np.matmul
+    x, y = [part.ndim for part in node.inputs]
+    if y != 2 or x < 2 or node.dtype.char not in blas.BLAS_DTYPES:
+        return np.matmul
+    return _dot() if x == 2 else _tall
 
 
 @cache
 def _dot() -> Product:
     """Return NumPy's `dot` of two matrices, or `matmul` where `dot` does not tell of overflow."""
     return np.ndarray.dot if dot_tells() else np.matmul
+
+
+def _tall(x: Array, y: Array, out: Array | None = None) -> Array:
+    """Multiply a stack by a matrix: as one tall matrix, for `np.matmul` packs y for each entry."""
+    if not (x.size and y.size):
+        return np.matmul(x, y, out)
+    if not x.flags.c_contiguous:
+        given, x = x, scratch(np, x.shape, x.dtype)
+        x[...] = given
+    result = np.empty((*x.shape[:-1], y.shape[-1]), x.dtype) if out is None else out
+    _dot()(x.reshape(-1, x.shape[-1]), y, result.reshape(-1, y.shape[-1]))
+    return result
 
 
 def _least(provider: blas.Provider) -> float:
@@ -159,8 +174,6 @@ def cuts(m: int, k: int, n: int) -> tuple[slice, ...]:
     --------
     >>> cuts(128, 512, 512)
     (slice(0, 256, None), slice(256, 512, None))
-    >>> len(cuts(64, 256, 256)), len(cuts(2048, 2048, 2048))
-    (1, 16)
     """
     side, flops = max(m, n), 2.0 * m * k * n
     count = 1

@@ -32,13 +32,8 @@ def cut_steps(
 ) -> Iterator[tuple[int, int, list[Node], list[Node]]]:
     """Return where each part begins and ends, what it is given and what it returns.
 
-    Parameters
-    ----------
-    kept : iterable of Node
-        What is needed after the last step.
-    within : iterable of (int, int, int), optional
-        Where stretches begin and end, in order, of which parts are made, and how many times the
-        usual length these may have; default all of it.
+    What is `kept` is needed after the last step.  Parts are made `within` stretches, given by
+    begin, end and how many times the usual length they may have; default all of it.
     """
     last = {node.id: place for place, step in enumerate(steps) for node in step.inputs}
     kept_ids = {node.id for node in kept}

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from graphlib import TopologicalSorter
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, final
@@ -27,9 +28,9 @@ from actorgraph.lower.capturing import GRAPH, PART, captured
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential, side_by_side
 from actorgraph.lower.deadlock import check_order
 from actorgraph.lower.elements import as_one
-from actorgraph.lower.joint import Joint
+from actorgraph.lower.joint import Joint, owner_of
 from actorgraph.lower.kernels import Waiting
-from actorgraph.lower.regions import Port, Region, TaskSpec, connect, owner_of
+from actorgraph.lower.regions import Port, Region, TaskSpec, connect
 from actorgraph.lower.residents import Brought, Residents, launching, looked_at
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.op import Op
@@ -62,21 +63,8 @@ _TRANSFERS = MOVE, KEEP, FETCH, RESULT
 class Placing(Residents):
     """Where the nodes of a machine run.
 
-    Parameters
-    ----------
-    graph : Graph
-    devices : sequence of Device
-        Where nodes run that the user has placed nowhere.
-    lanes : int
-        Of each of these.
-    captured : bool
-    exact : bool, optional
-        Whether elementwise steps become one kernel only where no bit changes; None: they never do.
-
-    Attributes
-    ----------
-    lanes : list of Lane
-        Where tasks may run that the user has placed nowhere.
+    `lanes` are those of its own devices, where tasks run that the user has placed nowhere.
+    Elementwise steps become one kernel only where no bit changes (`exact`); None: they never do.
     """
 
     def __init__(
@@ -185,9 +173,9 @@ class Placing(Residents):
         task_of = {step.id: spec.index for spec in tasks for step in spec.steps}
         before = [_producers(spec, task_of) for spec in tasks]
         spent = [sum([costs.get(s.id, 0.0) + _LAUNCH_US for s in spec.steps]) for spec in tasks]
-        rank, after = _ranks(before, spent)
-        waiting = [len(producers) for producers in before]
-        ready = [(-rank[index], index) for index, number in enumerate(waiting) if not number]
+        rank, left = _ranks(before, spent), TopologicalSorter(dict(enumerate(before)))
+        left.prepare()
+        ready = [(-rank[index], index) for index in left.get_ready()]
         heapify(ready)
         chosen: list[Lane | None] = [None] * len(tasks)
         ends = [0.0] * len(tasks)
@@ -209,10 +197,9 @@ class Placing(Residents):
                     best, chosen[index], ends[index] = key, lane, key[0]
             free[chosen[index]] = ends[index]
             of_region.setdefault(spec.region.index, chosen[index])
-            for other in after[index]:
-                waiting[other] -= 1
-                if not waiting[other]:
-                    heappush(ready, (-rank[other], other))
+            left.done(index)
+            for other in left.get_ready():
+                heappush(ready, (-rank[other], other))
         return chosen
 
     def _options(
@@ -356,25 +343,15 @@ def _producers(spec: TaskSpec, task_of: Mapping[int, int]) -> dict[int, Node]:
     return found
 
 
-def _ranks(
-    before: Sequence[Mapping[int, Node]], spent: Sequence[float]
-) -> tuple[list[float], list[list[int]]]:
-    """Return the length of the longest path from each task to the end, and who comes after each."""
-    after: list[list[int]] = [[] for _ in before]
-    for index, producers in enumerate(before):
-        for producer in producers:
-            after[producer].append(index)
-    rank = [0.0] * len(before)
-    left = [len(followers) for followers in after]
-    ready = [index for index, number in enumerate(left) if not number]
-    while ready:
-        index = ready.pop()
-        rank[index] = spent[index] + max([rank[other] for other in after[index]], default=0.0)
+def _ranks(before: Sequence[Mapping[int, Node]], spent: Sequence[float]) -> list[float]:
+    """Return the length of the longest path from each task to the end."""
+    after = [0.0] * len(before)
+    rank = list(spent)
+    for index in reversed([*TopologicalSorter(dict(enumerate(before))).static_order()]):
+        rank[index] += after[index]
         for producer in before[index]:
-            left[producer] -= 1
-            if not left[producer]:
-                ready.append(producer)
-    return rank, after
+            after[producer] = max(after[producer], rank[index])
+    return rank
 
 
 def _away_us(home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[str, int]) -> float:

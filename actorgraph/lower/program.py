@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actorgraph.errors import printable
@@ -21,7 +22,9 @@ from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 from actorgraph.memory.buffers import is_view
 
 if TYPE_CHECKING:
+    from actorgraph.flag import Flag
     from actorgraph.lower.table import Stretch
+    from actorgraph.op import Op
 
 
 def constant_value(node: Node) -> Any:
@@ -33,16 +36,9 @@ def constant_value(node: Node) -> Any:
 class Program:
     """The code of a task, and which nodes its numbers stand for.
 
-    Attributes
-    ----------
-    numbers : dict
-        Joint node id to number.
-    items : sequence of Node or Subprogram
-        What the text calls: steps, and parts in place of others.
-    kernels : sequence of int
-        Numbers of the task's kernels that it calls itself, not in parts.
-    sizes : sequence of int
-        How many arrays each of the items writes into that write: -1 of a step is one.
+    `items` are what the text calls: steps, and parts in place of others; `kernels` the numbers of
+    the task's kernels that it calls itself, not in parts; `sizes` how many arrays each item that
+    writes writes into, -1 for a step.
     """
 
     code: Code
@@ -72,6 +68,12 @@ class Program:
     def arrays(self) -> Sequence[int]:
         """How `in_parts` has the arrays that are written into; nothing without parts."""
         return self.sizes if self.parts else ()
+
+    @property
+    def begins_with_walk(self) -> bool:
+        """Whether the first thing that it does is a part that may be walked."""
+        first = self.items[0] if self.items else None
+        return isinstance(first, Subprogram) and first.stretch is not None
 
     @property
     def walked_bytes(self) -> int:
@@ -135,14 +137,8 @@ class Program:
 class Subprogram(NamedTuple):
     """A part of a task's steps, which is a function.
 
-    Attributes
-    ----------
-    kernels : tuple of int
-        Numbers of the task's kernels that it calls.
-    arrays : int
-        How many it writes into.
-    stretch : Stretch or None
-        The table that may stand for it.
+    It calls the task's kernels of the numbers `kernels`, and writes into so many `arrays`.  The
+    table `stretch` may stand for it.
     """
 
     program: Program
@@ -154,22 +150,15 @@ class Subprogram(NamedTuple):
 class Tabling(NamedTuple):
     """That steps are to be walked as tables, and how.
 
-    Attributes
-    ----------
-    symbols : mapping
-        Sizes that tell which arrays are small enough.
-    wait : bool
-        Whether the first call waits for machine code.
-    errors : mapping or None
-        `np.errstate` of all runs, None for that of each caller.
-    ordered : collection of int or None
-        Ids of steps whose strides are in C order (`memory.buffers.regular`), None if unknown.
-    apart : int or None
-        Id of a step that turned out to have no row.
-    quick : bool
-        Whether last bits may change: then long products have kernels that are faster than rows.
-    largest : int or None
-        Bytes of the largest result that rows write, None for as many as pay for one thread.
+    - `symbols`: sizes that tell which arrays are small enough
+    - `wait`: whether the first call waits for machine code
+    - `errors`: `np.errstate` of all runs, None for that of each caller
+    - `ordered`: ids of steps whose strides are in C order (`buffers.regular`), None if unknown
+    - `apart`: id of a step that turned out to have no row
+    - `quick`: whether last bits may change: then long products have faster kernels than rows
+    - `largest`: bytes of the largest result of a row, None for as many as pay for one thread
+    - `others`: what writes the rows of ops that no user has, ``write(rows, step)``
+    - `flag`: set by a walk as soon as it has let go of Python's lock
     """
 
     symbols: Mapping[str, int]
@@ -179,6 +168,8 @@ class Tabling(NamedTuple):
     apart: int | None = None
     quick: bool = False
     largest: int | None = None
+    others: Mapping[Op, Callable[..., None]] = MappingProxyType({})
+    flag: Flag | None = None
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
@@ -211,26 +202,16 @@ def lower(
 ) -> Program:
     """Return the program of a task.
 
-    Parameters
-    ----------
-    kernels : sequence of int
-        The number of each step's kernel; steps may share one.
-    preferred : int
-        Port to wait for first: the one that fills last.
-    credited_in, credited_out : sequence of int
-        Ports and sends (by position, increasing) whose channels have credits.
-    bound : container of int
-        Ids of nodes whose kernels depend on the run's symbols.
-    long_steps : container of int
-        Ids of nodes before which the program looks whether the run is still wanted.
-    buffered, leaving : container of int
-        Ids of the steps that write into memory of the turn, and into arrays that leave it; the
-        run's kernels have at the index ``kb`` what returns these and the arena, or as many None; a
-        list of them for each part that writes.
-    bulky : container of int
-        Ids of steps whose results are to be forgotten at once; tasks with none may be in parts.
-    over : container of int
-        Ids of the steps that write over their first operand.
+    - `kernels`: the number of each step's kernel; steps may share one
+    - `preferred`: port to wait for first: the one that fills last
+    - `credited_in`, `credited_out`: ports and sends (by position) whose channels have credits
+    - `bound`: ids of nodes whose kernels depend on the run's symbols
+    - `long_steps`: ids of nodes before which the program looks whether the run is still wanted
+    - `buffered`, `leaving`: ids of steps that write into memory of the turn, and into arrays that
+      leave it; the run's kernels have at the index ``kb`` what returns these and the arena, or as
+      many None; a list of them for each part that writes
+    - `bulky`: ids of steps whose results are to be forgotten at once; tasks of none may be in parts
+    - `over`: ids of steps that write over their first operand
     """
     numbers: dict[int, int] = {}
     ports = []
@@ -246,38 +227,64 @@ def lower(
     if _may_be_in_parts(spec.steps, how, bulky):
         edges = [0, *[edge for one in within for edge in one], len(spec.steps)]
         gaps = [one for one in zip(edges[::2], edges[1::2], strict=True) if one[0] < one[1]]
-    steps, items, constants = _keyed(
-        spec.steps, kernels, how, numbers, count, (within, gaps), spec.kept, tabling
-    )
+    how[:1] = [one & ~keys.LONG for one in how[:1]]  # it has just looked
+    made = _Numbering(numbers, count)
+    _take(made, spec.steps, kernels, how, (within, gaps), spec.kept, tabling)
     key = TaskKey(
         tuple(ports),
-        steps,
-        tuple([numbers[node.id] for node, _ in spec.sends]),
-        tuple([tuple([numbers[node.id] for node in nodes]) for nodes, _ in spec.bundles]),
+        tuple(made.keys),
+        made.of([node for node, _ in spec.sends]),
+        tuple([made.of(nodes) for nodes, _ in spec.bundles]),
         tuple(spec.exclusive),
-        tuple([numbers[node.id] for node, _ in spec.results]),
+        made.of([node for node, _ in spec.results]),
         preferred,
         tuple(credited_in),
         tuple(credited_out),
     )
-    return _program(code_of(key), spec.steps, numbers, constants, steps, items)
+    return made.program(code_of(key), spec.steps)
 
 
-def _program(
-    code: Code,
-    steps: Sequence[Node],
-    numbers: dict[int, int],
-    constants: tuple[Node, ...],
-    calls: Sequence[StepKey | CallKey],
-    items: Sequence[Node | Subprogram],
-) -> Program:
-    chosen = dict.fromkeys([key.kernel for key in calls if isinstance(key, StepKey)])
-    sizes = [
-        item.arrays if isinstance(item, Subprogram) else -1
-        for key, item in zip(calls, items, strict=True)
-        if (key.writes if isinstance(key, CallKey) else key.how & (keys.BUFFERED | keys.LEAVING))
-    ]
-    return Program(code, steps, numbers, constants, items, tuple(chosen), sizes)
+class _Numbering:
+    """The calls of a program, and the numbers of values and constants, while they are noted."""
+
+    def __init__(self, numbers: dict[int, int], first: int) -> None:
+        self.numbers, self.next = numbers, first
+        self.constants: list[Node] = []
+        self.keys: list[StepKey | CallKey] = []
+        self.items: list[Node | Subprogram] = []
+
+    def of(self, nodes: Iterable[Node]) -> tuple[int, ...]:
+        """Return the numbers of values."""
+        return tuple([self.numbers[node.id] for node in nodes])
+
+    def take(self, steps: Sequence[Node], kernels: Iterable[int], how: Iterable[int]) -> None:
+        """Note steps, one by one."""
+        numbers, constants, number = self.numbers, self.constants, self.next
+        for step, kernel, one in zip(steps, kernels, how, strict=True):
+            operands = []
+            for part in step.inputs:
+                operand = numbers.get(part.id)
+                if operand is None:  # a constant
+                    constants.append(part)
+                    operand = numbers[part.id] = -len(constants)
+                operands.append(operand)
+            self.keys.append(StepKey(kernel, tuple(operands), one))
+            numbers[step.id] = number
+            number += 1
+        self.next = number
+        self.items += steps
+
+    def program(self, code: Code, steps: Sequence[Node]) -> Program:
+        """Return the program of the calls."""
+        chosen = dict.fromkeys([key.kernel for key in self.keys if isinstance(key, StepKey)])
+        into = keys.BUFFERED | keys.LEAVING
+        sizes = [
+            item.arrays if isinstance(item, Subprogram) else -1
+            for key, item in zip(self.keys, self.items, strict=True)
+            if (key.writes if isinstance(key, CallKey) else key.how & into)
+        ]
+        constants = tuple(self.constants)
+        return Program(code, steps, self.numbers, constants, self.items, tuple(chosen), sizes)
 
 
 def _stretches(
@@ -307,51 +314,32 @@ def _may_be_in_parts(steps: Sequence[Node], how: Iterable[int], bulky: Container
     return not any([step.id in bulky for step in steps])  # noqa: C419
 
 
-def _keyed(
+def _take(
+    made: _Numbering,
     steps: Sequence[Node],
     kernels: Sequence[int],
     how: Sequence[int],
-    numbers: dict[int, int],
-    first: int,
     within: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]],
     kept: Collection[Node],
     tabling: Tabling | None,
     times: int = WALKED,
-) -> tuple[tuple[StepKey | CallKey, ...], Sequence[Node | Subprogram], tuple[Node, ...]]:
-    """Return how steps are called, the steps and parts by position, and the constants.
-
-    Parts stand for the steps `within` stretches, which may be tables, and others.  All results get
-    numbers.
-    """
-    calls: list[StepKey | CallKey] = []
-    items: list[Node | Subprogram] = []
-    constants: list[Node] = []
+) -> None:
+    """Note how steps are called: parts stand for those `within` stretches, and tables for some."""
     done = 0
     tables = {place for begin, end in within[0] for place in range(begin, end)}
     stretched = sorted([(*one, times) for one in within[0]] + [(*one, 1) for one in within[1]])
     into = keys.BUFFERED | keys.LEAVING
     within_turn = {step.id for step, one in zip(steps, how, strict=True) if one & keys.BUFFERED}
 
-    def one_by_one(begin: int, end: int) -> None:
-        nonlocal first
-        calls.extend(
-            _numbered_steps(
-                steps[begin:end], kernels[begin:end], how[begin:end], numbers, first, constants
-            )
-        )
-        items.extend(steps[begin:end])
-        first += end - begin
-
     for begin, end, given, returned in cut_steps(steps, kept, stretched) if stretched else ():
-        one_by_one(done, begin)
+        made.take(steps[done:begin], kernels[done:begin], how[done:begin])
         own, done = steps[begin:end], end
-        inner = {node.id: number for number, node in enumerate(given)}
+        inner = _Numbering({node.id: number for number, node in enumerate(given)}, len(given))
         chosen: dict[int, int] = {}
         called = [chosen.setdefault(number, len(chosen)) for number in kernels[begin:end]]
-        fixed: list[Node] = []
-        found = _numbered_steps(own, called, how[begin:end], inner, len(given), fixed)
-        key = DirectKey(len(given), found, tuple([inner[node.id] for node in returned]), True)
-        program = _program(direct_code(key), own, inner, tuple(fixed), found, own)
+        inner.take(own, called, how[begin:end])
+        key = DirectKey(len(given), tuple(inner.keys), inner.of(returned), True)
+        program = inner.program(direct_code(key), own)
         written = [one for one in zip(own, how[begin:end], strict=True) if one[1] & into]
         writing = [step for step, _ in written]
         stretch = None
@@ -362,14 +350,11 @@ def _keyed(
             apart = not within_turn.intersection(map(_whole, given))
             leaving = [step.id for step, one in written if one & keys.LEAVING] if apart else ()
             stretch = Stretch(own, given, returned, writing, tabling, leaving)
-        items.append(Subprogram(program, tuple(chosen), len(writing), stretch))
-        calls.append(
-            CallKey(tuple([numbers[node.id] for node in given]), len(returned), bool(writing))
-        )
-        numbers.update({node.id: number for number, node in enumerate(returned, first)})
-        first += len(returned)
-    one_by_one(done, len(steps))
-    return tuple(calls), items, tuple(constants)
+        made.items.append(Subprogram(program, tuple(chosen), len(writing), stretch))
+        made.keys.append(CallKey(made.of(given), len(returned), bool(writing)))
+        made.numbers.update({node.id: number for number, node in enumerate(returned, made.next)})
+        made.next += len(returned)
+    made.take(steps[done:], kernels[done:], how[done:])
 
 
 def _whole(node: Node) -> int:
@@ -411,31 +396,6 @@ def _how(
     return how
 
 
-def _numbered_steps(
-    steps: Sequence[Node],
-    kernels: Iterable[int],
-    how: Iterable[int],
-    numbers: dict[int, int],
-    first: int,
-    constants: list[Node],
-) -> tuple[StepKey, ...]:
-    """Return the steps by number; note the numbers of them and of more `constants`."""
-    found = []
-    number = first
-    for step, kernel, one in zip(steps, kernels, how, strict=True):
-        operands = []
-        for part in step.inputs:
-            operand = numbers.get(part.id)
-            if operand is None:  # a constant
-                constants.append(part)
-                operand = numbers[part.id] = -len(constants)
-            operands.append(operand)
-        found.append(StepKey(kernel, tuple(operands), one))
-        numbers[step.id] = number
-        number += 1
-    return tuple(found)
-
-
 def lower_directly(
     steps: Sequence[Node],
     leaves: Sequence[Node],
@@ -448,22 +408,17 @@ def lower_directly(
     """Return a program that a thread calls by itself: leaves in, results out, no messages.
 
     ``make(*kernels, *constants, *buffers)`` returns ``program(*leaf values)``; there is a buffer
-    (or None) for each of the `buffered` and `leaving` steps, in the order of `steps`.  Given the
-    ids of `bound` nodes, whose kernels depend on the run's symbols, it is ``program(run, (), *leaf
-    values)``.  With steps that wait the program is a generator: it yields each of their kernels
-    with the operands, is sent the result (or has what was raised thrown into it), and returns the
-    results.
+    (or None) for each of the `buffered` and `leaving` steps, in order.  Given the ids of `bound`
+    nodes, whose kernels depend on the run's symbols, it is ``program(run, (), *leaf values)``.
+    With steps that wait it is a generator: it yields each of their kernels with the operands, is
+    sent the result (or has what was raised thrown into it), and returns the results.
     """
-    numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
+    made = _Numbering({leaf.id: number for number, leaf in enumerate(leaves)}, len(leaves))
     how = [_how(step, bound or (), (), buffered, leaving) for step in steps]
-    within = _stretches(steps, how, tabling)
-    kernels = range(len(steps))
-    found, items, constants = _keyed(
-        steps, kernels, how, numbers, len(leaves), (within, ()), results, tabling, WALKED_ALONE
-    )
-    wanted = tuple([numbers[node.id] for node in results])
-    key = DirectKey(len(leaves), found, wanted, bound is not None)
-    return _program(direct_code(key), steps, numbers, constants, found, items)
+    within, kernels = _stretches(steps, how, tabling), range(len(steps))
+    _take(made, steps, kernels, how, (within, ()), results, tabling, WALKED_ALONE)
+    key = DirectKey(len(leaves), tuple(made.keys), made.of(results), bound is not None)
+    return made.program(direct_code(key), steps)
 
 
 def lower_loop(
@@ -478,30 +433,22 @@ def lower_loop(
     buffered: Container[int] = (),
     stored: bool = False,
 ) -> Program:
-    """Return the program of a loop, with the steps of its body in place.
+    """Return the program of a loop, with the steps of its body in place; leaves as in `LoopKey`.
 
     ``make(Dead, index, *kernels, *constants)`` returns ``program(run, positions, test, limit,
     tested, captured, carries, arrays, keep, stack, buffers)``, which returns the last carries and
     the number of iterations; ``keep`` and ``stack`` are called with what is `saved` (carries, by
     number) before each iteration, and with what results behind the carries, or are arrays into
     which that is `stored`.  ``test(run, (), *tested, *carries)`` returns, in a list, whether there
-    is another iteration.
-
-    Parameters
-    ----------
-    steps, leaves, results : sequence of Node
-        Of the body; the leaves in the order of `LoopKey`.
-    buffered : container of int
-        Ids of the steps for each of which there is an array among the buffers, or None.
+    is another iteration.  For each of the `buffered` steps there is an array among the buffers, or
+    None.
     """
-    numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
-    how = [_how(step, (), (), buffered, ()) for step in steps]
-    constants: list[Node] = []
-    found = _numbered_steps(steps, range(len(steps)), how, numbers, len(leaves), constants)
-    wanted = tuple([numbers[node.id] for node in results])
-    read = {number for step in found for number in step.operands}
+    made = _Numbering({leaf.id: number for number, leaf in enumerate(leaves)}, len(leaves))
+    made.take(steps, range(len(steps)), [_how(step, (), (), buffered, ()) for step in steps])
+    wanted = made.of(results)
+    read = {number for step in made.keys for number in step.operands}
     key = LoopKey(
-        len(leaves) - 1 - carries - elements, carries, elements, found, wanted, tuple(saved),
-        0 in read or 0 in wanted, tested, stored,
+        len(leaves) - 1 - carries - elements, carries, elements, tuple(made.keys), wanted,
+        tuple(saved), 0 in read or 0 in wanted, tested, stored,
     )  # fmt: skip
-    return _program(loop_code(key), steps, numbers, tuple(constants), found, steps)
+    return made.program(loop_code(key), steps)

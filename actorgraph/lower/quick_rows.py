@@ -1,9 +1,10 @@
-"""Kernels and rows that may change last bits: products, convolutions, elementwise steps as one.
+"""Kernels and rows of machine code: products, convolutions, elementwise steps as one.
 
-Machines have them by ``jit``.  Products and convolutions that take long are steps (`quick_kernel`),
-which idle workers share; in loops they are rows.  A *group* is steps of one shape that one row
-computes, as far as the order allows.  A product that a carry adds up is added where the carry lies.
-Where machine code does not fit, there is what there is without.
+A *group* is steps of one shape that one row computes, as far as the order allows.  Loops have them
+of functions with NumPy's bits (`exact`).  All else may change last bits, and machines have it by
+``jit``: products and convolutions that take long are steps (`quick_kernel`), which idle workers
+share; in loops they are rows; a product that a carry adds up is added where the carry lies.  Where
+machine code does not fit, there is what there is without.
 """
 
 from __future__ import annotations
@@ -32,22 +33,40 @@ from actorgraph.lower.rates import path
 from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, coalesced, strides_of
 from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import is_view
-from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op, bind_attrs
+from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, LoopRule, Op, bind_attrs, never
 from actorgraph.ops import convolution
+from actorgraph.ops._arrays import exp_without_warning
+from actorgraph.ops._arrays import one as one_like
 from actorgraph.ops.windows import frame_of
-from actorgraph.rewrite.traceable import along_axes, convolution_kind
 from actorgraph.scratch import scratch
 from actorgraph.tiles import here
 from actorgraph.types import Checks, bind_shape
 
-_LEAST_ELEMENTS, _LEAST_LANES = 32, 4
+_LEAST_ELEMENTS, _LEAST_LANES, _LEAST_PASSES = 32, 4, 2
+"""Elements of a group, and what it has to save where it is exact."""
 _MOST_BYTES = 1 << 20
 """Of the second operand of a product: NumPy's are faster for larger ones."""
 
 _TO_COME = Routine(1, 0)
 """Stands where an address comes when all texts are machine code."""
 
-_GROUP = Op("table_group", "a[*s]", lambda xp: None, memory=FRESH_OUT)
+
+def _logistic(xp: Any, exponential: Any, out: Any) -> Any:
+    number = one_like(xp, exponential)
+    return xp.divide(number, xp.add(exponential, number, out=out), out=out)
+
+
+_GROUP = Op("table_group", "a[*s]", never, memory=FRESH_OUT)
+_NEGATED = Op(
+    "table_negated", "a[*s] -> a[*s]", np.negative, ufunc="negative", memory=FRESH_OUT,
+    loop=LoopRule("value", "negative(x)"),
+)  # fmt: skip
+_EXP = Op("table_exp", "a[*s] -> a[*s]", exp_without_warning, memory=FRESH_OUT, traced=True)
+_LOGISTIC = Op(
+    "table_logistic", "a[*s] -> a[*s]", _logistic, memory=FRESH_OUT, traced=True,
+    loop=LoopRule("value", "divide(1, add(x, 1))"),
+)  # fmt: skip
+"""What `sigmoid` does, one after another: exponentials are NumPy's alone."""
 _SIGMOID, _ADD, _TRANSPOSE = REGISTRY["sigmoid"], REGISTRY["add"], REGISTRY["transpose"]
 
 
@@ -67,14 +86,14 @@ _SIZES = {"f": 4, "d": 8}
 
 def is_along(step: Node, symbols: Mapping[str, int]) -> bool:
     """Return whether a step takes sums along axes for which `quick_kernel` is worth a call."""
-    if along_axes(step.op) is None or _describing(step, symbols) is None:
+    if step.op.along is None or _describing(step, symbols) is None:
         return False
     seen = []
     for one in step.inputs:
         shape = bind_shape(one.dims, symbols, 0)
         strides = strides_of(shape, one.dtype.itemsize)
         seen.append(_Seen(shape, strides, one.dtype.char, True))
-    found = _along(along_axes(step.op), bind_attrs(step.attrs, symbols), *seen)
+    found = _along(step.op.along, bind_attrs(step.attrs, symbols), *seen)
     return found is not None and found[2] >= _LEAST_FLOPS
 
 
@@ -83,7 +102,7 @@ def is_quick(step: Node, symbols: Mapping[str, int]) -> bool:
     describe = _describing(step, symbols)
     if describe is None:
         return False
-    if along_axes(step.op) is not None:
+    if step.op.along is not None:
         return _EACH_FLOPS * prod(bind_shape(step.inputs[0].dims, symbols, 0)) >= _SHARED_FLOPS
     shapes = tuple([bind_shape(part.dims, symbols, 0) for part in step.inputs])
     attrs = bind_attrs(step.attrs, symbols)
@@ -271,7 +290,7 @@ def _describing(node: Node, symbols: Mapping[str, int]) -> Any:
         return None
     if op.ufunc == "matmul":
         return _product
-    attrs, kind, how = bind_attrs(node.attrs, symbols), convolution_kind(op), along_axes(op)
+    attrs, kind, how = bind_attrs(node.attrs, symbols), op.convolves, op.along
     if kind is not None:
         return partial(_convolved, kind, attrs)
     known = how is not None and (node.dtype.char == "f" or "exp(" not in repr(how))
@@ -282,21 +301,14 @@ def _describing(node: Node, symbols: Mapping[str, int]) -> Any:
 class _Code:
     """Machine code for a product, a convolution or rows.
 
-    Attributes
-    ----------
-    call : callable or None
-        ``call((*operands, result, room if it needs one, words of helpers))``; None until it is
-        there.
-    operands, room : int
-        How many arrays it reads, and bytes that it needs for itself.
-    address : int
-        Of the same, to be called as NumPy's loops are.
+    ``call((*operands, result, room if it needs one, words of helpers))`` is None until it is there;
+    `address` is that of the same, to be called as NumPy's loops are.
     """
 
     def __init__(self, what: Any) -> None:
         self.call: Callable[[tuple[Any, ...]], int] | None = None
         self.operands = len(what.single) - 1 if isinstance(what, dense.RowSums) else 2
-        self.room = self.address = 0
+        self.room = self.address = 0  # bytes that it needs for itself
         self._what, self._alone_s, self._tries = what, inf, 0
 
     def make(self) -> None:
@@ -343,7 +355,7 @@ _WRITERS: Mapping[Any, Callable[..., tuple[str, int] | None]] = {
 def _code(what: Any, wait: bool) -> _Code:
     """Return the code for it, which is made in the background if nobody is to `wait`."""
     found = _Code(what)
-    found.make() if wait else BACKGROUND.submit(found.make)
+    found.make() if wait else BACKGROUND.submit(found.make, keep=found)
     return found
 
 
@@ -359,14 +371,9 @@ def node_like(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node
 
 
 def quickened(one: Any, fixed: int, symbols: Mapping[str, int]) -> Any:
-    """Return an iteration whose steps are grouped.
+    """Return an iteration whose steps are grouped, and which has products of its own.
 
-    Parameters
-    ----------
-    one : _Iteration
-    fixed : int
-        How many of what it is given are the same in all iterations; what is added comes next.
-    symbols : mapping
+    So many of what it is given are `fixed`, the same in all iterations; what is added comes next.
     """
     numbers = count(1 + max([node.id for node in (*one.steps, *one.given)]))
     quick: dict[int, Any] = {}
@@ -382,11 +389,26 @@ def quickened(one: Any, fixed: int, symbols: Mapping[str, int]) -> Any:
                 packed.append((first[of.id], y))
                 steps[place] = step = node_like(step, step.id, step.op, (x, y))
             quick.setdefault(step.id, _Product(step, x, y))
-    grouped = _Grouping(steps, one, symbols, numbers, quick).found
+    found = _Grouping(steps, one, symbols, numbers, quick, exact=False).found
     given = [*one.given[:fixed], *[node for _, node in packed], *one.given[fixed:]]
-    return replace(
-        one, steps=grouped, given=given, quick=quick, packed=[place for place, _ in packed]
-    )
+    places = [place for place, _ in packed]
+    return replace(one, steps=found, given=given, quick=quick, packed=places, exact=False)
+
+
+def grouped(one: Any, symbols: Mapping[str, int]) -> Any:
+    """Return an iteration whose steps are grouped where that changes no bit."""
+    numbers = count(1 + max([node.id for node in (*one.steps, *one.given)]))
+    steps: list[Node] = []
+    for step in one.steps:
+        last = step
+        if step.op is _SIGMOID and _rule(node_like(step, 0, _LOGISTIC, step.inputs), True):
+            for op in (_NEGATED, _EXP):
+                steps.append(node_like(step, next(numbers), op, last.inputs))
+                last = node_like(step, step.id, _LOGISTIC, (steps[-1],))
+        steps.append(last)
+    quick: dict[int, Any] = {}
+    found = _Grouping(steps, one, symbols, numbers, quick, exact=True).found
+    return replace(one, steps=found, quick=quick)
 
 
 def _multiplies(step: Node, symbols: Mapping[str, int]) -> bool:
@@ -431,7 +453,7 @@ class _Product:
     adds: bool = False
 
 
-def _rule(step: Node) -> str | None:
+def _rule(step: Node, exact: bool) -> str | None:
     """Return how the elements of a step are computed, None where groups do not."""
     op = step.op
     if step.dtype.char not in "fd" or op.checked or step.attrs:
@@ -441,8 +463,9 @@ def _rule(step: Node) -> str | None:
         text = op.loop.text
     elif op.ufunc == "positive":
         text = "x"
-    same = all(part.dtype.char == step.dtype.char for part in step.inputs)
-    return text if text is not None and same and vectors.can_write(text, step.dtype.char) else None
+    char = step.dtype.char
+    same = text is not None and all(part.dtype.char == char for part in step.inputs)
+    return text if same and vectors.can_write(text or "", char, exact=exact) else None
 
 
 class _Grouping:
@@ -455,7 +478,9 @@ class _Grouping:
         symbols: Mapping[str, int],
         numbers: Iterator[int],
         quick: dict[int, Any],
+        exact: bool,
     ) -> None:
+        self._exact = exact
         self._over, self._symbols, self._numbers, self._quick = one.over, symbols, numbers, quick
         self._made = {step.id for step in steps}
         self._of = {step.id: self._kind(step) for step in steps}
@@ -483,7 +508,7 @@ class _Grouping:
 
     def _kind(self, step: Node) -> Any:
         """Return what steps of a group have in common, None where it is in none."""
-        if step.id in self._quick or _rule(step) is None:
+        if step.id in self._quick or _rule(step, self._exact) is None:
             return None
         shape = bind_shape(step.dims, self._symbols, 0)
         return (shape, step.dtype.char) if prod(shape) >= _LEAST_ELEMENTS else None
@@ -520,6 +545,11 @@ class _Grouping:
                 group[step.id] = step
         self._waiting = [step for step in self._waiting if step.id not in group]
         self._done |= group.keys()
+        rules = [_rule(step, self._exact) or "" for step in group.values()]
+        passes = sum([len(vectors.functions_of(rule) or [rule]) for rule in rules])
+        if self._exact and passes < _LEAST_PASSES:
+            self.found += group.values()
+            return
         inside = Counter([part.id for step in group.values() for part in step.inputs])
         outputs = [
             step for step in group.values()
@@ -529,7 +559,7 @@ class _Grouping:
         outside = [part for part in read.values() if part.id not in group]
         end = node_like(first, next(self._numbers), _GROUP, (*outside, *outputs))
         self._quick.update(dict.fromkeys(group, None))
-        self._quick[end.id] = _RowGroup([*group.values()], outside, outputs)
+        self._quick[end.id] = _RowGroup([*group.values()], outside, outputs, self._exact)
         self.found += [*group.values(), end]
 
 
@@ -543,6 +573,7 @@ class _RowGroup:
     steps: Sequence[Node]
     read: Sequence[Node]
     outputs: Sequence[Node]
+    exact: bool
 
     def text(self, rows: Any, name: str) -> str:
         """Return a function for it."""
@@ -560,18 +591,23 @@ class _RowGroup:
         (outer, down), (inner, along) = [(1, [0] * len(places)), *dims][-2:]
         if any(step not in (0, size) for step in along) or 0 in along[len(read) :]:
             raise Unfit
+        char = self.steps[0].dtype.char
+        if self.exact and vectors.lanes_of(char, inner) < _LEAST_LANES:
+            raise Unfit
         given = [
             Pointer(place.base, place.offset, *steps)
             for place, *steps in zip(places, down, along, strict=True)
         ]
         return vectors.elements_text(
-            name, self.steps[0].dtype.char, (outer, inner),
+            name, char, (outer, inner),
             numbers | {f"v{n.id}": at for n, at in zip(read, given, strict=False)},
             [
-                (f"v{n.id}", _rule(n) or "", {k: f"v{p.id}" for k, p in zip("xyz", n.inputs)})
+                (f"v{n.id}", rule, {k: f"v{p.id}" for k, p in zip("xyz", n.inputs)})
                 for n in self.steps
+                if (rule := _rule(n, self.exact)) is not None
             ],
             {f"v{n.id}": at for n, at in zip(self.outputs, given[len(read) :], strict=True)},
+            self.exact,
         )  # fmt: skip
 
 
@@ -580,6 +616,7 @@ class QuickRows(Written):
 
     def __init__(self, one: Any, symbols: Mapping[str, int]) -> None:
         self._quick: dict[int, Any] = dict(one.quick)
+        self._exact = one.exact
         self._texts: list[tuple[int, str]] = []
         self._codes: list[_Code] = []
         super().__init__(one, symbols)
@@ -597,6 +634,8 @@ class QuickRows(Written):
         if isinstance(how, _Product):
             return self._called(step, _product, [how.x, how.y], 0, how.adds)
         if how is step:
+            if self._exact:
+                return False
             describe = _describing(step, self.symbols)
             known = describe is not None
             return known and self._called(step, describe, step.inputs, _LEAST_ROW_FLOPS)
@@ -607,7 +646,8 @@ class QuickRows(Written):
                 self._step(one)
             return True
         self._texts.append((len(self.rows), text))
-        self._add(_TO_COME, (1, 1), (), (), [], 0)
+        heard = native.ALL_ERRORS if self._exact else 0
+        self._add(_TO_COME._replace(keeps_flags=self._exact), (1, 1), (), (), [], heard)
         return True
 
     def _called(

@@ -27,20 +27,12 @@ _MIDDLING = ((2.0**16, 20_000.0), (2.0**20, 60_000.0), (2.0**24, 80_000.0))
 class Rates(NamedTuple):
     """What calls, elements, bytes and products cost on one thread.
 
-    Attributes
-    ----------
-    call_us : float
-        Microseconds of a call of NumPy on next to nothing.
-    additions_per_us : float
-        float32 elements added, in the cache.
-    transcendental_flops_per_us : float
-        float32 elements of tanh times the flops that its op states.
-    bytes_per_us : float
-        Bytes read and written by a pass over memory.
-    wake_us : float
-        Microseconds to have another thread answer.
-    products : mapping
-        By provider, (flops, flops per microsecond) of matrix products, from the smallest.
+    - `call_us`: a call of NumPy on next to nothing
+    - `additions_per_us`: float32 elements added, in the cache
+    - `transcendental_flops_per_us`: float32 elements of tanh times the flops that its op states
+    - `bytes_per_us`: bytes read and written by a pass over memory
+    - `wake_us`: to have another thread answer
+    - `products`: by provider, (flops, flops per us) of matrix products, from the smallest
     """
 
     call_us: float = 0.5
@@ -86,13 +78,7 @@ def stored() -> tuple[Rates, str]:
 
 
 def store(measured: Rates, date: str) -> str:
-    """Write the rates where `rates` of later processes finds them; return the path.
-
-    Raises
-    ------
-    OSError
-        The cache directory cannot be written.
-    """
+    """Write the rates where `rates` of later processes finds them; return the path."""
     import json
 
     from actorgraph.devices.files import write_whole  # calibrating alone wants it

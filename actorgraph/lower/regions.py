@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 from actorgraph.errors import printable
 from actorgraph.graph import Node
 from actorgraph.lower.fusion import is_heavy
-from actorgraph.lower.joint import Joint
+from actorgraph.lower.joint import Joint, owner_of
 from actorgraph.memory.buffers import takes_out
 from actorgraph.op import CONSTANT
 
@@ -167,7 +167,7 @@ def with_sums_apart(tasks: list[TaskSpec], joint: Joint) -> list[TaskSpec]:
     """
     sums: list[TaskSpec] = []
     for spec in tasks:
-        if spec.direction != "forward" and len(spec.steps) > 1:
+        if spec.direction != "forward":
             apart = _partial_sums(spec.steps)
             if apart:
                 spec.steps = [step for step in spec.steps if step.id not in apart]
@@ -251,20 +251,10 @@ def _split(spec: TaskSpec, leaving: Collection[int]) -> tuple[list[Node], list[N
     return b_part, [step for step in spec.steps if step.id not in needed]
 
 
-def owner_of(node: Node) -> Node:
-    """Return the forward node (or leaf) whose fragment a joint node belongs to."""
-    return node if node.owner is None else node.owner
-
-
 def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec]:
-    """Give the tasks their ports, sends and results; return them.
+    """Give the tasks, fresh from a cut, their ports, sends and results; return them.
 
-    Parameters
-    ----------
-    tasks : list of TaskSpec
-        Fresh from `cut`.
-    results : mapping
-        Joint node to index of the result that it delivers; leaves are not among them.
+    `results` leads from joint nodes, no leaves, to the index of the result that each delivers.
     """
     task_of = {node.id: spec for spec in tasks for node in spec.steps}
     forward = {spec.region.index: spec for spec in tasks if spec.direction == "forward"}

@@ -26,14 +26,8 @@ from actorgraph.store import PROMISES, promised
 class Brought:
     """What a run brings along, and its copies on devices, each made when first asked for.
 
-    Attributes
-    ----------
-    kind : str
-        Of transfers.
-    array : ndarray, optional
-        By which a parameter is known.
-    node : Node, optional
-        Whom to blame where a copy fails.
+    `kind` is that of transfers; by `array` a parameter is known; `node` is blamed where a copy
+    fails.
     """
 
     __slots__ = ("array", "kind", "node", "on", "value")
@@ -46,23 +40,10 @@ class Brought:
 class Residents(ABC):
     """What stays on the devices of a machine, and who runs where.
 
-    Parameters
-    ----------
-    devices : sequence of Device
-        Where nodes run that the user has placed nowhere.
-    lanes : int
-        Of each of these.
-
-    Attributes
-    ----------
-    used : list of Device
-        All devices that the machine needs.
-    transfers : dict
-        Copies by kind: "parameters", "feeds", "edges" (between devices) and "results".
-    captured : bool
-        Whether what runs on a device is a CUDA graph where that is possible.
-    graphs : set of CapturedSteps
-        Whose memory goes with the machine's last run.
+    Nodes that the user has placed nowhere run on `devices`, of which each has so many `lanes`.
+    `used` are all devices that the machine needs; `transfers` counts copies by kind, "edges" being
+    those between devices.  What runs on a device is a CUDA graph where that is possible and
+    `captured`; the memory of `graphs` goes with the machine's last run.
     """
 
     captured = False
@@ -137,11 +118,7 @@ class Residents(ABC):
                 graph.clear()
 
     def brought(self, joint: Joint, leaves: Sequence[Any]) -> list[Brought]:
-        """Return what a run brings along, so that each is copied once to where it is needed.
-
-        A variable stays where it was copied to until its array is another one: this one is held
-        here, so nobody writes to it.
-        """
+        """Return what a run brings along, so that each is copied once to where it is needed."""
         with base.issuing:
             for made, constant in [*self._constants.items()]:
                 if made.cell.failed is not None:

@@ -50,8 +50,7 @@ def _kept_ids(joint: Joint) -> set[int]:
 def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
     """Return the joint graph after the late passes; itself where there are none.
 
-    Leaves stay, also those that nothing needs any more: what a run has to be fed does not depend
-    on passes.
+    Leaves stay, also unneeded ones: what a run has to be fed does not depend on passes.
     """
     late = [one for one in passes if one.late]
     if not late:

@@ -38,7 +38,7 @@ def _forward(xp: Any, *slices: Any, indices: Any, covered: bool, dims: Any, out:
 
 SLICES = Op(
     "slices", lambda arity, attrs: "a[*s] -> a[*out]", _forward, memory=FRESH_OUT,
-    doc="An array with slices written to it, and zeros elsewhere.",
+    doc="An array with slices written to it, and zeros elsewhere.", traced=True,
 )  # fmt: skip
 """The op of what is written so; nothing differentiates it, for it comes after derivatives."""
 
@@ -48,13 +48,7 @@ _ADD, _ADJOINT = REGISTRY["add"], REGISTRY["getitem_adjoint"]
 def with_slices_written_once(
     parts: Sequence[Sequence[Node]], kept: Collection[int]
 ) -> Sequence[Sequence[Node]]:
-    """Return the steps of each task with such sums written at once.
-
-    Parameters
-    ----------
-    kept : collection of int
-        Ids of the nodes that stay.
-    """
+    """Return the steps of each task with such sums written at once; nodes of ids `kept` stay."""
     slices = [{n.id for n in steps if n.op is _ADJOINT and len(n.inputs) == 1} for steps in parts]
     if max(map(len, slices), default=0) < 2:
         return parts

@@ -32,7 +32,7 @@ class Spot(NamedTuple):
     def end(self) -> int:
         """The byte behind the last."""
         pairs = zip(self.shape, self.strides, strict=True)
-        return self.offset + sum([(n - 1) * stride for n, stride in pairs]) + self.itemsize
+        return self.offset + sum([(n - 1) * max(stride, 0) for n, stride in pairs]) + self.itemsize
 
     @property
     def begin(self) -> int:

@@ -25,15 +25,16 @@ from weakref import WeakSet
 import numpy as np
 
 from actorgraph.devices import native
+from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import alike, kernel, with_errstate
 from actorgraph.lower.program import Tabling, constant_value, lower_directly
 from actorgraph.lower.spots import Unfit
-from actorgraph.lower.table_rows import LARGEST_BYTES, RESHAPE, Written, kind_of
+from actorgraph.lower.table_rows import LARGEST_BYTES, RESHAPE, Written, has_size, kind_of
 from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import is_view, regular
-from actorgraph.op import attrs_key, is_symbolic
+from actorgraph.op import Op, attrs_key, is_symbolic
 from actorgraph.types import bind_shape
 
 FEWEST = 6
@@ -50,8 +51,9 @@ do not pay for many."""
 _MANY = 16
 """Steps that are walked around one that has no row; that one takes 1 us more so."""
 
-_BRIEF_BYTES = 64 * 1024
-"""What rows write below which the walk keeps the GIL: to take it again may cost more."""
+_BRIEF_BYTES, _BRIEF_GIVEN = 64 * 1024, 1024 * 1024
+"""What rows write and are given below which the walk keeps the GIL: to take it again may cost
+more."""
 
 fresh = np.empty
 """Makes arrays that leave a table."""
@@ -60,18 +62,10 @@ fresh = np.empty
 def stretches(
     steps: Sequence[Node], allowed: Sequence[bool], tabling: Tabling
 ) -> list[tuple[int, int]]:
-    """Return where stretches begin and end.
-
-    Parameters
-    ----------
-    steps : sequence of Node
-        In order.
-    allowed : sequence of bool
-        Which of them may be in one.
-    """
+    """Return where stretches begin and end, of steps that are `allowed` to be in one."""
     found: list[tuple[int, int]] = []
     begin = rows = 0
-    found_kinds = kinds(steps, tabling.symbols, tabling.ordered, tabling.largest)
+    found_kinds = kinds(steps, tabling.symbols, tabling.ordered, tabling.largest, tabling.others)
     for place, (kind, may) in enumerate(zip(found_kinds, allowed, strict=True)):
         if kind and may:
             rows += kind == "row"
@@ -89,15 +83,19 @@ def kinds(
     symbols: Mapping[str, int],
     ordered: Collection[int] | None = None,
     largest: int | None = None,
+    others: Collection[Op] = (),
 ) -> list[str]:
     """Return of each step whether it is a ``"row"`` or a ``"view"``, else nothing.
 
-    `ordered` are the ids that `regular` finds.
+    `ordered` are the ids that `regular` finds, `others` ops whose rows somebody else writes.
     """
     known: dict[Any, str] = {}
     ordered = regular(steps) if ordered is None else ordered
     found = []
     for step in steps:
+        if step.op in others:
+            found.append("row" if has_size(step, symbols, largest or LARGEST_BYTES) else "")
+            continue
         key: Any = alike(step)
         if step.attrs:
             try:
@@ -118,17 +116,14 @@ def kinds(
 class Stretch:
     """Steps that may be walked, what they are given and return, as the part that they are.
 
-    Attributes
-    ----------
-    steps, given : sequence of Node
-    results : sequence of Node
-        What rows write that is needed outside, if through views.
-    copied : set of int
-        Those of them that the program has arrays for, in which others may lie until the end; in
-        arrays that are `leaving` none does.
+    `results` are what rows write that is needed outside, if through views.  Of these the program
+    has arrays for those that are `copied` in the end, since others may lie there until then; in
+    arrays that are `leaving` none does.
     """
 
     quick: Mapping[int, Any] = {}
+    exact = False
+    """As `quick_rows` has them."""
 
     def __init__(
         self,
@@ -154,7 +149,7 @@ class Stretch:
         self.copied = {node.id for node in self.results if node.id in self._place_of}.difference(
             leaving
         )
-        self._tabling = tabling
+        self._tabling, self.others = tabling, tabling.others
         self._latest: Written | None = None
         self._tables: dict[Any, Asking] = {}
         self._blocks: WeakSet[_WalkBlocks] = WeakSet()
@@ -186,7 +181,7 @@ class Stretch:
         if symbols is None and self._is_bound:
             symbols = {}
         tables: dict[int, tuple[Any, Asking]] = {}
-        only = None if symbols is None else self._table(symbols)
+        only, flag = None if symbols is None else self._table(symbols), self._tabling.flag
 
         def part(run: Any, out: Any, *given: Any) -> list[Any]:
             table = only
@@ -202,6 +197,8 @@ class Stretch:
                 table.count()
             walk = table.made
             if walk is None:
+                if flag is not None:
+                    flag.set()
                 return plain(run, out, *given)
             found: list[Any] | None = walk(run, out, given)
             if found is None:
@@ -233,7 +230,7 @@ class Stretch:
         except Unfit as unfit:
             few = len(self.steps) < _MANY
             return None if few else self._around(self.steps[unfit.position], symbols)
-        blocks = _WalkBlocks(written, len(self.given))
+        blocks = _WalkBlocks(written, len(self.given), self._tabling.flag)
         self._blocks.add(blocks)
         empties = [
             partial(fresh, bind_shape(node.dims, symbols, 0), node.dtype) for node in self.results
@@ -244,7 +241,8 @@ class Stretch:
         scalars = [place for place, node in enumerate(self.given) if not node.dims]
         finish = self._finish(symbols)
         runtime, idle, errors = native.RUNTIME, native.IDLE, self._tabling.errors
-        walk = runtime.brief if written.bytes < _BRIEF_BYTES else runtime.walk
+        is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
+        walk = runtime.brief if is_brief else runtime.walk
         assert walk is not None, "rows are written where there is a runtime"
         idle_blocks, dead = blocks.idle, native.DEAD
 
@@ -337,8 +335,8 @@ class Stretch:
 class _WalkBlocks:
     """Blocks to walk rows with, each for one thread at a time."""
 
-    def __init__(self, written: Written, given: int) -> None:
-        self._written, self.bytes = written, 0
+    def __init__(self, written: Written, given: int, flag: Flag | None) -> None:
+        self._written, self._flag, self.bytes = written, flag, 0
         self._lines = written.lines
         self._specs = written.specs(range(given, len(written.objects)))
         self.idle = [self.made()]
@@ -346,5 +344,7 @@ class _WalkBlocks:
     def made(self) -> tuple[int, Any, Any]:
         """Return the address of a block, and what owns it."""
         block, memory = self._written.block(self._specs, self._lines)
+        if self._flag is not None:
+            block[native.BELL] = self._flag.address
         self.bytes += self._written.total
         return block.ctypes.data, block, memory

@@ -9,7 +9,7 @@ before has written; every row lies within its memory, as `Written` checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import prod
 from operator import itemgetter
 from time import sleep
@@ -48,14 +48,21 @@ from actorgraph.lower.spots import (
 from actorgraph.lower.traced import Traced, trace
 from actorgraph.memory.buffers import Memory, aligned, is_view, usage
 from actorgraph.memory.packing import Span, pack
-from actorgraph.op import CONSTANT, REGISTRY, bind_attrs
+from actorgraph.op import CONSTANT, REGISTRY, Op, bind_attrs
 from actorgraph.ops._arrays import are_columns
 from actorgraph.rewrite.exact import is_pure
-from actorgraph.rewrite.traceable import is_traceable, may_be_traced
+from actorgraph.tiles import CUT_FLOPS
 from actorgraph.types import UNKNOWN, bind_shape
 
 LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
 """Results above which a call from Python costs nothing beside the arithmetic, and operands."""
+
+_MATRIX_BYTES = 16 * 1024 * 1024
+"""The same of what products read, and views of it: each call would give Python's lock away, and
+wait for it where other threads of Python are busy.  Ctrl-C waits for a walk's end."""
+
+_PERIOD = 65_537
+"""Numbers that products are tried on before they come again: a prime."""
 
 _HANDED_OVER = 32
 """Steps that are written before another thread may have the GIL: some 0.5 ms."""
@@ -76,13 +83,20 @@ def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
     """Return whether a step may be a ``"row"`` or is a ``"view"``, else nothing."""
     if not is_pure(step.op) or step.op.kernel is not None:
         return ""
-    operands = [_is_small(one, symbols, max(READ_BYTES, largest)) for one in step.inputs]
-    if not all(operands) or not _is_small(step, symbols, largest):
+    is_shown, multiplies = is_view(step), step.op.ufunc == "matmul"
+    read = _MATRIX_BYTES if is_shown or multiplies else READ_BYTES
+    if not has_size(step, symbols, read if is_shown else largest, read):
         return ""
-    if is_view(step):
+    if is_shown:
         shows = step.op.memory.is_view or step.op in _SHOWING
         return "view" if shows and [part.op is CONSTANT for part in step.inputs] == [False] else ""
     return "row" if _has_loop(step, symbols) else ""
+
+
+def has_size(step: Node, symbols: Mapping[str, int], largest: int, read: int = READ_BYTES) -> bool:
+    """Return whether a step reads and writes so little that a row pays for it."""
+    operands = [_is_small(one, symbols, max(read, largest)) for one in step.inputs]
+    return all(operands) and _is_small(step, symbols, largest)
 
 
 def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
@@ -97,9 +111,21 @@ def _has_loop(step: Node, symbols: Mapping[str, int]) -> bool:
         return bool(step.attrs["axis"]) and step.dtype.char in "fd"
     if step.op.ufunc == "matmul":
         return step.dtype.char in "fd" and is_small(step, symbols)
-    if may_be_traced(step, symbols):
+    if _may_be_traced(step, symbols):
         return True
     return bool(_loop(step, may_have_loop))
+
+
+def _may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
+    """Return whether the kernel of a step may be traced, and takes no so long that it is cut."""
+    op = step.op
+    if step.dtype.char not in "?fdil" or not (
+        op.traced(step) if callable(op.traced) else op.traced
+    ):
+        return False
+    shapes = tuple([bind_shape(part.dims, symbols, 1) for part in step.inputs])
+    result = bind_shape(step.dims, symbols, 1)
+    return not op.in_blas or op.flops(shapes, result, step.attrs) < CUT_FLOPS
 
 
 def _are_columns(step: Node) -> bool:
@@ -125,6 +151,7 @@ class _AnyStretch(Protocol):
     given: Sequence[Node]
     results: Sequence[Node]
     copied: Collection[int]
+    others: Mapping[Op, Callable[..., None]]
 
 
 class Written:
@@ -135,7 +162,7 @@ class Written:
     """
 
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
-        self.symbols = symbols
+        self.symbols, self.others = symbols, stretch.others
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
         self.notes: list[tuple[str, tuple[int, int], Sequence[int], list[int]]] = []
@@ -160,6 +187,7 @@ class Written:
                 unfit.position = position
                 raise
         self.bytes = sum([self._layout(step)[2] for step in stretch.steps])
+        self.given_bytes = sum(self.sizes[: len(stretch.given)])
         self.of, self.computing = "copy", len(self.rows)
         for base, node in enumerate(self.objects):
             if node.id in stretch.copied:
@@ -206,6 +234,10 @@ class Written:
 
     def _step(self, step: Node) -> None:
         self._scratch = self._within
+        write = self.others.get(step.op)
+        if write is not None:
+            write(self, step)
+            return
         if self.in_another_row(step):
             return
         if is_view(step):
@@ -215,9 +247,8 @@ class Written:
         elif step.op is _SUM:
             self._sum(step)
         elif step.op.ufunc == "matmul":
-            x, y = map(self.place, step.inputs)
-            self.product(x, y, self.places[step.id], product(step, self.symbols))
-        elif is_traceable(step.op):
+            self._product(step)
+        elif step.op.traced:
             trace(self, step)
         else:
             self.row(self.places[step.id], _loop(step), map(self.place, step.inputs))
@@ -393,6 +424,21 @@ class Written:
         dims = (count, limit, size)
         self.write(routine, ONCE, dims, steps, spans if to else spans[::-1], native.REFUSES)
 
+    def loops(self, address: int, places: Sequence[Spot], size: tuple[int, int], read: int) -> None:
+        """Write the row of loops over so many rows and columns; the first arrays are only read."""
+        for place, result in enumerate(places[read:], read):
+            if self._overlaps(result, [*places[:place], *places[place + 1 :]]):
+                raise Unfit
+        wrong = [
+            not one.is_flat or one.begin < 0 or one.end > self.sizes[one.base]
+            or one.offset % one.itemsize for one in places
+        ]  # fmt: skip
+        routine = Routine(native.RUNTIME.routine("group"), address, keeps_flags=False)
+        if not address or any(wrong):
+            raise Unfit
+        dims = [len(places), *size, *[word for one in places for word in (one.base, one.offset)]]
+        self.write(routine, ONCE, dims, [1], [(places[-1], places[-1].offset, ())], native.REFUSES)
+
     def refused(self, flag: Spot) -> None:
         """Write that the walk declines where a flag is up."""
         routine = self.routine("refuse", keeps_flags=False)
@@ -409,6 +455,16 @@ class Written:
             place.base == result.base and place.begin < result.end and result.begin < place.end
             for place in places
         )
+
+    def _product(self, step: Node) -> None:
+        """Write a product as its kernel has it: of a stack and a matrix as of a tall matrix."""
+        (x, y), result = map(self.place, step.inputs), self.places[step.id]
+        if len(x.shape) > 2 and len(y.shape) == 2:
+            if not x.is_flat:
+                x = Traced(self, x, step.dtype).copy().place
+            rows = prod(x.shape[:-1])
+            x, result = in_order(x, (rows, x.shape[-1])), in_order(result, (rows, y.shape[-1]))
+        self.product(x, y, result, product(step, self.symbols))
 
     def _column_sum(self, step: Node) -> None:
         """Write a sum over all axes but the last as `column_sums` has it: a product with ones."""
@@ -494,8 +550,10 @@ class Written:
         (n, k), m = x.shape[-2:], y.shape[-1]
         dims = count, n, k, m
         steps = *outer, *[stride for place in places for stride in place.strides[-2:]]
-        apart = y.offset - x.offset if x.base == y.base else None
-        if not _is_product(loop, kernel_of, char, x[2:4], y[2:4], apart, dims, steps):
+        first, other = x._replace(base=0, offset=0), y._replace(base=1, offset=0)
+        if x.base == y.base:
+            other = other._replace(base=0, offset=y.offset - x.offset)
+        if not _is_product(loop, kernel_of, char, first, other, dims, steps):
             raise Unfit
         sizes = ((n, k), (k, m), (n, m))
         self.write(loop, ONCE, dims, steps, [
@@ -512,21 +570,11 @@ class Written:
         arguments: Sequence[tuple[Spot, int, Iterable[tuple[int, int]]]],
         heard: int = native.ALL_ERRORS,
     ) -> None:
-        """Add a row.
+        """Add a row: a loop, called along at most two `outer` axes with `dims` and `strides`.
 
-        Parameters
-        ----------
-        loop : Routine
-        outer : sequence of tuple
-            How often it is called along at most two axes, and the strides from call to call.
-        dims, strides : sequence of int
-            What each call is given.
-        arguments : sequence of tuple
-            Spot of a value, offset, and sizes with strides of all that is read or written from
-            there: what does not stay within the bounds of its memory, or is not aligned, is
-            refused.
-        heard : int
-            Flags of floating-point errors that count.
+        Each argument is a spot, an offset, and sizes with strides of all that is read or written
+        from there: what does not stay within the bounds of its memory, or is not aligned, is
+        refused.  `heard` are flags of floating-point errors that count.
         """
         row: list[int] = []
         times, steps = of_two_axes(outer, len(arguments))
@@ -569,42 +617,36 @@ class Written:
         return found[0]
 
 
-_Shown = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides."""
-
-
 @lru_cache(1024)
 def _is_product(
     loop: Routine,
     kernel_of: Callable[..., Any],
     char: str,
-    x: _Shown,
-    y: _Shown,
-    apart: int | None,
+    x: Spot,
+    y: Spot,
     dims: Sequence[int],
     steps: Sequence[int],
 ) -> bool:
     """Return whether the loop gives the kernel's bits for operands that lie so in memory.
 
-    `apart` says how far `y` begins behind `x` where they show one memory: that a product is of a
-    matrix and itself decides who computes it.
+    Those of one base show one memory: that a product is of a matrix and itself decides who
+    computes it.
     """
-    room = 2 * READ_BYTES
-    raw = _numbers(char, 4 * room)
-    at = (room, room + apart) if apart is not None else (room // 2, 3 * room)
-    given = [
-        np.ndarray(shape, char, raw, offset, strides)
-        for (shape, strides), offset in zip((x, y), at, strict=True)
-    ]
+    if x.base != y.base:
+        y = y._replace(offset=x.end - y.begin)
+    begin = min(x.begin, y.begin)
+    raw = _numbers(char, max(x.end, y.end) - begin)
+    given = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
     wanted = np.asarray(kernel_of(*given))
     result = np.empty(wanted.shape, char)
     call(loop, [*given, result], dims, steps)
     return wanted.tobytes() == result.tobytes()
 
 
-@cache
 def _numbers(char: str, size: int) -> np.ndarray[Any, Any]:
-    return np.sin(np.arange(size // np.dtype(char).itemsize)).astype(char)
+    """Return so many bytes of numbers that differ along any axis."""
+    count = size // np.dtype(char).itemsize
+    return np.resize(np.sin(np.arange(min(count, _PERIOD))).astype(char), count)
 
 
 def _columns(row: Any, x: Any) -> Any:

@@ -25,9 +25,6 @@ Invariants:
 - The text holds numbers and names of our own, nothing of a user's, and no array.
 - A line calls one kernel or one part at most, so the line of a traceback tells the failed step.
 - A parked program refers to no array and to no run.
-
-Who calls it: `lower.program`, in the thread that compiles a plan.  What is written runs in workers,
-or in the thread that computes a small run.
 """
 
 from __future__ import annotations
@@ -51,16 +48,9 @@ class Dead(Exception):
 class Code(NamedTuple):
     """Compiled text, which all programs of one key share; values and steps go by number.
 
-    Attributes
-    ----------
-    text, filename : str
-        Source of the function ``actor``, and the name by which tracebacks know it.
-    make : callable
-        The compiled function.
-    expressions : dict
-        Number of a value to the expression by which the text refers to it.
-    lines : dict
-        Line of the text to the position of the step whose kernel is called there.
+    `text` is the source of the function ``actor``, which `make` is.  `expressions` are how it
+    refers to values; `lines` leads from its lines to the position of the step whose kernel is
+    called there.
     """
 
     text: str
@@ -90,22 +80,9 @@ def direct_code(key: DirectKey) -> Code:
         body += [f"        {', '.join(outs.values())}, = out"] if outs else []
     else:
         body.append(f"    def program({', '.join(values)}):")
-    lines: dict[int, int] = {}
     # Without a run the context is that of the calling thread.
     of_run = ("run.context.copy()", "run") if key.is_part else ("copy_context()", "None")
-    calls = count()
-    for j, step in enumerate(steps):
-        if key.is_part and not isinstance(step, CallKey) and step.how & keys.LONG:
-            body += ["        if run.dead is not None:", "            raise Dead"]
-        call = (
-            _call_of_part(step, next(calls), made[j], expressions, outs.get(j), of_run[1])
-            if isinstance(step, CallKey)
-            else f"{made[j][0]} = {_call(step, expressions, outs.get(j), *of_run)}"
-        )
-        body.append(f"        {call}")
-        lines[len(body)] = j
-        if freed_after[j]:
-            body.append(f"        {' = '.join(freed_after[j])} = None")
+    lines = _write_steps(body, 8, steps, (made, freed_after), outs, expressions, *of_run)
     body.append(f"        return [{', '.join([expressions[number] for number in results])}]")
     text = "\n".join([*body, "    return program"]) + "\n"
     return Code(text, *_compiled(text), expressions, lines)
@@ -136,9 +113,9 @@ def loop_code(key: LoopKey) -> Code:
     leaves = first + count + key.elements
     expressions = {number: f"x{number}" for number in range(leaves)}
     constants = _name_constants(steps, expressions)
-    _, freed_after = _name_steps(steps, leaves, results, expressions)
+    named = _name_steps(steps, leaves, results, expressions)
     kernels = _callables(steps)
-    outs = {j: f"b{j}" for j, step in enumerate(steps) if step.how & keys.BUFFERED}
+    outs = _outs(steps)
     names = [expressions[number] for number in range(leaves)]
     captured, carries, taken = names[1:first], names[first : first + count], names[first + count :]
     arrays = [f"e{i}" for i in range(key.elements)]
@@ -174,13 +151,7 @@ def loop_code(key: LoopKey) -> Code:
     body += map(note.format, keeps, entered)
     body += ["            x0 = index(position)"] if key.indexed else []
     body += [f"            {x} = {e}[position]" for x, e in zip(taken, arrays, strict=True)]
-    lines: dict[int, int] = {}
-    for j, step in enumerate(steps):
-        call = _call(step, expressions, outs.get(j))
-        body.append(f"            {expressions[leaves + j]} = {call}")
-        lines[len(body)] = j
-        if freed_after[j]:
-            body.append(f"            {' = '.join(freed_after[j])} = None")
+    lines = _write_steps(body, 12, steps, named, outs, expressions)
     made = [expressions[number] for number in results]
     body += map(note.format, stacks, made[count:])
     body += [f"            {', '.join(carries)}, = {', '.join(made[:count])}, "] if carries else []
@@ -240,26 +211,41 @@ def _name_steps(
     return targets, freed_after
 
 
-def _call_of_part(
-    call: CallKey,
-    number: int,
-    made: Sequence[str],
+def _write_steps(
+    body: list[str],
+    indent: int,
+    steps: Sequence[StepKey | CallKey],
+    named: tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]],
+    outs: Mapping[int, str],
     expressions: Mapping[int, str],
-    out: str | None,
-    run: str,
-) -> str:
-    """Return the line that calls a part, which writes to the arrays of the list `out`."""
-    args = [run, out or "None", *[expressions[number] for number in call.operands]]
-    targets = f"{', '.join(made)}, = " if made else ""
-    return f"{targets}f{number}({', '.join(args)})"
+    context: str = "run.context.copy()",
+    run: str = "run",
+) -> dict[int, int]:
+    """Add the lines of steps, as `_name_steps` names them; return which calls which step's kernel.
+
+    A part writes to the arrays of a list.
+    """
+    lines: dict[int, int] = {}
+    space, parts = " " * indent, count()
+    for j, (step, made, freed) in enumerate(zip(steps, *named, strict=True)):
+        if isinstance(step, CallKey):
+            args = [run, outs.get(j, "None"), *[expressions[number] for number in step.operands]]
+            targets = f"{', '.join(made)}, = " if made else ""
+            call = f"{targets}f{next(parts)}({', '.join(args)})"
+        else:
+            if step.how & keys.LONG:
+                body += [f"{space}if run.dead is not None:", f"{space}    raise Dead"]
+            over = expressions[step.operands[0]] if step.how & keys.OVER else None
+            call = f"{made[0]} = {_call(step, expressions, outs.get(j, over), context, run)}"
+        body.append(f"{space}{call}")
+        lines[len(body)] = j
+        if freed:
+            body.append(f"{space}{' = '.join(freed)} = None")
+    return lines
 
 
 def _call(
-    step: StepKey,
-    expressions: Mapping[int, str],
-    out: str | None,
-    context: str = "run.context.copy()",
-    run: str = "run",
+    step: StepKey, expressions: Mapping[int, str], out: str | None, context: str, run: str
 ) -> str:
     """Return the call of a step's kernel, which writes to `out` where one is named.
 
@@ -284,14 +270,9 @@ def _is_local(expression: str) -> bool:
 
 
 def last_uses(uses: Sequence[Sequence[int]], kept: Collection[int]) -> list[list[int]]:
-    """Return, for each step, the values that nothing needs after it.
+    """Return, for each step, the values that nothing needs after it, but those that are `kept`.
 
-    Parameters
-    ----------
-    uses : sequence of sequences of int
-        By step, the values that it makes and takes.
-    kept : collection of int
-        Values that are needed after the last step.
+    `uses` are by step the values that it makes and takes.
     """
     last = {number: position for position, used in enumerate(uses) for number in used}
     held = set(kept)
@@ -331,7 +312,6 @@ class _Writer:
         self.key = key
         self.outs = _outs(key.steps)
         self.expressions: dict[int, str] = {}
-        self.lines: dict[int, int] = {}
         self.body: list[str] = []
         # What `fail` is told: a message of each port, to find the mark of a dead run among them.
         self.messages = ", ".join([f"m{i}" for i in range(len(key.ports))])
@@ -439,21 +419,8 @@ class _Writer:
         if self.outs:
             body.append(f"            {', '.join(self.outs.values())}, arena = run.kernels[kb]()")
         single = len(key.steps) == 1
-        calls = count()
-        for j, step in enumerate(key.steps):
-            if isinstance(step, CallKey):
-                given = self.made[j], self.expressions, self.outs.get(j), "run"
-                call = _call_of_part(step, next(calls), *given)
-            else:
-                if j and step.how & keys.LONG:
-                    body += ["            if run.dead is not None:", "                raise Dead"]
-                over = self.expressions[step.operands[0]] if step.how & keys.OVER else None
-                call = _call(step, self.expressions, self.outs.get(j, over))
-                call = f"{self.made[j][0]} = {call}"
-            body.append(f"            {call}")
-            self.lines[len(body)] = j
-            if self.freed_after[j] and not single:
-                body.append(f"            {' = '.join(self.freed_after[j])} = None")
+        named = self.made, [[]] if single else self.freed_after
+        self.lines = _write_steps(body, 12, key.steps, named, self.outs, self.expressions)
 
     def _outgoing(self) -> dict[Any, str]:
         """Write what makes the messages; return their names by number, and by numbers of bundles.
@@ -489,10 +456,7 @@ class _Writer:
             many = len(key.results) > 1
             body += [f"        for _ in range({len(key.results)}):"] if many else []
             indent = " " * (12 if many else 8)
-            body += [
-                f"{indent}if run.tokens.pop():",
-                f"{indent}    run.core.finish(run)",
-            ]
+            body += [f"{indent}if run.tokens.pop():", f"{indent}    run.core.finish(run)"]
         targets = [outgoing[number] for number in key.sends]
         # Residuals go first: the task's own backward may be resumed by what follows.
         for i, numbers in enumerate(key.bundles, len(targets)):

@@ -29,16 +29,15 @@ if TYPE_CHECKING:
     from actorgraph.lower.table_rows import Written
 
 
-class Traced(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of which only dtype and place are known.
+def _reducing(ufunc: Any) -> Any:
+    def reduced(self: Traced, axis: Any = None, keepdims: bool = False) -> Any:
+        return ufunc.reduce(self, axis=axis, keepdims=keepdims)
 
-    Parameters
-    ----------
-    rows : Written
-        Takes the rows.
-    place : Spot
-    dtype : numpy.dtype
-    """
+    return reduced
+
+
+class Traced(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array of which only dtype and place are known; `rows` takes what is done to it."""
 
     __slots__ = ("dtype", "place", "rows")
 
@@ -144,25 +143,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         """Return a view."""
         return self._view(methodcaller("swapaxes", first, second))
 
-    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Reduce by `maximum`."""
-        return _reduce(np.maximum, self, axis=axis, keepdims=keepdims)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Reduce by `minimum`."""
-        return _reduce(np.minimum, self, axis=axis, keepdims=keepdims)
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Reduce by `add`."""
-        return _reduce(np.add, self, axis=axis, keepdims=keepdims)
-
-    def any(self) -> Any:
-        """Reduce by `logical_or`."""
-        return _reduce(np.logical_or, self, axis=None)
-
-    def all(self) -> Any:
-        """Reduce by `logical_and`."""
-        return _reduce(np.logical_and, self, axis=None)
+    max, min, sum = _reducing(np.maximum), _reducing(np.minimum), _reducing(np.add)
+    any, all = _reducing(np.logical_or), _reducing(np.logical_and)
 
     def take(self, index: Any, axis: int | None = None, out: Any = None) -> Traced:
         """Return flat elements, or entries along axis 0; one that there is not ends the walk."""
@@ -290,10 +272,6 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return out  # type: ignore[no-any-return]
 
 
-def _reduce(ufunc: Any, x: Traced, **how: Any) -> Any:
-    return ufunc.reduce(x, **how)
-
-
 def _numbers(index: Traced) -> Spot:
     """Return where the numbers of an index lie, as machine code takes them."""
     if index.dtype.kind not in "iu":  # True and False would choose
@@ -352,13 +330,7 @@ class _Module:
 
 
 def trace(rows: Written, step: Node) -> None:
-    """Write the rows of a step.
-
-    Raises
-    ------
-    Unfit
-        It has none.
-    """
+    """Write the rows of a step; `Unfit` where it has none."""
     try:
         _trace(rows, step)
     except Unfit:

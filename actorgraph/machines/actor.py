@@ -14,7 +14,7 @@ CUTS = {"none": one_per_node, "auto": by_cost, "all": fewest}
 class ActorMachine(Machine):
     """Run a graph as concurrent actors.
 
-    Every region of the graph (with ``fuse="none"`` every node) is a `NodeActor`: it waits on its
+    Every region of the graph (with ``fuse="none"`` every node) is an actor: it waits on its
     input channels, emits Duals downstream, and returns cotangents through reverse channels.
     Results do not depend on the number of workers, on the seed, or on timing: bit for bit.
 

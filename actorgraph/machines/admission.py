@@ -20,6 +20,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from actorgraph.devices import Lane
@@ -30,28 +31,14 @@ from actorgraph.machines.claim import HOST, Claim, Limits, limit_of
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.memory.arenas import Arenas
-from actorgraph.memory.buffers import is_fresh, size_in_bytes
+from actorgraph.memory.buffers import is_fresh, size_in_bytes, usage
 from actorgraph.node import Parameter
 
 _NAMED = 5
 
 
 class Admission:
-    """The runs of a machine that are queued and in flight; its lock is held where they change.
-
-    Parameters
-    ----------
-    max_bytes : Limits
-        Bytes that all runs in flight may allocate.
-
-    Attributes
-    ----------
-    direct : deque of Run
-        As many entries as runs that threads compute by themselves at the moment; they take room,
-        never bytes.
-    stepping : Run or None
-        The run in flight that assigns parameters, until it has; the next one waits for it.
-    """
+    """The runs of a machine that are queued and in flight; its lock is held where they change."""
 
     def __init__(self, max_in_flight: int, max_bytes: Limits, workers: int) -> None:
         self.max_in_flight = max_in_flight
@@ -59,13 +46,21 @@ class Admission:
         self.workers = workers
         self.queued: list[tuple[int, int, Run]] = []
         self.in_flight: dict[int, Run] = {}
+        # As many entries as runs that threads compute by themselves just now: they take room, never
+        # bytes.
         self.direct: deque[Run] = deque()
+        # The run in flight that assigns parameters, until it has; the next one waits for it.
         self.stepping: Run | None = None
 
     @property
     def runs(self) -> list[Run]:
         """Runs in flight, then those that wait."""
         return [*self.in_flight.values(), *self.waiting]
+
+    @property
+    def under_way(self) -> int:
+        """How many runs have not ended."""
+        return len(self.in_flight) + len(self.queued) + len(self.direct)
 
     @property
     def waiting(self) -> list[Run]:
@@ -148,13 +143,8 @@ def fitted(
 ) -> tuple[Plan, Binding, Claim]:
     """Return the plan by which a run fits into `max_bytes`: its own, or that in sequential order.
 
-    `claims` tells what a run by a plan claims; default `claim_of`.  `in_sequence` returns the plan
-    that holds least.
-
-    Raises
-    ------
-    MemoryLimitError
-        It does not fit in sequential order.
+    `claims` tells what a run by a plan claims, default `claim_of`; `in_sequence` returns the plan
+    that holds least.  Raises `MemoryLimitError` where not even that one fits.
     """
     claims = claims or claim_of
     claim = claims(plan, binding, regular)
@@ -176,14 +166,8 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
     """Return what a run claims, predicted from its dims.
 
     Not counted: dims that only a run knows (None), what an op allocates inside of its call, and
-    arrays that the user owns: feeds, parameters, and results of runs that have ended.
-
-    Parameters
-    ----------
-    binding : Binding
-        Of the same plan.
-    regular : bool
-        Whether all leaves are C-contiguous; else no arena is used.
+    arrays that the user owns: feeds, parameters, and results of runs that have ended.  An arena is
+    used only where the run is `regular`: all its leaves are C-contiguous.
     """
     found = binding.claims.get(regular)
     if found is None:
@@ -267,27 +251,16 @@ def bytes_of(
 
     What may be a view is counted by itself and keeps what it may show alive.
     """
-    after = len(steps)
-    last: dict[int, int] = dict.fromkeys([node.id for node in kept], after)
-    for position in range(after - 1, -1, -1):
-        step = steps[position]
-        last.setdefault(step.id, position)
-        last_use = last[step.id] if step.op.memory.layout in ("any", "ordered") else position
-        for part in step.inputs:
-            last[part.id] = max(last.get(part.id, 0), last_use)
-    ending = [0] * (after + 1)
-    live = most = outliving = 0
+    lives, after = usage(steps, kept, binding.symbols), len(steps)
+    change, outliving = [0] * (after + 1), 0
     for position, step in enumerate(steps):
-        if step.id not in planned:
-            size = allocated(step, binding)
-            if last[step.id] == after:
-                outliving += size
-            else:
-                live += size
-                ending[last[step.id]] += size
-                most = max(most, live)
-        live -= ending[position]
-    return outliving, most
+        size = 0 if step.id in planned else allocated(step, binding)
+        if lives.last[step.id] == after:
+            outliving += size
+        else:
+            change[position] += size
+            change[lives.last[step.id] + 1] -= size
+    return outliving, max(accumulate(change))
 
 
 def allocated(step: Node, binding: Binding) -> int:

@@ -41,7 +41,6 @@ from actorgraph.tiles import here
 
 if TYPE_CHECKING:
     from actorgraph.channels import ChannelStatistics
-    from actorgraph.machines.batching import Batches
     from actorgraph.machines.check import Report
     from actorgraph.machines.holdings import LiveBytes
     from actorgraph.machines.inspection import MemoryPlan
@@ -78,7 +77,7 @@ class Machine(Lifetime):
         False lets rewriting change bits: stable forms of what was written (see `ag.rewrite`).
     jit : bool or "wait"
         Compile elementwise steps, sums, softmax and cross entropy, and the updates of compiled
-        steps, with Numba (the extra ``jit``); needs ``exact=False``.  Values stay within 1e-6
+        steps, with llvmlite (the extra ``jit``); needs ``exact=False``.  Values stay within 1e-6
         (float32) and 1e-13 (float64) of the largest term.  Products, convolutions over one or two
         axes, and batch and layer normalisation are machine code of our own (Linux on x86-64), which
         adds up in another order than NumPy, the same each time, and is shared with idle workers.
@@ -140,8 +139,8 @@ class Machine(Lifetime):
     _interpreter: Callable[..., Any] | None = None
     """What stands for generated programs, if anything."""
 
-    _batches: Batches | None = None
-    """What makes runs of microbatches, if anything."""
+    _batches: Any = None
+    """What makes plans and runs of microbatches, if anything: see `pipeline.batches`."""
 
     _trains = False
     """Whether runs differentiate the first output where nothing else is said."""
@@ -453,21 +452,8 @@ class Machine(Lifetime):
     ) -> Run:
         """Return a run of a plan, not started; the machine starts its core if it has none.
 
-        Parameters
-        ----------
-        feeds : dict
-            By name or node.
-        seeds : dict
-            Seeds or tangents by node; `trusted` ones are arrays that fit.
-        number : int, optional
-            Unique in the core; default the next.
-        drawn : int, optional
-            What random ops draw by; default `number`.
-
-        Raises
-        ------
-        FeedError, GraphTypeError
-            Something does not fit; nothing has started then.
+        Seeds (or tangents) that are `trusted` are arrays that fit; `number` is unique in the core,
+        by default the next; random ops draw by `drawn`, default `number`.
         """
         if priority is not _NORMAL:
             priority = whole("priority", priority)
@@ -524,7 +510,8 @@ class Machine(Lifetime):
         """Return the plan of a mode, which may not have been cut yet."""
         plan = self._plans.get(mode.key)
         if plan is None and self._batches is not None:
-            return self._batches.plan(mode)
+            found_plan: Plan = self._batches.plan(mode)
+            return found_plan
         if plan is None:
             found = compiled(
                 self.outputs, self.wrt, mode, self.device, self.watch, self._interpreter,
@@ -633,10 +620,7 @@ class Machine(Lifetime):
         if backward is None:
             backward = trains(self.outputs, self.wrt)
         mode, _ = mode_of(self.graph, self.outputs, backward, None)
-        given = check.CheckedMachine(
-            self._known(mode), self._networks(), self._capacities, self.max_in_flight
-        )
-        return check.report(given, lanes, {} if credits is None else credits)
+        return check.report(self, self._known(mode), lanes, {} if credits is None else credits)
 
     def busiest(self, count: int = 5) -> list[tuple[str, str, float, int]]:
         """Return (node name, op name, seconds, firings) of the nodes that took longest.
@@ -680,7 +664,7 @@ class Machine(Lifetime):
     def memory(self) -> LiveBytes:
         """Return the bytes that are there by owner: parameters, arenas, results, feeds, scratch.
 
-        Its ``peak`` has the most of each that a call has found so far.
+        Its ``peak`` has the most of each so far.
         """
         from actorgraph.machines.holdings import live_bytes  # few ask
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce as fold
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -34,47 +34,29 @@ from actorgraph.node_actor import blamed
 from actorgraph.op import CONSTANT, INPUT
 from actorgraph.types import Dim
 
-if TYPE_CHECKING:
-    from actorgraph.machines.base import Machine
-    from actorgraph.machines.plan import Plan
-    from actorgraph.machines.run import Run
-
 Array = np.ndarray[Any, Any]
+
+_USE = "a batch is cut and joined"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSlice:
-    """What a slice of a batch is given.
-
-    Attributes
-    ----------
-    share : float
-        Of the rows of the batch.
-    whole : dict
-        Values that are those of the batch.
-    """
+    """What a slice of a batch is given."""
 
     number: int
     feeds: dict[Node, Array]
     start: int
     rows: int
-    share: float
-    whole: dict[Node, Array]
+    share: float  # of the rows of the batch
+    whole: dict[Node, Array]  # values that are those of the batch
 
 
 class Batching:
-    """How batches are cut, and values and gradients joined.
+    """How batches are cut along a symbolic dim, and values and gradients joined.
 
-    Parameters
-    ----------
-    outputs, wrt : iterable of Node
-        What is to be joined.
-    dim : str
-        The symbolic dim.
-    reduce : str, optional
-        Whether an op that reduces the dim without saying how takes a ``"mean"`` or a ``"sum"``.
-    tangents : iterable of Node
-        The nodes that tangents are given for.
+    `reduce` says whether an op that reduces the dim without saying how takes a mean or a sum,
+    `tangents` are the nodes that some are given for.  What cannot be cut or joined raises
+    `GraphTypeError` or `ShapeError`.
 
     Attributes
     ----------
@@ -82,21 +64,6 @@ class Batching:
         The feeds that outputs and wrt depend on.
     whole : tuple of Node
         The nodes whose value for the whole batch every slice is given.
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The dim is not there, or something cannot be cut or joined.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> g = ag.Graph()
-    >>> x = g.input("x", shape=("batch", 2))
-    >>> batching = Batching([(x * x).mean()], [], dim="batch")
-    >>> arrays, symbols = batching.bind({x: np.zeros((5, 2), "float32")})
-    >>> [one.rows for one in batching.cut(arrays, symbols, 2)]
-    [3, 2]
     """
 
     def __init__(
@@ -115,7 +82,7 @@ class Batching:
         self.inputs = tuple(node for node in topological_order(nodes) if node.op is INPUT)
         _check_inputs(self.inputs, dim)
         self.rows = Rows(nodes, dim, active=(*wrt, *tangents), reduce=reduce)
-        self._axes = {node: _axis_in(node, dim) for node in self.inputs}
+        self._axes = {node: axis_in(node, dim, _USE) for node in self.inputs}
         for node in nodes:
             self.axis_of(node)  # or refuse it
         for node in wrt:
@@ -137,7 +104,7 @@ class Batching:
     def axis_of(self, node: Node) -> int | None:
         """Return along which axis a node is cut and joined, if it is."""
         if node not in self._axes:
-            self._axes[node] = _axis_in(node, self.dim)
+            self._axes[node] = axis_in(node, self.dim, _USE)
         return self._axes[node]
 
     def mode(self, mode: Mode) -> Mode:
@@ -150,37 +117,19 @@ class Batching:
 
     # -- cutting ----------------------------------------------------------------------------------
 
-    def bind(
-        self, given: Mapping[Node, Any], more: Iterable[Node] = ()
-    ) -> tuple[dict[Node, Array], dict[str, int]]:
+    def bind(self, given: Mapping[Node, Any]) -> tuple[dict[Node, Array], dict[str, int]]:
         """Return the feeds of a batch as arrays, and the sizes that they bind.
 
-        Parameters
-        ----------
-        given : mapping
-            By node; those that nothing here depends on are checked too.
-        more : iterable of Node
-            Further inputs that must be there.
-
-        Raises
-        ------
-        FeedError
-            One is missing or does not fit.
+        Feeds that nothing here depends on are checked too.
         """
         symbols: dict[str, int] = {}
-        inputs = list(dict.fromkeys((*self.inputs, *more, *given)))
+        inputs = list(dict.fromkeys((*self.inputs, *given)))
         return dict(zip(inputs, bind_feeds(inputs, given, symbols), strict=True)), symbols
 
     def cut(
         self, arrays: Mapping[Node, Array], symbols: Mapping[str, int], count: int
     ) -> list[BatchSlice]:
-        """Return the slices of a batch, at most `count`: each has a row.
-
-        Raises
-        ------
-        NodeError
-            An op failed that depends on feeds alone.
-        """
+        """Return the slices of a batch, at most `count`: each has a row."""
         rows = symbols[self.dim]
         whole = self._of_the_batch(arrays, symbols)
         found = []
@@ -248,14 +197,9 @@ class Batching:
     def joined(
         self, node: Node, read: Callable[[Node], Sequence[Any]], slices: Sequence[BatchSlice]
     ) -> Any:
-        """Return a value, or tangent, of the batch.
+        """Return a value, or tangent, of an output or wrt for the batch.
 
-        Parameters
-        ----------
-        node : Node
-            An output or wrt.
-        read : callable
-            Given a term of the node, returns what each slice has for it; None is nothing.
+        Given a term of the node, `read` returns what each slice has for it; None is nothing.
         """
         total: Any = None
         for kind, term in self._terms[node].items():
@@ -275,25 +219,6 @@ class Batching:
         return np.concatenate(arrays, self.axis_of(node) or 0)
 
 
-class Batches(Protocol):
-    """What makes the runs of a machine, each of parts that are admitted, live and end as one."""
-
-    def plan(self, mode: Mode) -> Plan:
-        """Return the plan of a mode."""
-
-    def run(
-        self,
-        machine: Machine,
-        given: Mapping[Node, Any],
-        mode: Mode,
-        seeds: Mapping[Node, Any],
-        priority: int,
-        run_number: int | None,
-        host: Callable[[Callable[[], object]], object] | None,
-    ) -> Run:
-        """Check everything that a run is given, and make it, with its parts."""
-
-
 def _refuse_steps(nodes: Mapping[Node, Any]) -> None:
     """Raise where a part of a batch would step a parameter."""
     computed = set(topological_order(nodes))
@@ -309,29 +234,24 @@ def _check_inputs(inputs: Iterable[Node], split: str) -> None:
     """Raise `ShapeError` where no input has the dim `split`."""
     dims = [dim for node in inputs for dim in node.dims]
     if not any(str(dim) == split for dim in dims):
-        known = sorted({str(dim) for dim in dims if _is_symbol(dim)})
+        symbols = [str(dim) for dim in dims if isinstance(dim, Dim)]
+        known = sorted({name for name in symbols if name.isidentifier()})
         there = f"symbolic dims are {', '.join(map(repr, known))}: name the one to split along"
         if not known:
             there = "symbolic dims are none: give the batch one, as in g.input('x', ('batch', 64))"
         raise ShapeError(f"no input has the dim {split!r}{near_names(split, known)}; {there}")
 
 
-def _axis_in(node: Node, split: str) -> int | None:
-    """Return the axis of a node that is the dim, or raise where it cannot be cut or joined."""
-    words = [re.findall(r"\w+", str(dim)) for dim in node.dims]
-    if not any(split in one for one in words):
-        return None
-    axes = [axis for axis, dim in enumerate(node.dims) if str(dim) == split]
-    if len(axes) != 1 or sum(split in one for one in words) != 1:
+def axis_in(node: Node, dim: str, use: str) -> int | None:
+    """Return the axis of a node that is a dim, None where it has none, for what it is of use."""
+    words = [re.findall(r"\w+", str(one)) for one in node.dims]
+    axes = [axis for axis, one in enumerate(node.dims) if str(one) == dim]
+    if len(axes) > 1 or sum(dim in one for one in words) > len(axes):
         raise ShapeError(
-            f"{node.name!r} has the shape {list(map(str, node.dims))}; a batch is cut and joined "
-            f"along {split!r} only where that is one of the dims, once and by itself"
+            f"{node.name!r} has the shape {list(map(str, node.dims))}; {use} along {dim!r} only "
+            "where that is one of the dims, once and by itself"
         )
-    return axes[0]
-
-
-def _is_symbol(dim: object) -> bool:
-    return isinstance(dim, Dim) and str(dim).isidentifier()
+    return axes[0] if axes else None
 
 
 def _stretches(rows: int, parts: int) -> list[tuple[int, int]]:

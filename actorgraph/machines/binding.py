@@ -19,31 +19,19 @@ Direct: TypeAlias = Callable[..., list[Any]]
 class Binding:
     """What follows from the dims of a run: kernels, and predictions for placement.
 
-    Attributes
-    ----------
-    kernels : list
-        Kernels of the nodes that depend on symbols; programs index it.
-    heavy : tuple of bool
-        Per task: whether a turn is worth another worker.
-    predicted_us : float
-        All steps together.
-    claims : dict
-        What a run claims of `max_bytes`, by whether it may use buffers.
-    direct_turns, direct_seconds : int, float
-        Direct runs, and how long they took together.
-    direct_latest : deque of float
-        Seconds of the latest of them.
-    direct : dict
-        The whole as functions of the leaves' values that nobody runs at the moment, by whether
-        they write into buffers; see `Inline.take`.
+    `direct` has the whole as functions of the leaves' values that nobody runs at the moment, by
+    whether they write into buffers; see `Inline.take`.
     """
 
     symbols: Mapping[str, int]
-    kernels: list[Any]
-    heavy: tuple[bool, ...]
-    predicted_us: float
+    kernels: list[Any]  # of the nodes that depend on symbols; programs index it
+    heavy: tuple[bool, ...]  # per task: whether a turn is worth another worker
+    predicted_us: float  # all steps together
+    fed_bytes: int  # what a run is fed
+    is_large: bool  # whether feeds or results are so large that `Tally` counts them
+    # What a run claims of `max_bytes`, by whether it may use buffers.
     claims: dict[bool, Claim] = field(default_factory=dict)
     direct: dict[bool, list[Direct]] = field(default_factory=dict)
     direct_turns: int = 0
-    direct_seconds: float = 0.0
+    direct_seconds: float = 0.0  # of all direct runs together, then of the latest
     direct_latest: deque[float] = field(default_factory=partial(deque, maxlen=LATEST))

@@ -51,16 +51,7 @@ def start_or_compute(
 ) -> Run:
     """Return a forward run that was started, or computed where it takes less than `most_us`.
 
-    Parameters
-    ----------
-    feeds : dict
-        By name.
-    most_us : float
-        0 to start it in any case.
-    share : float
-        As of `direct_us`.
-    host : callable, optional
-        Calls a function on the loop that waits for the run.
+    `host` calls a function on the loop that waits for the run, None where a thread waits.
     """
     run = machine._prepare(feeds, False, None, priority, None, host=host)
     if direct_us(machine, run, share) < most_us and run.core.run_directly(run):

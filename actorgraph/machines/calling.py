@@ -66,19 +66,13 @@ class Calling:
     ) -> None:
         """Take the steps and the channels; from then on the task waits.
 
-        Parameters
-        ----------
-        credited : sequence of (queue, callable, Task)
-            Of ports with credits: what the producer waits for, what gives one back, the producer.
-        targets : sequence of (queue, callable, Task)
-            By send, then by bundle: what the consumer waits for, what puts a message into its
-            channel, the consumer.
-        spent : sequence of deque
-            Credits of the channels to consumers.
+        Of each port with credits, `credited` has what its producer waits for, what gives one back,
+        and the producer.  By send, then by bundle, `targets` has what the consumer waits for, what
+        puts a message into its channel, and the consumer.  `spent` are credits towards these.
         """
         self._steps, self._credited, self._targets, self._spent = steps, credited, targets, spent
         self._messages = [channel.messages for channel in ports]
-        self._takes = [channel.popper() for channel in ports]
+        self._takes = [channel.queue.popleft for channel in ports]
         task = self._task
         task.start(self._turns(), self)
         task.observed = task.send  # it tells of its turns itself

@@ -28,16 +28,10 @@ Answer = Callable[[], Any]
 
 
 class Call:
-    """One call of an op that waits.
+    """One call of an op that waits, for an answer that `owner` waits for.
 
-    Parameters
-    ----------
-    owner : object
-        What waits for the answer.
-    task, known : Task
-        What goes on with the answer, and what instruments know.
-    put : callable
-        Takes the call when it is answered; `task` is made ready if it waits for `signal` then.
+    When it is answered `put` takes it, and `task` is made ready if it waits for `signal` then;
+    `known` is the task that instruments know.
     """
 
     __slots__ = (
@@ -81,9 +75,9 @@ class Call:
             self.kernel.call(self.end, *self.args)
         elif self.kernel.runs_on == "thread":
             if not core.pool.wait(core.scheduler, self._in_thread):
-                self.end(Raised(RuntimeError("the machine was closed")))
+                self.end(partial(raised, RuntimeError("the machine was closed")))
         elif host is None or not host(self._on_loop):
-            self.end(Raised(RuntimeError("the event loop of the run was closed")))
+            self.end(partial(raised, RuntimeError("the event loop of the run was closed")))
 
     def _passed(self, gate: Gate) -> bool:
         with self.run.core.lock:
@@ -97,9 +91,9 @@ class Call:
         """Cancel the call, of a dead run; what a thread has begun goes on to its end."""
         host = self.run.host
         if not self._begun:
-            self.end(Raised(Dead()))
+            self.end(_DEAD)
         elif self.kernel.runs_on == "loop" and not (host and host(self._cancel_on_loop)):
-            self.end(Raised(Dead()))  # the loop was closed, perhaps before the call began
+            self.end(_DEAD)  # the loop was closed, perhaps before the call began
 
     def end(self, answer: Answer) -> None:
         """Answer; only the first answer counts."""
@@ -118,7 +112,7 @@ class Call:
             try:
                 answer = partial(returned, run.core.scheduler.call(function))
             except BaseException as error:  # noqa: BLE001 - the actor names the node
-                answer = Raised(error)
+                answer = partial(raised, error)
         self.end(answer)
 
     def _on_loop(self) -> None:
@@ -129,13 +123,13 @@ class Call:
 
     async def _awaited(self) -> None:
         self._started = perf_counter()
-        answer: Answer = gave_up
+        answer = GAVE_UP
         try:
             answer = partial(returned, await self.kernel.call(*self.args))
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:
-            answer = Raised(error)
+            answer = partial(raised, error)
             # In trio no Ctrl-C is raised in such a task: it was the op.
             if isinstance(error, KeyboardInterrupt) and not in_trio():
                 raise
@@ -204,34 +198,19 @@ class Calls:
         return [one for one in self._open if run in (None, one.run)]
 
 
-class Raised:
-    """Answers with an exception."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    def __call__(self) -> Any:
-        """Raise it."""
-        raise self.error
-
-
 def returned(value: Any) -> Any:
     """Answer with a result."""
     return value
 
 
-def _dead() -> Any:
-    raise Dead
+def raised(error: BaseException | Callable[[], BaseException]) -> Any:
+    """Answer with an exception, or with what a function makes."""
+    raise error if isinstance(error, BaseException) else error()
 
 
-def gave_up() -> Any:
-    """Answer for a call that its loop has cancelled, though its run lives."""
-    raise RuntimeError("the event loop gave up the call")
-
-
-_DEAD: Answer = _dead
+_DEAD: Answer = partial(raised, Dead)
+GAVE_UP: Answer = partial(raised, partial(RuntimeError, "the event loop gave up the call"))
+"""Of a call that its loop has cancelled, though its run lives."""
 
 
 def resumed(steps: Generator[Any, Any, Any], answer: Answer | None) -> Any:

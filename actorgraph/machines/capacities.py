@@ -21,31 +21,15 @@ Pair = tuple[Node, Node]
 
 @dataclass(frozen=True)
 class Capacities:
-    """Bounds on channels.
+    """Bounds on channels: by edge, by node for all edges out of it, and by default for others."""
 
-    Parameters
-    ----------
-    default : int or None
-        Of edges that nothing else is said about; None for what `max_in_flight` allows.
-    by_edge, by_node : dict
-        Of an edge, given as (producer, consumer), and of all edges out of a node.
-    """
-
-    default: int | None = None
+    default: int | None = None  # what `max_in_flight` allows
     by_edge: Mapping[Pair, int] = field(default_factory=dict)
     by_node: Mapping[Node, int] = field(default_factory=dict)
 
     @classmethod
     def checked(cls, graph: Graph, given: Any) -> Capacities:
-        """Return what a user gave as `capacity`.
-
-        Raises
-        ------
-        GraphError
-            There is no such node or edge.
-        ValueError
-            A capacity is no int of at least 1.
-        """
+        """Return what a user gave as `capacity`, or raise where no such node or edge is there."""
         if given is None or not isinstance(given, Mapping):
             return cls(None if given is None else positive("capacity", given))
         by_edge: dict[Pair, int] = {}
@@ -74,20 +58,15 @@ class Capacities:
         What a run brings comes as runs are admitted, and a residual waits for its cotangent for as
         long as its run is in flight: these hold `max_in_flight` messages.
         """
-        if not self.by_edge and not self.by_node:
-            least = max_in_flight if self.default is None else min(self.default, max_in_flight)
-            return [
-                least if port.producer is not None and port.kind in _BOUNDED else max_in_flight
-                for port in spec.ports
-            ]
+        edges: list[list[Pair]] = [[]] * len(spec.ports)
+        if self.by_edge or self.by_node:
+            edges = edges_of(joint, spec)
         found = []
-        for port, pairs in zip(spec.ports, edges_of(joint, spec), strict=True):
+        for port, pairs in zip(spec.ports, edges, strict=True):
             bounds = [self.by_edge.get(pair, self.by_node.get(pair[0])) for pair in pairs]
-            known = [bound for bound in bounds if bound is not None]
-            if self.default is not None:
-                known.append(self.default)
-            bounded = known if port.producer is not None and port.kind in _BOUNDED else []
-            found.append(min([*bounded, max_in_flight]))
+            bounded = port.producer is not None and port.kind in _BOUNDED
+            known = [one for one in (*bounds, self.default) if one is not None and bounded]
+            found.append(min([*known, max_in_flight]))
         return found
 
 

@@ -14,9 +14,9 @@ from actorgraph.errors import GraphError, near_names, shown
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import one_per_node
 from actorgraph.lower.deadlock import Action, Arc, Credit, Verdict, check
+from actorgraph.lower.joint import Joint
 from actorgraph.lower.regions import TaskSpec, connect
-from actorgraph.machines.capacities import Capacities, channel_name, edges_of
-from actorgraph.machines.network import Network
+from actorgraph.machines.capacities import channel_name, edges_of
 from actorgraph.machines.plan import Plan
 from actorgraph.options import several
 
@@ -93,39 +93,26 @@ class Report:
         ] + [f"give {count} credits of {key}" for key, count in self.credits.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedMachine:
-    """What of a machine is checked.
-
-    Attributes
-    ----------
-    plan : Plan
-        Cut or not; one that is not cut yet by cost is checked with one task a node.
-    """
-
-    plan: Plan
-    networks: Sequence[Network]
-    capacities: Capacities
-    max_in_flight: int
-
-
 def _is_pair(key: object) -> bool:
     return isinstance(key, tuple) and len(key) == 2
 
 
 def report(
-    given: CheckedMachine,
+    machine: Any,
+    plan: Plan,
     lanes: Iterable[Iterable[tuple[Any, str, int]]],
     limits: Mapping[Any, int],
 ) -> Report:
-    """Return the report of a machine's mode; parameters as in `Machine.check`."""
-    plan = given.plan
+    """Return the report of a machine's mode; parameters as in `Machine.check`.
+
+    A plan that is not cut yet by cost is checked with one task a node.
+    """
     uncut = plan.weighs and not plan.partition.tasks
     cut = one_per_node if uncut else plan.cut
     joint, kind = plan.compiled.joint, plan.compiled.mode.kind
     specs = plan.partition.tasks or connect(cut(joint, {}), plan.compiled.result_of)
     names = [spec.name for spec in specs]
-    edges = _edges(given, specs)
+    edges = _edges(machine, joint, specs)
     known = _Tasks(plan, specs)
     if isinstance(lanes, Mapping):
         raise GraphError(f"lanes are a list of lists, one for each worker, got {shown(lanes)}")
@@ -145,7 +132,7 @@ def report(
         for spec in specs
         if spec.results
     ]
-    credits_ = [Credit(start, end, given.max_in_flight, "runs in flight")]
+    credits_ = [Credit(start, end, machine.max_in_flight, "runs in flight")]
     for (spender, giver), limit in limits.items():
         ends = known.task(spender), known.task(giver)
         credits_.append(Credit(*ends, limit, f"{names[ends[0]]!r} ahead of {names[ends[1]]!r}"))
@@ -160,45 +147,45 @@ def report(
         f"{_MODES.get(kind, kind)}, {count}, {how}",
         verdict.ok,
         verdict.blocked,
-        _checked(given, edges, verdict),
+        _checked(machine, plan, edges, verdict),
         suffice,
-        _notes(given, specs),
+        _notes(machine, joint, specs),
     )
 
 
-def _edges(given: CheckedMachine, specs: Sequence[TaskSpec]) -> list[Arc]:
-    found = []
+def _edges(machine: Any, joint: Joint, specs: Sequence[TaskSpec]) -> list[Arc]:
+    found, most = [], machine.max_in_flight
     for spec in specs:
-        capacities = given.capacities.of(given.plan.compiled.joint, spec, given.max_in_flight)
+        capacities = machine._capacities.of(joint, spec, most)
         for port, capacity in zip(spec.ports, capacities, strict=True):
             if port.producer is not None:
-                bound = capacity if capacity < given.max_in_flight else None
-                name = channel_name(specs, spec, port)
+                bound, name = capacity if capacity < most else None, channel_name(specs, spec, port)
                 found.append(Arc(port.producer, spec.index, bound, name))
     return found
 
 
 def _checked(
-    given: CheckedMachine, edges: Sequence[Arc], verdict: Verdict
+    machine: Any, plan: Plan, edges: Sequence[Arc], verdict: Verdict
 ) -> tuple[CheckedEdge, ...]:
     peaks: dict[str, int] = {}
-    for network in given.networks:
-        if network.plan is given.plan and network.counted:
+    for network in machine._networks():
+        if network.plan is plan and network.counted:
             for channel in network.channels:
                 depth = channel.statistics().peak_depth or 0
                 peaks[channel.name] = max(peaks.get(channel.name, 0), depth)
     enough = verdict.capacities or [None] * len(edges)
+    pairs = [(edge.capacity or machine.max_in_flight, edge.name) for edge in edges]
     return tuple(
         [
-            CheckedEdge(edge.name, edge.capacity or given.max_in_flight, one, peaks.get(edge.name))
-            for edge, one in zip(edges, enough, strict=False)
+            CheckedEdge(name, capacity, suffices, peaks.get(name))
+            for (capacity, name), suffices in zip(pairs, enough, strict=False)
         ]
     )
 
 
-def _notes(given: CheckedMachine, specs: Sequence[TaskSpec]) -> tuple[str, ...]:
+def _notes(machine: Any, joint: Joint, specs: Sequence[TaskSpec]) -> tuple[str, ...]:
     """Say which of the given capacities have no channel that they could bound."""
-    capacities, joint = given.capacities, given.plan.compiled.joint
+    capacities = machine._capacities
     if not capacities.by_edge and not capacities.by_node:
         return ()
     found = set()
@@ -209,12 +196,8 @@ def _notes(given: CheckedMachine, specs: Sequence[TaskSpec]) -> tuple[str, ...]:
     nodes = {producer for producer, _ in found}
     lost = [f"{a.name} -> {b.name}" for a, b in capacities.by_edge if (a, b) not in found]
     lost += [f"{node.name} -> all" for node in capacities.by_node if node not in nodes]
-    return tuple(
-        [
-            f"{name}: no channel, since both ends run in one task, or runs bring the value along"
-            for name in lost
-        ]
-    )
+    why = "no channel, since both ends run in one task, or runs bring the value along"
+    return tuple([f"{name}: {why}" for name in lost])
 
 
 class _Tasks:

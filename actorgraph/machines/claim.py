@@ -40,26 +40,15 @@ def limit_of(limits: Limits, device: str) -> float:
 class Claim:
     """The most bytes that a run can hold at once, in whatever order its tasks run.
 
-    Attributes
-    ----------
-    kept : int
-        What outlives the turn that makes it (messages, residuals, results), as if all of it were
-        alive at once.
-    turn : int
-        What a turn of a task needs beside that, at its worst moment; only running turns need it.
-    arena : int
-        Planned memory of a turn, which the machine keeps.
-    tasks : int
-        How many turns can run at once.
-    on : dict
-        Bytes on devices beside the host, by name: turns of a lane come one after the other there.
+    `kept` is what outlives the turn that makes it (messages, residuals, results), as if all of it
+    were alive at once.  Turns of a lane of a device come one after the other there.
     """
 
     kept: int
-    turn: int
-    arena: int
-    tasks: int
-    on: Mapping[str, int] = field(default_factory=dict)
+    turn: int  # what a turn needs beside that at its worst moment; only running turns need it
+    arena: int  # planned memory of a turn, which the machine keeps
+    tasks: int  # how many turns can run at once
+    on: Mapping[str, int] = field(default_factory=dict)  # devices beside the host, by name
 
     def alone(self, workers: int) -> dict[str, int]:
         """Return the bytes of the run by itself, by device."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from actorgraph.devices import Device, Lane
 from actorgraph.graph import Node, topological_order
+from actorgraph.lower.asking import moving
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import is_silent, kernel
@@ -29,37 +30,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A mode: its joint graph, and what follows from it; see `compiled`.
-
-    Attributes
-    ----------
-    joint : Joint
-        After all passes.
-    assignments : list of (Variable, Node)
-        What a run assigns to which buffers and parameters.
-    late : tuple of Pass
-        Passes that tasks are rewritten by too.
-    interpreter : callable or None
-        What stands for the generated programs (`LispMachine`): returns the `Steps` of a task.
-    jit : bool or "wait"
-    placing : Residents or None
-        Where nodes run, if not all on the host.
-    native : bool or "wait"
-        Whether steps may be walked as tables (see `lower.table`).
-    """
+    """A mode: its joint graph, and what follows from it; see `compiled`."""
 
     mode: Mode
     outputs: Mapping[str, Node]
     wrt: tuple[Node, ...]
-    joint: Joint
-    assignments: list[tuple[Variable, Node]]
-    late: tuple[Pass, ...]
+    joint: Joint  # after all passes
+    assignments: list[tuple[Variable, Node]]  # what a run assigns to which buffers and parameters
+    late: tuple[Pass, ...]  # those that tasks are rewritten by, too
     device: Device
     watch: tuple[str, ...]
+    # What stands for the generated programs (`LispMachine`): returns the `Steps` of a task.
     interpreter: Callable[..., Any] | None
     jit: bool | str
-    placing: Residents | None = None
-    native: bool | str = False
+    placing: Residents | None = None  # where nodes run, if not all on the host
+    native: bool | str = False  # whether steps may be walked as tables (see `lower.table`)
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -75,11 +60,6 @@ class Compiled:
         return {node: number for number, node in enumerate(results)}
 
     @cached_property
-    def on_host(self) -> bool:
-        """Whether all is computed on the host, and arrays are NumPy's."""
-        return self.placing is None
-
-    @cached_property
     def allows_direct(self) -> bool:
         """Whether a thread may compute runs by itself: assignments keep the order of runs."""
         return not (self.assignments or self.interpreter or self.placing)
@@ -92,8 +72,8 @@ class Compiled:
     @cached_property
     def walks(self) -> bool:
         """Whether steps may be walked as tables."""
-        on_host = self.on_host and self.device.is_host and self.interpreter is None
-        if not self.native or self.watch or not on_host:
+        on_host = self.placing is None and self.device.is_host
+        if not self.native or self.watch or self.interpreter is not None or not on_host:
             return False
         from actorgraph.devices import native  # with the first program
 
@@ -115,17 +95,19 @@ class Compiled:
     ) -> Tabling | None:
         """Return how steps are walked as tables, None where they are not.
 
-        Parameters
-        ----------
-        ordered : collection of int
-            Ids of steps whose strides are in C order.
-        errors : mapping, optional
-            `np.errstate` of all runs, None for that of each caller.
+        The strides of steps in `ordered` are in C order; `errors` is the `np.errstate` of all runs,
+        None for that of each caller.
         """
         if not self.walks:
             return None
         quick = bool(self.jit) and (errors is None or is_silent(errors))
-        return Tabling(symbols, self.native == "wait", errors, ordered, quick=quick)
+        wait = "wait" in (self.native, self.jit)
+        tabling = Tabling(symbols, wait, errors, ordered, quick=quick)
+        if not quick:
+            return tabling
+        from actorgraph.jit import lowering as jit
+
+        return tabling._replace(others=jit.ROWS)
 
     @cached_property
     def has_waves(self) -> bool:
@@ -135,7 +117,7 @@ class Compiled:
     @cached_property
     def overlaps(self) -> bool:
         """Whether loops, or parts of one, may be made at the same time."""
-        return self.on_host and not (self.interpreter or self.watch)
+        return not (self.placing or self.interpreter or self.watch)
 
     @cached_property
     def shares(self) -> bool:
@@ -150,7 +132,11 @@ class Compiled:
         """Return whether the node's derivative is zero because nothing depends on it."""
         if node.dtype.kind not in "fcV" or self.mode.kind == "forward":
             return False
-        return self.mode.kind == "tangents" or any(node is other for other in self.wrt)
+        return self.mode.kind == "tangents" or node in self._wrt_nodes
+
+    @cached_property
+    def _wrt_nodes(self) -> frozenset[Node]:
+        return frozenset(self.wrt)
 
     # -- leaves -------------------------------------------------------------------------------
 
@@ -251,6 +237,25 @@ class Compiled:
             return constant_value
         return partial(self.placing.constant, lane)
 
+    def lowered(
+        self, parts: Sequence[Sequence[Node]], symbols: Mapping[str, int]
+    ) -> list[list[Node]]:
+        """Return the steps of each task after the passes that need to know which one has which."""
+        found = [list(steps) for steps in parts]
+        if self.jit:
+            from actorgraph.jit import lowering as jit
+
+            found = jit.fused(found, self.result_of, symbols, self.is_apart)
+        elif self.shares:
+            from actorgraph.lower.sharing import shared
+
+            found = [shared(steps, self.joint) for steps in found]
+        if self.has_waves:
+            from actorgraph.control.waves import with_waves
+
+            found = [with_waves(steps, self.joint) for steps in found]
+        return found
+
     def kernel(
         self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None
     ) -> Callable[..., Any]:
@@ -260,19 +265,20 @@ class Compiled:
 
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
-        xp = np if lane is None else lane.device.xp
-        found: Callable[..., Any]
-        if self.jit and self.walks:
+        xp = np if lane is None else lane.device.products or lane.device.xp
+        waits, quick = "wait" in (self.native, self.jit), self.jit and self.walks
+        if quick:
             from actorgraph.control.in_blocks import IN_BLOCKS
             from actorgraph.lower.quick_rows import quick_arrays, quick_kernel
 
-            wait = self.jit == "wait"
-            plain = kernel(node, quick_arrays(wait) if node.op is IN_BLOCKS else xp, symbols)
-            found = quick_kernel(node, plain, symbols, wait)
-        else:
-            found = kernel(node, xp, symbols, watch=self.watch)
+            xp = quick_arrays(self.jit == "wait") if node.op is IN_BLOCKS else xp
+        found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
+        if self.walks and node.op.moves_windows:
+            found = moving(found, waits)
+        if quick:
+            found = quick_kernel(node, found, symbols, self.jit == "wait")
         if self.walks and hasattr(found, "allow_tables"):  # a loop
-            found.allow_tables("wait" in (self.native, self.jit), bool(self.jit))
+            found.allow_tables(waits, bool(self.jit))
         if self.overlaps and hasattr(found, "parts"):
             found.parts = None
         if hasattr(found, "kept_bytes"):
@@ -294,16 +300,8 @@ def compiled(
 ) -> Compiled:
     """Differentiate and rewrite what a machine is asked for in a mode.
 
-    Parameters
-    ----------
-    passes : sequence of Pass
-        How the forward nodes are rewritten, and the late ones the whole.
-    jit : bool or "wait"
-        Whether steps are fused and compiled (see `jit`); nothing that is watched or interpreted.
-    placing : Residents, optional
-        Where nodes run, if not all on the host.
-    native : bool or "wait"
-        Whether steps may be walked as tables.
+    Early passes rewrite the forward nodes, late ones the whole; nothing that is watched or
+    interpreted is fused and compiled by `jit`.
     """
     from actorgraph.lower.simplify import simplified
 

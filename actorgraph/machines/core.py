@@ -25,12 +25,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from actorgraph import instrument
-from actorgraph.errors import (
-    DeadlockError,
-    GraphError,
-    MachineClosedError,
-    text_of,
-)
+from actorgraph.errors import DeadlockError, GraphError, MachineClosedError, text_of
 from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.admission import Admission
 from actorgraph.machines.calls import Calls
@@ -40,6 +35,7 @@ from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Networks
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
+from actorgraph.machines.tally import Tally
 from actorgraph.scheduler import POOL, WAITING, Scheduler, inside
 from actorgraph.store import take
 from actorgraph.tiles import here
@@ -50,13 +46,7 @@ if TYPE_CHECKING:
 
 
 class Core:
-    """Networks and runs of a machine.
-
-    Parameters
-    ----------
-    workers, slots, seed, max_in_flight, max_bytes, capacities, counted, placing
-        As the machine was given them.
-    """
+    """Networks and runs of a machine, made with the machine's options."""
 
     def __init__(
         self,
@@ -89,6 +79,7 @@ class Core:
             recycling=max_bytes is None,  # what no run holds would be counted by nobody
         )
         self.calls = Calls(self.scheduler, self.lock)
+        self.tally = Tally()
         self.pool.retain(self.scheduler)
         self._placing = placing
         if placing is not None:
@@ -242,12 +233,7 @@ class Core:
 
     def finish(self, run: Run) -> None:
         """End a run whose results are all there; called once, by whoever delivered the last."""
-        with self.lock:
-            if self.admission.in_flight.pop(run.number, None) is None:
-                return
-            self.scheduler.awaited -= run.host is not None
-        self._conclude(run)
-        if self.admission.queued:
+        if self._end_now(run) and self.admission.queued:
             self._admit_more()
 
     def _admit_more(self) -> None:
@@ -264,6 +250,8 @@ class Core:
         """Make the results of a run that is over, commit what it assigns, and wake its waiters."""
         if not run.collected:
             run.collect()
+        if run.binding.is_large:
+            self.tally.note(run, 1 + self.admission.under_way)
         if self.admission.stepping is run:
             with self.lock:
                 take(run.assigned)
@@ -327,14 +315,15 @@ class Core:
             self._admit()
         self.scheduler.offer()
 
-    def _end_now(self, run: Run, cause: BaseException) -> None:
-        """End a run whatever its actors do."""
+    def _end_now(self, run: Run, cause: BaseException | None = None) -> bool:
+        """End a run in flight whatever its actors do; False where it has ended."""
         with self.lock:
             if self.admission.in_flight.pop(run.number, None) is None:
-                return
+                return False
             self.scheduler.awaited -= run.host is not None
-            run.dead = run.dead or cause
+            run.dead = cause if run.dead is None else run.dead
         self._conclude(run)
+        return True
 
     def abandon(self, cause: BaseException, join: bool = True) -> None:
         """End every run at once and close; actors may have stopped anywhere.

@@ -21,8 +21,8 @@ from actorgraph.graph import Node
 from actorgraph.lower.residents import Residents
 from actorgraph.node_actor import blamed
 from actorgraph.solvers import AbstractSolver, LoopSolver
-from actorgraph.solvers._away import Away
 from actorgraph.solvers._formula import Arrays, stepped
+from actorgraph.solvers._slots import Away
 from actorgraph.solvers._vectors import complete
 from actorgraph.store import promise
 
@@ -32,16 +32,7 @@ if TYPE_CHECKING:
 
 @final
 class DeviceStep:
-    """Steps parameters by the gradients of a run that has left them on devices.
-
-    Parameters
-    ----------
-    solver : AbstractSolver
-    parameters : sequence of Node
-    slots : sequence
-        Of the solver, for each of them.
-    placing : Residents
-    """
+    """Steps parameters, each with its slot of the solver, by gradients that are on devices."""
 
     def __init__(
         self,
@@ -61,15 +52,7 @@ class DeviceStep:
         )
 
     def __call__(self, run: Run) -> None:
-        """Step all parameters, or none.
-
-        Raises
-        ------
-        NodeError
-            A job has failed; nothing has changed then.
-        GraphError
-            A parameter was set meanwhile.
-        """
+        """Step all parameters, or none where a job has failed or one was set meanwhile."""
         joint, solver = run.plan.compiled.joint, self._solver
         before = [run.duals[node].value for node in self._parameters]
         nodes = [joint.values[node] for node in self._parameters]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from actorgraph import devices
 from actorgraph.devices import Handed, get
 from actorgraph.errors import FeedError, GraphTypeError, near_names, shown
 from actorgraph.graph import Node, is_weak
@@ -27,13 +28,7 @@ _KINDS = "biufc"
 
 
 def resolve(key: object, known: Mapping[str, Node], what: str) -> Node:
-    """Return the node that `key`, a name or a node, stands for.
-
-    Raises
-    ------
-    FeedError
-        It stands for none of `known`; near names are given.
-    """
+    """Return which of the `known` nodes a name or a node stands for, or raise `FeedError`."""
     if isinstance(key, Node):
         if known.get(key.name) is key:
             return key
@@ -92,13 +87,7 @@ def by_node(given: Any, known: Mapping[str, Node], what: str) -> dict[Node, Any]
 def bind_feeds(
     inputs: Sequence[Node], feeds: Mapping[Node, Any], symbols: dict[str, int]
 ) -> list[Array]:
-    """Return the arrays for `inputs` in order, binding symbols on the way.
-
-    Raises
-    ------
-    FeedError
-        A feed is missing, or has the wrong dtype, rank or dims, or binds a symbol twice.
-    """
+    """Return the arrays for `inputs` in order, binding symbols on the way, or raise `FeedError`."""
     arrays = []
     bound_by: dict[str, str] = {}
     for node in inputs:
@@ -166,9 +155,9 @@ def as_array(value: Any, node: Node, what: str) -> Any:
 
 def _check_device(value: Handed, name: str, placing: Residents | None) -> None:
     """Raise `FeedError` where a feed lies on none of the devices that a machine runs on."""
-    root, devices = value.lane.device.root, [get("cpu")] if placing is None else placing.used
-    if all(one.root is not root for one in devices):
-        here = ", ".join([one.name for one in devices])
+    root, used = value.lane.device.root, [get("cpu")] if placing is None else placing.used
+    if all(one.root is not root for one in used):
+        here = ", ".join([one.name for one in used])
         raise FeedError(
             f"feed {name!r} lies on {value.device}, and this machine runs on {here}: feed its "
             f".fetch(), make the machine with device={root.name!r}, or place the node that takes "
@@ -181,38 +170,37 @@ def _settle(given: dict[Node, Any], placing: Residents | None) -> None:
     for node, value in given.items():
         if isinstance(value, Handed):
             _check_device(value, node.name, placing)
-        elif type(value) is not np.ndarray and _place(value)[0] not in _HOSTS:
+        elif type(value) is not np.ndarray and _is_away(value):
             given[node] = _adopted(value, node.name, placing)
 
 
-def _place(value: Any) -> tuple[int, int | None]:
-    """Return where an array lies, as DLPack counts; the number is None where nobody says."""
+def _is_away(value: Any) -> bool:
+    """Return whether an array of another library says that it lies on a device."""
     if hasattr(value, "__dlpack_device__"):
-        kind, number = value.__dlpack_device__()
-        return int(kind), int(number)
-    return (_CUDA if hasattr(value, "__cuda_array_interface__") else _HOSTS[0]), None
+        return int(value.__dlpack_device__()[0]) not in _HOSTS
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def _where(value: Any) -> str:
+    """Return what an error calls the device where an array lies."""
+    if not hasattr(value, "__dlpack_device__"):
+        return next((name for name in devices.list() if get(name).holds(value)), "cuda:0")
+    kind, number = value.__dlpack_device__()
+    return f"cuda:{number}" if kind == _CUDA else f"a device of DLPack's kind {int(kind)}"
 
 
 def _adopted(value: Any, name: str, placing: Residents | None) -> Handed:
-    """Return an array of a device that a machine runs on, without a copy.
-
-    Raises
-    ------
-    FeedError
-        It lies on none of them.
-    """
-    kind, number = _place(value)
-    devices = [get("cpu")] if placing is None else placing.used
-    for device in devices:
-        own = device.root.dlpack
-        if own is not None and (own == (kind, number) or (number is None and own[0] == kind)):
+    """Return an array of a device that a machine runs on, without a copy, or raise `FeedError`."""
+    used = [get("cpu")] if placing is None else placing.used
+    for device in used:
+        if device.root.holds(value):
             made = device.root.adopt(value)
             if device.root is not device:
                 assert made.event is not None
                 made.event.block()  # lanes of a wrapper know no tokens of the device inside
             return made
-    here = ", ".join([one.name for one in devices])
-    there = f"cuda:{number or 0}" if kind == _CUDA else f"a device of DLPack's kind {kind}"
+    here = ", ".join([one.name for one in used])
+    there = _where(value)
     raise FeedError(
         f"feed {name!r} is an array of {type(value).__module__.split('.')[0]} on {there}, and this "
         f"machine runs on {here}: copy it there, or make the machine with device={there!r}"
@@ -257,13 +245,7 @@ def check_dims(nodes: Iterable[Node], symbols: Mapping[str, int]) -> None:
 
 
 def check_like(value: Any, node: Node, symbols: Mapping[str, int], what: str) -> Array:
-    """Return a seed or tangent of `node`: an array of its dtype and shape, or a scalar.
-
-    Raises
-    ------
-    FeedError
-        It has another dtype or shape.
-    """
+    """Return a seed or tangent of `node` as an array of its dtype and shape, or raise."""
     if node.dtype.kind not in "fcV":
         raise GraphTypeError(
             f"{what} of {node!r}: only float and complex nodes have one; convert with .astype"

@@ -32,14 +32,19 @@ class LiveBytes:
     arenas : int
         What the machine keeps to write into in later runs.
     results : int
-        Of runs that have ended and that somebody holds, and large arrays of such runs that are
-        held by themselves.
+        Of runs that have ended and that somebody holds, and arrays of 1 MB and more, some smaller
+        ones too, that are held without their runs.
     feeds : int
         Of runs that have not ended.
     scratch : int
         Room for what ops and solvers compute on the way, which all of the process use in turn.
     peak : LiveBytes or None
-        The most of each owner that this machine was ever asked for, now included.
+        The most of each owner at once; owners may have had theirs at different moments.  Results
+        of 1 MB and more, and feeds of runs that have either, are followed as they come and go: a
+        result counts until its array is gone, the feeds of a run until it ends.  Of smaller ones it
+        is the most that a call has found, as of parameters, arenas and scratch, which only grow.
+        Arrays that a machine keeps for its next run count on, so with several modes the peak of
+        results is an upper bound.
     """
 
     parameters: int
@@ -72,23 +77,24 @@ def live_bytes(machine: Any, graph: Graph, core: Core | None, plans: Sequence[Pl
     if core is not None:
         runs = [one for one in gc.get_objects() if type(one) is Run and one.core is core]
         feeds = _new([leaf for run in runs for leaf in run.leaves], known)
+        idle, lent = core.networks.arenas.kept()
+        arenas += _new(idle, known)
         duals = [dual for run in runs for dual in run.duals.values()]
         found = [part for one in duals for part in (one.value, one.grad, one.tangent)]
-        del runs, duals
-        results = _new(found, known)
-        idle, lent = core.networks.arenas.kept()
+        results = _new([*found, *core.tally.arrays(), *lent], known)
+        del runs, duals, found
         tasks = [task for network in core.networks.values() for task in network.tasks]
         arenas += sum([task.program.walked_bytes for task in tasks if task.program is not None])
-        arenas += idle
-        results += _new(lent, known)
     live = LiveBytes(parameters, arenas, results, feeds, scratch_bytes())
-    peak = _PEAKS[machine] = _most(live, _PEAKS.get(machine, live))
+    peak = _most(live, _PEAKS.get(machine, live))
+    if core is not None:
+        peak = _most(peak, replace(live, results=core.tally.most, feeds=core.tally.fed))
+    _PEAKS[machine] = peak
     return replace(live, peak=peak)
 
 
 def _most(one: LiveBytes, other: LiveBytes) -> LiveBytes:
-    pairs = {name: (getattr(one, name), getattr(other, name)) for name in _OWNERS}
-    return LiveBytes(**{name: max(pair) for name, pair in pairs.items()})
+    return LiveBytes(**{name: max(getattr(one, name), getattr(other, name)) for name in _OWNERS})
 
 
 def _new(arrays: Iterable[Any], known: set[int]) -> int:

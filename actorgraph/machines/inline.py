@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actorgraph.graph import Node
@@ -24,17 +24,9 @@ _SMALL_BYTES = 256 * 1024
 class Inline:
     """A mode as a function of the values of its leaves, made where it is needed first.
 
-    Parameters
-    ----------
-    keeps_derivatives : bool
-        Whether derivatives outlive the call; else they are read before the function is given back.
-
-    Attributes
-    ----------
-    program : Program or None
-        None until a run was computed so.
-    buffered : frozenset of int
-        The steps that write into memory which the function keeps.
+    Derivatives outlive the call if it `keeps_derivatives`; else they are read before the function
+    is given back.  There is no `program` until a run was computed so.  The steps that are
+    `buffered` write into memory which the function keeps.
     """
 
     def __init__(self, compiled: Compiled, *, keeps_derivatives: bool = True) -> None:
@@ -103,27 +95,11 @@ class Inline:
 
         compiled, joint = self._compiled, self._compiled.joint
         results = list(compiled.result_of)
-        steps = combined_steps(joint, compiled.late)
-        if compiled.jit:
-            from actorgraph.jit import lowering as jit
-
-            [steps] = jit.fused([steps], results, symbols, compiled.is_apart)
-        elif compiled.shares:
-            from actorgraph.lower.sharing import shared
-
-            steps = shared(steps, joint)
-        if compiled.has_waves:
-            from actorgraph.control.waves import with_waves
-
-            steps = with_waves(steps, joint)
+        [steps] = compiled.lowered([combined_steps(joint, compiled.late)], symbols)
         self.steps = steps
         ordered = regular(steps)
-        self.buffered = self._writable(steps, ordered)
+        values = set(joint.values.values())
+        kept = [node for node in results if self._keeps_derivatives or node in values]
+        self.buffered = writable(steps, kept, ordered)
         leaves, tabling = [leaf.node for leaf in joint.leaves], compiled.tabling(symbols, ordered)
         return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)
-
-    def _writable(self, steps: Sequence[Node], ordered: Collection[int]) -> frozenset[int]:
-        values = set(self._compiled.joint.values.values())
-        results = self._compiled.result_of
-        kept = [node for node in results if self._keeps_derivatives or node in values]
-        return writable(steps, kept, ordered)

@@ -79,12 +79,10 @@ def busiest(
             if binding.direct_turns:
                 _share(plan, binding, found)
     for network in networks:
-        for actor in network.actors:
-            node = network.plan.compiled.joint.source(actor.region.nodes[0])
+        for task in network.tasks if isinstance(network, Network) else ():  # lanes count none
+            node = network.plan.compiled.joint.source(task.spec.region.nodes[0])
             _, _, seconds, turns = found.get(node.id, ("", "", 0.0, 0))
-            seconds += sum(task.seconds for task in actor.tasks)
-            turns += sum(task.turns for task in actor.tasks)
-            found[node.id] = node.name, node.op.name, seconds, turns
+            found[node.id] = node.name, node.op.name, seconds + task.seconds, turns + task.turns
     return sorted(found.values(), key=itemgetter(2), reverse=True)[:count]
 
 
@@ -169,7 +167,7 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: s
         from actorgraph.lower.capturing import told
 
         lines += told(plan.partition.tasks, lanes, plan.compiled.joint, binding.kernels)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join([*lines, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])
 
 

@@ -19,12 +19,7 @@ from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.claim import Limits, checked_limits
 from actorgraph.machines.core import Core
-from actorgraph.machines.event_loops import (
-    in_event_loop,
-    in_trio,
-    loop_notifier,
-    refuse_in_loop,
-)
+from actorgraph.machines.event_loops import in_event_loop, in_trio, loop_notifier, refuse_in_loop
 from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
@@ -46,15 +41,7 @@ _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid
 
 
 class Lifetime(Answering, ABC):
-    """What owns a core: a machine.
-
-    Parameters
-    ----------
-    workers, seed, max_in_flight, max_bytes
-        As `Machine` takes them.
-    statistics : bool
-        Whether channels count.
-    """
+    """What owns a core: a machine, whose options these are."""
 
     _one_task = False
     """Whether every plan is one task: there is nothing for a second worker."""
@@ -66,15 +53,14 @@ class Lifetime(Answering, ABC):
         seed: int,
         max_in_flight: int,
         max_bytes: Limits,
-        capacities: Capacities | None = None,
-        statistics: bool = False,
+        capacities: Capacities,
+        statistics: bool,
     ) -> None:
         self.workers = positive("workers", workers)
         self.seed = whole("seed", seed)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
         self.max_bytes = checked_limits(max_bytes)
-        self._capacities = Capacities() if capacities is None else capacities
-        self._statistics, self._closed = statistics, False
+        self._capacities, self._statistics, self._closed = capacities, statistics, False
         self._plans: dict[Any, Plan] = {}
         self._tuners: dict[Any, Tuner] = {}
         self._placing: Residents | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from actorgraph.lower.kernels import Waiting
-from actorgraph.machines.calls import Answer, Raised, gave_up, resumed, returned, spawn
+from actorgraph.machines.calls import GAVE_UP, Answer, raised, resumed, returned, spawn
 from actorgraph.machines.event_loops import in_trio, loop_notifier
 from actorgraph.node_actor import blamed
 from actorgraph.warned import runs_steps
@@ -25,17 +25,9 @@ if TYPE_CHECKING:
 class Looped:
     """A run on the loop: await it in the task that waits for the run, or have it `begin` its own.
 
-    Its ops are awaited in that task, each in a copy of the context of the run's caller.
-
-    Parameters
-    ----------
-    run : Run
-        Of one part, with the arrays of its leaves.
-
-    Attributes
-    ----------
-    suspended : bool
-        Whether the loop has done something else in the meantime.
+    Its ops are awaited in that task, each in a copy of the context of the run's caller.  The run is
+    of one part and has the arrays of its leaves.  It was `suspended` where the loop has done
+    something else in the meantime.
     """
 
     __slots__ = (
@@ -130,11 +122,11 @@ class Looped:
             except BaseException as error:
                 given = None
                 if not isinstance(error, anyio.get_cancelled_exc_class()):
-                    return Raised(error)
+                    return partial(raised, error)
                 if in_trio():
                     run.cancel()
                     raise
-                return gave_up
+                return GAVE_UP
             self._inside = self.suspended = True
             if self._due:
                 self._stop_op()

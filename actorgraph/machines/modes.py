@@ -19,17 +19,7 @@ _NUMBER = attrgetter("id")
 def mode_of(
     graph: Graph, outputs: Mapping[str, Node], backward: Any, tangents: Any
 ) -> tuple[Mode, dict[Node, Any]]:
-    """Return the mode of a run, and the seed or tangent of each node that it names.
-
-    Raises
-    ------
-    FeedError
-        Both are given, or a name is unknown, or nothing is seeded.
-    ShapeError
-        ``backward=True`` and the first output is no scalar.
-    GraphTypeError
-        What would be differentiated is neither float nor complex.
-    """
+    """Return the mode of a run, and the seed or tangent of each node that it names, or raise."""
     if backward is not False and tangents is not None:
         raise FeedError(
             "backward and tangents in one run would be a second derivative; use ag.hvp, or "

@@ -27,7 +27,7 @@ from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.memory.arenas import Arenas
 from actorgraph.memory.free_lists import FreeLists
-from actorgraph.node_actor import Dead, Message, NodeActor, Task, blamed, fail
+from actorgraph.node_actor import Dead, Message, Task, blamed, fail
 from actorgraph.scheduler import Scheduler
 
 _KEPT = 16
@@ -37,17 +37,9 @@ _KEPT = 16
 class KernelCache:
     """What the programs of a network index: kernels and the memory of turns, by the sizes of a run.
 
-    Parameters
-    ----------
-    guarded : callable
-        Gives the kernel of a node the network's `np.errstate`.
-    free_lists : callable or None
-        Makes the free lists of arrays that leave a turn; None where such arrays are always fresh.
-
-    Attributes
-    ----------
-    bound_index, memory_index : dict
-        Where the kernel of a node stands, by its id, and what gives a task its arrays.
+    `guarded` gives the kernel of a node the network's `np.errstate`.  `free_lists` makes those of
+    arrays that leave a turn; without it such arrays are always fresh.  `bound_index` says where the
+    kernel of a node stands, by its id, `memory_index` what gives a task its arrays.
     """
 
     def __init__(
@@ -109,20 +101,8 @@ class KernelCache:
 class Network:
     """Actors joined by channels.
 
-    Parameters
-    ----------
-    ready : list of deque
-        Ready queues of the class of priority, one per worker.
-    arenas : Arenas
-        Memory for the turns of tasks.
-    capacities : Capacities
-        Most messages of channels; None means `max_in_flight`, which admission guarantees.
-    errors : mapping or None
-        `np.errstate` of the runs, None for NumPy's defaults.
-    counted : bool
-        Whether channels count and time their messages.
-    recycling : bool
-        Whether arrays that leave a turn are kept to be used again.
+    `ready` are the queues of the class of priority, one per worker; `errors` is the `np.errstate`
+    of the runs, None for NumPy's defaults; arrays that leave a turn are used again if `recycling`.
     """
 
     def __init__(
@@ -137,16 +117,10 @@ class Network:
         counted: bool,
         recycling: bool = True,
     ) -> None:
-        self.plan = plan
-        self.ready = ready
-        self.arenas = arenas
-        self.replica = 0
-        self.errors = errors
-        self.capacities = capacities
-        self.max_in_flight = max_in_flight
-        self.counted = counted
+        self.plan, self.ready, self.arenas, self.errors = plan, ready, arenas, errors
+        self.capacities, self.max_in_flight, self.counted = capacities, max_in_flight, counted
+        self.replica, self.regular = 0, True
         self.binding: Binding | None = None
-        self.regular = True
         self.bound_kernels: list[Any] = []
         self._kernel_cache = KernelCache(
             plan, arenas, self._guarded, FreeLists if recycling else None
@@ -156,7 +130,6 @@ class Network:
         self._shared: dict[Any, Callable[..., Any]] = {}
         with paused():
             self.tasks = [Task(spec, ready) for spec in plan.partition.tasks]
-            self.actors = self._make_actors()
             self._connect()
 
     def inject(self, run: Run, slot: int) -> None:
@@ -222,17 +195,6 @@ class Network:
 
     # -- construction -------------------------------------------------------------------------
 
-    def _make_actors(self) -> list[NodeActor]:
-        actors: dict[int, NodeActor] = {}
-        for task in self.tasks:
-            task.joint = self.plan.compiled.joint
-            actor = actors.setdefault(task.spec.region.index, NodeActor(task.spec.region))
-            if task.spec.direction == "sum":
-                actor.sums.append(task)
-            else:
-                setattr(actor, task.spec.direction, task)
-        return [actors[index] for index in sorted(actors)]
-
     def _connect(self) -> None:
         leaves = self.plan.compiled.leaf_index
         self.entries: list[list[tuple[Any, Any, Task]]] = [[] for _ in range(len(leaves) + 1)]
@@ -242,6 +204,8 @@ class Network:
             task.spec.index: Calling(task) for task in self.tasks if interpreted or task.spec.waits
         }
         ports = [self._open_ports(task) for task in self.tasks]
+        for task in self.tasks:
+            task.joint = self.plan.compiled.joint
         sends: list[list[Channel]] = [[] for _ in self.tasks]
         for task in self.tasks:
             for node, consumer in task.spec.sends:
@@ -270,7 +234,7 @@ class Network:
             self.channels.append(channel)
             if port.producer is None:
                 places = [self.plan.compiled.leaf_index[node] for node in port.nodes] or [-1]
-                entry = channel.appender(), self._signal(task, channel.messages), task
+                entry = channel.queue.append, self._signal(task, channel.messages), task
                 if port.kind == "bundle":
                     self.bundles.append((itemgetter(*places), *entry))
                 else:
@@ -350,7 +314,7 @@ class Network:
                 credited.append((self._signal(producer, held), held.append, producer))
         consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
         targets = [
-            (self._signal(consumer, channel.messages), channel.appender(), consumer)
+            (self._signal(consumer, channel.messages), channel.queue.append, consumer)
             for channel, consumer in zip(outs, consumers, strict=True)
         ]
         spent = [channel.credits for channel in outs if channel.credits is not None]
@@ -381,13 +345,7 @@ class Network:
 
 
 class Networks(dict[Any, Network]):
-    """The networks of a machine; its lock is held where they change.
-
-    Parameters
-    ----------
-    **options
-        `max_in_flight`, `capacities`, `counted` and `recycling` of the networks.
-    """
+    """The networks of a machine, made with the same options; its lock is held where they change."""
 
     def __init__(self, scheduler: Scheduler, **options: Any) -> None:
         super().__init__()

@@ -17,23 +17,22 @@ if TYPE_CHECKING:
     from actorgraph.lower.placing import Placing
 
 
-def compiling(jit: bool | str, exact: bool) -> bool | str:
-    """Return whether steps are compiled: False, True or ``"wait"``.
+def _check_flag_or_wait(what: str, value: object) -> None:
+    if not isinstance(value, bool) and not (isinstance(value, str) and value == "wait"):
+        raise ValueError(f"{what} must be False, True or 'wait', got {shown(value)}")
 
-    Raises
-    ------
-    GraphError
-        `exact` forbids it, or Numba is not installed.
-    """
-    if jit is not False and jit is not True and not (isinstance(jit, str) and jit == "wait"):
-        raise ValueError(f"jit must be False, True or 'wait', got {shown(jit)}")
+
+def compiling(jit: bool | str, exact: bool) -> bool | str:
+    """Return whether steps are compiled, or raise where `exact` or no llvmlite forbids it."""
+    _check_flag_or_wait("jit", jit)
     if jit and exact:
         raise GraphError("jit may change last bits; ask for it with exact=False")
     if jit:
-        from actorgraph.jit.compiler import is_installed
+        from actorgraph.devices import native  # with the first that asks
 
-        if not is_installed():
-            raise GraphError(f"jit={jit!r} needs Numba: pip install 'actorgraph[jit]'")
+        why_not = native.callable_from_python()
+        if why_not is not None:
+            raise GraphError(f"jit={jit!r} needs machine code: {why_not}")
     return jit
 
 
@@ -43,25 +42,14 @@ def _has_llvmlite() -> bool:
 
 
 def tabled(native: bool | str | None) -> bool | str:
-    """Return whether steps are walked as tables: False, True or ``"wait"``.
-
-    Raises
-    ------
-    GraphError
-        It was asked for, and llvmlite is not installed.
-    """
+    """Return whether steps are walked as tables, or raise where llvmlite is asked for in vain."""
     given = os.environ.get(NATIVE, "")
     if native is not False and given != "0" and _has_llvmlite():
         # Its hooks of a fork are there before a run: one that begins meanwhile would add them late.
         from actorgraph.devices import background  # noqa: F401
     if native is None:
         return given != "0" and _has_llvmlite() and (given if given == "wait" else True)
-    if (
-        native is not False
-        and native is not True
-        and not (isinstance(native, str) and native == "wait")
-    ):
-        raise ValueError(f"native must be False, True or 'wait', got {shown(native)}")
+    _check_flag_or_wait("native", native)
     if native and not _has_llvmlite():
         raise GraphError(f"native={native!r} needs llvmlite: pip install 'actorgraph[native]'")
     return False if given == "0" else native
@@ -70,10 +58,7 @@ def tabled(native: bool | str | None) -> bool | str:
 def allowed(given: Iterable[Pass | str] | Pass | str | None, exact: bool) -> tuple[Pass, ...]:
     """Return the chosen passes, default all; where `exact`, those that change no bits.
 
-    Raises
-    ------
-    GraphError
-        There is no pass of a name, or one that was named changes bits and `exact` forbids it.
+    Raises `GraphError` where one that was named changes bits nevertheless, or is unknown.
     """
     found = chosen(given)
     changing = [one for one in found if one.changes_bits]
@@ -86,13 +71,7 @@ _NO_JIT = "jit compiles for the CPU; on other devices leave it out"
 
 
 def checked_devices(given: Any, jit: bool | str) -> list[Device]:
-    """Return devices by their names.
-
-    Raises
-    ------
-    GraphError
-        It is no list of devices that there are, or steps cannot be compiled for one.
-    """
+    """Return devices by their names, or raise `GraphError`."""
     if isinstance(given, (str, Device)):
         raise GraphError(f"devices= takes a list of devices, got {shown(given)}; device= one")
     devices = [get(one) for one in given]
@@ -106,21 +85,18 @@ def checked_devices(given: Any, jit: bool | str) -> list[Device]:
 def placed(machine: Any, given: Any, lanes: int, captured: bool) -> tuple[Device, Placing | None]:
     """Return the first of the devices, and where the nodes of a machine run if not all on the host.
 
-    Raises
-    ------
-    GraphError
-        There is no such device or lane, or steps cannot be compiled for it.
+    Raises `GraphError` where there is no such device or lane, or steps cannot be compiled for it.
     """
     graph, jit = machine.graph, machine.jit
     lanes, captured = positive("lanes", lanes), flag("captured", captured)
     together = machine._interpreter is None and machine.fuse != "none"
     exact = machine.exact if together and not machine.watch else None
     devices = checked_devices(given, jit)
-    found = None
-    if graph.placements or not all(one.is_host for one in devices):
-        from actorgraph.lower.placing import Placing  # late: most machines need it not
+    if not graph.placements and all(one.is_host for one in devices):
+        return devices[0], None
+    from actorgraph.lower.placing import Placing  # late: most machines need it not
 
-        found = Placing.of(graph, devices, lanes, captured and together, exact)
+    found = Placing.of(graph, devices, lanes, captured and together, exact)
     if found is not None and jit:
         raise GraphError(_NO_JIT)
     return devices[0], found

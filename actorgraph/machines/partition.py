@@ -32,36 +32,21 @@ _NONE: frozenset[int] = frozenset()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """The tasks of a mode.
+    """The tasks of a mode, and what holds of their steps, by ids.
 
-    Attributes
-    ----------
-    tasks : sequence of TaskSpec
-        With their ports and sends.
-    bound : sequence of Node
-        The steps whose kernels depend on the symbols of a run.
-    long_steps, bulky : set of int
-        The steps that take long, and those with large values, by the sizes of the first run.
-    buffered, leaving : sequence of frozenset of int
-        Per task: the steps that write into memory which the machine keeps, and those that write
-        into arrays which leave the turn.
-    over : frozenset of int
-        The steps that write over their first operand.
-    lanes : sequence of Lane or None
-        Per task: where it runs, None for the host; empty where all do so there.
-    ordered : set of int
-        The steps whose strides are in C order in every run whose leaves' are.
+    Per task `buffered` are the steps that write into memory which the machine keeps, `leaving`
+    those that write into arrays which leave the turn.
     """
 
-    tasks: Sequence[TaskSpec]
-    bound: Sequence[Node]
-    long_steps: set[int]
-    bulky: set[int]
+    tasks: Sequence[TaskSpec]  # with their ports and sends
+    bound: Sequence[Node]  # steps whose kernels depend on the symbols of a run
+    long_steps: set[int]  # that take long by the sizes of the first run
+    bulky: set[int]  # with large values by these
     buffered: Sequence[frozenset[int]]
     leaving: Sequence[frozenset[int]]
-    over: frozenset[int]
-    lanes: Sequence[Lane | None] = ()
-    ordered: Collection[int] = _NONE
+    over: frozenset[int]  # that write over their first operand
+    lanes: Sequence[Lane | None] = ()  # per task, None for the host; empty where all run there
+    ordered: Collection[int] = _NONE  # with strides in C order in every run whose leaves' are
 
     @property
     def lane_of(self) -> dict[int, Lane | None]:
@@ -94,10 +79,11 @@ class Partition:
         for step in spec.steps:
             if step.id in out:
                 shape, handed_out = bind_shape(step.dims, symbols, 0), step.id in results
-                free_list = (
-                    None if free_lists is None else free_lists.of(shape, step.dtype, handed_out, 2)
+                found[step.id] = (
+                    None
+                    if free_lists is None
+                    else free_lists.of(shape, step.dtype, handed_out, 2, step.id)
                 )
-                found[step.id] = free_list
         preallocated = () if free_lists is None else self.preallocated(index, symbols)
         buffers = assign(spec.steps, spec.kept, planned, symbols, preallocated)
         return Layout(arenas, buffers, spec.steps, symbols, found, sizes).lease
@@ -142,7 +128,7 @@ def partitioned(
             reason = f"{workers} workers would end hardly sooner than one"
     if reason is not None:
         tasks, bound, lanes = _connected(compiled, sequential, costs, symbols)
-    over = accumulating(tasks) if compiled.on_host else _NONE
+    over = accumulating(tasks) if compiled.placing is None else _NONE
     buffered, out = _buffers(compiled, tasks, costs, over, ordered)
     long_steps = {number for number, cost in costs.items() if is_heavy(cost)}
     large = bulky(compiled.joint.order, symbols)
@@ -215,26 +201,12 @@ def _connected(
 
     joint = compiled.joint
     tasks = combined(cut(joint, costs), joint, compiled.late)
-    steps: Sequence[Node] = [step for spec in tasks for step in spec.steps]
-    if compiled.jit:
-        from actorgraph.jit import lowering as jit
-
-        steps = jit.fuse(tasks, compiled.result_of, symbols, compiled.is_apart)
-    elif compiled.shares:
-        from actorgraph.lower.sharing import shared
-
-        for spec in tasks:
-            spec.steps = shared(spec.steps, joint)
-    if compiled.has_waves:
-        from actorgraph.control.waves import with_waves
-
-        for spec in tasks:
-            spec.steps = with_waves(spec.steps, joint)
-        steps = [step for spec in tasks for step in spec.steps]
+    parts = compiled.lowered([spec.steps for spec in tasks], symbols)
+    for spec, steps in zip(tasks, parts, strict=True):
+        spec.steps = steps
     specs, lanes = _with_ports(compiled, tasks, costs, symbols)
-    if lanes:
-        steps = [step for spec in specs for step in spec.steps]
-    return specs, [step for step in steps if depends_on_symbols(step)], lanes
+    bound = [step for spec in specs for step in spec.steps if depends_on_symbols(step)]
+    return specs, bound, lanes
 
 
 def _with_ports(
@@ -259,7 +231,7 @@ def _buffers(
 ) -> tuple[list[frozenset[int]], list[frozenset[int]]]:
     """Return which steps of each task write into buffers, and which into arrays that leave."""
     buffered, out = [_NONE] * len(tasks), [_NONE] * len(tasks)
-    if compiled.interpreter is not None or not compiled.on_host:
+    if compiled.interpreter is not None or compiled.placing is not None:
         return buffered, out
     for index, spec in enumerate(tasks):
         if spent_us(spec, costs) < _LEASING_US:

@@ -36,6 +36,8 @@ from actorgraph.machines.partition import UNCUT, Partition, partitioned, spent_u
 from actorgraph.machines.process import THIS
 from actorgraph.machines.reader import Collected, Names, Reader
 from actorgraph.machines.repeats import Repeats
+from actorgraph.machines.tally import COUNTED_BYTES
+from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.op import attrs_key
 from actorgraph.types import UnboundDim
 
@@ -45,37 +47,8 @@ _BINDINGS_KEPT = 128  # twice what `Repeats` keeps
 class Plan:
     """A mode of a machine, cut at its first run, and bound for the sizes of each.
 
-    Parameters
-    ----------
-    cut : callable
-        How the joint graph becomes tasks, see `lower.cuts`.
-    names : Names, optional
-        Default the outputs and each wrt.
-    collect : callable, optional
-        Makes the results of a run that has succeeded; default `Reader.collect`.
-    costs : dict, optional
-        Microseconds of the user's nodes, forward, instead of predictions.
-    workers : int
-        How many may run its tasks.
-
-    Attributes
-    ----------
-    partition : Partition
-        What the cut has made; `UNCUT` before the first run.
-    sequential : str or None
-        Why the whole is one sequence, None where it is not.
-    factors : dict
-        How much longer the user's nodes take, derivative included, than `lower.cost` predicts.
-    latest : Binding or None
-        The one that was made last.
-    result_count : int
-        How many results a run gathers from its tasks.
-    name : str
-        What users call it: its mode, or ``"step"``.
-    note : str
-        What `explain` says of it beside its cut.
-    network : callable or None
-        What makes its networks, where they are not those of `machines.network`.
+    Results of a run that has succeeded are made by `collect`; `costs` are microseconds of the
+    user's nodes, forward, instead of predictions.
     """
 
     in_order = "in sequential order"
@@ -97,15 +70,17 @@ class Plan:
         self.collect = collect or Reader(compiled, self.names.nodes).collect
         self.inline = inline or Inline(compiled)
         self.given_costs, self.workers = costs, workers
+        # How much longer the user's nodes take, derivative included, than `lower.cost` predicts.
         self.factors: Mapping[Node, float] = {}
-        self.partition: Partition = UNCUT
-        self.sequential: str | None = None
-        self.result_count = len(compiled.result_of)
-        self.name: str = compiled.mode.kind
+        self.partition: Partition = UNCUT  # what the cut makes at the first run
+        self.sequential: str | None = None  # why the whole is one sequence, if it is
+        self.result_count = len(compiled.result_of)  # that a run gathers from its tasks
+        self.name: str = compiled.mode.kind  # what users call it; also "step"
+        # Makes its networks, where they are not those of `machines.network`.
         self.network: Callable[..., Any] | None = None
-        self.note = ""
+        self.note = ""  # what `explain` says of it beside its cut
         self.repeats = Repeats[Binding]((node.name, node.dtype) for node in compiled.inputs)
-        self.latest: Binding | None = None
+        self.latest: Binding | None = None  # the one that was made last
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
         self._in_sequence: Plan | None = None
 
@@ -191,8 +166,12 @@ class Plan:
         lane_of = self.partition.lane_of
         walks = bool(compiled.native) and self.sequential is None and self.workers > 1
         walked = walked_us(tasks, by_node) if walks else [0.0] * len(tasks)
+        fed_bytes = sum([size_in_bytes(node, symbols) for node in compiled.inputs])
+        results = [size_in_bytes(node, symbols) for node in compiled.result_of]
         return Binding(
             symbols=symbols,
+            fed_bytes=fed_bytes,
+            is_large=max([fed_bytes, *results]) >= COUNTED_BYTES,
             kernels=[
                 compiled.kernel(node, symbols, lane_of.get(node.id))
                 for node in self.partition.bound

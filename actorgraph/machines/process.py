@@ -20,13 +20,8 @@ class _Process:
     A fork waits for what machines of other threads are beginning.  Else the child would find plans
     half made, modules half imported and a BLAS half loaded, and no thread of it would finish them.
 
-    Attributes
-    ----------
-    id : int
-    starting : RLock
-        Machines start and stop under it: two threads may ask for a first run.
-    making : RLock
-        Plans are cut and lowered under it: two threads may begin with the first run.
+    Two threads may ask for a first run, and begin with one: machines start and stop under
+    `starting`, plans are cut and lowered under `making`.
     """
 
     def __init__(self) -> None:

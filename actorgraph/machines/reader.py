@@ -23,13 +23,7 @@ Collected = tuple[dict[Node, Dual], Sequence[tuple[Variable, Any]]]
 
 
 class Names:
-    """What the runs of a plan may be read for.
-
-    Parameters
-    ----------
-    more : dict
-        Names beside those of the nodes, which they take precedence over.
-    """
+    """What the runs of a plan may be read for; names in `more` go before those of the nodes."""
 
     def __init__(self, nodes: Sequence[Node], more: Mapping[str, Node]) -> None:
         self.nodes = nodes
@@ -65,15 +59,7 @@ class Names:
 
 
 class Reader:
-    """Makes the results of runs the caller's own.
-
-    Parameters
-    ----------
-    nodes : iterable of Node
-        What is read: outputs, and each wrt.
-    derivatives : bool
-        Whether derivatives are read.
-    """
+    """Makes the results of runs, of outputs and each wrt, the caller's own."""
 
     def __init__(
         self, compiled: Compiled, nodes: Iterable[Node], *, derivatives: bool = True
@@ -116,12 +102,8 @@ class Reader:
         """Return the Duals of a run that has succeeded, and what it assigns to buffers.
 
         Every array is the caller's own: only a parameter's value is the array that the run has
-        read; whatever else would share memory with a feed, a variable or another result is copied.
-
-        Raises
-        ------
-        Unallocated
-            There is no memory for a copy.
+        read; whatever else would share memory with a feed, a variable or another result is copied,
+        or `Unallocated` raised.
         """
         arrays = self._owned(run) if self._shared else run.results
         for index, node in self._late:
@@ -163,14 +145,8 @@ class Reader:
     def own(self, raw: Any, taken: set[int], *, alone: bool = False) -> np.ndarray[Any, Any]:
         """Return a result as an array that shares memory with nothing that was `taken` before.
 
-        Parameters
-        ----------
-        raw : array
-            As the run has it; what lies on a device stays as it is.
-        taken : set of int
-            Ids of leaves and of other results; this one is added.
-        alone : bool
-            Whether no other result shows the array of which this one may be a view.
+        What lies on a device stays as it is.  `taken` are ids of leaves and of other results, to
+        which this one is added.  It is `alone` where no other shows the array that it may view.
         """
         if isinstance(raw, Handed):
             return raw  # type: ignore[return-value]
@@ -253,13 +229,7 @@ def duals_of(
     terms: Callable[[Node], Sequence[Node]],
     symbols: Mapping[str, int],
 ) -> dict[Node, Dual]:
-    """Return the Duals of nodes whose results are joined from several.
-
-    Raises
-    ------
-    Unallocated
-        There is no memory to join the `terms` of a node.
-    """
+    """Return the Duals of nodes whose results are joined, each from its `terms`, of several."""
     duals: dict[Node, Dual] = {}
     for node in nodes:
         try:

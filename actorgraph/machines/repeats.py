@@ -21,13 +21,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @final
 class Repeats(Generic[_T]):
-    """What follows from feeds that have passed all checks, such as a `Binding`, by their shapes.
-
-    Parameters
-    ----------
-    inputs : iterable of (str, dtype)
-        What is fed, in order.
-    """
+    """What follows from feeds that have passed all checks, such as a `Binding`, by their shapes."""
 
     __slots__ = ("_known", "_wanted")
 

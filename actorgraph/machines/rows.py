@@ -36,6 +36,15 @@ Reduce: TypeAlias = Literal["mean", "sum"]
 Kind: TypeAlias = Literal["rows", "mean", "sum", "once"]
 """How slices join: row by row, by their share of rows, as they are, or the first stands for all."""
 
+_UNLIKE = (
+    "is given what a slice makes otherwise of its rows than the batch does: pairs of them, "
+    "more or fewer of them, or shares of their number; it is no mean or sum over"
+)
+_WAY_OUT = (
+    " the rows; write it with .sum() or .mean() of single rows, or say "
+    "reduce='mean' or 'sum' if it is one"
+)
+
 Terms: TypeAlias = dict[Kind, Node]
 """Nodes whose sum is a node, each of its type: what slices have to compute for it."""
 
@@ -43,17 +52,9 @@ Terms: TypeAlias = dict[Kind, Node]
 class Rows:
     """What nodes are, as seen along a dim.
 
-    Parameters
-    ----------
-    active : iterable of Node
-        What is differentiated with respect to; nothing that depends on it is a whole.
-    reduce : str, optional
-        How an op reduces rows where its declaration does not say; it is believed.
-
-    Attributes
-    ----------
-    whole : dict of Node to Node
-        Each whole that slices need, with the node that computes it from feeds.
+    Nothing that depends on `active`, what is differentiated by, is a whole.  `reduce` is believed
+    where the declaration of an op does not say how it reduces rows.  `whole` has what slices need
+    of the batch, each with the node that computes it from feeds.
     """
 
     def __init__(
@@ -99,16 +100,10 @@ class Rows:
         return node in self._varying
 
     def terms(self, output: Node) -> Terms:
-        """Return what slices compute for a node.
-
-        Raises
-        ------
-        GraphTypeError
-            The values of slices do not tell that of the batch.
-        """
+        """Return what slices compute for a node, or raise where they do not tell its value."""
         if self.has(output):
             if output in self._altered and self._reduce is None:
-                raise self._refusal(output, output, self._unlike())
+                raise self._refusal(output, output, _UNLIKE)
             return {"rows": output}
         if not self.varies(output):
             return {"once": output}
@@ -218,8 +213,8 @@ class Rows:
             return found
         if self._reduce is None or any(dim is UNKNOWN for dim in node.dims):
             altered = any(part in self._altered for part in inputs)
-            why = self._unlike() if altered else "does not show whether it is a mean or a sum over"
-            raise self._refusal(output, node, why + self._way_out())
+            why = _UNLIKE if altered else "does not show whether it is a mean or a sum over"
+            raise self._refusal(output, node, why + _WAY_OUT)
         if node.dtype.kind not in ("fcV" if self._reduce == "mean" else "fcViu"):
             why = f"has no {self._reduce} of {node.dtype}; convert it with .astype"
             raise self._refusal(output, node, why)
@@ -250,18 +245,6 @@ class Rows:
         }
 
     # -- what cannot be joined --------------------------------------------------------------------
-
-    def _way_out(self) -> str:
-        return (
-            " the rows; write it with .sum() or .mean() of single rows, or say "
-            "reduce='mean' or 'sum' if it is one"
-        )
-
-    def _unlike(self) -> str:
-        return (
-            "is given what a slice makes otherwise of its rows than the batch does: pairs of them, "
-            "more or fewer of them, or shares of their number; it is no mean or sum over"
-        )
 
     def _why(self, node: Node, varying: Sequence[int]) -> str:
         divisor = node.op.ufunc == "divide" and 1 in varying

@@ -241,14 +241,8 @@ class Step:
 class _Ahead:
     """The steps of parameters whose gradients are complete while a run goes on.
 
-    New values are in other arrays until all are there: `finish` lets all take their places.
-
-    Parameters
-    ----------
-    slots : sequence
-        Of the solver, for each of them.
-    run : Run
-        A run of lanes, not started; from then on it reports each sum that is complete.
+    The run, of lanes and not started, is made to report each sum that is complete.  New values are
+    in other arrays until all are there: `finish` lets all take their places.
     """
 
     def __init__(
@@ -303,13 +297,7 @@ class _Updating:
     """Reads a run by updating the parameters: its gradients are used up, its outputs remain.
 
     While it does, the program that made the gradients waits, so they may stand in its buffers.
-
-    Parameters
-    ----------
-    update : callable
-        Takes the values and the gradients of the parameters.
-    check : callable, optional
-        Takes the Duals of the outputs before that; what it raises leaves all as it was.
+    `update` takes values and gradients of the parameters, `check` the Duals of the outputs before.
     """
 
     def __init__(

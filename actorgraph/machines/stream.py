@@ -44,17 +44,14 @@ class Stream:
     ) -> None:
         if isinstance(source, Mapping) or not isinstance(source, (Iterable, AsyncIterable)):
             raise FeedError(f"a stream takes an iterable of feeds, got {type(source).__name__}")
-        self._start = start
-        self._source = source
+        self._start, self._source = start, source
         self._limit = positive("max_in_flight", max_in_flight)
         self._ordered = flag("ordered", ordered)
         self._outstanding: deque[Run] = deque()
         self._finished: deque[Run] = deque()
         self._items: Iterator[Any] | None = None
-        self._items_taken = 0
-        self._exhausted = False
+        self._items_taken, self._exhausted, self._closed = 0, False, False
         self._failure: BaseException | None = None
-        self._closed = False
         # Plain threads wait here; an event loop is told by `_notify`.
         self._changed = threading.Condition()
         self._notify: Callable[[], object] | None = None
@@ -284,9 +281,7 @@ class _Fetch:
         stream: weakref.ref[Stream],
         notify: Callable[[Callable[[], object]], object],
     ) -> None:
-        self._items = items
-        self._stream = stream
-        self._notify = notify
+        self._items, self._stream, self._notify = items, stream, notify
         self._running = self._cancelled = False
         self._scope: anyio.CancelScope | None = None
         self.ended = anyio.Event()

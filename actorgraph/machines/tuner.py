@@ -53,27 +53,16 @@ _TURNS = 3
 
 @final
 class Tuner:
-    """Watches the runs of one mode; the lock of the machine's core is held where it decides.
-
-    Attributes
-    ----------
-    plan : Plan
-        The plan that the runs to come go by.
-    runs : int
-        Runs that were begun; during a trial, since it began.
-    measured_s : deque of float
-        Seconds of runs of the plan during which no other was in flight.
-    incumbent : Plan or None
-        The plan that stays if the one on trial is no faster.
-    """
+    """Watches the runs of one mode; the lock of the machine's core is held where it decides."""
 
     __slots__ = ("_incumbent_s", "_trials", "incumbent", "measured_s", "plan", "runs")
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.runs = 0
+        self.plan = plan  # by which the runs to come go
+        self.runs = 0  # that were begun; during a trial, since it began
+        # Seconds of runs of the plan during which no other was in flight.
         self.measured_s: deque[float] = deque(maxlen=LATEST)
-        self.incumbent: Plan | None = None
+        self.incumbent: Plan | None = None  # it stays if the plan on trial is no faster
         self._incumbent_s = 0.0
         self._trials = 0
 
@@ -168,13 +157,7 @@ class Tuner:
 
 
 def checked_costs(graph: Graph, given: Any) -> dict[Node, float] | None:
-    """Return microseconds by node from what a user gave by node or name.
-
-    Raises
-    ------
-    FeedError, GraphError
-        A key is no node of the graph, or a cost is no positive number.
-    """
+    """Return microseconds by node from what a user gave by node or name, or raise."""
     if given is None:
         return None
     found = by_node(given, {node.name: node for node in graph.nodes}, "cost")

@@ -7,10 +7,12 @@ comes next.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
-from itertools import islice
-from typing import Any, final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate, islice
+from typing import Any, TypeAlias, final
 from weakref import ref
 
 import numpy as np
@@ -35,20 +37,16 @@ class _Arena:
 
 @final
 class Arenas:
-    """The arenas of a machine.
+    """The arenas of a machine; who takes one of those that are `idle` does so atomically.
 
     Invariant: what is counted is what is there, however a turn or an allocation has ended.
-
-    Attributes
-    ----------
-    idle : deque
-        Arenas that no turn owns; taking and giving back are atomic.
     """
 
     def __init__(self) -> None:
         self.idle: deque[_Arena] = deque()
         self._all: list[_Arena] = []
         self._layouts: list[ref[Layout | Recycling]] = []
+        self._most = 0  # bytes of a layout
         self._crowded = _CROWDED
 
     @property
@@ -61,13 +59,14 @@ class Arenas:
         """How many arenas there are."""
         return len(self._all)
 
-    def kept(self) -> tuple[int, list[Any]]:
-        """Return the bytes of arenas and idle arrays of free lists, and their arrays in use."""
+    def kept(self) -> tuple[list[Any], list[Any]]:
+        """Return arenas and the idle arrays of free lists, and their arrays in use."""
         layouts = [layout for held in self._layouts if (layout := held()) is not None]
         lists = {id(one): one for layout in layouts for one in layout.free_lists()}
         found = [one.kept() for one in lists.values()]
-        idle = sum([arena.memory.nbytes for arena in self._all]) + sum([size for size, _ in found])
-        return idle, [array for _, lent in found for array in lent]
+        idle = [array for one, _ in found for array in one]
+        lent = [array for _, one in found for array in one]
+        return [*[arena.memory for arena in self._all], *idle], lent
 
     def add(self, layout: Layout | Recycling) -> None:
         """Note what has arrays, which are to go with the memory that they show."""
@@ -75,6 +74,18 @@ class Arenas:
             self._layouts = [held for held in self._layouts if held() is not None]
             self._crowded = max(_CROWDED, 2 * len(self._layouts))
         self._layouts.append(ref(layout))
+        self._most = max(self._most, layout.bytes)
+
+    def reserve(self, count: int) -> None:
+        """Have so many arenas, large enough for every layout; without memory have fewer."""
+        if any(arena.memory.nbytes < self._most for arena in self._all):
+            self.clear()
+        with suppress(MemoryError):  # the step that needs one tells of it
+            while self._most and self.count < count:
+                made = _Arena(self._most)
+                made.memory.fill(0)
+                self._all.append(made)
+                self.idle.append(made)
 
     def clear(self) -> None:
         """Give up the memory of the arenas that no turn owns."""
@@ -108,21 +119,54 @@ class Arenas:
         return made
 
 
+_View: TypeAlias = tuple[int, tuple[int, ...], np.dtype[Any], int]
+"""Place of the array that it lies in, shape, dtype, and the byte where it begins."""
+
+
+def _shown(view: _View, arrays: Sequence[Any]) -> np.ndarray[Any, Any]:
+    outer, shape, dtype, begin = view
+    return np.ndarray(shape, dtype, arrays[outer], begin)
+
+
+@final
+class _PartArrays(list[Any]):
+    """Arrays for a part; those inside of others are shown when one is asked for.
+
+    A part that machine code walks never does.
+    """
+
+    __slots__ = ("_arrays", "_inside")
+
+    def __init__(
+        self, part: list[Any], arrays: list[Any], inside: Iterable[tuple[int, _View]]
+    ) -> None:
+        super().__init__(part)
+        self._arrays, self._inside = arrays, inside
+
+    def _show(self) -> None:
+        for place, view in self._inside:
+            self[place] = _shown(view, self._arrays)
+        self._inside = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        self._show()
+        return super().__iter__()
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        if found is None:
+            self._show()
+            found = super().__getitem__(place)
+        return found
+
+
 @final
 class Layout:
     """Where the steps of one task write, for one binding.
 
-    Parameters
-    ----------
-    arenas : Arenas
-    buffers : Buffers
-        Of the steps whose results stay inside of the turn; some may lie in arrays that leave it.
-    steps : sequence of Node
-    symbols : mapping
-    free_lists : dict of int to FreeList or None
-        Of the steps whose results leave it, by id; None for small ones, which are made afresh.
-    sizes : sequence of int
-        Of the task's parts, see `in_parts`.
+    Of `buffers`, whose results stay inside of the turn, some may lie in arrays that leave it.
+    `free_lists` are of the steps whose results leave it, by id; None for small ones, which are made
+    afresh.  `sizes` are those of the task's parts, see `in_parts`; its arena needs so many `bytes`.
     """
 
     def __init__(
@@ -146,17 +190,20 @@ class Layout:
             if number not in free_lists and number not in buffers.inside_of
         ]
         # Shown anew every turn: a view that is kept would look to the free list like somebody's.
-        self._inside = [
-            (
-                written[step.id],
-                written[buffers.inside_of[step.id]],
-                bind_shape(step.dims, symbols, 0),
-                step.dtype,
-                buffers.place_of[step.id],
-            )
-            for step in self._writing
-            if step.id in buffers.inside_of
-        ]
+        self._inside: list[tuple[int, _View]] = []
+        self._inside_parts: dict[int, list[tuple[int, _View]]] = {}
+        ends = list(accumulate(map(abs, sizes)))
+        for step in self._writing:
+            if step.id in buffers.inside_of:
+                outer, begin = written[buffers.inside_of[step.id]], buffers.place_of[step.id]
+                view = outer, bind_shape(step.dims, symbols, 0), step.dtype, begin
+                place = written[step.id]
+                part = bisect_right(ends, place)
+                if part == len(sizes) or sizes[part] < 0:
+                    self._inside.append((place, view))
+                else:
+                    within = place - ends[part] + sizes[part]
+                    self._inside_parts.setdefault(part, []).append((within, view))
         self._free_lists = [
             (place, free_list)
             for number, place in written.items()
@@ -164,26 +211,21 @@ class Layout:
         ]
         self._count = len(written)
         self._laid: dict[_Arena, tuple[list[Any], list[Any]]] = {}
-        self._bytes = buffers.total_bytes
+        self.bytes = buffers.total_bytes if self._kept else 0
         arenas.add(self)
 
     def lease(self) -> list[Any]:
         """Return an array (or None) for each step that writes and, last, the arena or None.
 
-        Where the task has parts, these arrays are in lists, one a part.
-
-        The arena is to be given back at the end of the turn.
-
-        Raises
-        ------
-        Unallocated
-            There is no memory; nothing has been taken then.
+        Where the task has parts, these arrays are in lists, one a part.  The arena is to be given
+        back at the end of the turn.  Where there is no memory, `Unallocated` is raised and nothing
+        is taken.
         """
         arena: _Arena | None = None
         place: int | None = None
         try:
             if self._kept:
-                arena = self._arenas.take(self._bytes)
+                arena = self._arenas.take(self.bytes)
                 laid = self._laid.get(arena)
                 if laid is None:
                     laid = self._lay(arena)
@@ -194,9 +236,14 @@ class Layout:
                 found = [None] * (self._count + 1)
             for place, free_list in self._free_lists:
                 found[place] = free_list.take()
-            for place, outer, shape, dtype, begin in self._inside:
-                found[place] = np.ndarray(shape, dtype, found[outer], begin)
-            return in_parts(found, self._sizes) if self._sizes else found
+            for place, view in self._inside:
+                found[place] = _shown(view, found)
+            if not self._sizes:
+                return found
+            parts = in_parts(found, self._sizes)
+            for part, inside in self._inside_parts.items():
+                parts[part] = _PartArrays(parts[part], found, inside)
+            return parts
         except BaseException as error:
             if arena is not None:
                 self._arenas.idle.append(arena)

@@ -88,14 +88,7 @@ def writable(
 ) -> frozenset[int]:
     """Return the ids of the steps that may write into a buffer.
 
-    Parameters
-    ----------
-    steps : sequence of Node
-        In the order of the program.
-    kept : iterable of Node
-        Values that outlive the program's turn.
-    regular_ids : collection of int
-        What `regular` has found.
+    What is `kept` outlives the program's turn; `regular_ids` are what `regular` has found.
     """
     escaping = {node.id for node in kept}
     for step in reversed(steps):
@@ -141,13 +134,9 @@ def may_take_out(step: Node) -> bool:
 class Usage:
     """When values of a program die and how large they are, for the sizes of one run.
 
-    Attributes
-    ----------
-    last : dict
-        Node id to the last position at which its memory is needed, views included; values that
-        outlive the program have the position after the last.
-    bytes : dict
-        Node id to size, 0 for views and for dims that only the run knows.
+    `last` has by node id the last position at which its memory is needed, views included; values
+    that outlive the program have the position after the last.  `bytes` has 0 for views and for dims
+    that only the run knows.
     """
 
     last: dict[int, int]
@@ -220,12 +209,7 @@ def peak_bytes(
 class Unallocated(Exception):
     """There is no memory for what nodes compute; the cause is chained.
 
-    Attributes
-    ----------
-    node : Node
-        The one of `nodes` that needs most.
-    inputs : tuple of str
-        Dtype and shape of its operands.
+    `node` is the one that needs most, `inputs` dtype and shape of its operands.
     """
 
     def __init__(self, nodes: Iterable[Node], symbols: Mapping[str, int]) -> None:
@@ -240,16 +224,9 @@ class Unallocated(Exception):
 class Buffers:
     """Where in one memory each step of a program writes, for one binding.
 
-    Attributes
-    ----------
-    total_bytes : int
-        Size of the memory.
-    place_of : dict
-        Node id to the byte at which its array begins.
-    in_place : set of int
-        Ids of the steps that write over an operand.
-    inside_of : dict
-        Node id to the later step inside of whose array it lies, where it is not in the memory.
+    - `place_of`: node id to the byte at which its array begins
+    - `in_place`: ids of the steps that write over an operand
+    - `inside_of`: node id to the later step inside of whose array it lies, if not in the memory
     """
 
     total_bytes: int
@@ -262,12 +239,8 @@ class Buffers:
     ) -> list[Any]:
         """Return one array for each step in `memory`, or a fresh one, in the order of `steps`.
 
-        Steps of one shape and dtype at one place share the array, so that a step in place is
-        given its very operand.
-
-        Raises
-        ------
-        Unallocated
+        Steps of one shape and dtype at one place share the array, so that a step in place is given
+        its very operand.
         """
         if not self.place_of:
             return []

@@ -8,9 +8,11 @@ threads may look at one array at the same moment; then each counts the other, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import prod
 from sys import getrefcount
+from types import MappingProxyType
 from typing import Any, final
 
 import numpy as np
@@ -22,7 +24,8 @@ _MOST_LAYOUTS = 16
 """Of so many layouts of operands a `Recycling` keeps arrays."""
 
 _PROBES = 8
-"""Arrays that `FreeList.take` looks at; the oldest, which are the likeliest to be idle."""
+"""Arrays that `FreeList.take` looks at: the last one taken, which is in the cache if it is idle
+again, and then the oldest, which are the likeliest to be."""
 
 
 def _references(arrays: list[Any], place: int) -> int:
@@ -38,10 +41,7 @@ _IDLE = _references([np.empty(0)], 0)
 class FreeList:
     """Arrays of one shape, dtype and layout, by default in C order.
 
-    Attributes
-    ----------
-    limit : int
-        How many are kept; whoever uses the free list adds what it has in use at once.
+    So many as its `limit` are kept; whoever uses the free list adds what it has in use at once.
     """
 
     def __init__(
@@ -58,29 +58,37 @@ class FreeList:
     def take(self) -> Any:
         """Return an array that nobody else holds, laid out as a fresh one."""
         arrays = self._arrays
-        count = len(arrays)
+        count, place = len(arrays), self._place
         for _ in range(min(_PROBES, count)):
-            place = self._place = (self._place + 1) % count
-            array = arrays[place]
+            self._place, array = place, arrays[place]
             if getrefcount(array) == _IDLE:
                 if self._is_usable(array):
                     return array
                 arrays[place] = array = self._fresh()
                 return array
+            place = (place + 1) % count
         array = self._fresh()
         if count < self.limit:
+            self._place = count
             arrays.append(array)
         return array
+
+    def reserve(self, count: int) -> None:
+        """Have so many arrays at least, in memory that is there; without memory have fewer."""
+        with suppress(MemoryError):  # the step that needs one tells of it
+            for _ in range(len(self._arrays), count):
+                self._arrays.append(self._fresh())
+                self._arrays[-1].fill(0)
 
     def _fresh(self) -> np.ndarray[Any, Any]:
         return np.ndarray(self._shape, self._dtype, strides=self._strides)
 
-    def kept(self) -> tuple[int, list[Any]]:
-        """Return the bytes that nobody else holds, and the arrays that somebody does."""
+    def kept(self) -> tuple[list[Any], list[Any]]:
+        """Return the arrays that nobody else holds, and those that somebody does."""
         arrays = self._arrays
-        held = [_references(arrays, place) != _IDLE for place in range(len(arrays))]
-        lent = [array for array, other in zip(arrays, held, strict=True) if other]
-        return sum([array.nbytes for array in arrays]) - sum([one.nbytes for one in lent]), lent
+        places = range(len(arrays))
+        held = [_references(arrays, place) != _IDLE for place in places]
+        return [arrays[i] for i in places if not held[i]], [arrays[i] for i in places if held[i]]
 
     def _is_usable(self, array: np.ndarray[Any, Any]) -> bool:
         """Return whether a user who held the array has left all but its elements alone."""
@@ -95,23 +103,29 @@ class FreeList:
 class FreeLists(dict[Any, FreeList]):
     """The free lists of a machine's networks for one binding, by shape, dtype and use.
 
-    Parameters
-    ----------
-    live : int, optional
-        How many arrays of each use live at once at most, where these die in the order in which they
-        are made.  Each use then has a free list of its own, whose oldest array is the idle one.
+    Where arrays die in the order in which they are made, so many being `live` at most, each use has
+    a free list of its own, whose oldest array is the idle one; it has so many arrays from the
+    beginning as are `reserved` for a step.
     """
 
-    def __init__(self, live: int | None = None) -> None:
+    def __init__(
+        self, live: int | None = None, reserved: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
         super().__init__()
-        self._live = live
+        self._live, self._reserved = live, reserved
 
     def of(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], handed_out: bool, use: int
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        handed_out: bool,
+        use: int,
+        number: int = -1,
     ) -> FreeList | None:
         """Return the free list of such arrays, None for small ones, and let it keep `use` more.
 
-        What is handed to users is apart: they may keep any number of them.
+        What is handed to users is apart: they may keep any number of them.  The step that writes
+        them has the `number`.
         """
         if prod(shape) * dtype.itemsize < RECYCLED_BYTES:
             return None
@@ -120,6 +134,7 @@ class FreeLists(dict[Any, FreeList]):
         free_list = self.get(key)
         if free_list is None:
             free_list = self[key] = FreeList(shape, dtype)
+            free_list.reserve(self._reserved.get(number, 0))
         free_list.limit += use if self._live is None else self._live
         return free_list
 
@@ -128,21 +143,17 @@ class FreeLists(dict[Any, FreeList]):
 class Recycling:
     """A kernel that writes again into arrays which it has made, where nobody else holds them.
 
-    Of steps that no plan gives memory, because their layout follows from that of operands in a
-    run: it is the one that the kernel chose when it first had operands which lay like these.
-
-    Parameters
-    ----------
-    kernel : callable
-        Takes ``out=``; what may be a view of an operand is one, or is not, by the layout alone.
-    live : int
-        How many arrays live at once at most.
+    Of steps that no plan gives memory, because their layout follows from that of operands in a run:
+    it is the one that the kernel chose when it first had operands which lay like these.  The kernel
+    takes ``out=``; what may be a view of an operand is one, or is not, by the layout alone.
     """
 
-    __slots__ = ("__weakref__", "_kernel", "_lists", "_live")
+    bytes = 0  # of an arena
 
-    def __init__(self, kernel: Callable[..., Any], live: int) -> None:
-        self._kernel, self._live = kernel, live
+    __slots__ = ("__weakref__", "_kernel", "_lists", "_live", "_reserved")
+
+    def __init__(self, kernel: Callable[..., Any], live: int, reserved: int = 0) -> None:
+        self._kernel, self._live, self._reserved = kernel, live, reserved
         self._lists: dict[Any, FreeList | None] = {}
 
     def __call__(self, *arrays: Any) -> Any:
@@ -161,6 +172,7 @@ class Recycling:
         ):
             found = FreeList(result.shape, result.dtype, result.strides)
             found.limit = self._live
+            found.reserve(self._reserved)
             np.copyto(out := found.take(), result)
             result = out
         if len(self._lists) >= _MOST_LAYOUTS:

@@ -58,12 +58,7 @@ class Place(NamedTuple):
 def pack(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Place]]:
     """Return how large the room becomes, and where each span lies.
 
-    Parameters
-    ----------
-    spans : sequence of Span
-        By `begin`.
-    loans : sequence of Loan
-        By `written_at`.
+    Spans come in the order of `begin`, loans in that of `written_at`.
     """
     total, places = _by_time(spans, loans)
     if _WORTH_BYTES < total > _GOOD * _bound(spans, loans) and len(spans) <= _MOST_SPANS:

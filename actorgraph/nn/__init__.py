@@ -5,23 +5,33 @@ from typing import Any
 from actorgraph import ops as functional
 from actorgraph.errors import no_name
 from actorgraph.nn import _shown, init, layers, models
+from actorgraph.nn.adaptive import AdaptiveLogSoftmaxWithLoss
 from actorgraph.nn.attention import (
     MultiheadAttention,
     TransformerDecoderLayer,
     TransformerEncoderLayer,
 )
 from actorgraph.nn.containers import Lambda, ModuleDict, ModuleList, Sequential
-from actorgraph.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
+from actorgraph.nn.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from actorgraph.nn.init import manual_seed
 from actorgraph.nn.layers import *
-from actorgraph.nn.linear import Bilinear, Embedding, Linear, PReLU
+from actorgraph.nn.linear import Bilinear, Embedding, Linear, LinearCrossEntropyLoss, PReLU
 from actorgraph.nn.module import Module
 from actorgraph.nn.normalisation import (
     BatchNorm1d,
     BatchNorm2d,
+    BatchNorm3d,
     GroupNorm,
     InstanceNorm1d,
     InstanceNorm2d,
+    InstanceNorm3d,
     LayerNorm,
     RMSNorm,
 )
@@ -30,9 +40,10 @@ from actorgraph.nn.stateless import Stateless
 from actorgraph.parameters import Buffer, Parameter
 
 __all__ = [
-    "BatchNorm1d", "BatchNorm2d", "Bilinear", "Buffer", "Conv1d", "Conv2d", "Conv3d",
-    "ConvTranspose1d", "ConvTranspose2d", "Embedding", "GRU", "GroupNorm", "InstanceNorm1d",
-    "InstanceNorm2d", "LSTM", "Lambda", "LayerNorm", "Linear", "Module", "ModuleDict", "ModuleList",
+    "AdaptiveLogSoftmaxWithLoss", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Buffer",
+    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
+    "Embedding", "GRU", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTM",
+    "Lambda", "LayerNorm", "Linear", "LinearCrossEntropyLoss", "Module", "ModuleDict", "ModuleList",
     "MultiheadAttention", "PReLU", "Parameter", "RMSNorm", "RNN", "Sequential", "Stateless",
     "TransformerDecoderLayer", "TransformerEncoderLayer", "TreeLSTM", "functional", "init",
     "manual_seed", "models",

@@ -177,3 +177,9 @@ class ConvTranspose2d(_Transposed):
     """A transposed convolution over two axes, as PyTorch's class of that name."""
 
     axes, of = 2, staticmethod(ops.conv_transpose2d)
+
+
+class ConvTranspose3d(_Transposed):
+    """A transposed convolution over three axes, as PyTorch's class of that name."""
+
+    axes, of = 3, staticmethod(ops.conv_transpose3d)

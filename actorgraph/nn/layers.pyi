@@ -29,9 +29,12 @@ __all__ = [
     "Dropout",
     "Dropout1d",
     "Dropout2d",
+    "Dropout3d",
     "ELU",
     "Flatten",
     "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "GELU",
     "GLU",
     "GaussianNLLLoss",
@@ -40,12 +43,14 @@ __all__ = [
     "Hardswish",
     "Hardtanh",
     "HingeEmbeddingLoss",
+    "HingeLoss",
     "HuberLoss",
     "Identity",
     "KLDivLoss",
     "L1Loss",
     "LPPool1d",
     "LPPool2d",
+    "LPPool3d",
     "LeakyReLU",
     "LocalResponseNorm",
     "LogSigmoid",
@@ -57,6 +62,7 @@ __all__ = [
     "MaxPool3d",
     "MaxUnpool1d",
     "MaxUnpool2d",
+    "MaxUnpool3d",
     "Mish",
     "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss",
@@ -80,6 +86,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "Sparsemax",
     "Tanh",
     "Tanhshrink",
     "Threshold",
@@ -194,6 +201,11 @@ class Dropout2d(Stateless):
 
     def __init__(self, p: float = 0.5) -> None: ...
 
+class Dropout3d(Stateless):
+    """See `ops.dropout3d`."""
+
+    def __init__(self, p: float = 0.5) -> None: ...
+
 class ELU(Stateless):
     """See `ops.elu`."""
 
@@ -208,6 +220,16 @@ class Fold(Stateless):
     """See `ops.fold`."""
 
     def __init__(self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None: ...
+
+class FractionalMaxPool2d(Stateless):
+    """See `ops.fractional_max_pool2d`."""
+
+    def __init__(self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Any = None) -> None: ...
+
+class FractionalMaxPool3d(Stateless):
+    """See `ops.fractional_max_pool3d`."""
+
+    def __init__(self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Any = None) -> None: ...
 
 class GELU(Stateless):
     """See `ops.gelu`."""
@@ -249,6 +271,11 @@ class HingeEmbeddingLoss(Stateless):
 
     def __init__(self, margin: float = 1.0, reduction: str = 'mean') -> None: ...
 
+class HingeLoss(Stateless):
+    """See `ops.hinge_loss`."""
+
+    def __init__(self, margin: float = 1.0, reduction: str = 'mean') -> None: ...
+
 class HuberLoss(Stateless):
     """See `ops.huber_loss`."""
 
@@ -276,6 +303,11 @@ class LPPool1d(Stateless):
 
 class LPPool2d(Stateless):
     """See `ops.lp_pool2d`."""
+
+    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None: ...
+
+class LPPool3d(Stateless):
+    """See `ops.lp_pool3d`."""
 
     def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None: ...
 
@@ -331,6 +363,11 @@ class MaxUnpool1d(Stateless):
 
 class MaxUnpool2d(Stateless):
     """See `ops.max_unpool2d`."""
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> None: ...
+
+class MaxUnpool3d(Stateless):
+    """See `ops.max_unpool3d`."""
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> None: ...
 
@@ -448,6 +485,11 @@ class Softsign(Stateless):
     """See `ops.softsign`."""
 
     def __init__(self) -> None: ...
+
+class Sparsemax(Stateless):
+    """See `ops.sparsemax`."""
+
+    def __init__(self, dim: int = -1) -> None: ...
 
 class Tanh(Stateless):
     """See `ops.tanh`."""

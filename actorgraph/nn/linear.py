@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from actorgraph.nn import _draws
 from actorgraph.nn._sized import Layer, Sized
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
-from actorgraph.parameters import Parameter
+from actorgraph.parameters import Buffer, Parameter
 
 
 class Linear(Sized):
@@ -50,6 +50,66 @@ class Linear(Sized):
     def forward(self, x: Node) -> Node:
         """Return the map of `x`."""
         return ops.linear(x, self.weight, self.bias)
+
+
+class LinearCrossEntropyLoss(Layer):
+    """`ops.cross_entropy` of a `Linear` layer of its own; classes are on axis 1.
+
+    Parameters
+    ----------
+    in_features, num_classes : int
+    out_features : tuple of int
+        Of each row so many losses: targets are ``(batch, *out_features)``.
+    bias : bool
+    reduction, weight, ignore_index, label_smoothing
+        As of `ops.cross_entropy`, but that classes of -100 are ignored where no other are.
+    dtype : float dtype
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> loss = ag.nn.LinearCrossEntropyLoss(5, 10, out_features=(4, 3))
+    >>> loss(np.zeros((2, 5), "float32"), np.zeros((2, 4, 3), int)).shape
+    ()
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        reduction: str = "mean",
+        weight: Any = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        dtype: Any = "float32",
+    ) -> None:
+        self.in_features, self.num_classes, self.out_features = (
+            in_features,
+            num_classes,
+            out_features,
+        )
+        self.reduction, self.ignore_index = reduction, ignore_index
+        self.label_smoothing, self.weight = label_smoothing, weight
+        if weight is not None:
+            self.weight = Buffer(np.asarray(weight, dtype))
+        self.linear = Linear(in_features, num_classes * prod(out_features), bias, dtype)
+
+    def forward(self, x: Node, target: Any) -> Node:
+        """Return the loss of `x`."""
+        logits = self.linear(x)
+        if self.out_features:
+            logits = ops.reshape(logits, (-1, self.num_classes, *self.out_features))
+        ignored, target = self.ignore_index, x.graph.lift(target)
+        if ignored is None and target.dtype.kind in "iu":
+            ignored = -100
+        return ops.cross_entropy(
+            logits, target, self.weight, reduction=self.reduction, ignore_index=ignored,
+            label_smoothing=self.label_smoothing, axis=min(1, x.ndim - 1),
+        )  # fmt: skip
 
 
 class Bilinear(Module):

@@ -9,7 +9,7 @@ import numpy as np
 from actorgraph import ops
 from actorgraph.errors import ShapeError
 from actorgraph.nn import _draws
-from actorgraph.nn._sized import Layer, Sized
+from actorgraph.nn._sized import Layer, Sized, per_axis
 from actorgraph.node import Node
 from actorgraph.options import real
 from actorgraph.parameters import Buffer
@@ -99,6 +99,12 @@ class BatchNorm1d(BatchNorm2d):
     ranks = (2, 3)
 
 
+class BatchNorm3d(BatchNorm2d):
+    """`BatchNorm2d` for (batch, channels, depth, height, width)."""
+
+    ranks = (5,)
+
+
 class InstanceNorm2d(_PerChannel):
     """Each channel of each example normalised by itself.
 
@@ -138,6 +144,12 @@ class InstanceNorm1d(InstanceNorm2d):
     """`InstanceNorm2d` for (batch, channels, length)."""
 
     ranks = (3,)
+
+
+class InstanceNorm3d(InstanceNorm2d):
+    """`InstanceNorm2d` for (batch, channels, depth, height, width)."""
+
+    ranks = (5,)
 
 
 class GroupNorm(Layer):
@@ -186,10 +198,7 @@ class LayerNorm(Layer):
         bias: bool = True,
         dtype: Any = "float32",
     ) -> None:
-        shape = (
-            normalized_shape if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
-        )
-        self.normalized_shape, self.eps = tuple(shape), real("eps", eps)
+        self.normalized_shape, self.eps = per_axis(normalized_shape, 1), real("eps", eps)
         self.weight = _draws.filled(self.normalized_shape, 1, dtype) if elementwise_affine else None
         self.bias = (
             _draws.filled(self.normalized_shape, 0, dtype) if elementwise_affine and bias else None
@@ -213,10 +222,7 @@ class RMSNorm(Layer):
         elementwise_affine: bool = True,
         dtype: Any = "float32",
     ) -> None:
-        shape = (
-            normalized_shape if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
-        )
-        self.normalized_shape, self.eps = tuple(shape), eps
+        self.normalized_shape, self.eps = per_axis(normalized_shape, 1), eps
         self.weight = _draws.filled(self.normalized_shape, 1, dtype) if elementwise_affine else None
 
     def forward(self, x: Node) -> Node:

@@ -13,7 +13,7 @@ from actorgraph.nn import _draws
 from actorgraph.nn._sized import Layer
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
-from actorgraph.options import choice, real
+from actorgraph.options import choice, positive, real
 
 State = tuple[Node, ...]
 
@@ -48,7 +48,8 @@ class _Recurrent(Layer, ABC):
             A second pass from the end, whose outputs stand beside those of the first.
         dtype : float dtype
         """
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.num_layers = positive("num_layers", num_layers)
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
         self.dropout = real("dropout", dropout)
         self.directions = ["", "_reverse"] if bidirectional else [""]

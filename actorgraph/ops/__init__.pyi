@@ -411,6 +411,22 @@ def frac(x: Any) -> Node:
     Type ``f[*s] -> f[*s]``.  The gradient is 1.
     """
 
+def fractional_max_pool2d(x: Node, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Any = None) -> Any:
+    """Maximum over windows at random places, as ``torch.nn.functional.fractional_max_pool2d``.
+
+    Their distance along an axis is about ``(size - kernel_size) / (output_size - 1)``, which is no
+    whole number.  Each channel has places of its own, and each run draws them anew.  The gradient
+    goes to the first largest entry of a window.  Source: B. Graham, Fractional max-pooling, 2014.
+    """
+
+def fractional_max_pool3d(x: Node, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False, _random_samples: Any = None) -> Any:
+    """Maximum over windows at random places, as ``torch.nn.functional.fractional_max_pool3d``.
+
+    Their distance along an axis is about ``(size - kernel_size) / (output_size - 1)``, which is no
+    whole number.  Each channel has places of its own, and each run draws them anew.  The gradient
+    goes to the first largest entry of a window.  Source: B. Graham, Fractional max-pooling, 2014.
+    """
+
 def gammaln(x: Any) -> Node:
     """Logarithm of the absolute value of the gamma function.
 

@@ -68,7 +68,8 @@ def nary_elementwise(
     of a ufunc, or an expression of NumPy's functions and the operands ``x, y, z``; the op, the
     compiled loops and the laws follow from it.  A derivative is ``(t, y, *xs, **attrs) -> node``,
     linear in `t`; None where it is zero or where the argument has none.  `flops` is the cost of an
-    element, in additions; the laws draw float arguments from `low` to `high`.
+    element, in additions; the laws draw float arguments from `low` to `high`.  It is `traced`
+    unless somebody says that it is not, or its loop is its row.
     """
     if isinstance(forward, str):
         operands = ", ".join("xyz"[: len(derivatives)])
@@ -83,6 +84,7 @@ def nary_elementwise(
         shapes = _SHAPES[len(derivatives)]
         more["samples"] = tuple([Sample(one, {}, low, high, bools=bools) for one in shapes])
     more.setdefault("memory", KEPT)
+    more.setdefault("traced", "ufunc" not in more)
     vjp = tuple(None if d is None else _vjp_of(d, i) for i, d in enumerate(derivatives))
 
     def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:

@@ -65,7 +65,8 @@ _LIKE = {
     "(x, y, t)": "cosine_embedding_loss", "(v, w, v)": "margin_ranking_loss", "(p)": "logical_not",
     "(x, v)": "digitize matvec cross", "(x, 3)": "rms_norm layer_norm", "(x, 0, 1)": "swapaxes at",
     "(x, axis=0)": "cumsum cummax", "(b, s)": "conv_transpose2d", "(d, u)": "conv_transpose3d",
-    "(m, 1)": "diagonal triu", "(b, 2, 2)": "lp_pool2d", "(d, 2, 2)": "lp_pool3d",
+    "(m, 1)": "diagonal triu", "(b, 2, 2)": "fractional_max_pool2d lp_pool2d",
+    "(d, 2, 2)": "fractional_max_pool3d lp_pool3d",
     "(x, i)": "take ldexp", "(d)": "dropout3d",
 }  # fmt: skip
 

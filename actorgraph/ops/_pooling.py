@@ -219,7 +219,8 @@ _PUT: Op = declare(
     "pool_put", "x[*s] -> i[*s] -> a[*t] -> x[*t]", _put_forward,
     vjp=(lambda u, y, ct, places, like, axes: pool_take(u, places, axes), None, None), linear=(0,),
     samples=(Sample(((2, 2, 3), (2, 2, 3), (2, 3, 4)), {"axes": 2}, ints={1: 12}),),
-    memory=FRESH_OUT, doc="Zeros with entries added at places numbered within the last axes.",
+    memory=FRESH_OUT, traced=True,
+    doc="Zeros with entries added at places numbered within the last axes.",
 )  # fmt: skip
 
 _PLAIN = {
@@ -229,7 +230,7 @@ _PLAIN = {
 PLACES: Op = declare(
     "max_pool_places", "r[*s] -> r[*t] -> int64[*t]", _places_forward,
     samples=(on((1, 4, 5), (1, 2, 2), **_PLAIN),), memory=FRESH_OUT,
-    doc="Number, within the last axes, of the entry that each maximum comes from.",
+    doc="Number, within the last axes, of the entry that each maximum comes from.", traced=True,
 )  # fmt: skip
 
 
@@ -252,7 +253,7 @@ MAX: Op = declare(
         on((2, 1, 4, 5), **_PLAIN), on((2, 6), **_OVERLAP),
         on((7,), **(_OVERLAP | {"dilation": (2,)})), on((0, 1, 4, 5), **_PLAIN),
     ),
-    memory=FRESH_OUT, doc="Maximum over windows.",
+    memory=FRESH_OUT, doc="Maximum over windows.", traced=True,
 )  # fmt: skip
 """Maximum over windows of trailing axes."""
 
@@ -337,7 +338,7 @@ AVERAGE: Op = declare(
         on((2, 1, 4, 5), **_PLAIN, divisor="all"), on((2, 6), **_OVERLAP, divisor="inside"),
         on((0, 6), **_OVERLAP, divisor=3.0),
     ),
-    memory=KEPT, doc="Average over windows.",
+    memory=KEPT, doc="Average over windows.", traced=True,
 )  # fmt: skip
 """Sum over windows of trailing axes over `divisor`: a float, the number of entries "inside" of the
 input, or of "all" with those of the padding.

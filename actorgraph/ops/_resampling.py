@@ -141,14 +141,6 @@ def _wave(x: Any) -> Any:
     return _cubic(x, -0.5)
 
 
-def _smooth_linear(size: int, out: int, step: float) -> Entries:
-    return _smooth(_tent, 1, size, out, step)
-
-
-def _smooth_cubic(size: int, out: int, step: float) -> Entries:
-    return _smooth(_wave, 2, size, out, step)
-
-
 # From the two sizes and how far two entries of the result lie apart in the input, where that is not
 # their quotient.
 _MODES: dict[str, Callable[[int, int, float | None], Entries]] = {
@@ -162,13 +154,13 @@ _MODES: dict[str, Callable[[int, int, float | None], Entries]] = {
     "cubic of corners": lambda size, out, ratio: _cubic_at(
         np.arange(out) * _corners(size, out), size
     ),
-    "smooth linear": lambda size, out, ratio: _smooth_linear(size, out, ratio or size / out),
-    "smooth linear of corners": lambda size, out, ratio: _smooth_linear(
-        size, out, _corners(size, out)
+    "smooth linear": lambda size, out, ratio: _smooth(_tent, 1, size, out, ratio or size / out),
+    "smooth linear of corners": lambda size, out, ratio: _smooth(
+        _tent, 1, size, out, _corners(size, out)
     ),
-    "smooth cubic": lambda size, out, ratio: _smooth_cubic(size, out, ratio or size / out),
-    "smooth cubic of corners": lambda size, out, ratio: _smooth_cubic(
-        size, out, _corners(size, out)
+    "smooth cubic": lambda size, out, ratio: _smooth(_wave, 2, size, out, ratio or size / out),
+    "smooth cubic of corners": lambda size, out, ratio: _smooth(
+        _wave, 2, size, out, _corners(size, out)
     ),
     "average": _average,
 }

@@ -16,7 +16,7 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, LoopRule, Op
+from actorgraph.op import KEPT, KEPT_OUT, MEAN, VIEW, Along, Attrs, LoopRule, Op
 from actorgraph.ops._arrays import accumulator, are_columns, column_sums
 from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises, returns
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
@@ -329,6 +329,7 @@ REDUCTION_SAMPLES = (
 
 _SUM: Op = declare(
     "sum", "n[*s] -> n[*out]", _sum_forward, shape=reduced_shape, memory=KEPT_OUT,
+    along=Along((MEAN,), "s", (False, True)),
     vjp=(lambda ct, y, x, axis, keepdims: spread(ct, x, axis, keepdims),),
     linear=(0,), samples=(*REDUCTION_SAMPLES, on((0, 2), axis=(0,), keepdims=False)),
     total="sum", quick=_quick_sum,

@@ -30,13 +30,6 @@ _NONE = (None, None)
 _ANY, _ORDERED = "a[*s] -> a[*t] -> bool[*s|t]", "r[*s] -> r[*t] -> bool[*s|t]"
 _BOOLS = "bool[*s] -> bool[*t] -> bool[*s|t]"
 
-_equal = binary("equal", "equal", _NONE, "x == y.", scheme=_ANY)
-_not_equal = binary("not_equal", "not_equal", _NONE, "x != y.", scheme=_ANY)
-_less = binary("less", "less", _NONE, "x < y.", scheme=_ORDERED)
-_less_equal = binary("less_equal", "less_equal", _NONE, "x <= y.", scheme=_ORDERED)
-_greater = binary("greater", "greater", _NONE, "x > y.", scheme=_ORDERED)
-_greater_equal = binary("greater_equal", "greater_equal", _NONE, "x >= y.", scheme=_ORDERED)
-
 
 class Comparison(Protocol):
     """What users call to compare: ``op(x, y)``, or ``op(x, y, same_dtype=True)``."""
@@ -45,7 +38,9 @@ class Comparison(Protocol):
         """Compare elementwise."""
 
 
-def _comparison(bools: Binary) -> Comparison:
+def _comparison(name: str, sign: str, scheme: str = _ORDERED) -> Comparison:
+    bools = binary(name, name, _NONE, f"x {sign} y.", scheme=scheme)
+
     def compare(x: Any, y: Any, *, same_dtype: bool = False) -> Node:
         result = bools(x, y)
         return astype(result, result.inputs[0].dtype) if same_dtype else result
@@ -57,9 +52,9 @@ def _comparison(bools: Binary) -> Comparison:
     return compare
 
 
-equal, not_equal = _comparison(_equal), _comparison(_not_equal)
-less, less_equal = _comparison(_less), _comparison(_less_equal)
-greater, greater_equal = _comparison(_greater), _comparison(_greater_equal)
+equal, not_equal = _comparison("equal", "==", _ANY), _comparison("not_equal", "!=", _ANY)
+less, less_equal = _comparison("less", "<"), _comparison("less_equal", "<=")
+greater, greater_equal = _comparison("greater", ">"), _comparison("greater_equal", ">=")
 
 logical_and = binary("logical_and", "logical_and", _NONE, "x and y.", scheme=_BOOLS, bools=(0, 1))
 logical_or = binary("logical_or", "logical_or", _NONE, "x or y.", scheme=_BOOLS, bools=(0, 1))
@@ -73,7 +68,7 @@ _DEFAULTS = {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}
 
 _ISCLOSE = nary_elementwise(
     "isclose", "n[*s] -> n[*t] -> bool[*s|t]", lambda xp, x, y, **attrs: xp.isclose(x, y, **attrs),
-    (None, None), flops=8,
+    (None, None), flops=8, traced=False,
     samples=tuple(
         on(*shapes, **_DEFAULTS)
         for shapes in (((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
@@ -222,13 +217,13 @@ spacing = unary(
 )  # fmt: skip
 frac: Unary = unary(
     "frac", lambda xp, x: xp.modf(x)[0], lambda t, y, x: t, "x without its integer part.",
-    scheme=_FLOAT, notes="The gradient is 1.",
+    scheme=_FLOAT, notes="The gradient is 1.", traced=False,
 )  # fmt: skip
 
 _ldexp: Binary = binary(
     "ldexp", lambda xp, x, y: xp.ldexp(x, y).astype(x.dtype, copy=False),
     (lambda t, z, x, y: _ldexp(t, y), None),
-    "x times 2 ** y, for integers y.", scheme="f[*s] -> i[*t] -> f[*s|t]",
+    "x times 2 ** y, for integers y.", scheme="f[*s] -> i[*t] -> f[*s|t]", traced=False,
     samples=tuple(
         Sample(shapes, ints={1: 5})
         for shapes in (((3, 4), (3, 4)), ((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
@@ -237,6 +232,7 @@ _ldexp: Binary = binary(
 _exponent = unary(
     "frexp_exponent", lambda xp, x: xp.frexp(x)[1], None,
     "The exponent of 2 that leaves a mantissa from 0.5 to 1.", scheme="f[*s] -> int32[*s]",
+    traced=False,
 )  # fmt: skip
 
 

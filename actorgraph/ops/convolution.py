@@ -157,7 +157,6 @@ def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, out: Any = None, **
     ct = ct.reshape(batch, groups, features // groups, places)
     if out is None:
         out = xp.empty((batch, channels, *sizes), ct.dtype)
-    out.fill(0)
     at_a_time = _rows(batch, entries, channels * entries * places, flops)
     # One feature a group leaves an outer product, for which matmul is slow.
     product = xp.multiply if features == groups else xp.matmul
@@ -339,6 +338,7 @@ CONV: Op = declare(
         on((0, 3, 4), (2, 3, 1), **_CASES[2][3], size=None),
     ),
     memory=FRESH_OUT, in_blas=True, doc="Convolution over trailing axes.",
+    traced=True, convolves="forward", moves_windows=True,
 )  # fmt: skip
 """Convolution, linear in the input and in the weight."""
 
@@ -352,7 +352,7 @@ TRANSPOSE: Op = declare(
         on((1, 2, 2), (2, 2, 2), (1, 2, 5), **_CASES[1][3], size=None, extra=(0,)),
         on((1, 2, 2), (2, 2, 2), **_CASES[1][3], size=None, extra=(1,)),
     ),
-    memory=FRESH_OUT, in_blas=True,
+    memory=FRESH_OUT, in_blas=True, traced=True, convolves="backward", moves_windows=True,
     doc="Transposed convolution: the adjoint of convolution in its input.",
 )  # fmt: skip
 """The adjoint of convolution in its input."""
@@ -366,6 +366,7 @@ _WEIGHT: Op = declare(
     linear=(0, 1), cost=lambda shapes, result, attrs: _flops(result, shapes[1]),
     samples=tuple(on(x, y, **attrs, size=w[2:]) for x, w, y, attrs in _CASES),
     memory=FRESH_OUT, in_blas=True, doc="Adjoint of convolution in its weight.",
+    traced=True, convolves="weight", moves_windows=True,
 )  # fmt: skip
 
 

@@ -260,7 +260,7 @@ def multi_margin_loss(
     losses = relu(margin - take_along_axis(x, own, -1) + x)
     losses = losses if p == 1 else losses * losses
     if weight is not None:
-        losses = losses * expand_dims(take(x.graph.lift(weight), targets), -1)
+        losses = losses * expand_dims(take(_class_weights(x, weight), targets), -1)
     others = own != x.graph.constant(range(count), dtype=targets.dtype)
     return reduced(sum(where(others, losses, 0), -1) / count, reduction)
 
@@ -348,6 +348,13 @@ def _triplet(
     return reduced(relu(margin + distance(first, near) - apart), reduction)
 
 
+def _class_weights(scores: Node, weight: Any) -> Node:
+    given, classes = scores.graph.lift(weight), scores.dims[-1]
+    if shapes_differ(given.dims, (classes,)):
+        raise ShapeError(f"class weights have rank 1, {classes} for {scores!r}, got {given!r}")
+    return given
+
+
 def _picked(
     scores: Node, targets: Any, weight: Any, ignore_index: int | None
 ) -> tuple[Node, Node, Node | None]:
@@ -361,10 +368,7 @@ def _picked(
     if weight is None:
         weights = broadcast_like(scores.graph.constant(1, dtype=scores.dtype), chosen)
     else:
-        given = scores.graph.lift(weight)
-        if given.ndim != 1:
-            raise ShapeError(f"class weights have rank 1, one per class, got {given!r}")
-        weights = take(given, targets, 0)
+        weights = take(_class_weights(scores, weight), targets, 0)
     if valid is not None:
         weights = where(valid, weights, 0)
     return chosen, weights, valid
@@ -522,7 +526,7 @@ def _soft_losses(logits: Node, targets: Node, weight: Any, share: float) -> Node
             f"{logits.shape} with the classes last, got {targets.shape}; classes are integers"
         )
     log_probs = log_softmax(logits)
-    weighted = log_probs if weight is None else log_probs * weight
+    weighted = log_probs if weight is None else log_probs * _class_weights(logits, weight)
     losses = sum(weighted * targets, -1)
     if share:
         losses = losses * (1 - share) + mean(weighted, -1) * share

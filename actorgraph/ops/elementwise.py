@@ -318,5 +318,6 @@ log1p = unary(
 
 EXPONENTIALS = Op(
     "exponentials", "f[*s] -> f[*s]", exp_without_warning, cost=each(5), memory=KEPT_OUT,
+    traced=True,
 )  # fmt: skip
 """What functions of the exponentials and their gradients share: inf where one is too large."""

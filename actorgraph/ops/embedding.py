@@ -74,7 +74,7 @@ _ROWS: Op = declare(
         Sample(((4, 3), shape), {"padding": None}, ints={1: 4})
         for shape in ((5,), (2, 3), (0,))
     ),
-    memory=FRESH,
+    memory=FRESH, traced=True,
 )  # fmt: skip
 
 _ADD: Op = declare(
@@ -87,7 +87,7 @@ _ADD: Op = declare(
         Sample(((5, 3), (5,)), {"size": 4, "padding": 2}, ints={1: 4}),
         Sample(((2, 2, 3), (2, 2), (4, 3)), {"size": None, "padding": None}, ints={1: 4}),
     ),
-    memory=KEPT, doc="Rows added into a table of zeros.",
+    memory=KEPT, doc="Rows added into a table of zeros.", traced=True,
 )  # fmt: skip
 
 

@@ -222,7 +222,7 @@ _GETITEM_ADJOINT: Op = declare(
         Sample(((0, 4), (0,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
         Sample(((2, 4), (2, 4)), {"index": (ALONG, 1), "shape": (3, 4)}, ints={1: 4}),
     ),
-    memory=FRESH_OUT,
+    memory=FRESH_OUT, traced=lambda step: len(step.inputs) == 1,
     doc="Zeros of a shape with an array added at an index; repeated indices add up.",
 )  # fmt: skip
 
@@ -420,7 +420,7 @@ _ONE_HOT = declare(
         Sample(((3,),), {"depth": 4, "dtype": "float64"}, ints={0: 4}),
         Sample(((2, 0),), {"depth": 3, "dtype": "float32"}, ints={0: 3}),
     ),
-    memory=KEPT,
+    memory=KEPT, traced=True,
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
+from actorgraph.op import IN_PLACE, KEPT, Along, Attrs, Factoring, LoopRule, Memory, Op, Sample
 from actorgraph.ops import _rules
 from actorgraph.ops._arrays import largest, one, through_float32, tiny
 from actorgraph.ops._rules import declare, each, on, raises, returns, tangents
@@ -100,7 +100,12 @@ def _softmax_along(t: Node, y: Node, x: Node, axis: int) -> Node:
 _SOFTMAX = declare(
     "softmax", "f[*s] -> f[*s]", _softmax_forward, vjp=(_softmax_along,),
     jvp=tangents(_softmax_along), cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
-    loop=LoopRule("row", "exp({x} - {m}) / {e}"),
+    loop=LoopRule("row", "exp(x - m) / e"), traced=True,
+    along=Along(
+        (((("h", "maximum", "x"),), ()),
+         ((("s", "add", "exp(subtract(x, h))"),), (("r", "divide(1, s)"),))),
+        "multiply(kept, r)", (False, False),
+    ),
 )  # fmt: skip
 
 
@@ -122,7 +127,7 @@ _LOG_SOFTMAX = declare(
     vjp=(lambda ct, y, x, axis: ct - exp(y) * sum(ct, axis, keepdims=True),),
     jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
     cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
-    loop=LoopRule("row", "{x} - {m} - log({e})"),
+    loop=LoopRule("row", "x - m - log(e)"), traced=True,
 )  # fmt: skip
 
 
@@ -237,11 +242,11 @@ def _entropy_pull(xp: Any, ct: Any, logits: Any, targets: Any, reduction: str) -
 # What is left of both ops where they share the logarithm; a pull comes behind its loss then.
 _REST_OF_ENTROPY = Op(
     "cross_entropy_of_logs", _entropy_scheme, _losses,
-    cost=lambda shapes, result, attrs: float(_size(shapes[1])), memory=KEPT,
+    cost=lambda shapes, result, attrs: float(_size(shapes[1])), memory=KEPT, traced=True,
 )  # fmt: skip
 _REST_OF_PULL = Op(
     "cross_entropy_pull_of_logs", _pull_scheme, _slopes, cost=each(12),
-    memory=Memory("c", takes_out=True, in_place=(1,)),
+    memory=Memory("c", takes_out=True, in_place=(1,)), traced=True,
 )  # fmt: skip
 
 
@@ -298,8 +303,8 @@ _ENTROPY_PULL: Op = declare(
         )
     ),
     memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
-    loop=LoopRule("row", "(exp({x} - {m}) / {e} - {is_class}) * {ct}", of=1, classes=True),
-    doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
+    loop=LoopRule("row", "(exp(x - m) / e - is_class) * ct", of=1, classes=True),
+    doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.", traced=True,
 )  # fmt: skip
 
 _ENTROPY = declare(
@@ -312,7 +317,8 @@ _ENTROPY = declare(
         for rows in ((3,), (2, 3), ())
     ),
     memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
-    total="reduction", loop=LoopRule("row", "log({e}) - ({x} - {m})", classes=True, picks=True),
+    total="reduction", loop=LoopRule("row", "log(e) - (x - m)", classes=True, picks=True),
+    traced=True,
 )  # fmt: skip
 
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.node import Buffer
-from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op
+from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, MEAN, SPREAD, Along, Op
 from actorgraph.ops import reductions
 from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
 from actorgraph.ops._rules import NO_EPS, declare, each, on, raises, returns, tangents
-from actorgraph.ops.arithmetic import power, sqrt, square
-from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum
+from actorgraph.ops.arithmetic import multiply, power, sqrt, square
+from actorgraph.ops.broadcasting import add, expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.reshaping import group_dim, reshape_like
 from actorgraph.ops.statistics import var as variance
@@ -126,18 +126,21 @@ _SAMPLES = (
     on((0, 4), axis=(1,), eps=1e-5, centred=True),
 )
 
+_STAGES = (MEAN, (SPREAD, (("r", "divide(1, sqrt(add(multiply(v, n), eps)))"),)))
+
 _NORMALIZE: Op = declare(
     "standardize", "f[*s] -> f[*s]", _normalize_forward, vjp=(_normalize_derivative,),
     jvp=tangents(_normalize_derivative), cost=each(6), samples=_SAMPLES, memory=IN_PLACE,
-    doc="Values without their mean over axes, divided by their standard deviation.",
+    doc="Values without their mean over axes, divided by their standard deviation.", traced=True,
+    along=Along(_STAGES, "multiply(subtract(x, m), r)", (False, False)),
 )  # fmt: skip
 
 _INVERSE: Op = declare(
     "inverse_deviation", "f[*s] -> f[*out]", _inverse_forward,
     shape=lambda checks, x, *, axis, **attrs: reduced_shape(checks, x, axis=axis, keepdims=True),
-    vjp=(_inverse_vjp,),
-    jvp=tangents(_inverse_push), cost=each(4, 0), samples=_SAMPLES,
-    memory=KEPT, doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
+    vjp=(_inverse_vjp,), jvp=tangents(_inverse_push), cost=each(4, 0), samples=_SAMPLES,
+    memory=KEPT, traced=True, along=Along(_STAGES, "r", (False, True)),
+    doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
 )  # fmt: skip
 
 _PULL: Op = declare(
@@ -147,12 +150,16 @@ _PULL: Op = declare(
         lambda t, g, ct, y, r, **attrs: build(_PULL, t, y, r, **attrs), _pull_push_y,
         lambda t, g, ct, y, r, axis, centred: t * _without_scale(ct, y, axis, centred),
     ),
-    cost=each(6),
-    samples=(
+    cost=each(6), samples=(
         on((3, 4), (3, 4), (3, 1), axis=(1,), centred=True),
         on((2, 3, 4), (2, 3, 4), (1, 3, 1), axis=(0, 2), centred=False),
     ),
-    memory=KEPT_OUT, doc="Gradient of standardize: r (ct - mean(ct) - y mean(ct y)).",
+    memory=KEPT_OUT, doc="Gradient of standardize: r (ct - mean(ct) - y mean(ct y)).", traced=True,
+    along=Along(
+        (((("s", "add", "multiply(x, y)"), ("t", "add", "x")),
+          (("a", "multiply(s, n)"), ("b", "multiply(t, n)"))),),
+        "multiply(subtract(subtract(x, multiply(y, a)), b), z)", (False, False, True, False),
+    ),
 )  # fmt: skip
 
 
@@ -175,19 +182,11 @@ def _trailing(x: Node, normalized_shape: Any, what: str) -> Axes:
 
 def _affine(y: Node, scale: Any, bias: Any, axes: Axes = ()) -> Node:
     """Multiply and add parameters; `axes` are the trailing axes that they lack."""
-    for parameter, join in ((scale, _multiplied), (bias, _added)):
+    for parameter, join in ((scale, multiply), (bias, add)):
         if parameter is not None:
             node = y.graph.lift(parameter)
             y = join(y, expand_dims(node, axes) if axes else node)
     return y
-
-
-def _multiplied(x: Node, y: Node) -> Node:
-    return x * y
-
-
-def _added(x: Node, y: Node) -> Node:
-    return x + y
 
 
 def _behind_channels(x: Node, what: str) -> Axes:

@@ -11,15 +11,21 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.ops._declare import over_axes
-from actorgraph.ops._pooling import AVERAGE, MAX, PLACES
+from actorgraph.ops._pooling import AVERAGE, MAX, PLACES, pool_take
 from actorgraph.ops._resampling import ADAPTIVE_MAX, ADAPTIVE_PLACES, RESAMPLE
 from actorgraph.ops._rules import NO_FLOAT, raises, returns
 from actorgraph.ops.arithmetic import power
 from actorgraph.ops.assignment import scatter
 from actorgraph.ops.broadcasting import broadcast_to
+from actorgraph.ops.counting import argmax
+from actorgraph.ops.elementwise import astype, floor, where
+from actorgraph.ops.gathering import take_along_axis
+from actorgraph.ops.random import uniform
 from actorgraph.ops.reductions import max as maximum_over
 from actorgraph.ops.reductions import mean
 from actorgraph.ops.reshaping import flatten, reshape
@@ -29,8 +35,9 @@ from actorgraph.types import UNKNOWN, shape_from
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "global_avg_pool", "global_max_pool", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d",
-    "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+    "fractional_max_pool2d", "fractional_max_pool3d", "global_avg_pool", "global_max_pool",
+    "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d",
+    "max_unpool2d", "max_unpool3d",
 ]  # fmt: skip
 
 
@@ -217,6 +224,76 @@ def _max_unpool(
     return reshape(scatter(zeros, -1, places, flatten(x, lead)), (*x.dims[:lead], *sizes))
 
 
+@raises(
+    types="`output_size` and `output_ratio` are both given, or none.",
+    shapes="Ranks do not fit, the windows do not, or only a run knows a size.",
+)
+def _fractional_max_pool(
+    axes: int, x: Node, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
+    return_indices: bool = False, _random_samples: Any = None,
+) -> Any:  # fmt: skip
+    """Maximum over windows at random places, as ``torch.nn.functional.fractional_max_pool{n}d``.
+
+    Their distance along an axis is about ``(size - kernel_size) / (output_size - 1)``, which is no
+    whole number.  Each channel has places of its own, and each run draws them anew.  The gradient
+    goes to the first largest entry of a window.  Source: B. Graham, Fractional max-pooling, 2014.
+
+    Parameters
+    ----------
+    x : node
+        Real, shape (batch, channels, {places}) or without the batch; {places} are ints.
+    kernel_size : {ints}
+    output_size : {ints}, optional
+    output_ratio : float or one per axis, optional
+        In place of `output_size`: its share of the sizes of `x`.
+    return_indices : bool
+        Return where each maximum stands, too; `max_unpool{n}d` takes it.
+    _random_samples : node or array, optional
+        In place of what a run draws: floats in [0, 1), {n} for each channel of the batch.
+
+    Returns
+    -------
+    Node, or MaxPool with ``return_indices``
+        Shape (batch, channels, *output_size), of the dtype of `x`.
+    """
+    what = f"fractional_max_pool{axes}d"
+    _check_rank(x, axes, what)
+    lead: tuple[Any, ...] = x.dims[: x.ndim - axes]
+    sizes: tuple[Any, ...] = x.dims[x.ndim - axes :]
+    if UNKNOWN in lead or not all(isinstance(size, int) for size in sizes):
+        raise ShapeError(f"{what}: the last {axes} sizes have to be ints, got {x!r}")
+    kernel = per_axis(kernel_size, axes, f"{what}: kernel_size")
+    if (output_size is None) == (output_ratio is None):
+        raise GraphTypeError(f"{what}: give either output_size or output_ratio")
+    if output_size is None:
+        shares = output_ratio if isinstance(output_ratio, Iterable) else (output_ratio,) * axes
+        output_size = [int(size * share) for size, share in zip(sizes, shares, strict=True)]
+    outs = per_axis(output_size, axes, f"{what}: output_size")
+    if any(out + width - 1 > size for out, width, size in zip(outs, kernel, sizes, strict=True)):
+        raise ShapeError(f"{what}: {outs} windows of {kernel} entries do not fit in {sizes}")
+    if _random_samples is None:
+        samples = uniform(x, (*lead, axes))
+    else:
+        samples = reshape(x.graph.lift(_random_samples), (*lead, axes))
+    places: Any = None  # of entries within their channel, by (..., window, entry of the window)
+    for axis, (size, out, width) in enumerate(zip(sizes, outs, kernel, strict=True)):
+        # A channel's numbers are in the order of its axes in 3d, in 2d from the last, as PyTorch's.
+        sample = samples[..., axis if axes == 3 else 1 - axis, None]
+        step, numbers = (size - width) / max(out - 1, 1), np.arange(out)
+        starts = floor((sample + numbers.astype(sample.dtype)) * step) - floor(sample * step)
+        starts = astype(where(numbers < out - 1, starts, float(size - width)), "int64")
+        along = starts[..., None] + np.arange(width)
+        if places is not None:
+            along = (places * size)[..., :, None, :, None] + along[..., None, :, None, :]
+            along = flatten(flatten(along, -2), -3, -2)
+        places = along
+    entries = take_along_axis(flatten(x, len(lead)), flatten(places, len(lead)))
+    first = argmax(reshape(entries, places.dims), -1, keepdims=True)
+    indices = reshape(take_along_axis(places, first), (*lead, *outs))
+    y = pool_take(x, indices, axes)
+    return MaxPool(y, indices) if return_indices else y
+
+
 def _adaptive_sizes(x: Node, output_size: Any, axes: int, what: str) -> tuple[Any, ...]:
     _check_rank(x, axes, what)
     given = tuple(output_size) if isinstance(output_size, Iterable) else (output_size,) * axes
@@ -265,6 +342,9 @@ max_pool1d, max_pool2d, max_pool3d = over_axes(_max_pool, "max_pool{n}d")
 avg_pool1d, avg_pool2d, avg_pool3d = over_axes(_avg_pool, "avg_pool{n}d")
 lp_pool1d, lp_pool2d, lp_pool3d = over_axes(_lp_pool, "lp_pool{n}d")
 max_unpool1d, max_unpool2d, max_unpool3d = over_axes(_max_unpool, "max_unpool{n}d")
+_, fractional_max_pool2d, fractional_max_pool3d = over_axes(
+    _fractional_max_pool, "fractional_max_pool{n}d"
+)
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = over_axes(
     _adaptive_avg_pool, "adaptive_avg_pool{n}d"
 )

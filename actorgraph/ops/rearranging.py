@@ -329,7 +329,7 @@ _PAD: Op = declare(
         on((3, 4), (), widths=((1, 2), (0, 3))),
         on((0, 2), (), widths=((1, 0), (0, 0))), on((), (), widths=()),
     ),
-    memory=KEPT,
+    memory=KEPT, traced=True,
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Factoring, LoopRule, Memory, Op
+from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, MEAN, Along, Factoring, LoopRule, Memory, Op
 from actorgraph.ops._arrays import (
     accumulator,
     exp_without_warning,
@@ -374,7 +374,7 @@ DIVIDE_BY_SIZE: Op = declare(
     vjp=(lambda ct, y, x, size: build(DIVIDE_BY_SIZE, ct, size=size),), linear=(0,),
     samples=(on((3, 4), size=12), on((), size=0)), memory=IN_PLACE,
     loop=LoopRule("value", "divide(x, size)"),
-    doc="Divide by a number of elements that the run knows.",
+    doc="Divide by a number of elements that the run knows.", traced=True,
 )  # fmt: skip
 
 _SIZE_ALONG: Op = declare(
@@ -404,7 +404,8 @@ def _mean_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, out: Any = None) 
 mean: Reduction = reduction(
     "mean", "x[*s] -> x[*out]", _mean_forward, "Arithmetic mean over axes.",
     vjp=(lambda ct, y, x, axis, keepdims: spread(divide_by_size(ct, x, axis), x, axis, keepdims),),
-    total="mean", linear=(0,), samples=_SAMPLES, memory=KEPT_OUT,
+    total="mean", linear=(0,), samples=_SAMPLES, memory=KEPT_OUT, traced=True,
+    along=Along((MEAN,), "m", (False, True)),
     notes="Integers have to be converted with ``.astype`` first.  The mean of no elements is NaN.",
 )  # fmt: skip
 
@@ -423,6 +424,10 @@ def _shares(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     return chosen / sum(chosen, axis, keepdims=True)
 
 
+def _has_one_axis(step: Node) -> bool:
+    return len(step.attrs["axis"]) == 1
+
+
 def _extremum(name: str, doc: str, notes: str) -> Reduction:
     passing_over_nan = {"nanmax": "fmax", "nanmin": "fmin"}.get(name)
 
@@ -436,6 +441,7 @@ def _extremum(name: str, doc: str, notes: str) -> Reduction:
     return reduction(
         name, "r[*s] -> r[*out]", forward, doc, shape=_extremum_shape, slope=_shares,
         samples=_SAMPLES,
+        traced=passing_over_nan is None and _has_one_axis,
         notes=f"Elements that tie share the gradient equally.  {notes}",
     )  # fmt: skip
 
@@ -542,11 +548,11 @@ def _pull_jvp(
 
 _REST_OF_PULL = Op(
     "logsumexp_pull_of_exponentials", "f[*r] -> f[*r] -> f[*s] -> f[*s] -> f[*s]", _pull_forward,
-    cost=each(2), memory=Memory("kept", takes_out=True, in_place=(3,)),
+    cost=each(2), memory=Memory("kept", takes_out=True, in_place=(3,)), traced=True,
 )  # fmt: skip
 _PULL: Op = declare(
     "logsumexp_pull", "f[*r] -> f[*r] -> f[*s] -> f[*s]", _pull_forward,
-    vjp=tuple(map(_pull_vjp, range(3))), jvp=_pull_jvp, cost=each(6),
+    vjp=tuple(map(_pull_vjp, range(3))), jvp=_pull_jvp, cost=each(6), traced=True,
     samples=(
         on((3,), (3,), (3, 4), axis=(1,), keepdims=False),
         on((3, 1), (3, 1), (3, 4), axis=(1,), keepdims=True),
@@ -560,7 +566,7 @@ _PULL: Op = declare(
 _REST_OF_LOGSUMEXP = Op(
     "logsumexp_of_exponentials", "f[*s] -> f[*s] -> f[*out]", _logsumexp_forward,
     shape=lambda checks, x, e, **attrs: reduced_shape(checks, x, **attrs),
-    cost=each(2, 0), memory=KEPT,
+    cost=each(2, 0), memory=KEPT, traced=True,
 )  # fmt: skip
 
 logsumexp = reduction(
@@ -570,7 +576,7 @@ logsumexp = reduction(
     slope=_softmax, samples=_SAMPLES, cost=each(6, 0),
     memory=KEPT, split=Factoring(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
     notes="Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or "
-    "vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.",
+    "vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.", traced=True,
 )  # fmt: skip
 
 

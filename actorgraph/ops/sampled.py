@@ -8,7 +8,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
-from actorgraph.operands import as_node
+from actorgraph.ops._numpy_names import nodes_of
 from actorgraph.ops._rules import raises, returns
 from actorgraph.ops.arithmetic import is_complex, mod, real
 from actorgraph.ops.assignment import index_add
@@ -193,14 +193,6 @@ def _added(frames: Node, places: Any, total: int) -> Node:
     return index_add(empty, -1, places.ravel(), reshape(frames, (*lead, places.size)))
 
 
-def _lifted(*values: Any) -> list[Node]:
-    """Return the values as nodes of one graph."""
-    home = next((value for value in values if isinstance(value, Node)), None)
-    if home is None:
-        raise GraphError("at least one argument has to be a node")
-    return [as_node(value, home) for value in values]
-
-
 @returns("Node: in the shape of `x`; with gradients by `x`, `xp` and `fp`")
 @raises(other="The period is 0.", shapes="`xp` and `fp` are not of one dim and size, or are empty.")
 def interp(
@@ -219,7 +211,7 @@ def interp(
     period : float, optional
         The function repeats; `left` and `right` then have no meaning.
     """
-    x, xp, fp = _lifted(x, xp, fp)
+    x, xp, fp = nodes_of((x, xp, fp))
     if xp.ndim != 1 or fp.ndim != 1 or xp.dims[0] == 0:
         raise ShapeError(f"the points have one dim and at least one entry, got {xp!r}, {fp!r}")
     if period is not None:
@@ -267,7 +259,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -
 
 def _areas(y: Any, x: Any, dx: Any, axis: int) -> Node:
     """Return the integral between each two neighbours along an axis."""
-    y, *given = _lifted(y, dx if x is None else x)
+    y, *given = nodes_of((y, dx if x is None else x))
     lead = (slice(None),) * one_axis(axis, y.ndim, "trapezoid")
     later, earlier = (*lead, slice(1, None)), (*lead, slice(None, -1))
     width = given[0]
@@ -295,7 +287,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Node:
     """
     if mode not in ("full", "same", "valid"):
         raise GraphError(f"mode is 'full', 'same' or 'valid', got {mode!r}")
-    long, short = _lifted(a, v)
+    long, short = nodes_of((a, v))
     sizes = [x.dims[0] for x in (long, short) if x.ndim == 1]
     known = [size for size in sizes if isinstance(size, int) and size]
     if len(known) != 2:

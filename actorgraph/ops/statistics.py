@@ -10,7 +10,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT_OUT, Op, Sample
+from actorgraph.op import KEPT_OUT, MEAN, SPREAD, Along, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import (
     accumulator,
@@ -113,12 +113,12 @@ _SPREADS = (*_with({"ddof": 0}), *_with({"ddof": 1})[:2])
 _VAR = reduction_op(
     "var", "f[*s] -> f[*out]", _var_forward,
     lambda y, x, axis, keepdims, ddof: build(_DEVIATION, x, axis=axis, ddof=ddof) * 2,
-    samples=_SPREADS,
-    cost=each(5, 0),
+    samples=_SPREADS, cost=each(5, 0), traced=True,
+    along=Along((MEAN, (SPREAD, ())), "multiply(v, f)", (False, True)),
 )  # fmt: skip
 _STD = reduction_op(
     "std", "f[*s] -> f[*out]", _std_forward, _std_slope, samples=_SPREADS,
-    cost=each(5, 0),
+    cost=each(5, 0), traced=True,
 )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ _NORM = reduction_op(
     "norm", "f[*s] -> f[*out]", _norm_forward, _norm_slope, cost=each(8, 0),
     samples=(
         *_with({"p": 2.0}), *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf)),
-    ),
+    ), traced=lambda step: bool(step.attrs["p"]),
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ read outside of the input is left out.  So a forward pass is one NumPy call per 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -168,18 +169,31 @@ def _axis_taps(
     return result
 
 
+MOVES: ContextVar[Any] = ContextVar("MOVES", default=None)
+"""Machine code that a kernel is to use, see `devices.windowing`."""
+
+
 def to_columns(xp: Any, x: Any, frame: Frame, columns: Any) -> Any:
     """Write the windows of x (batch, channels, *sizes) to (batch, channels, kernel, *outs)."""
-    for position, (out, part) in enumerate(taps(frame)):
-        columns[:, :, position][out] = x[part]
+    if not _is_moved(x, columns, frame, False):
+        for position, (out, part) in enumerate(taps(frame)):
+            columns[:, :, position][out] = x[part]
     return columns
 
 
 def from_columns(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
-    """Add columns (batch, channels, kernel, *outs) into (batch, channels, *sizes)."""
-    for position, (place, part) in enumerate(taps(frame)):
-        out[part] += columns[:, :, position][place]
+    """Write sums of columns (batch, channels, kernel, *outs) to (batch, channels, *sizes)."""
+    out.fill(0)
+    if not _is_moved(out, columns, frame, True):
+        for position, (place, part) in enumerate(taps(frame)):
+            out[part] += columns[:, :, position][place]
     return out
+
+
+def _is_moved(x: Any, columns: Any, frame: Frame, adds: bool) -> bool:
+    """Have machine code do it, if there is some that can; return whether all is done."""
+    moves = MOVES.get()
+    return moves is not None and moves(x, columns, frame, taps, adds)
 
 
 def _sizes_of_image(x: Shape, kernel: Ints) -> Shape:
@@ -244,7 +258,7 @@ def _col2im_forward(
     frame = frame_of(sizes, kernel, stride, dilation, padding, outs)
     columns = columns.reshape((batch, *outs, channels, entries))
     columns = xp.transpose(columns, (0, axes + 1, axes + 2, *range(1, axes + 1)))
-    return from_columns(xp, columns, frame, xp.zeros((batch, channels, *sizes), columns.dtype))
+    return from_columns(xp, columns, frame, xp.empty((batch, channels, *sizes), columns.dtype))
 
 
 def _im2col_vjp(ct: Node, y: Node, x: Node, size: Any, **geometry: Any) -> Node:
@@ -267,8 +281,7 @@ _WIDE = {"kernel": (2,), "stride": (1,), "padding": ((0, 0),), "dilation": (2,)}
 
 _IM2COL: Op = declare(
     "im2col", "x[*s] -> x[*out]", _im2col_forward, shape=_im2col_shape, vjp=(_im2col_vjp,),
-    linear=(0,),
-    samples=(
+    linear=(0,), moves_windows=True, samples=(
         on((2, 2, 4, 3), **_GEOMETRY, size=None), on((1, 2, 5), **_WIDE, size=None),
         on((0, 2, 5), **_WIDE, size=None),
     ),
@@ -278,7 +291,7 @@ _COL2IM: Op = declare(
     "col2im",
     lambda arity, attrs: "x[*s] -> x[*out]" if arity == 1 else "x[*s] -> a[*t] -> x[*out]",
     _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
-    samples=(
+    moves_windows=True, samples=(
         on((1, 2, 3, 12), **_GEOMETRY, size=(4, 3)), on((1, 3, 4), (1, 2, 5), **_WIDE, size=None),
     ),
 )  # fmt: skip

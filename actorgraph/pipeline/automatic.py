@@ -1,41 +1,54 @@
-"""`Choice`: a schedule, microbatches and stages by what microbatches take, measured once.
+"""`Choice`: a schedule, microbatches and stages by what trials have shown, once.
 
-One core computes the whole batch, and one microbatch of every size that comes into question, with
-nothing beside it.  By these costs the simulator compares the schedules.  Products of few rows take
-longer a row, so many small microbatches may take longer than they fill of the bubble.
+One core computes the whole batch, and a pipeline of every number of microbatches that comes into
+question some batches.  The costs of its actions are those of stages as they are cut, of lanes that
+share caches, memory and Python's lock, with the sums that they add to; a run takes longer than its
+actions by what comes before and after them.  By all this the simulator compares the schedules.
+Products of few rows take longer a row, so many small microbatches may take longer than they fill of
+the bubble.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
+from math import inf
+from operator import attrgetter, itemgetter
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import FeedError, ScheduleError
 from actorgraph.graph import Node, topological_order
+from actorgraph.machines.base import Machine
 from actorgraph.machines.batching import Batching
 from actorgraph.machines.reader import Collected
+from actorgraph.machines.run import Run
 from actorgraph.machines.tape import TapeMachine
 from actorgraph.pipeline.choosing import devices_of, placed_stages, scheduled
 from actorgraph.runs import AbstractRun
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.recommendation import recommend
-from actorgraph.schedules.simulation import simulate
 
-_ACTION_S = 40e-6
-"""What an action takes beside its ops: messages, sums, the turn itself."""
-
-_HAND_OFF_S = 50e-6
-"""From the end of an action to the start of one on another worker that has waited for it."""
+if TYPE_CHECKING:
+    from actorgraph.pipeline.measuring import Measured
+    from actorgraph.pipeline.runner import Pipeline
 
 _TIMES = 3
+"""Runs of a trial after the first, which compiles and gets memory: the fastest counts."""
+
+_WORSE = 1.1
+"""Where twice the microbatches take so much longer, still more of them are not tried."""
+
+_SPLIT = "zb-h1"
+"""The schedule of trials where all are compared: it has B and W apart."""
+
 _MOST = 64
 """Microbatches; more than that gain nothing where rows are many."""
+
+_M = TypeVar("_M", bound=Machine)
 
 _Found: TypeAlias = tuple[float, Schedule, list[int] | None]
 """Seconds of a step as predicted, the schedule, and the credits of its lanes."""
@@ -62,7 +75,8 @@ class Chosen:
 class Choice:
     """What is left to choose where options of a pipeline are ``"auto"``.
 
-    Parameters are those of `Pipeline`; `outputs` are all of them, the loss first.
+    Parameters are those of `Pipeline`; `outputs` are all of them, the loss first, and `trial` makes
+    a pipeline like the one that chooses, by a schedule.
     """
 
     outputs: Sequence[Node]
@@ -73,6 +87,7 @@ class Choice:
     chunks: int | None
     extra_warmup: int
     workers: int
+    trial: Callable[..., Pipeline]
 
     def made(
         self, batching: Batching, arrays: Mapping[Node, Any], sizes: Mapping[str, int], trains: bool
@@ -92,26 +107,18 @@ class Choice:
                 "and microbatches= in numbers and by name"
             )
         rows = sizes[batching.dim]
-        pairs = [(stages, count) for stages in self._stages() for count in self._counts(stages)]
-        pairs = [(stages, count) for stages, count in pairs if count <= rows]
-        if not pairs:
+        counts = {
+            stages: [count for count in self._counts(stages) if count <= rows]
+            for stages in self._stages()
+        }
+        if not any(counts.values()):
             raise FeedError(
                 f"{batching.dim} is {rows}: too few rows to cut them into microbatches; feed more, "
                 "or take fewer microbatches"
             )
-        found: list[_Found] = []
-        refusal = None
-        with TapeMachine(list(self.outputs), wrt=list(self.wrt), workers=1) as machine:
-            clock = _Clock(machine, batching, arrays, sizes, trains)
-            whole_s = sum(clock.costs(1))
-            for stages, count in pairs:
-                try:
-                    found += self._simulated(stages, count, clock.costs(count))
-                except ScheduleError as error:
-                    refusal = error
-        if not found:
-            assert refusal is not None
-            raise refusal
+        with _walking(TapeMachine(self.outputs, wrt=self.wrt, workers=1)) as machine:
+            whole_s = _least_s(machine, arrays, trains)
+        found = self._found(counts, partial(self._simulated, feeds=arrays, trains=trains))
         best_s, schedule, credits_ = min(found, key=itemgetter(0))
         note = (
             f"chosen among {len(found)}: {schedule.name}, {schedule.stages} stages, "
@@ -122,6 +129,30 @@ class Choice:
             note += ", which is less: train by a TapeMachine or an ActorMachine"
             warnings.warn(f"pipeline of {self.outputs[0].name}: {note}", stacklevel=2)
         return Chosen(schedule, credits_, note)
+
+    def _found(
+        self, counts: Mapping[int, Sequence[int]], simulated: Callable[[int, int], list[_Found]]
+    ) -> list[_Found]:
+        """Return what numbers of stages and microbatches take; raises where none fits."""
+        found: list[_Found] = []
+        refusal = None
+        for stages, possible in counts.items():
+            least_s = inf
+            for count in possible:
+                try:
+                    some = simulated(stages, count)
+                except ScheduleError as error:
+                    refusal = error
+                    continue
+                found += some
+                took_s = min(some, key=itemgetter(0))[0]
+                if took_s > _WORSE * least_s:
+                    break
+                least_s = min(least_s, took_s)
+        if not found:
+            assert refusal is not None
+            raise refusal
+        return found
 
     def _stages(self) -> list[int]:
         """Return the numbers of devices that come into question."""
@@ -140,58 +171,59 @@ class Choice:
         return [count for count in (stages * 2**i for i in range(5)) if count <= _MOST]
 
     def _simulated(
-        self, stages: int, count: int, costs: tuple[float, float, float]
+        self, stages: int, count: int, feeds: Mapping[Node, Any], trains: bool
     ) -> list[_Found]:
-        each: Any = tuple([cost / stages + _ACTION_S for cost in costs])
         made = partial(
             scheduled, nodes=[*self.outputs, *self.wrt], stages=stages, microbatches=count,
             chunks=self.chunks, extra_warmup=self.extra_warmup,
         )  # fmt: skip
-        if self.schedule == "auto":
-            ranked = recommend(
-                stages=stages, microbatches=count, costs=each, chunks=(self.chunks or 1,),
-                latency=_HAND_OFF_S,
-            )  # fmt: skip
-            return [(float(one.makespan), *made(one.schedule)) for one in ranked]
-        schedule, credits_ = made(self.schedule)
-        found = simulate(schedule, costs=each, latency=_HAND_OFF_S)
-        return [(float(found.makespan), schedule, credits_)]
+        automatic = self.schedule == "auto"
+        tried, credits_ = made(_SPLIT if automatic else self.schedule)
+        with _walking(self.trial(schedule=tried)) as pipeline:
+            shown = _shown(pipeline, feeds, trains)
+        beside_s = shown.run_s - shown.makespan_s
+        if not automatic:
+            return [(float(shown.predicted.makespan) + beside_s, tried, credits_)]
+        ranked = recommend(
+            stages=stages, microbatches=count, costs=shown.costs, chunks=(self.chunks or 1,),
+            latency=max(0.0, shown.latency_s - shown.overhead_s),
+        )  # fmt: skip
+        return [(float(one.makespan) + beside_s, *made(one.schedule)) for one in ranked]
 
 
-class _Clock:
-    """Seconds that F, B and W of a microbatch take on one core, by the number of microbatches."""
+def _walking(machine: _M) -> _M:
+    """Return a machine that waits for its tables, which others get after many runs."""
+    machine.native = machine.native and "wait"
+    return machine
 
-    def __init__(
-        self,
-        machine: TapeMachine,
-        batching: Batching,
-        arrays: Mapping[Node, Any],
-        sizes: Mapping[str, int],
-        trains: bool,
-    ) -> None:
-        self._machine, self._batching, self._trains = machine, batching, trains
-        self._arrays, self._sizes = arrays, sizes
-        self._known: dict[int, tuple[float, float, float]] = {}
 
-    def costs(self, count: int) -> tuple[float, float, float]:
-        """Return the costs of one microbatch where a batch has so many."""
-        if count not in self._known:
-            first = self._batching.cut(self._arrays, self._sizes, count)[0]
-            forward = self._least(first.feeds, backward=False)
-            both = self._least(first.feeds, backward=True) if self._trains else forward
-            half = max(0.0, both - forward) / 2
-            self._known[count] = forward, half, half
-        return self._known[count]
+def _least_s(machine: Machine, feeds: Mapping[Node, Any], trains: bool) -> float:
+    """Return the least seconds of a run."""
+    found = []
+    for _ in range(1 + _TIMES):
+        run = _prepared(machine, feeds, trains)
+        started = perf_counter()
+        machine._run_now(run)
+        found.append(perf_counter() - started)
+    return min(found[1:])
 
-    def _least(self, feeds: Mapping[Node, Any], *, backward: bool) -> float:
-        found = []
-        for _ in range(_TIMES):
-            run = self._machine._prepare(feeds, backward, None, 0, None, None)
-            run.plan.collect = _nothing
-            started = perf_counter()
-            self._machine._run_now(run)
-            found.append(perf_counter() - started)
-        return min(found[1:])
+
+def _shown(pipeline: Pipeline, feeds: Mapping[Node, Any], trains: bool) -> Measured:
+    """Return what the fastest of some runs has shown."""
+    from actorgraph.pipeline.measuring import timed_run
+
+    def run() -> None:
+        pipeline._run_now(_prepared(pipeline, feeds, trains))
+
+    run()
+    timed = [timed_run(pipeline, run) for _ in range(_TIMES)]
+    return min(timed, key=attrgetter("whole")).measured()
+
+
+def _prepared(machine: Machine, feeds: Mapping[Node, Any], backward: bool) -> Run:
+    run = machine._prepare(feeds, backward, None, 0, None, None)
+    run.plan.collect = _nothing
+    return run
 
 
 def _nothing(run: AbstractRun) -> Collected:

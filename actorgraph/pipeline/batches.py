@@ -116,8 +116,9 @@ class Microbatches:
             )
         assert isinstance(self._chosen, Chosen)
         plan = StagedPlan(machine, batching, mode, self.schedule, symbols, self._chosen.credits)
-        plan.network, plan.note = Lanes, self._chosen.note
         check_lanes(plan)
+        plan.network = partial(Lanes, flag=machine._started().scheduler.flag)
+        plan.note = self._chosen.note
         return plan
 
     # -- runs -----------------------------------------------------------------------------------

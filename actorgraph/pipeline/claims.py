@@ -64,6 +64,25 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
     return found
 
 
+def sent_at_once(plan: StagedPlan, binding: Binding) -> dict[int, int]:
+    """Return how many arrays of a step may live at once, where that is for other lanes to say.
+
+    Of what stays with its lane there are as many in every run.
+    """
+    arrays = _Arrays(plan, binding, set(range(len(plan.stage_tasks))))
+    clocks = _Clocks(plan) if plan.credits is None else None
+    found = {}
+    for array in arrays.passing():
+        index, users = arrays.task_of[array], arrays.users[array]
+        lanes = {plan.stage_tasks[one].lane for one in (index, *users)}
+        if len(lanes) > 1 and index not in plan.unstaged:
+            if clocks is None:
+                found[array] = min(plan.schedule.microbatches, max(plan.credits or (1,)) + 1)
+            else:
+                found[array] = max(accumulate(clocks.changes(arrays, array)))
+    return found
+
+
 class _Arrays:
     """What outlives the turn that makes it, in one microbatch, on one device, and who needs it.
 
@@ -246,20 +265,26 @@ class _Clocks:
             if index in self.plan.unstaged:
                 beside += size  # unstaged tasks of a lane come one after the other
                 continue
-            produced = [self.place[index, number] for number in range(self.microbatches)]
-            last = accumulate([position for _, position in produced], max)
-            for microbatch, ((lane, position), waits) in enumerate(
-                zip(produced, last, strict=True)
-            ):
-                if array in arrays.added and not (microbatch or arrays.users[array]):
-                    continue  # it is the first to be the sum
-                needed = self._needed(arrays.users[array], microbatch)
-                needed[lane] = max(needed[lane], position + 1)
-                if array in arrays.added:  # sums are added up in the order of microbatches
-                    needed[lane] = max(needed[lane], waits + 1)
-                changes[lane][position] += size
-                changes[lane][self._death(lane, position, needed)] -= size
+            lane, _ = self.place[index, 0]
+            for position, change in enumerate(self.changes(arrays, array)):
+                changes[lane][position] += size * change
         return beside + sum([max(accumulate(one)) for one in changes])
+
+    def changes(self, arrays: _Arrays, array: int) -> list[int]:
+        """Return by action of its lane how many more are there of an array of stages."""
+        produced = [self.place[arrays.task_of[array], n] for n in range(self.microbatches)]
+        found = [0] * (len(self.clocks[produced[0][0]]) + 1)
+        last = accumulate([position for _, position in produced], max)
+        for microbatch, ((lane, position), waits) in enumerate(zip(produced, last, strict=True)):
+            if array in arrays.added and not (microbatch or arrays.users[array]):
+                continue  # it is the first to be the sum
+            needed = self._needed(arrays.users[array], microbatch)
+            needed[lane] = max(needed[lane], position + 1)
+            if array in arrays.added:  # sums are added up in the order of microbatches
+                needed[lane] = max(needed[lane], waits + 1)
+            found[position] += 1
+            found[self._death(lane, position, needed)] -= 1
+        return found
 
     def _needed(self, users: Iterable[int], microbatch: int) -> Clock:
         """Return what has to be over for a microbatch's value to be dead."""

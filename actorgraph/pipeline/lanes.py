@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from actorgraph import instrument
+from actorgraph import instrument, scratch
 from actorgraph.channels import Channel
 from actorgraph.devices import Handed, Lane
 from actorgraph.flag import Flag
@@ -47,7 +47,8 @@ from actorgraph.machines.calls import Call, resumed
 from actorgraph.machines.network import KernelCache
 from actorgraph.memory.buffers import Unallocated, may_take_out
 from actorgraph.memory.free_lists import FreeLists, Recycling
-from actorgraph.node_actor import Dead, NodeActor, Task, blamed, guarded
+from actorgraph.node_actor import Dead, Task, blamed, guarded
+from actorgraph.pipeline.claims import sent_at_once
 from actorgraph.pipeline.devices import COMPLETION, Stages, arrived, is_fetched
 from actorgraph.pipeline.staged import Microbatch, StagedPlan, StageTask
 from actorgraph.pipeline.sums import Sum
@@ -183,6 +184,12 @@ class LaneRun:
 class PipelineLane:
     """The actor of a device."""
 
+    uses: dict[int, int]
+    leaves: list[tuple[int, int]]
+    unstaged: list[Work]
+    new_order: Callable[[Held], Order]
+    count: int
+
     def __init__(self, network: Lanes, number: int, name: str) -> None:
         plan = network.plan
         self.network, self.number, self.name = network, number, name
@@ -190,10 +197,11 @@ class PipelineLane:
         self.inbox = Channel(network.room, f"other lanes -> {name}", credited=False,
                              counted=network.counted)  # fmt: skip
         self.uses = plan.uses(number)
+        needed = {one for task in plan.stage_tasks if task.lane == number for one in task.inputs}
         self.leaves = [
             (leaf.id, index)
             for leaf, index in plan.compiled.leaf_index.items()
-            if leaf.id in self.uses
+            if leaf.id in needed
         ]
         count = plan.schedule.microbatches
         self.unstaged = [
@@ -207,7 +215,8 @@ class PipelineLane:
         self.task.heavy = True  # each turn is an action: others are to come by
         self.task.start(self._turns(), self.inbox.messages)
         self.task.observed = self.task.send  # it tells of its turns itself
-        self._put, self._take = self.inbox.appender(), self.inbox.popper()
+        queue: Any = self.inbox.queue
+        self._put, self._take = queue.append, queue.popleft
 
     def tell(self, message: Message, push: Push) -> None:
         """Send a message to this lane."""
@@ -220,10 +229,10 @@ class PipelineLane:
         self.push = yield None
         while True:
             self._receive()
-            if self._step():
+            if self._step() and self.runs:
                 task.wait = ()
                 self.push = yield task  # the worker goes on here, when it has called others
-            else:
+            else:  # with nothing more to do, else whoever ends the last run wakes a thread
                 task.wait = queue
                 self.push = yield None
 
@@ -281,66 +290,78 @@ class PipelineLane:
         """Compute a task for a microbatch, send and keep what is needed, forget the rest."""
         network, run = self.network, lane_run.run
         task, held = network.plan.stage_tasks[index], lane_run.held[microbatch]
-        part = lane_run.microbatches[microbatch]
+        part = lane_run.microbatches[microbatch].run
         started, known = perf_counter(), network.tasks[index]
         args = [held[number] for number in task.inputs]
         if network.stages is not None:
             args = yield from self._placed(lane_run, index, args)
-        outputs = None if args is None else guarded(run, known, self._call, part.run, index, args)
+        outputs = None if args is None else guarded(run, known, self._call, part, index, args)
         del args
         if task.waits and outputs is not None:
             outputs = yield from self._awaited(lane_run, index, outputs)
         if outputs is None:
             return
+        self._forget(lane_run, task, microbatch)
+        self._send(lane_run, index, microbatch, outputs)
         if guarded(run, known, self._keep, lane_run, index, microbatch, outputs):
-            self._send(lane_run, index, microbatch, outputs, started)
+            self._note(part, index, started)
 
     @runs_steps("known")
     def _do_at_once(self, lane_run: LaneRun, index: int, microbatch: int) -> None:
         """Do the same on the host where no op waits: nothing pauses then."""
         started, known = perf_counter(), self.network.tasks[index]
-        outputs = guarded(lane_run.run, known, self._called, lane_run, index, microbatch)
-        if outputs is not None:
-            self._send(lane_run, index, microbatch, outputs, started)
+        if guarded(lane_run.run, known, self._done, lane_run, index, microbatch):
+            self._note(lane_run.microbatches[microbatch].run, index, started)
 
-    def _called(self, lane_run: LaneRun, index: int, microbatch: int) -> list[Any]:
-        held = lane_run.held[microbatch]
-        args = [held[number] for number in self.network.plan.stage_tasks[index].inputs]
-        outputs: list[Any] = self._call(lane_run.microbatches[microbatch].run, index, args)
+    def _done(self, lane_run: LaneRun, index: int, microbatch: int) -> bool:
+        held, task = lane_run.held[microbatch], self.network.plan.stage_tasks[index]
+        args = [held[number] for number in task.inputs]
+        outputs = self._call(lane_run.microbatches[microbatch].run, index, args)
         del args
-        self._keep(lane_run, index, microbatch, outputs)
-        return outputs
+        self._forget(lane_run, task, microbatch)
+        self._send(lane_run, index, microbatch, outputs)
+        return self._keep(lane_run, index, microbatch, outputs)
 
-    def _send(
-        self, lane_run: LaneRun, index: int, microbatch: int, outputs: list[Any], started: float
-    ) -> None:
-        """Tell other lanes what a task has given them, and whoever listens that it is done."""
+    def _forget(self, lane_run: LaneRun, task: StageTask, microbatch: int) -> None:
+        """Let go of what nothing else needs: who gets a message may write there again."""
+        held, uses = lane_run.held[microbatch], lane_run.uses[microbatch]
+        for number in task.computed:
+            uses[number] -= 1
+            if not uses[number]:
+                del held[number]
+
+    def _send(self, lane_run: LaneRun, index: int, microbatch: int, outputs: list[Any]) -> None:
+        """Send other lanes what a task has given them, before anything else is done with it."""
         network, task = self.network, self.network.plan.stage_tasks[index]
-        known = network.tasks[index]
         for lane, places in task.sends.items():
             values = {task.outputs[place]: outputs[place] for place in places}
             if network.stages is not None:
                 network.stages.mark(values.values())
             other = lane_run.siblings[lane]
             other.lane.tell((other, microbatch, values), self.push)
-        ended = perf_counter()
+        if task.sends and task.gathered:
+            network.flag.set()  # a sum lets go of Python's lock
+
+    def _note(self, part: Run, index: int, started: float) -> None:
+        """Note how long a task took, and tell whoever listens that it is done."""
+        known, ended = self.network.tasks[index], perf_counter()
         known.turns += 1
         known.seconds += ended - started
-        network.times[index].append(ended - started)
+        self.network.times[index].append(ended - started)
         if instrument.listening_to_turns:
-            part = lane_run.microbatches[microbatch].run
             instrument.tell("on_turn", known, part, started, ended)
 
     def _call(self, part: Run, index: int, args: list[Any]) -> Any:
         """Call a task as a function, with the arrays that it writes into."""
         network = self.network
         place = network.memory_index.get(index)
-        if place is None or network.plan.stage_tasks[index].waits:
-            network.flag.set()
-            return network.functions[index](part, (), *args)
-        *out, arena = part.kernels[place]()
+        out: Sequence[Any] = ()
+        arena = None
+        if place is not None and not network.plan.stage_tasks[index].waits:
+            *out, arena = part.kernels[place]()
         try:
-            network.flag.set()  # who has got a message finds Python's lock free
+            if index in network.unflagged:
+                network.flag.set()  # who has got a message finds Python's lock free
             return network.functions[index](part, out, *args)
         finally:
             if arena is not None:
@@ -414,35 +435,37 @@ class PipelineLane:
         self._put((call.owner, 0, {}))
 
     def _keep(self, lane_run: LaneRun, index: int, microbatch: int, outputs: list[Any]) -> bool:
-        """Take what a task gives, and let go of what nothing else needs; return True."""
-        plan, stages = self.network.plan, self.network.stages
-        task, held = plan.stage_tasks[index], lane_run.held[microbatch]
-        uses, part = lane_run.uses[microbatch], lane_run.microbatches[microbatch].run
-        for number in task.inputs:
-            uses[number] -= 1
-            if not uses[number]:
-                held.pop(number)
-        for number, value in zip(task.outputs, outputs, strict=True):
-            if number in uses:
-                held[number] = value
-            if number in plan.summed:
-                total = lane_run.sums.get(number)
-                if total is None:
-                    total = Sum(number in task.fresh, self.network.added[number])
-                    lane_run.sums[number] = total
-                try:
-                    total.add(microbatch, value)
-                except MemoryError as error:
-                    summed = [step for step in task.spec.steps if step.id == number]
-                    raise Unallocated(summed, part.binding.symbols) from error
-                if lane_run.run.on_sum is not None and total.count == len(lane_run.held):
-                    lane_run.run.on_sum(number, total.total)
-            if number in plan.listed:
-                value = value if stages is None else stages.fetch(value, "results")
-                lane_run.lists.setdefault(number, [None] * len(lane_run.held))[microbatch] = value
-            if number in plan.assigned:
-                self._assign(lane_run, number, microbatch, value)
+        """Take what a task gives; return True."""
+        task, held = self.network.plan.stage_tasks[index], lane_run.held[microbatch]
+        for number, place in task.kept:
+            held[number] = outputs[place]
+        for number, place in task.gathered:
+            self._gather(lane_run, task, number, microbatch, outputs[place])
         return True
+
+    def _gather(
+        self, lane_run: LaneRun, task: StageTask, number: int, microbatch: int, value: Any
+    ) -> None:
+        """Take a result, or a term of one."""
+        plan, stages = self.network.plan, self.network.stages
+        if number in plan.summed:
+            total = lane_run.sums.get(number)
+            if total is None:
+                total = Sum(number in task.fresh, self.network.added[number])
+                lane_run.sums[number] = total
+            try:
+                total.add(microbatch, value)
+            except MemoryError as error:
+                summed = [step for step in task.spec.steps if step.id == number]
+                symbols = lane_run.microbatches[microbatch].run.binding.symbols
+                raise Unallocated(summed, symbols) from error
+            if lane_run.run.on_sum is not None and total.count == len(lane_run.held):
+                lane_run.run.on_sum(number, total.total)
+        if number in plan.listed:
+            value = value if stages is None else stages.fetch(value, "results")
+            lane_run.lists.setdefault(number, [None] * len(lane_run.held))[microbatch] = value
+        if number in plan.assigned:
+            self._assign(lane_run, number, microbatch, value)
 
     def _assign(self, lane_run: LaneRun, number: int, microbatch: int, value: Any) -> None:
         """Give the next microbatch what this one assigns to a buffer, and the run the last."""
@@ -458,18 +481,15 @@ class PipelineLane:
 
     def _end(self, lane_run: LaneRun) -> None:
         """Give the run what was gathered; of a dead one nothing, and tell the others."""
-        run, siblings = lane_run.run, lane_run.siblings
+        run, siblings, network = lane_run.run, lane_run.siblings, self.network
         self.runs.remove(lane_run)
         lane_run.held, lane_run.siblings, lane_run.order = [], [], iter(())
         if run.dead is not None:
             for other in siblings:
                 if other is not lane_run:
                     other.lane.tell((other, 0, {}), self.push)
+        network.reserve_scratch()
         run.deliver(self.number, lane_run.gathered())
-
-
-def _added(total: Any, value: Any, out: Any = None) -> Any:
-    return total + value if out is None else np.add(total, value, out)
 
 
 def _mapped(function: Callable[..., Any], *lists: Sequence[Any]) -> list[Any]:
@@ -487,8 +507,6 @@ class Lanes:
         Seconds of the latest turns of each.
     """
 
-    actors: Sequence[NodeActor] = ()
-
     def __init__(
         self,
         plan: StagedPlan,
@@ -500,16 +518,20 @@ class Lanes:
         errors: Mapping[str, Any] | None,
         counted: bool,
         recycling: bool,
+        flag: Flag,
     ) -> None:
         self.plan, self.ready, self.errors, self.counted = plan, ready, errors, counted
+        self.flag = flag
         self.replica, self.give = 0, arenas.idle.append
-        self.flag = Flag()
         # Streams hold the microbatches of several runs, and a caller the gradients of one more.
         self._live = (max_in_flight + 1) * plan.schedule.microbatches
         self._recycling, self._arenas = recycling, arenas
         self._written = frozenset().union(*plan.partition.buffered, *plan.partition.leaving)
+        self._reserved: dict[int, int] = {}
+        if recycling and plan.latest is not None:
+            self._reserved = sent_at_once(plan, plan.latest)
         self._kernel_cache = KernelCache(
-            plan, arenas, self._guarded, partial(FreeLists, self._live)
+            plan, arenas, self._guarded, partial(FreeLists, self._live, self._reserved)
         )
         self.memory_index = self._kernel_cache.memory_index
         placing = plan.compiled.placing
@@ -517,6 +539,7 @@ class Lanes:
         self.pauses = self.stages is not None or any(task.waits for task in plan.stage_tasks)
         tabling = self._tabling()
         self._programs = [task.lower(tabling=tabling) for task in plan.stage_tasks]
+        self.unflagged = {i for i, one in enumerate(self._programs) if not one.begins_with_walk}
         self._make_functions()
         self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.partition.tasks]
         self.chained = frozenset(plan.chained.values())
@@ -525,6 +548,7 @@ class Lanes:
         self.tasks = [self._known_task(spec, names) for spec in plan.partition.tasks]
         self.lanes = [PipelineLane(self, number, name) for number, name in enumerate(names)]
         self.channels = [lane.inbox for lane in self.lanes]
+        self._threads = min(len(ready), len(self.lanes))
 
     def _known_task(self, spec: TaskSpec, names: Sequence[str]) -> Task:
         task = Task(spec, self.ready)
@@ -571,7 +595,7 @@ class Lanes:
         if latest is None:
             return None
         found = compiled.tabling(latest.symbols, self.plan.partition.ordered, self.errors)
-        return None if found is None else found._replace(largest=_LARGEST_BYTES)
+        return None if found is None else found._replace(largest=_LARGEST_BYTES, flag=self.flag)
 
     def _guarded(self, found: Callable[..., Any], node: Node) -> Callable[..., Any]:
         found = found if self.errors is None else with_errstate(found, self.errors)
@@ -583,7 +607,7 @@ class Lanes:
         large = number in self.plan.partition.bulky and self.stages is None
         if not (large and self._recycling):
             return kernel
-        made = Recycling(kernel, self._live)
+        made = Recycling(kernel, self._live, self._reserved.get(number, 0))
         self._arenas.add(made)
         return made
 
@@ -604,7 +628,7 @@ class Lanes:
     def _make_functions(self) -> None:
         """Make the functions of tasks, and what adds the second term of sums to the first."""
         self.functions = [self._function(task) for task in self.plan.stage_tasks]
-        added = _added if self.stages is None else self.stages.added
+        added: Callable[..., Any] = np.add if self.stages is None else self.stages.added
         self.added = {number: self._recycled(added, number) for number in self.plan.summed}
 
     def give_up_memory(self) -> None:
@@ -614,7 +638,6 @@ class Lanes:
 
     def inject(self, run: Run, slot: int) -> None:
         """Tell every lane of a run, all parts of which see the variables that it has taken."""
-        self.flag = run.core.scheduler.flag
         places = self.plan.compiled.places
         for part in run.microbatches:
             one, leaves = part.run, [*run.leaves]
@@ -630,11 +653,18 @@ class Lanes:
                 one.kernels = self._kernel_cache.kernels(one.binding, in_memory, self._programs)
             except Exception as error:  # noqa: BLE001 - each lane meets the dead run
                 run.abort(blamed(self.plan.compiled.joint, None, None, error))
+        if self._recycling:
+            self._arenas.reserve(self._threads)
         runs: list[LaneRun] = []
         runs += [LaneRun(lane, run, runs) for lane in self.lanes]
         push = self.ready[slot].append
         for lane_run in runs:
             lane_run.lane.tell((lane_run, 0, None), push)
+
+    def reserve_scratch(self) -> None:
+        """Have scratch for all lanes once one has met its ops: others may need it in later runs."""
+        if self._recycling:
+            scratch.reserve(self._threads)
 
     def close(self) -> None:
         """Drop what the inboxes hold, and the coroutines with all that they hold."""

@@ -13,8 +13,9 @@ it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from statistics import fmean
 from time import perf_counter
@@ -126,7 +127,10 @@ def measure(
             raise GraphTypeError(f"expected a pipeline, got {shown(pipeline)}")
     for pipeline in pipelines:
         pipeline.run_sync(feeds)
-    found = [[_timed_run(pipeline, feeds) for pipeline in pipelines] for _ in range(runs)]
+    found = [
+        [timed_run(pipeline, partial(pipeline.run_sync, feeds)) for pipeline in pipelines]
+        for _ in range(runs)
+    ]
     typical = [sorted(of_one, key=_makespan)[runs // 2] for of_one in zip(*found, strict=True)]
     return [one.measured() for one in sorted(typical, key=_makespan)]
 
@@ -141,31 +145,32 @@ class _Turn(NamedTuple):
 
 
 class _Turns(Instrument):
-    """The turns of the pipelines that run while it listens."""
+    """The turns of a pipeline while it listens; others may run beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._core = pipeline._core
         self.turns: list[_Turn] = []
 
     def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
         """Note a turn."""
-        if run.microbatch is not None:
+        if run.microbatch is not None and run.core is self._core:
             self.turns.append(_Turn(task, run.microbatch, started, ended))
 
 
-def _timed_run(pipeline: Pipeline, feeds: Mapping[Any, Any]) -> _TimedRun:
-    """Run a batch and note its turns."""
-    heard = _Turns()
+def timed_run(pipeline: Pipeline, run: Callable[[], object]) -> TimedRun:
+    """Run a batch, not the first, and note its turns."""
+    heard = _Turns(pipeline)
     held = listen(heard)
     try:
         started = perf_counter()
-        pipeline.run_sync(feeds)
+        run()
         whole = perf_counter() - started
     finally:
         silence(held)
-    return _TimedRun(pipeline, heard.turns, whole)
+    return TimedRun(pipeline, heard.turns, whole)
 
 
-class _TimedRun:
+class TimedRun:
     """A run: its turns by lane, how long they took, and what was between them."""
 
     def __init__(self, pipeline: Pipeline, turns: Sequence[_Turn], whole: float) -> None:
@@ -238,7 +243,7 @@ class _TimedRun:
         return row
 
 
-def _makespan(timed: _TimedRun) -> float:
+def _makespan(timed: TimedRun) -> float:
     return timed.makespan
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TextIO
 
+from actorgraph import tables
 from actorgraph.pipeline.measuring import Measured
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.grids import Bar, draw, spans
@@ -63,22 +64,16 @@ def show(table: Table, stream: TextIO, *, width: int) -> None:
     width : int
         Characters of the pictures.
     """
-    console = _console(stream)
+    console = tables.console(stream)
     if console is None:
-        stream.write("\n".join(_aligned([table.columns, *table.rows])) + "\n")
+        stream.write("\n".join(tables.lines(table.columns, table.rows)) + "\n")
         for _, title, rows, cells in _scaled(table, width):
             picture = draw(rows, cells=cells, idle=".")
             stream.write(f"\n{title}\n{picture}\n")
         return
-    from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Grid(*table.columns, box=None)
-    for column in grid.columns[1:]:
-        column.justify = "right"
-    for row in table.rows:
-        grid.add_row(*row)
-    console.print(grid)
+    console.print(tables.drawn(table.columns, table.rows, box=None))
     for margin, title, rows, cells in _scaled(table, width):
         console.print()
         console.print(Text(title))
@@ -130,17 +125,6 @@ def _named(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _console(stream: TextIO) -> Any:
-    """Return a console of rich for a terminal, or None."""
-    if not stream.isatty():
-        return None
-    try:
-        from rich.console import Console
-    except ImportError:
-        return None
-    return Console(file=stream, highlight=False)
-
-
 def _simulated(simulation: Simulation) -> tuple[str, ...]:
     share = simulation.global_bubble / simulation.makespan if simulation.makespan else 0
     return (
@@ -167,14 +151,3 @@ def _measured(measured: Measured) -> tuple[str, ...]:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.2f}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return [
-        "  ".join(
-            cell.ljust(width) if number == 0 else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row, widths))
-        )
-        for row in rows
-    ]

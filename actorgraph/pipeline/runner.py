@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from statistics import fmean as mean
 from typing import Any, Literal, Unpack, final
 
@@ -67,9 +68,9 @@ class Pipeline(Machine):
         fewer microbatches than its credits, p - d for device d of p.
     microbatches : int or "auto", optional
         How many a batch is cut into; a `Schedule` knows.  What is ``"auto"`` of stages, schedule
-        and microbatches is chosen by the first run: it measures what microbatches take on one
-        core, in the calling thread, and simulates.  Where one core would be faster with the whole
-        batch, a warning says so, and `explain` does.
+        and microbatches is chosen by the first run: for each number of microbatches that comes into
+        question it tries a pipeline on this batch, and simulates with what that has shown.  Where
+        one core would be faster with the whole batch, a warning says so, and `explain` does.
     split : str
         The symbolic dim along which feeds are cut.  Terms of the loss without it count once.
     reduce : "mean" or "sum", optional
@@ -175,6 +176,7 @@ class Pipeline(Machine):
             chosen = Choice(
                 tuple(self.outputs.values()), self.wrt, stages, schedule, microbatches, chunks,
                 extra_warmup, self.workers,
+                self._trial(split=split, reduce=reduce, max_bytes=max_bytes, jit=jit),
             )  # fmt: skip
         else:
             made, credit = scheduled(
@@ -203,6 +205,14 @@ class Pipeline(Machine):
                 f"the loss {self.loss!r} does not depend on an input with dim {split!r}, but for "
                 "what is known of feeds alone: there is nothing to cut into microbatches"
             )
+
+    def _trial(self, **options: Any) -> Callable[..., Pipeline]:
+        """Return what makes pipelines that compute the same, by other schedules."""
+        (_, loss), *others = self.outputs.items()
+        return partial(
+            Pipeline, loss, self.wrt, outputs=dict(others), workers=self.workers, exact=self.exact,
+            training=self._trains, passes=self.passes, seed=self.seed, **options,
+        )  # fmt: skip
 
     @property
     def loss(self) -> Node:

@@ -78,6 +78,10 @@ class StageTask:
         Ids of joint nodes, as the program takes and returns them.
     foreign : list of int
         Inputs that come from other lanes, or from the microbatch before.
+    computed : list of int
+        Inputs that other tasks, or microbatches, have computed.
+    kept, gathered : list of (int, int)
+        Outputs that tasks of the lane need, and results or terms of them, with their places.
     sends : dict
         Lane to the places of the outputs that it needs.
     lower : callable
@@ -99,6 +103,9 @@ class StageTask:
     looked_at: set[int]
     foreign: list[int] = field(default_factory=list)
     fresh: set[int] = field(default_factory=set)
+    computed: list[int] = field(default_factory=list)
+    kept: list[tuple[int, int]] = field(default_factory=list)
+    gathered: list[tuple[int, int]] = field(default_factory=list)
     sends: dict[int, list[int]] = field(default_factory=dict)
 
 
@@ -158,10 +165,7 @@ class StagedPlan(Plan):
         self._note_results()
         self._make_tasks()
         self._chain_buffers()
-        needed = self.listed.union(self.assigned, *[task.inputs for task in self.stage_tasks])
-        for task in self.stage_tasks:
-            fresh = [step.id for step in task.spec.steps if is_fresh(step)]
-            task.fresh = (self.summed - needed).intersection(fresh)
+        self._share_out()
 
     def _by_stage(self, joint: Joint, costs: Costs) -> list[TaskSpec]:
         """The stages of a schedule, each with its forward and backward actions."""
@@ -330,15 +334,29 @@ class StagedPlan(Plan):
                 task.foreign.append(leaf)
                 self.chained[self.compiled.joint.values[value].id] = leaf
 
+    def _share_out(self) -> None:
+        """Note what becomes of inputs and outputs of tasks."""
+        results = self.listed | self.assigned
+        needed = results.union(*[task.inputs for task in self.stage_tasks])
+        computed = self.task_of.keys() | self.chained.values()
+        for task in self.stage_tasks:
+            fresh = [step.id for step in task.spec.steps if is_fresh(step)]
+            task.fresh = (self.summed - needed).intersection(fresh)
+            task.computed = [number for number in task.inputs if number in computed]
+            outputs = [(number, place) for place, number in enumerate(task.outputs)]
+            used = {n for one in self.stage_tasks if one.lane == task.lane for n in one.inputs}
+            task.kept = [one for one in outputs if one[0] in used]
+            task.gathered = [one for one in outputs if one[0] in results | self.summed]
+
     def tasks_of(self, stage: int, kind: str) -> tuple[int, ...]:
         """Return the tasks of an action, one after the other."""
         found = [self.at.get((stage, direction)) for direction in _DIRECTIONS[kind]]
         return tuple([index for index in found if index is not None])
 
     def uses(self, lane: int) -> Counter[int]:
-        """Return how many tasks of a lane need each value."""
+        """Return how many tasks of a lane need each computed value."""
         mine = [task for task in self.stage_tasks if task.lane == lane]
-        return Counter(number for task in mine for number in task.inputs)
+        return Counter(number for task in mine for number in task.computed)
 
 
 def _collected(plan: StagedPlan, reader: Reader, run: AbstractRun) -> Collected:

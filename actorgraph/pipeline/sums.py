@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -22,9 +21,7 @@ class Sum:
 
     __slots__ = ("_added", "_owned", "_waiting", "count", "total")
 
-    def __init__(
-        self, owned: bool = False, added: Callable[[Any, Any], Any] = operator.add
-    ) -> None:
+    def __init__(self, owned: bool, added: Callable[[Any, Any], Any]) -> None:
         self._added = added
         self.total: Any = None
         self.count = 0  # of the terms that it has

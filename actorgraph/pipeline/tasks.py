@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actorgraph.graph import Node
-from actorgraph.lower.joint import Joint
-from actorgraph.lower.regions import TaskSpec, by_region, owner_of, split_backward
+from actorgraph.lower.joint import Joint, owner_of
+from actorgraph.lower.regions import TaskSpec, by_region, split_backward
 
 
 def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) -> list[TaskSpec]:

@@ -1,9 +1,9 @@
-"""Rewriting of nodes within their graph: `rewrite`, and which passes there are."""
+"""Rewriting of nodes within their graph, and of copies for machines; and which passes there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, final
 
 from actorgraph.errors import GraphError, near_names, shown
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
@@ -153,3 +153,41 @@ def restored(outputs: Any, stands: Mapping[Node, Node]) -> Any:
         return {name: stands[node] for name, node in outputs.items()}
     found = [stands[node] for node in outputs]
     return tuple(found) if isinstance(outputs, tuple) else found
+
+
+@final
+class RewrittenCopies:
+    """What stands for the user's nodes in a machine's graph.
+
+    Each of `outputs` gets a node of its own, since each result is an array of its own; no pass sees
+    through nodes that are `kept`: derivatives start or end there.  `sources` leads from the build
+    number of every node so far to the user's node that it stands for or belongs to.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        order: Sequence[Node],
+        passes: Sequence[Pass],
+        outputs: Iterable[Node],
+        kept: Iterable[Node],
+    ) -> None:
+        self.sources: dict[int, Node] = {}
+        self._graph = graph
+        self._rewriter = Rewriter(graph, passes)
+        self._outputs = set(outputs)
+        self._taken: set[Node] = set()
+        self._hidden = {*kept, *starts_of_parts(order)} if passes else set()
+
+    def settle(self, node: Node, copy: Node) -> Node:
+        """Return what stands for the user's `node`, of which `copy` has just been made."""
+        found = self._rewriter.settle(copy)
+        output = node in self._outputs
+        if not node.is_leaf:
+            shared = output and (found.is_leaf or found in self._taken)
+            if shared or node in self._hidden:
+                found = self._rewriter.opaque(found, node.id)
+        if output:
+            self._taken.add(found)
+        self.sources.update(dict.fromkeys(range(copy.id, len(self._graph)), node))
+        return found

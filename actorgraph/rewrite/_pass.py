@@ -96,12 +96,7 @@ _AS_IT_IS: Op = declare(
 class Rewriter:
     """Applies passes to nodes of one graph and remembers what it has seen.
 
-    Parameters
-    ----------
-    graph : Graph
-        Where replacements are built.
-    passes : sequence of Pass
-        The first whose rule fires wins; late ones are left to machines.
+    The first pass whose rule fires wins; late ones are left to machines.
     """
 
     def __init__(self, graph: Graph, passes: Sequence[Pass]) -> None:
@@ -120,10 +115,7 @@ class Rewriter:
     def settle(self, node: Node) -> Node:
         """Return what stands for `node` when no rule fires any more.
 
-        Raises
-        ------
-        GraphError
-            The rules never come to rest, or one changed a type.
+        `GraphError` is raised where rules never come to rest, or one changed a type.
         """
         settled, becomes = self._settled, self._becomes
         stack, steps = [node], 0

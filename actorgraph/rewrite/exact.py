@@ -24,7 +24,7 @@ included: against steps that write into planned buffers, in place where they can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -55,9 +55,27 @@ def _ops(names: str) -> tuple[Op, ...]:
     return tuple(REGISTRY[name] for name in names.split())
 
 
-def _ops_there_are(names: str) -> tuple[Op, ...]:
-    """Return the ops among the names; those of `autodiff` are declared only if it is imported."""
-    return tuple(REGISTRY[name] for name in names.split() if name in REGISTRY)
+_ADD, _MULTIPLY, _NEG = _ops("add multiply neg")
+_WHERE, _ASTYPE, _TRANSPOSE, _RESHAPE = _ops("where astype transpose reshape")
+_BROADCAST, _EXPAND, _SQUEEZE, _GETITEM = _ops("broadcast_to expand_dims squeeze getitem")
+
+_PASSES: list[Pass] = []
+
+
+def _exact(name: str, doc: str, roots: str) -> Callable[[Rule], Rule]:
+    """Make a pass of a rule that looks at some ops; those of `autodiff` may not be declared."""
+    ops = tuple(REGISTRY[root] for root in roots.split() if root in REGISTRY)
+
+    def add(rule: Rule) -> Rule:
+        _PASSES.append(Pass(name, doc, rule, ops, changes_bits=False, late=True))
+        return rule
+
+    return add
+
+
+def _by_machines(name: str, doc: str) -> Pass:
+    """Return a pass that machines do without a rule."""
+    return Pass(name, doc, None, changes_bits=False, late=True)
 
 
 # -- what is known about layouts ----------------------------------------------------------------
@@ -102,6 +120,10 @@ def _is_c(node: Node) -> bool:
 # -- algebra --------------------------------------------------------------------------------------
 
 
+@_exact(
+    "times_one", "x * 1, 1 * x and x / 1 become x: multiplying by 1 is exact",
+    "multiply divide",
+)  # fmt: skip
 def _times_one(node: Node) -> Node | None:
     x, y = node.inputs
     if node.dtype.kind not in "fiu":
@@ -111,6 +133,10 @@ def _times_one(node: Node) -> Node | None:
     return y if node.op is _MULTIPLY and number_of(x) == 1 and _keeps(y, node) else None
 
 
+@_exact(
+    "zero_term", "x - 0 and x + (-0) become x, also where x is -0; integers x + 0 too",
+    "add subtract",
+)  # fmt: skip
 def _zero_term(node: Node) -> Node | None:
     x, y = node.inputs
     kind = node.dtype.kind
@@ -131,6 +157,10 @@ def _keeps(x: Node, node: Node) -> bool:
     return x.dims == node.dims and _is_compact(x)
 
 
+@_exact(
+    "undo", "-(-x), conj(conj(x)) and not not x become x: each flips a bit, twice",
+    "neg conj logical_not",
+)  # fmt: skip
 def _undone(node: Node) -> Node | None:
     inner = node.inputs[0]
     if inner.op is not node.op or node.dtype.kind == "V":
@@ -139,11 +169,16 @@ def _undone(node: Node) -> Node | None:
     return x if x.dtype == node.dtype and _is_compact(x) else None
 
 
+@_exact(
+    "repeat", "abs(abs(x)) becomes abs(x), so floor, ceil, trunc and round: fixed points",
+    "abs floor ceil trunc round",
+)  # fmt: skip
 def _repeated(node: Node) -> Node | None:
     inner = node.inputs[0]
     return inner if inner.op is node.op and node.dtype.kind != "V" else None
 
 
+@_exact("abs_neg", "abs(-x) becomes abs(x): the sign bit is cleared", "abs")
 def _abs_of_neg(node: Node) -> Node | None:
     inner = node.inputs[0]
     if inner.op is not _NEG or node.dtype.kind not in "fi":
@@ -151,6 +186,10 @@ def _abs_of_neg(node: Node) -> Node | None:
     return restated(node, node.op, inner.inputs, node.attrs)
 
 
+@_exact(
+    "same_choice", "where(c, x, x), maximum(x, x) and minimum(x, x) become x: a choice of one",
+    "where maximum minimum",
+)  # fmt: skip
 def _same_choice(node: Node) -> Node | None:
     x, y = node.inputs[-2:]
     if x is not y or node.dtype.kind == "V" or not _keeps(x, node):
@@ -159,6 +198,7 @@ def _same_choice(node: Node) -> Node | None:
     return x if node.op is not _WHERE or not node.inputs[0].ndim or node.ndim <= 1 else None
 
 
+@_exact("cast_back", "astype to a wider dtype and back becomes x: widening is exact", "astype")
 def _there_and_back(node: Node) -> Node | None:
     inner = node.inputs[0]
     if inner.op is not _ASTYPE:
@@ -173,6 +213,7 @@ def _there_and_back(node: Node) -> Node | None:
 # -- views ----------------------------------------------------------------------------------------
 
 
+@_exact("transpose", "a transpose of a transpose becomes one, or x: the same view", "transpose")
 def _transposed_twice(node: Node) -> Node | None:
     inner = node.inputs[0]
     if inner.op is not _TRANSPOSE:
@@ -183,6 +224,7 @@ def _transposed_twice(node: Node) -> Node | None:
     return restated(node, _TRANSPOSE, inner.inputs, {"axes": axes})
 
 
+@_exact("reshape", "a reshape of a reshape becomes one, or x, where both are views", "reshape")
 def _reshaped_twice(node: Node) -> Node | None:
     inner = node.inputs[0]
     if inner.op is not _RESHAPE or not _is_c(inner.inputs[0]):
@@ -193,11 +235,16 @@ def _reshaped_twice(node: Node) -> Node | None:
     return restated(node, _RESHAPE, inner.inputs, node.attrs)
 
 
+@_exact("broadcast", "a broadcast of a broadcast becomes one: the same view", "broadcast_to")
 def _broadcast_twice(node: Node) -> Node | None:
     inner = node.inputs[0]
     return restated(node, node.op, inner.inputs, node.attrs) if inner.op is _BROADCAST else None
 
 
+@_exact(
+    "operand", "an operand broadcast to the shape of the other becomes what was broadcast",
+    "add subtract multiply divide",
+)  # fmt: skip
 def _broadcast_operand(node: Node) -> Node | None:
     x, y = node.inputs
     if y.dims == node.dims and y.op is not _BROADCAST:
@@ -218,16 +265,14 @@ def _before_broadcast(node: Node) -> Node | None:
     return node.inputs[0] if node.op is _BROADCAST else None
 
 
+@_exact("squeeze", "squeeze of expand_dims at the same axes becomes x: the same view", "squeeze")
 def _expanded_and_squeezed(node: Node) -> Node | None:
     inner = node.inputs[0]
     same = inner.op is _EXPAND and inner.attrs["axis"] == node.attrs["axis"]
     return inner.inputs[0] if same else None
 
 
-def _passed_through(node: Node) -> Node | None:
-    return node.inputs[0]
-
-
+@_exact("flip", "reversing the same axes twice becomes x: the same view", "getitem")
 def _flipped_twice(node: Node) -> Node | None:
     inner = node.inputs[0]
     if inner.op is not _GETITEM or len(node.inputs) != 1 or len(inner.inputs) != 1:
@@ -241,81 +286,25 @@ def _flipped_twice(node: Node) -> Node | None:
     return inner.inputs[0]
 
 
-_ADD, _MULTIPLY, _NEG = _ops("add multiply neg")
-_WHERE, _ASTYPE, _TRANSPOSE, _RESHAPE = _ops("where astype transpose reshape")
-_BROADCAST, _EXPAND, _SQUEEZE, _GETITEM = _ops("broadcast_to expand_dims squeeze getitem")
-
-_TABLE: tuple[tuple[str, str, Rule | None, str], ...] = (
-    (
-        "times_one", "x * 1, 1 * x and x / 1 become x: multiplying by 1 is exact",
-        _times_one, "multiply divide",
-    ),
-    (
-        "zero_term", "x - 0 and x + (-0) become x, also where x is -0; integers x + 0 too",
-        _zero_term, "add subtract",
-    ),
-    (
-        "undo", "-(-x), conj(conj(x)) and not not x become x: each flips a bit, twice",
-        _undone, "neg conj logical_not",
-    ),
-    (
-        "repeat", "abs(abs(x)) becomes abs(x), so floor, ceil, trunc and round: fixed points",
-        _repeated, "abs floor ceil trunc round",
-    ),
-    ("abs_neg", "abs(-x) becomes abs(x): the sign bit is cleared", _abs_of_neg, "abs"),
-    (
-        "same_choice", "where(c, x, x), maximum(x, x) and minimum(x, x) become x: a choice of one",
-        _same_choice, "where maximum minimum",
-    ),
-    (
-        "cast_back", "astype to a wider dtype and back becomes x: widening is exact",
-        _there_and_back, "astype",
-    ),
-    (
-        "transpose", "a transpose of a transpose becomes one, or x: the same view",
-        _transposed_twice, "transpose",
-    ),
-    (
-        "reshape", "a reshape of a reshape becomes one, or x, where both are views",
-        _reshaped_twice, "reshape",
-    ),
-    (
-        "broadcast", "a broadcast of a broadcast becomes one: the same view",
-        _broadcast_twice, "broadcast_to",
-    ),
-    (
-        "operand", "an operand broadcast to the shape of the other becomes what was broadcast",
-        _broadcast_operand, "add subtract multiply divide",
-    ),
-    (
-        "squeeze", "squeeze of expand_dims at the same axes becomes x: the same view",
-        _expanded_and_squeezed, "squeeze",
-    ),
-    (
-        "flip", "reversing the same axes twice becomes x: the same view", _flipped_twice,
-        "getitem",
-    ),
-    (
-        "pass_through", "stop_gradient, checkpoint and the like become x: they return it as it is",
-        _passed_through, "stop_gradient hook_gradient checkpoint as_it_is",
-    ),
-    ("fold", "an op on constants becomes its value, computed once by the same kernel", None, ""),
-    (
-        "merge", "equal nodes of one task become one: the same kernel on the same operands",
-        None, "",
-    ),
-    (
-        "slices", "a sum of adjoints of disjoint slices becomes one array, each written as x + 0",
-        None, "",
-    ),
-    (
-        "share", "ops of one task that begin alike compute their beginning once: the same kernels",
-        None, "",
-    ),
+@_exact(
+    "pass_through", "stop_gradient, checkpoint and the like become x: they return it as it is",
+    "stop_gradient hook_gradient checkpoint as_it_is",
 )  # fmt: skip
+def _passed_through(node: Node) -> Node | None:
+    return node.inputs[0]
 
-EXACT: tuple[Pass, ...] = tuple(
-    Pass(name, doc, rule, _ops_there_are(roots), changes_bits=False, late=True)
-    for name, doc, rule, roots in _TABLE
+
+EXACT: tuple[Pass, ...] = (
+    *_PASSES,
+    _by_machines("fold", "an op on constants becomes its value, computed once by the same kernel"),
+    _by_machines(
+        "merge", "equal nodes of one task become one: the same kernel on the same operands"
+    ),
+    _by_machines(
+        "slices", "a sum of adjoints of disjoint slices becomes one array, each written as x + 0"
+    ),
+    _by_machines(
+        "share", "ops of one task that begin alike compute their beginning once: the same kernels"
+    ),
 )
 """All of them, in the order in which they are tried."""

@@ -167,7 +167,7 @@ def _one_forward(xp: Any, x: Any, out: Any = None) -> Any:
 _ONE = declare(
     "one_unless_nan", "f[*s] -> f[*s]", _one_forward, vjp=(None,), jvp=lambda tans, y, x: None,
     samples=(Sample(((3, 4),)), Sample(((),))), memory=KEPT_OUT,
-    doc="1, NaN where x is NaN: a ratio whose limit is taken where it is 0 / 0.",
+    doc="1, NaN where x is NaN: a ratio whose limit is taken where it is 0 / 0.", traced=True,
 )  # fmt: skip
 
 
@@ -187,55 +187,32 @@ def _negated_twice(node: Node) -> Node | None:
 
 
 _TABLE: tuple[tuple[str, str, Rule, tuple[Op, ...]], ...] = (
-    (
-        "log1p", "log(1 + a) becomes log1p(a)",
-        _becoming(lambda node: _plus(node.inputs[0], 1), log1p), (_LOG,),
-    ),
-    (
-        "log1p_neg", "log(1 - a) becomes log1p(-a)",
-        _becoming(lambda node: _one_minus(node.inputs[0]), lambda a: log1p(-a)), (_LOG,),
-    ),
-    (
-        "logsigmoid", "log(sigmoid(x)) becomes -softplus(-x), one op",
-        _becoming(lambda node: _inside(node.inputs[0], _SIGMOID), logsigmoid), (_LOG,),
-    ),
+    ("log1p", "log(1 + a) becomes log1p(a)",
+     _becoming(lambda node: _plus(node.inputs[0], 1), log1p), (_LOG,)),
+    ("log1p_neg", "log(1 - a) becomes log1p(-a)",
+     _becoming(lambda node: _one_minus(node.inputs[0]), lambda a: log1p(-a)), (_LOG,)),
+    ("logsigmoid", "log(sigmoid(x)) becomes -softplus(-x), one op",
+     _becoming(lambda node: _inside(node.inputs[0], _SIGMOID), logsigmoid), (_LOG,)),
     ("log_softmax", "log(softmax(a)) becomes log_softmax(a)", _log_of_softmax, (_LOG,)),
-    (
-        "log_product", "log(a * softmax(b)) becomes log(a) + log_softmax(b)",
-        _log_of_product, (_LOG,),
-    ),
+    ("log_product", "log(a * softmax(b)) becomes log(a) + log_softmax(b)", _log_of_product,
+     (_LOG,)),
     ("logsumexp", "log(sum(exp(x))) becomes logsumexp(x)", _log_of_exponentials, (_LOG,)),
-    (
-        "softplus", "log1p(exp(x)) becomes softplus(x)",
-        _becoming(lambda node: _inside(node.inputs[0], _EXP), softplus), (_LOG1P,),
-    ),
-    (
-        "softplus_neg", "log1p(-sigmoid(x)) becomes -softplus(x)",
-        _becoming(
-            lambda node: _inside(_inside(node.inputs[0], _NEG), _SIGMOID), lambda x: -softplus(x)
-        ),
-        (_LOG1P,),
-    ),
-    (
-        "expm1", "exp(x) - 1 becomes expm1(x)",
-        _becoming(lambda node: _inside(_plus(node, -1), _EXP), expm1), (_ADD, _SUBTRACT),
-    ),
+    ("softplus", "log1p(exp(x)) becomes softplus(x)",
+     _becoming(lambda node: _inside(node.inputs[0], _EXP), softplus), (_LOG1P,)),
+    ("softplus_neg", "log1p(-sigmoid(x)) becomes -softplus(x)",
+     _becoming(lambda node: _inside(_inside(node.inputs[0], _NEG), _SIGMOID),
+               lambda x: -softplus(x)), (_LOG1P,)),
+    ("expm1", "exp(x) - 1 becomes expm1(x)",
+     _becoming(lambda node: _inside(_plus(node, -1), _EXP), expm1), (_ADD, _SUBTRACT)),
     ("sigmoid_rest", "1 - sigmoid(x) becomes sigmoid(-x)", _rest_of_sigmoid, (_ADD, _SUBTRACT)),
     ("sigmoid", "1 / (1 + exp(-x)) becomes sigmoid(x)", _by_hand_sigmoid, (_DIVIDE, _RECIPROCAL)),
     ("softmax", "exp(x) / sum(exp(x)) becomes softmax(x)", _by_hand_softmax, (_DIVIDE,)),
-    (
-        "abs", "sqrt(x * x) becomes abs(x), with gradient 0 at 0",
-        _becoming(lambda node: _squared(node.inputs[0]), size_of_each), (_SQRT,),
-    ),
-    (
-        "sqrt_squared", "sqrt(x) * sqrt(x) becomes x where x >= 0, with gradient 1 at 0",
-        _becoming(lambda node: _inside(_squared(node), _SQRT), lambda x: where(x >= 0, x, nan)),
-        (_MULTIPLY, _SQUARE),
-    ),
-    (
-        "norm", "sqrt(sum(x * x)) becomes norm(x), with gradient 0 at 0", _root_of_squares,
-        (_SQRT,),
-    ),
+    ("abs", "sqrt(x * x) becomes abs(x), with gradient 0 at 0",
+     _becoming(lambda node: _squared(node.inputs[0]), size_of_each), (_SQRT,)),
+    ("sqrt_squared", "sqrt(x) * sqrt(x) becomes x where x >= 0, with gradient 1 at 0",
+     _becoming(lambda node: _inside(_squared(node), _SQRT), lambda x: where(x >= 0, x, nan)),
+     (_MULTIPLY, _SQUARE)),
+    ("norm", "sqrt(sum(x * x)) becomes norm(x), with gradient 0 at 0", _root_of_squares, (_SQRT,)),
     ("ratio", "x / x becomes 1, also at 0 and inf; NaN stays", _by_itself, (_DIVIDE,)),
     ("sqrt_ratio", "x / sqrt(x) becomes sqrt(x), 0 at 0", _by_its_root, (_DIVIDE,)),
     ("double_neg", "-(-x) becomes x", _negated_twice, (_NEG,)),

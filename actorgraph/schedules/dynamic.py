@@ -77,7 +77,7 @@ def dynamic(
     sizes = ("activation_size", "weight_size")
     times: dict[str, Any] = {key: value for key, value in setting.items() if key not in sizes}
     model = Model(range(p), costs, **times)
-    devices = [_Device(d, m, limits[d], prefer == "forward", split) for d in range(p)]
+    devices = [_Device(d, limits[d], prefer == "forward", split) for d in range(p)]
     devices[0].ready["F"] = list(range(m))
     _Play(devices, model).run()
     return Schedule(tuple(tuple(device.lane) for device in devices), "dynamic")
@@ -86,7 +86,7 @@ def dynamic(
 class _Device:
     """What one device has done, has ready and holds."""
 
-    def __init__(self, number: int, microbatches: int, limit: int, first: bool, split: bool):
+    def __init__(self, number: int, limit: int, first: bool, split: bool) -> None:
         self.number = number
         self.credits = limit
         self.kinds: list[str] = ["B", "F", "W"] if split else ["BW", "F"]

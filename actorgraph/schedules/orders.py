@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -130,27 +131,12 @@ def _gpipe(size: _Size) -> list[Action]:
     return lane + [Action(stage, "BW", j) for stage in forward[::-1] for j in range(size.m)]
 
 
-def _one_f_one_b(size: _Size) -> list[Action]:
-    return _alternate(size, warmup=size.p - 1 - size.d)
+def _alternate(size: _Size, each: int, split: bool = False) -> list[Action]:
+    """Return a warm-up, then one forward and one backward by turns, then the rest.
 
-
-def _interleaved(size: _Size) -> list[Action]:
-    return _alternate(size, warmup=2 * (size.p - 1 - size.d))
-
-
-def _zb_h1(size: _Size) -> list[Action]:
-    return _alternate(size, warmup=size.p - 1 - size.d, late=size.d)
-
-
-def _zb_h2(size: _Size) -> list[Action]:
-    return _alternate(size, warmup=2 * (size.p - 1 - size.d), late=2 * size.d)
-
-
-def _alternate(size: _Size, warmup: int, late: int | None = None) -> list[Action]:
-    """Return `warmup` forwards, then one forward and one backward by turns, then the rest.
-
-    With chunks, a warm-up begins with a round through all chunks but the last.  `late` splits
-    backwards: W follows that many B behind its own; what is left at the end comes last.
+    The warm-up is so many forwards for each device behind; with chunks it begins with a round
+    through all chunks but the last.  Where backwards are `split`, W follows so many B behind its
+    own for each device before; what is left at the end comes last.
     """
     rounds = [range(j, min(j + size.p, size.m)) for j in range(0, size.m, size.p)]
     if size.v == 1:
@@ -158,14 +144,15 @@ def _alternate(size: _Size, warmup: int, late: int | None = None) -> list[Action
     chunks = range(size.v)
     forward = [(c * size.p + size.d, j) for js in rounds for c in chunks for j in js]
     backward = [(c * size.p + size.d, j) for js in rounds for c in chunks[::-1] for j in js]
-    warmup += (size.v - 1) * size.p + size.extra
+    warmup = each * (size.p - 1 - size.d) + (size.v - 1) * size.p + size.extra
+    late = each * size.d
     lane = [Action(stage, "F", j) for stage, j in forward[:warmup]]
     for number, (stage, j) in enumerate(backward):
         lane += [Action(s, "F", k) for s, k in forward[warmup + number : warmup + number + 1]]
-        lane.append(Action(stage, "BW" if late is None else "B", j))
-        if late is not None and number >= late:
+        lane.append(Action(stage, "B" if split else "BW", j))
+        if split and number >= late:
             lane.append(_weights(backward[number - late]))
-    if late is not None:
+    if split:
         lane += map(_weights, backward[max(0, len(backward) - late) :])
     return lane
 
@@ -289,27 +276,14 @@ def _dualpipe_v(size: _Size) -> list[Action]:
 
 @dataclass(frozen=True)
 class Order:
-    """A named order: its lanes, and what it can be made for.
+    """A named order: its lanes, and what it can be made for."""
 
-    Attributes
-    ----------
-    about : str
-        What it is, in a line.
-    lane : callable
-        Makes the actions of a device.
-    chunks : int
-        Stages on each device, where nothing else is asked for.
-    any_chunks, has_warmup : bool
-        Whether `chunks` and `extra_warmup` may be asked for.
-    fitting : callable
-        The least number of microbatches from m on for which it is stated.
-    """
-
-    about: str
-    lane: Callable[[_Size], list[Action]]
-    chunks: int = 1
-    any_chunks: bool = False
+    about: str  # what it is, in a line
+    lane: Callable[[_Size], list[Action]]  # makes the actions of a device
+    chunks: int = 1  # stages on each device, where nothing else is asked for
+    any_chunks: bool = False  # whether `chunks` may be asked for, and `extra_warmup`
     has_warmup: bool = False
+    # The least number of microbatches from m on for which it is stated.
     fitting: Callable[[int, int, int], int] = lambda p, m, v: m
 
 
@@ -322,12 +296,12 @@ ORDERS: dict[str, Order] = {
     "gpipe": Order("all forwards, then all backwards; holds every microbatch", _gpipe),
     "1f1b": Order(
         "a forward and a backward by turns; the bubble of gpipe, holds p - d microbatches",
-        _one_f_one_b,
+        partial(_alternate, each=1),
         has_warmup=True,
     ),
     "interleaved": Order(
         "1f1b with v stages a device: a v-th of its bubble, v times the messages",
-        _interleaved, 2, True, fitting=_full_rounds,
+        partial(_alternate, each=2), 2, True, fitting=_full_rounds,
     ),
     "looped_bfs": Order(
         "gpipe with v stages a device: a v-th of its bubble, holds every microbatch",
@@ -335,11 +309,11 @@ ORDERS: dict[str, Order] = {
     ),
     "zb-h1": Order(
         "1f1b with W put off: a third of its bubble if F = B = W, holds p microbatches",
-        _zb_h1, 1, True, True, _full_rounds,
+        partial(_alternate, each=1, split=True), 1, True, True, _full_rounds,
     ),
     "zb-h2": Order(
         "zb-h1 with a longer warm-up: no bubble within spans if F = B = W, holds 2 p - 1",
-        _zb_h2, has_warmup=True,
+        partial(_alternate, each=2, split=True), has_warmup=True,
     ),
     "zb-v": Order(
         "two stages a device in a V: no bubble within spans if F = B = W, holds p microbatches",

@@ -23,13 +23,15 @@ from actorgraph.serving.errors import (
     Unsupported,
 )
 from actorgraph.serving.model import ServedModel
+from actorgraph.serving.request import cancelled
 from actorgraph.serving.rpc import grpc
 from actorgraph.serving.server import Server
 
 __all__ = [
     "ClientGone", "Config", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady",
     "Overloaded", "PayloadTooLarge", "RateLimited", "ServedModel", "Server", "ServerConfig",
-    "ServingError", "Unauthorized", "Unsupported", "asgi", "cancel_on_disconnect", "grpc",
+    "ServingError", "Unauthorized", "Unsupported", "asgi", "cancel_on_disconnect", "cancelled",
+    "grpc",
 ]  # fmt: skip
 __dir__ = __all__.copy
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -13,6 +12,7 @@ from actorgraph import notebook
 from actorgraph._version import __version__
 from actorgraph.graph import Graph
 from actorgraph.serving import protocol
+from actorgraph.serving.config import told
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 from actorgraph.serving.statistics import Histogram, Phases
@@ -35,7 +35,7 @@ def configuration(model: ServedModel) -> dict[str, Any]:
     batched = signature.dim is not None
     # The protocol's batch dim is the first, and left out.
     batched = batched and all(str(node.dims[0]) == signature.dim for node in nodes)
-    told = protocol.metadata(model, [])
+    metadata = protocol.metadata(model, [])
 
     def tensors(key: str) -> list[dict[str, Any]]:
         return [
@@ -44,19 +44,27 @@ def configuration(model: ServedModel) -> dict[str, Any]:
                 "data_type": f"TYPE_{one['datatype']}",
                 "dims": one["shape"][1:] if batched else one["shape"],
             }
-            for one in told[key]
+            for one in metadata[key]
         ]
 
-    settings = asdict(model.config)
     return {
         "name": model.name,
-        "platform": told["platform"],
+        "platform": metadata["platform"],
         "backend": "actorgraph",
         "max_batch_size": model.config.max_batch_size if batched else 0,
         "input": tensors("inputs"),
         "output": tensors("outputs"),
-        "parameters": {key: {"string_value": str(value)} for key, value in settings.items()},
+        "parameters": {key: {"string_value": str(one)} for key, one in told(model.config).items()},
     }
+
+
+def settings(server: Server) -> dict[str, Any]:
+    """Return all configs after defaults, the server's and those of its models."""
+    models = [
+        {"name": model.name, "version": model.version, **told(model.config)}
+        for model in server.models
+    ]
+    return {"server": told(server.config), "models": models}
 
 
 def statistics(models: Iterable[ServedModel]) -> dict[str, Any]:

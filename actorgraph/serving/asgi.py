@@ -19,13 +19,16 @@ import anyio
 from actorgraph.errors import GraphError, shown, text_of
 from actorgraph.serving import protocol
 from actorgraph.serving.access import logged
+from actorgraph.serving.config import Config
 from actorgraph.serving.disconnects import Receive, cancel_on_disconnect
 from actorgraph.serving.errors import (
     ClientGone,
     DeadlineExceeded,
+    InvalidInput,
     PayloadTooLarge,
     Unsupported,
 )
+from actorgraph.serving.metrics import Collector
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.routes import (
     JSON,
@@ -52,7 +55,13 @@ _HEADER_BYTES = b"inference-header-content-length"
 _EVENTS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 
 
-def asgi(server: Server, *, admit: Admit | None = None, repository_token: str | None = None) -> App:
+def asgi(
+    server: Server,
+    *,
+    admit: Admit | None = None,
+    repository_token: str | None = None,
+    registry: Any = None,
+) -> App:
     """Return an application that serves the models of `server`.
 
     When a host of ASGI begins its lifespan the models are warmed up, and when it ends the server is
@@ -67,13 +76,18 @@ def asgi(server: Server, *, admit: Admit | None = None, repository_token: str | 
     repository_token : str, optional
         Switches on the routes that load and unload models, for clients that send
         ``Authorization: Bearer TOKEN``.
+    registry : CollectorRegistry of prometheus_client, optional
+        Of the application: the server's metrics are registered there, and ``/metrics`` tells all
+        that it has.  One is for one server.
 
     Examples
     --------
     >>> import actorgraph as ag
     >>> app = ag.serving.asgi(ag.serving.Server())  # for `uvicorn FILE:app`
     """
-    routes = Routes(server, repository_token)
+    if registry is not None:
+        registry.register(Collector(server))
+    routes = Routes(server, repository_token, registry)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -151,24 +165,19 @@ class _Exchange:
         found = await self._routes.found(self._scope)
         if not isinstance(found, Inference):
             return found
-        with logged("http") as told:
-            told["model"] = found.name
+        with logged("http", self._routes.server, found.name, found.version) as told:
             return await self._infer(found, told)
 
     async def _infer(self, found: Inference, told: dict[str, Any]) -> Reply | None:
         server = self._routes.server
         if self._admit is not None:
             self._admit(self._scope)
-        limits = server.taking(found.name, found.version).config
-        encoding = header(self._scope, b"content-encoding")
-        if encoding not in (None, b"identity"):
-            raise Unsupported(f"bodies with the content encoding {shown(encoding)} are not read")
-        with anyio.move_on_after(limits.request_timeout_s) as waiting:
-            body = await self._body(limits.max_request_bytes)
-        if waiting.cancelled_caught:
-            raise DeadlineExceeded("the body was not there in time (request_timeout_s)")
+        model = server.taking(found.name, found.version)
+        with model.reading():
+            body = await self._body(model.config)
         model = server.model(found.name, found.version)  # it may be another meanwhile
-        asked, options = self._asked(model, body)
+        with model.reading():
+            asked, options = self._asked(model, body)
         told |= {"version": model.version, "request_id": options["request_id"]}
         with parent_of(model.config.tracing, self._scope["headers"]):
             if found.streams:
@@ -191,7 +200,17 @@ class _Exchange:
             request_id=None if identity is None else identity.decode("latin-1"),
         )
 
-    async def _body(self, most: int) -> bytes:
+    async def _body(self, limits: Config) -> bytes:
+        encoding = header(self._scope, b"content-encoding")
+        if encoding not in (None, b"identity"):
+            raise InvalidInput(f"bodies with the content encoding {shown(encoding)} are not read")
+        with anyio.move_on_after(limits.request_timeout_s):
+            return await self._received(limits.max_request_bytes)
+        late = DeadlineExceeded("the body was not there in time (request_timeout_s)")
+        late.status = 408  # it is the client who was late
+        raise late
+
+    async def _received(self, most: int) -> bytes:
         """Return the body, of at most so many bytes; one that says to be longer is not read."""
         too_large = PayloadTooLarge(f"the body has more than {most:,} bytes (max_request_bytes)")
         if (number(self._scope, b"content-length") or 0) > most:
@@ -213,8 +232,9 @@ class _Exchange:
         self, model: ServedModel, asked: protocol.Asked, options: dict[str, Any]
     ) -> None:
         """Send each part as it comes: the next is computed when the client has taken it."""
-        if any(asked.outputs.values()):
-            raise Unsupported("streams are in JSON; leave binary_data out")
+        with model.reading():
+            if any(asked.outputs.values()):
+                raise Unsupported("streams are in JSON; leave binary_data out")
         async with aclosing(model.stream(asked.inputs, **options)) as parts:
             async for part in parts:
                 data, _ = protocol.answer(model, asked, part)

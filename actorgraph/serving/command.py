@@ -52,8 +52,16 @@ class Endpoint:
     port: int = 8000
     grpc_port: int | None = None
     drain_delay_s: float | None = None  # None for the server's own, or what Kubernetes needs
-    access_log: bool = True  # each request for inference is a line of the log
+    access_log: bool = True  # False goes before the config of models
     supervised: bool = False
+
+    def delay_s(self, server: Server) -> float:
+        """Return for how long requests are taken when the server is not ready any more."""
+        for given in (self.drain_delay_s, server.config.drain_delay_s):
+            if given is not None:
+                return given
+        # Balancers need a while to look elsewhere.
+        return 5.0 if "KUBERNETES_SERVICE_HOST" in os.environ else 0.0
 
 
 def server_of(target: str, config: ConfigFile | None = None) -> Server:
@@ -84,7 +92,7 @@ def server_of(target: str, config: ConfigFile | None = None) -> Server:
 
 def show_log() -> None:
     """Write what the library logs to standard error, as uvicorn does."""
-    if not _LOGGER.handlers:
+    if all(isinstance(one, logging.NullHandler) for one in _LOGGER.handlers):
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s:     %(message)s"))
         _LOGGER.addHandler(handler)
@@ -230,11 +238,7 @@ class _Serving:
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def _end(self) -> None:
-        delay_s = self._endpoint.drain_delay_s
-        if delay_s is None:  # balancers of Kubernetes need a while to look elsewhere
-            kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ
-            delay_s = self._server.config.drain_delay_s or 5.0 * kubernetes
-        await self._server.drain(delay_s=delay_s)
+        await self._server.drain(delay_s=self._endpoint.delay_s(self._server))
         grace_s = max((one.config.shutdown_grace_s for one in self._server.models), default=1.0)
         # Who reads slowly has so long to take what is answered.
         until = monotonic() + grace_s

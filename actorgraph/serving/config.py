@@ -33,13 +33,19 @@ class Config:
     max_queued : int
         Requests that wait; 0 takes only those that can start at once.
     max_queued_cost : int, optional
-        What those may cost together; one request may wait whatever it costs.  The cost is the rows
-        of a request, or what the callable ``cost=`` of `Server.add` returns for its inputs.
+        What those may cost together; one request may wait whatever it costs.
+    cost_fn : callable, optional
+        Returns what a request's inputs cost; default its rows.
     overflow : "reject", "wait" or "shed_oldest"
         What becomes of a request too many: it is refused, or waits all the same (how many may wait
         is then the callers' to bound), or the oldest of the least urgent is refused for it.
     request_timeout_s : float
         The longest deadline; a request may ask for a shorter one.
+    allow_timeout_override : "lower" or "none"
+        Whether it may; with "none" all have `request_timeout_s`.
+    drop_expired_before_run : bool
+        Whether a request whose deadline is over while it waits is refused, and costs no run; else
+        it goes on to wait, without a deadline.
     max_batch_size : int
         Rows of a batch; 1 switches batching off.  A request of more rows runs by itself.
     batch_wait_s : float
@@ -55,8 +61,11 @@ class Config:
         depends on that are applied to each request by itself.
     max_concurrent_batches : int, optional
         Runs at once; default 1 with batching, else the machine's `max_in_flight`.
+    preserve_order : bool
+        Whether runs go one after another, so that requests of one priority are answered in the
+        order in which they have come.
     channel_capacity : int, optional
-        Messages from one node to another; default as many as runs in flight.  Not for a machine of
+        Messages from one node to another; None for as many as runs in flight.  Not for a machine of
         yours, which has its own.
     in_place_s : float
         Runs that take less are computed in the thread of the event loop, which waits for them; 0
@@ -80,7 +89,9 @@ class Config:
         Whether Prometheus is told of the model, and of the time and the queues of its nodes.
     tracing : "off", "on" or "nodes"
         Whether requests, their waiting and their batches are spans of OpenTelemetry, and turns of
-        actors too.
+        actors too.  Where nodes are told of here or there, no run is computed whole by one thread.
+    access_log : "off" or "on"
+        Whether requests for inference are lines of the log ``actorgraph.access``.
 
     Examples
     --------
@@ -92,15 +103,19 @@ class Config:
     max_inflight: int = 64
     max_queued: int = 100
     max_queued_cost: int | None = None
+    cost_fn: Callable[[Mapping[Any, Any]], float] | None = None
     overflow: str = "reject"
     request_timeout_s: float = 30.0
+    allow_timeout_override: str = "lower"
+    drop_expired_before_run: bool = True
     max_batch_size: int = 1
     batch_wait_s: float = 0.0
     batch_by: str | None = None
     buckets: tuple[int, ...] = ()
     exact_batches: bool = False
     max_concurrent_batches: int | None = None
-    channel_capacity: int | None = None
+    preserve_order: bool = False
+    channel_capacity: int | None = 2
     in_place_s: float = 0.001
     priority_levels: int = 1
     default_priority: int = 1
@@ -112,9 +127,12 @@ class Config:
     warmup: int = 1
     metrics: str = "on"
     tracing: str = "off"
+    access_log: str = "on"
 
     def __post_init__(self) -> None:
         _check(self)
+        if self.cost_fn is not None and not callable(self.cost_fn):
+            raise ValueError(f"cost_fn is a function of inputs, got {shown(self.cost_fn)}")
         buckets = several("a tuple of lengths", self.buckets)
         object.__setattr__(self, "buckets", tuple(positive("a bucket", one) for one in buckets))
         if list(self.buckets) != sorted(set(self.buckets)):
@@ -124,6 +142,10 @@ class Config:
                 f"default_priority is {self.default_priority}, but there are only "
                 f"{self.priority_levels} priority_levels"
             )
+        if self.preserve_order and (self.max_concurrent_batches or 1) > 1:
+            raise ValueError(
+                "preserve_order=True is for one run at a time: max_concurrent_batches=1"
+            )
 
     # -- what requests ask for, within the bounds -----------------------------------------------
 
@@ -131,7 +153,9 @@ class Config:
         """Return the seconds that a request has."""
         if deadline_s is None:
             return self.request_timeout_s
-        return min(self.request_timeout_s, _asked(seconds, "deadline_s", deadline_s))
+        asked_s = _asked(seconds, "deadline_s", deadline_s)
+        lowers = self.allow_timeout_override == "lower"
+        return min(self.request_timeout_s, asked_s) if lowers else self.request_timeout_s
 
     def level(self, priority: int) -> int:
         """Return the level of priority of a request."""
@@ -169,19 +193,29 @@ class ServerConfig:
     reload_mode : "none", "explicit" or "watch"
         When models come and go: never, when `Server.load` and `Server.unload` are called (over HTTP
         and gRPC by who shows a token), or also when files change in a folder that is served.
-    drain_delay_s : float
-        For how long `Server.drain` takes requests when the server is not ready any more.
+    reload_policy : "switch"
+        How: the new one is made and warmed up, then takes the place of the old one, which answers
+        what it has taken; the old one stays where that fails.
+    readiness : "strict" or "lenient"
+        Whether the server is ready only when all of its models are that were not unloaded, or
+        whenever it takes requests.
+    drain_delay_s : float, optional
+        For how long `Server.drain` takes requests when the server is not ready any more.  None for
+        0, and for the 5 that balancers need where ``actorgraph serve`` runs under Kubernetes.
 
     Examples
     --------
     >>> import actorgraph as ag
-    >>> ag.serving.Server({"load_threads": 2}, reload_mode="none").config
-    ServerConfig(load_threads=2, reload_mode='none', drain_delay_s=0.0)
+    >>> config = ag.serving.Server({"load_threads": 2}, reload_mode="none").config
+    >>> config.load_threads, config.reload_mode, config.readiness
+    (2, 'none', 'strict')
     """
 
     load_threads: int = 4
     reload_mode: str = "explicit"
-    drain_delay_s: float = 0.0
+    reload_policy: str = "switch"
+    readiness: str = "strict"
+    drain_delay_s: float | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -196,9 +230,13 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "int": positive, "float": seconds, "bool": flag, "str": text,
     **dict.fromkeys(("max_queued", "warmup"), partial(_at_least, least=0)),
     "max_request_bytes": partial(_at_least, least=1),
+    "allow_timeout_override": partial(choice, known=("lower", "none")),
     "overflow": partial(choice, known=("reject", "wait", "shed_oldest")),
     "on_disconnect": partial(choice, known=("cancel", "ignore")),
     "reload_mode": partial(choice, known=("none", "explicit", "watch")),
+    "reload_policy": partial(choice, known=("switch",)),
+    "readiness": partial(choice, known=("strict", "lenient")),
+    "access_log": partial(choice, known=("off", "on")),
     **dict.fromkeys(("metrics", "tracing"), partial(choice, known=("off", "on", "nodes"))),
 }  # fmt: skip
 """By the name of a field, or else by its type."""
@@ -210,6 +248,12 @@ def _check(config: Config | ServerConfig) -> None:
         check = _CHECKS.get(field.name, _CHECKS.get(kind))
         if check is not None and not (value is None and kind != field.type):
             check(field.name, value)
+
+
+def told(config: Config | ServerConfig) -> dict[str, Any]:
+    """Return the fields as JSON can say them."""
+    found = {field.name: getattr(config, field.name) for field in fields(config)}
+    return {name: shown(value) if callable(value) else value for name, value in found.items()}
 
 
 def _kinds(config: type[Config | ServerConfig]) -> dict[str, str]:

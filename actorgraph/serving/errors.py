@@ -30,7 +30,7 @@ class ServingError(GraphError):
     """
 
     reference = "AG111"
-    status: ClassVar[int] = 500
+    status: int = 500
     code: ClassVar[str] = "INTERNAL"
     retry_after_s: ClassVar[int | None] = None
     why: str | None = None

@@ -19,7 +19,7 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.kernels import kernel
 from actorgraph.machines.batching import Batching
-from actorgraph.op import RUN_NUMBER, Attrs, Op
+from actorgraph.op import RUN_NUMBER, Attrs, Op, never
 from actorgraph.ops._records import any_types
 from actorgraph.types import Checks, Tensor
 
@@ -69,10 +69,6 @@ class _Blocks:
         return self._kernels[rows]
 
 
-def _never(xp: Any, *arrays: Array, **attrs: Any) -> Array:
-    raise AssertionError("its kernel computes it")
-
-
 def _type(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Any:
     return attrs["step"].node.type
 
@@ -82,7 +78,7 @@ def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
 
 
 _BY_BLOCKS = Op(
-    "by_blocks", any_types, _never, typing=_type, kernel=_Blocks, predicted=_predicted,
+    "by_blocks", any_types, never, typing=_type, kernel=_Blocks, predicted=_predicted,
     doc="An op applied to the rows of each request.",
 )  # fmt: skip
 

@@ -79,6 +79,9 @@ class Line:
         if waiting and waiting[0].until <= hopeless:
             # It may be wrong, and is not believed where nobody else is there.
             waiting = [one for one in waiting if one.until > hopeless] or waiting
+        if config.preserve_order:
+            others = [place for place, one in enumerate(waiting) if one.kind != waiting[0].kind]
+            waiting = waiting[: min(others, default=len(waiting))]
         members, full = _chosen(waiting, config.max_batch_size, now)
         members = members[: config.max_inflight - inflight]
         if not members:

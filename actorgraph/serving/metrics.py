@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -12,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from actorgraph._version import __version__
+from actorgraph.serving.config import told
 from actorgraph.serving.errors import Unsupported
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
@@ -21,22 +23,22 @@ _Samples: TypeAlias = Iterable[tuple[tuple[str, ...], Any]]
 """Values of labels beside those of the model, and what was measured."""
 
 
-def exposition(server: Server) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return the answer to ``GET /metrics``."""
+def exposition(server: Server, registry: Any) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Return the answer to ``GET /metrics``: of a registry, None for the server's metrics alone."""
     try:
         from prometheus_client import CollectorRegistry, exposition
     except ImportError:
         raise Unsupported(
             'metrics need prometheus-client; install it with: pip install "actorgraph[serve]"'
         ) from None
-    # A registry of each call: it holds nothing, and the global one is the application's.
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(server))
+    if registry is None:  # of each call: it holds nothing, and the global one is the application's
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(Collector(server))
     content: bytes = exposition.generate_latest(registry)
     return 200, [(b"content-type", exposition.CONTENT_TYPE_LATEST.encode())], content
 
 
-class _Collector:
+class Collector:
     """Reads the counts of all models when it is asked."""
 
     def __init__(self, server: Server) -> None:
@@ -87,8 +89,6 @@ def _family(kind: str, name: str, about: str, labels: Iterable[str], samples: _S
         if isinstance(measured, Histogram):
             buckets = [(_bound(bound), count) for bound, count in measured.cumulative()]
             family.add_metric(values, buckets, measured.total)
-        elif kind == "summary":
-            family.add_metric(values, *measured)
         else:
             family.add_metric(values, measured)
     return family
@@ -113,9 +113,7 @@ def _samples(model: ServedModel, read: str | Callable[[ServedModel], _Samples]) 
 
 
 def _nodes(model: ServedModel) -> _Samples:
-    if model.config.metrics == "nodes":
-        for name, _, spent_s, turns in model.machine.busiest(1 << 30):
-            yield (name, str(model.machine.device)), (turns, spent_s)
+    return [] if model.node_times is None else [*model.node_times.turns.copy().items()]
 
 
 def _depths(model: ServedModel) -> _Samples:
@@ -125,13 +123,28 @@ def _depths(model: ServedModel) -> _Samples:
 
 
 def _busy(model: ServedModel) -> _Samples:
-    yield ("all",), sum(spent_s for _, _, spent_s, _ in model.machine.busiest(1 << 30))
+    if model.node_times is None:
+        yield ("all",), sum(spent_s for _, _, spent_s, _ in model.machine.busiest(1 << 30))
+        return
+    for worker, spent_s in model.node_times.busy_s.copy().items():
+        yield (worker,), spent_s
 
 
 def _memory(model: ServedModel) -> _Samples:
-    device, memory = str(model.machine.device), model.machine.memory()
-    yield (device, "used"), memory.total
-    yield (device, "pool"), memory.arenas
+    memory, placing = model.machine.memory(), model.machine._placing
+    for device in [model.machine.device] if placing is None else placing.used:
+        found = {"used": memory.total, "pool": memory.arenas}
+        if hasattr(os, "sysconf"):
+            found["total"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        found |= getattr(device.root, "memory", dict)()  # a GPU knows better
+        for kind, size in found.items():
+            yield (device.name, kind), size
+
+
+def _limits(model: ServedModel) -> _Samples:
+    for name, value in told(model.config).items():
+        if type(value) in (int, float):
+            yield (name,), value
 
 
 _METRICS: tuple[
@@ -149,6 +162,7 @@ _METRICS: tuple[
     ("requests_queued", "gauge", "Requests that wait.", ("priority",), "waiting"),
     ("inflight_limit", "gauge", "max_inflight", (), "config.max_inflight"),
     ("queue_limit", "gauge", "max_queued", (), "config.max_queued"),
+    ("limit", "gauge", "All numbers of the config.", ("limit",), _limits),
     ("rejected", "counter", "Requests that were not begun.", ("reason",), "statistics.refusals"),
     ("inferences", "counter", "Requests in runs.", (),
      lambda one: [((), one.counts["inferences"])]),
@@ -159,7 +173,7 @@ _METRICS: tuple[
      "statistics.companies"),
     ("batch_dispatch", "counter", "Batches by why they were sent.", ("reason",),
      "statistics.reasons"),
-    ("node_duration_seconds", "summary", "Turns of a node.", ("node", "device"), _nodes),
+    ("node_duration_seconds", "histogram", "Turns of a node.", ("node", "device"), _nodes),
     ("node_queue_depth", "gauge", "Messages in a channel to a node.", ("node",), _depths),
     ("worker_busy_seconds", "counter", "Time in ops.", ("worker",), _busy),
     ("device_memory_bytes", "gauge", "Arrays of the graph and its runs.", ("device", "kind"),

@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from itertools import count
@@ -27,14 +28,14 @@ from typing import Any, NamedTuple, cast, final
 
 import anyio
 
-from actorgraph.errors import RunCancelled
+from actorgraph.errors import GraphError, RunCancelled
+from actorgraph.instrument import listen
 from actorgraph.machines import Machine
 from actorgraph.machines.brief import direct_us, share_of, start_or_compute
 from actorgraph.machines.core import Core
 from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.step import SYNC_US
 from actorgraph.scheduler import POOL
-from actorgraph.serving.access import PROTOCOL
 from actorgraph.serving.config import Config
 from actorgraph.serving.desks import Desk, Desks
 from actorgraph.serving.errors import (
@@ -45,10 +46,10 @@ from actorgraph.serving.errors import (
     as_served,
 )
 from actorgraph.serving.line import Line
-from actorgraph.serving.request import Answer, Request, RequestBatch
+from actorgraph.serving.request import BATCH, PROTOCOL, Answer, Request, RequestBatch
 from actorgraph.serving.signature import Array, Signature
 from actorgraph.serving.spans import Spans
-from actorgraph.serving.statistics import Statistics
+from actorgraph.serving.statistics import NodeTimes, Statistics
 
 _LOGGER = logging.getLogger("actorgraph")
 
@@ -104,24 +105,28 @@ class ServedModel:
         signature: Signature,
         config: Config,
         example: Mapping[Any, Any] | None = None,
-        cost: Callable[[Mapping[Any, Any]], float] | None = None,
         *,
         owned: bool = False,
     ) -> None:
         self.name, self.version, self.config = name, version, config
         self.signature, self.machine, self._owned = signature, machine, owned
         self._example = None if example is None else signature.arrays(example)
-        self._cost = cost
-        self.statistics = Statistics()
+        self.statistics = Statistics(config.max_batch_size)
         self.counts = self.statistics.counts
         self._spans: Spans | None = None
         if config.tracing != "off":
             self._spans = Spans(name, version, machine, nodes=config.tracing == "nodes")
-        runs = 1 if config.max_batch_size > 1 else machine.max_in_flight
+        self.node_times: NodeTimes | None = None
+        if config.metrics == "nodes":
+            self.node_times = NodeTimes(machine)
+            self._listening = listen(self.node_times)
+        one_by_one = config.max_batch_size > 1 or config.preserve_order
+        runs = 1 if one_by_one else machine.max_in_flight
         self._most_runs = config.max_concurrent_batches or runs
         self._lock = threading.Lock()
         self._numbers = count()
-        self._desks = Desks(config.in_place_s * 1e6)
+        self._by_actors = "nodes" in (config.metrics, config.tracing)  # whose turns are told
+        self._desks = Desks(0.0 if self._by_actors else config.in_place_s * 1e6)
         self._line = Line(name, config, self._most_runs)
         self._batches, self._inflight = set[RequestBatch](), 0
         self._streams = self._helpers = 0
@@ -220,7 +225,7 @@ class ServedModel:
         """
         steps = self.config.steps(max_steps) if self.signature.feedback else 1
         until = monotonic() + self.config.limit_s(deadline_s)
-        with self._lock:
+        with self.reading(), self._lock:
             if self._streams >= self.config.max_inflight:
                 raise Overloaded(
                     f"model {self.name!r} has {self._streams} streams open, which is all it takes "
@@ -260,7 +265,8 @@ class ServedModel:
             ask = partial(self.infer, inputs, deadline_s=deadline_s, priority=priority)
             return anyio.run(partial(ask, request_id=request_id))
         calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        desk = Desk.of_thread(SYNC_US if self.config.in_place_s else 0.0, calls)
+        whole = self.config.in_place_s and not self._by_actors
+        desk = Desk.of_thread(SYNC_US if whole else 0.0, calls)
         request = self._admitted(desk, _Asked(inputs, deadline_s, priority, request_id))
         try:
             self._look(desk)
@@ -358,17 +364,24 @@ class ServedModel:
 
     def check_room(self) -> None:
         """Raise `Overloaded` where a request would not be taken now, before its body is read."""
-        try:
+        with self.reading():
             self._line.check_room(len(self._batches), self._inflight)
-        except Overloaded as error:
-            self._refused(error)
-            raise
 
-    def _refused(self, error: Exception, request: Request | None = None) -> None:
+    def refused(self, error: Exception, request: Request | None = None) -> None:
+        """Count a request that is not taken."""
         with self._lock:
             self.statistics.answered(error, 0.0, PROTOCOL.get(), first=True)
         if self._spans is not None and request is not None:
             self._spans.answered(request, error)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Count a request that proves wrong inside of the block: none waits for it."""
+        try:
+            yield
+        except GraphError as error:
+            self.refused(error)
+            raise
 
     def _admitted(self, desk: Desk, asked: _Asked) -> Request:
         """Return a request that waits from now on, after all that it brings was checked."""
@@ -386,8 +399,8 @@ class ServedModel:
                 if not continues:
                     shed = self._line.joined(request, len(self._batches), self._inflight)
                 self._line.add(request)
-        except (NotReady, Overloaded) as error:
-            self._refused(error, request)
+        except GraphError as error:
+            self.refused(error, request)
             _note(error, asked.request_id)
             raise
         if shed is not None:
@@ -404,12 +417,13 @@ class ServedModel:
                 f"the inputs have {size:,} bytes, more than the {config.max_request_bytes:,} that "
                 f"model {self.name!r} takes (max_request_bytes)"
             )
+        cost = rows if config.cost_fn is None else config.cost_fn(inputs)
         now = monotonic()
         due = now + min(config.batch_wait_s, limit_s / 2) if config.batch_wait_s else now
         return Request(
             arrays, rows, kind, (level, next(self._numbers)), now, due, now + limit_s, desk,
             desk.bell(), copy_context() if self.signature.own else None, continues,
-            protocol=PROTOCOL.get(), cost=rows if self._cost is None else self._cost(inputs),
+            protocol=PROTOCOL.get(), cost=cost,
         )  # fmt: skip
 
     # -- time -----------------------------------------------------------------------------------
@@ -431,7 +445,9 @@ class ServedModel:
             waiting = [one for one in self._line.requests if one.desk is desk]
             running = [one for batch in self._batches for one in batch.members if one.desk is desk]
         for one in waiting + running:
-            if one.answer is None and now >= one.until:
+            if one.batch is None and now >= one.until and not self.config.drop_expired_before_run:
+                one.until = inf
+            elif one.answer is None and now >= one.until:
                 where = "it was running" if one.batch is not None else "it was waiting for a run"
                 late = DeadlineExceeded(f"the deadline is over: {where}")
                 late.why = None if one.batch is not None else "expired"
@@ -581,14 +597,18 @@ class ServedModel:
             batch.started = monotonic()
             if self._spans is not None:
                 start = partial(self._spans.started, batch, start)
-            run = start(feeds) if first.context is None else first.context.run(start, feeds)
+            if first.context is not None:
+                first.context.run(BATCH.set, batch)
+                start = partial(first.context.run, start)
+            run = start(feeds)
         except BaseException as error:
             self._end(batch, desk, error)
             if not isinstance(error, Exception):
                 raise
             return
         batch.run, self._core = run, run.core
-        self._run_us = direct_us(self.machine, run, self._share)
+        if not self._by_actors:
+            self._run_us = direct_us(self.machine, run, self._share)
         self._share = share_of(run, self._share)
         if run.done:
             self._ended(batch, desk)

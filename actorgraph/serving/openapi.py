@@ -47,6 +47,7 @@ _SCHEMAS = {
         input=_list(_CONFIGURED), output=_list(_CONFIGURED),
         parameters={"type": "object", "additionalProperties": _object(string_value=_TEXT)},
     ),
+    "Settings": _object(server={"type": "object"}, models=_list({"type": "object"})),
     "Duration": _object(count=_COUNT, ns=_COUNT),
     "Statistics": _object(
         model_stats=_list(
@@ -91,6 +92,7 @@ def openapi(server: Server, root: str = "", *, repository: bool = False) -> dict
             ("/v2/health/ready", "Whether requests are taken.", "Ready"),
             ("/v2/models/stats", "Counts and times of all models.", "Statistics"),
             ("/metrics", "The same for Prometheus.", None),
+            ("/config", "The configs of the server and its models, after defaults.", "Settings"),
         )
     }
     if repository:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
+from actorgraph.machines.batching import axis_in
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +32,8 @@ class Padding:
             )
         (self.dim,) = (dim for dim in dims if dim != batch_dim)
         self._mask, self._buckets = mask, buckets
-        self._axes = {node: _axis(node, self.dim) for node in (mask, *nodes)}
+        use = "requests are padded"
+        self._axes = {node: axis_in(node, self.dim, use) for node in (mask, *nodes)}
 
     @property
     def has_buckets(self) -> bool:
@@ -74,17 +75,6 @@ class Padding:
         """Return a result without what was filled up."""
         axis = self._axes[node]
         return array if axis is None else array[(slice(None),) * axis + (slice(length),)]
-
-
-def _axis(node: Node, dim: str) -> int | None:
-    places = [axis for axis, one in enumerate(node.dims) if str(one) == dim]
-    words = [word for one in node.dims for word in re.findall(r"\w+", str(one))]
-    if words.count(dim) != len(places) or len(places) > 1:
-        raise ShapeError(
-            f"{node.name!r} has the shape {list(map(str, node.dims))}; requests are padded along "
-            f"{dim!r} only where that is one of the dims, once and by itself"
-        )
-    return places[0] if places else None
 
 
 def _filled(array: Array, axis: int, target: int) -> Array:

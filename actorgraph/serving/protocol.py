@@ -35,7 +35,7 @@ _DTYPES = {
     **{f"UINT{n}": f"uint{n}" for n in (8, 16, 32, 64)},
 }  # fmt: skip
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
-_KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf"}
+_KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 """What JSON may give for a kind of dtype."""
 
 
@@ -245,6 +245,8 @@ def little(array: Array) -> Array:
 
 
 def _from_json(name: str, data: Any, dtype: Dtype, shape: list[int]) -> Array:
+    if dtype.itemsize == 2 and dtype.kind in "fV":
+        raise InvalidInput(f"input {name!r} is {_word_of(dtype)}, which comes in binary only")
     if not isinstance(data, list):
         raise InvalidInput(f"the data of input {name!r} are a list, got {shown(data)}")
     try:
@@ -254,7 +256,7 @@ def _from_json(name: str, data: Any, dtype: Dtype, shape: list[int]) -> Array:
     if array.size and array.dtype.kind not in _KINDS[dtype.kind]:
         raise InvalidInput(f"the data of input {name!r} should be {dtype}, got {array.dtype}")
     found = fitting(name, array, dtype, shape)
-    if dtype.kind in "fV" and not np.isfinite(found).all():
+    if dtype.kind == "f" and not np.isfinite(found).all():
         raise InvalidInput(f"the data of input {name!r} have numbers beyond {dtype}")
     return found
 
@@ -307,11 +309,11 @@ def _said(content: Any) -> bytes:
 
 
 def _listed(name: str, array: Array) -> Any:
-    if array.dtype.kind == "V":
-        array = array.astype("float32")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    short = array.itemsize == 2 and array.dtype.kind in "fV"
+    if short or (array.dtype.kind == "f" and not np.isfinite(array).all()):
+        what = f"is {_word_of(array.dtype)}" if short else "is not finite"
         raise Unsupported(
-            f"output {name!r} is not finite, which JSON cannot say; ask for it in binary "
+            f"output {name!r} {what}, which JSON cannot say; ask for it in binary "
             '(outputs: [{"name": ..., "parameters": {"binary_data": true}}])'
         )
     return np.ascontiguousarray(array).ravel() if _ORJSON else array.ravel().tolist()

@@ -11,8 +11,9 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from actorgraph.serving.access import PROTOCOL, logged
+from actorgraph.serving.access import logged
 from actorgraph.serving.errors import Overloaded, ServingError
+from actorgraph.serving.request import PROTOCOL
 from actorgraph.serving.routes import Inference, Reply, complete, failure, inference_at
 from actorgraph.serving.server import Server
 
@@ -80,14 +81,13 @@ def refusing(server: Server) -> Any:
 def _refusal(server: Server, url: bytes, scope: Any) -> Reply | None:
     """Return the answer to a request for inference that is not taken now, and count it."""
     asked = _asked(url)
-    if asked is None:
+    if asked is None or not server.accepting:
         return None
     PROTOCOL.set("http")
     try:
         server.taking(asked.name, asked.version)
     except Overloaded as error:
-        with suppress(Overloaded), logged("http") as told:
-            told["model"] = asked.name
+        with suppress(Overloaded), logged("http", server, asked.name, asked.version):
             raise
         return complete(failure(error, scope), scope)
     except ServingError:  # it is told by the application

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from contextvars import Context
+from contextvars import Context, ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +14,9 @@ from actorgraph.serving.signature import Array
 
 Answer: TypeAlias = dict[str, Array] | BaseException
 """Results by name, or what is raised."""
+
+PROTOCOL = ContextVar("actorgraph_protocol", default="python")
+"""By which a request has come."""
 
 
 @dataclass(eq=False, slots=True)
@@ -68,3 +71,30 @@ class RequestBatch:
     def priority(self) -> int:
         """That of the most urgent."""
         return min(one.order[0] for one in self.members)
+
+
+BATCH = ContextVar[RequestBatch | None]("actorgraph_batch", default=None)
+"""What an op of a user works for."""
+
+
+def cancelled() -> bool:
+    """Return, to an op of a user, whether nobody waits any more for what it computes.
+
+    All requests of its batch have left or are late: it may return or raise what it likes.  Outside
+    of served runs it is False.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> def search(xp, x):
+    ...     for _ in range(1000):
+    ...         if ag.serving.cancelled():
+    ...             return x
+    ...         x = xp.cos(x)
+    ...     return x
+    >>> search(np, np.ones(2)).round(3)
+    array([0.739, 0.739])
+    """
+    batch = BATCH.get()
+    return batch is not None and batch.abandoned

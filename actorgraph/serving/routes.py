@@ -120,6 +120,12 @@ class Routes:
 
     server: Server
     repository_token: str | None = None  # what loads have to show; None switches them off
+    registry: Any = None  # of prometheus-client; None for one of each look
+
+    @property
+    def has_repository(self) -> bool:
+        """Whether models come and go."""
+        return self.repository_token is not None
 
     async def found(self, scope: Scope) -> Reply | Inference:
         """Return the answer to a request, or what it asks of a model; what refuses raises."""
@@ -133,7 +139,7 @@ class Routes:
         match path.split("/"):
             case ["v2", "models", name, *rest] if (name, rest) != ("stats", []):
                 return self._of_model(name, rest, scope)
-            case ["v2", "repository", *rest] if self.repository_token is not None:
+            case ["v2", "repository", *rest] if self.has_repository:
                 return await self._of_repository(rest, scope)
         tell = _TELLING.get(path)
         if tell is None:
@@ -151,7 +157,7 @@ class Routes:
             return _not_allowed(scope)
         match rest:
             case ["ready"]:
-                return _readiness({"name": name, "ready": server.ready and model.ready}, scope)
+                return _readiness({"name": name, "ready": server.is_ready(model)}, scope)
             case ["stats"]:
                 return as_json(200, about.statistics([model]))
             case ["config"]:
@@ -190,19 +196,18 @@ def _readiness(found: dict[str, Any], scope: Scope) -> Reply:
     return 503, headers, json.dumps(found).encode()
 
 
-def _openapi(routes: Routes, scope: Scope) -> Reply:
-    comes_and_goes = routes.repository_token is not None
-    return as_json(
-        200, openapi(routes.server, scope.get("root_path", ""), repository=comes_and_goes)
-    )
-
-
 _TELLING: dict[str, Callable[[Routes, Scope], Reply]] = {
     "": lambda routes, scope: (200, [*_HTML], about.page(routes.server)),
-    "v2": lambda routes, _: as_json(200, about.extensions(routes.repository_token is not None)),
+    "v2": lambda routes, _: as_json(200, about.extensions(routes.has_repository)),
     "v2/models/stats": lambda routes, _: as_json(200, about.statistics(routes.server.models)),
-    "metrics": lambda routes, _: exposition(routes.server),
-    "openapi.json": _openapi,
+    "config": lambda routes, _: as_json(200, about.settings(routes.server)),
+    "metrics": lambda routes, _: exposition(routes.server, routes.registry),
+    **dict.fromkeys(
+        ("openapi.json", "v2/docs"),
+        lambda to, at: as_json(
+            200, openapi(to.server, at.get("root_path", ""), repository=to.has_repository)
+        ),
+    ),
     **dict.fromkeys(_LIVE, lambda routes, _: as_json(200, {"live": True})),
     **dict.fromkeys(
         _READY, lambda to, at: _readiness({"live": True, "ready": to.server.ready}, at)

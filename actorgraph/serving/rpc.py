@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -37,12 +37,8 @@ Context: TypeAlias = Any
 """Of a call: `grpc.aio.ServicerContext`."""
 
 _INFERENCE, _HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
-_STATUS = {
-    "PAYLOAD_TOO_LARGE": "RESOURCE_EXHAUSTED",
-    "RATE_LIMITED": "RESOURCE_EXHAUSTED",
-    "OVERLOADED": "RESOURCE_EXHAUSTED",
-}
-"""Codes of errors that gRPC calls otherwise."""
+_EXHAUSTED = ("PAYLOAD_TOO_LARGE", "RATE_LIMITED", "OVERLOADED")
+"""Codes of errors for which gRPC has one word."""
 
 _CONTENTS = {
     "BOOL": "bool_contents", "INT64": "int64_contents", "UINT64": "uint64_contents",
@@ -224,7 +220,7 @@ class _Calls:
         if service not in ("", _INFERENCE):
             if not any(model.name == service for model in self.server.models):
                 return "SERVICE_UNKNOWN"
-            serves = serves and self.server.model(service).ready
+            serves = self.server.is_ready(self.server.model(service))
         return "SERVING" if serves else "NOT_SERVING"
 
     # -- inference ------------------------------------------------------------------------------
@@ -232,7 +228,7 @@ class _Calls:
     async def _infer(self, request: Any, context: Context) -> Any:
         from asyncio import shield
 
-        with logged("grpc") as told:
+        with self._logged(request) as told:
             model, asked, options = self._asked(request, context, told)
             call = model.infer(asked.inputs, **options)
             stays = model.config.on_disconnect == "ignore"
@@ -249,7 +245,7 @@ class _Calls:
                 yield answer(error_message=str(request))
                 continue
             try:
-                with logged("grpc") as told:
+                with self._logged(request) as told:
                     async with aclosing(self._steps(request, context, told)) as steps:
                         async for part in steps:
                             yield answer(infer_response=part)
@@ -274,6 +270,9 @@ class _Calls:
             final.parameters["triton_final_response"].bool_param = True
             yield final
 
+    def _logged(self, request: Any) -> AbstractContextManager[dict[str, Any]]:
+        return logged("grpc", self.server, request.model_name, request.model_version or None)
+
     def _asked(
         self, request: Any, context: Context, told: dict[str, Any]
     ) -> tuple[ServedModel, protocol.Asked, dict[str, Any]]:
@@ -281,16 +280,17 @@ class _Calls:
         if self.admit is not None:
             self.admit(context)
         model = self.server.taking(request.model_name, request.model_version or None)
-        asked = _read(model, request)
-        options = asked.keywords(context.time_remaining(), request_id=None)
-        told |= {"model": model.name, "version": model.version, "request_id": options["request_id"]}
+        with model.reading():
+            asked = _read(model, request)
+            options = asked.keywords(context.time_remaining(), request_id=None)
+        told |= {"version": model.version, "request_id": options["request_id"]}
         return model, asked, options
 
 
 _TELLING: dict[str, Callable[[_Calls, Any], Mapping[str, Any] | Awaitable[Any]]] = {
     "ServerLive": lambda calls, request: {"live": True},
     "ServerReady": lambda calls, request: {"ready": calls.server.ready},
-    "ModelReady": lambda calls, asked: {"ready": calls.server.ready and calls.model(asked).ready},
+    "ModelReady": lambda calls, asked: {"ready": calls.server.is_ready(calls.model(asked))},
     "ServerMetadata": lambda calls, request: about.extensions(calls.token is not None),
     "ModelMetadata": _Calls._metadata,
     "ModelConfig": lambda calls, request: {"config": about.configuration(calls.model(request))},
@@ -320,7 +320,7 @@ async def _answered(
             more.append(("grpc-retry-pushback-ms", str(error.retry_after_s * 1000)))
         elif isinstance(error, NodeError):
             more.append(("actorgraph-node-bin", error.node.encode()))
-        status = _STATUS.get(code, code)
+        status = "RESOURCE_EXHAUSTED" if code in _EXHAUSTED else code
         found = getattr(grpc.StatusCode, status, grpc.StatusCode.INTERNAL)
         await context.abort(found, str(error), tuple(more))
     except Exception:

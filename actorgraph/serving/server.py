@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -27,7 +28,11 @@ from actorgraph.serving.statistics import Histogram
 Find: TypeAlias = Callable[[str, "str | None"], "tuple[str | None, Any]"]
 """Returns the version of a model to load, and its outputs; None where it does not know them."""
 
+_UNLOADED = "unloaded"
+"""Why a model is not there that somebody has taken out."""
+
 _LOGGER = logging.getLogger("actorgraph")
+_LOGGER.addHandler(logging.NullHandler())
 
 
 @dataclass(eq=False, slots=True)
@@ -46,6 +51,11 @@ class _Entry:
         model = self.make(outputs)
         self.loads.observe(monotonic() - began)
         return model
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether its model takes requests, or was unloaded."""
+        return self.reason == _UNLOADED if self.model is None else self.model.ready
 
     def state(self) -> dict[str, str]:
         """Return what the extension `model_repository` tells of it."""
@@ -116,7 +126,6 @@ class Server:
         feedback: Mapping[str, str] | None = None,
         until: str | None = None,
         mask: str | None = None,
-        cost: Callable[[Mapping[Any, Any]], float] | None = None,
         **config: Any,
     ) -> ServedModel:
         """Serve a model and return it.
@@ -143,8 +152,6 @@ class Server:
             The input, of the batch's dim and another, that is 1 where a request has data.  Requests
             are filled up with zeros along the other dim, to join those of several lengths, and the
             server gives the mask; results are cut to the request's length.
-        cost : callable, optional
-            Returns what a request's inputs count against `max_queued_cost`.
         **config
             Fields of `Config`.
 
@@ -156,7 +163,7 @@ class Server:
         if version in self._entries.get(name, ()):
             raise GraphError(f"version {version!r} of model {name!r} is served already")
         entry = self._new_entry(
-            name, version, outputs, example, cost, config,
+            name, version, outputs, example, config,
             inputs=inputs, feedback=feedback, until=until, mask=mask,
         )  # fmt: skip
         model = entry.model = entry.built(outputs)
@@ -169,7 +176,6 @@ class Server:
         version: str,
         outputs: Any,
         example: Mapping[str, Any] | None = None,
-        cost: Callable[[Mapping[Any, Any]], float] | None = None,
         config: Mapping[str, Any] = MappingProxyType({}),
         **shaped: Any,
     ) -> _Entry:
@@ -181,11 +187,25 @@ class Server:
             Signature, batched=settings.max_batch_size > 1, dim=settings.batch_by,
             buckets=settings.buckets, **shaped,
         )  # fmt: skip
-        return _Entry(partial(_made, name, version, example, cost, shape, settings), outputs)
+        return _Entry(partial(_made, name, version, example, shape, settings), outputs)
 
     @property
     def ready(self) -> bool:
-        """Whether a balancer is to send requests: they are taken, and that will last."""
+        """Whether a balancer is to send requests: they are taken, and all models are there.
+
+        The latter does not matter to ``readiness="lenient"``.
+        """
+        entries = [entry for versions in self._entries.values() for entry in versions.values()]
+        lenient = self.config.readiness == "lenient"
+        return self._stays and (lenient or all(entry.is_in_order for entry in entries))
+
+    def is_ready(self, model: ServedModel) -> bool:
+        """Return whether a balancer is to send a model's requests."""
+        return self._stays and model.ready
+
+    @property
+    def _stays(self) -> bool:
+        """Whether requests are taken, and that will last."""
         return self.accepting and not self._leaving
 
     @property
@@ -223,10 +243,22 @@ class Server:
     def taking(self, name: str, version: str | None = None) -> ServedModel:
         """Return a model that takes requests; raises `NotReady` and `Overloaded` where not."""
         if not self.accepting:
-            raise NotReady("the server takes no requests: it is starting or stopping")
+            error = NotReady("the server takes no requests: it is starting or stopping")
+            if self.draining:
+                with suppress(ModelNotFound):
+                    self.model(name, version).refused(error)
+            raise error
         model = self.model(name, version)
         model.check_room()
         return model
+
+    def logs(self, name: str, version: str | None = None) -> bool:
+        """Return whether a request for a model is a line of the log."""
+        try:
+            config = self.model(name, version).config
+        except ModelNotFound:
+            config = self._layers.config(name, {})
+        return config.access_log == "on"
 
     def _entry(self, name: str, version: str | None) -> _Entry:
         versions = self._entries.get(name)
@@ -336,7 +368,7 @@ class Server:
         self._check_reloads()
         model = self.model(name, version)
         entry = self._entry(name, model.version)
-        entry.model, entry.reason = None, "unloaded"
+        entry.model, entry.reason = None, _UNLOADED
         await _ended(model)
 
     def _check_reloads(self) -> None:
@@ -372,7 +404,8 @@ class Server:
             Seconds before, in which the server is not `ready` but takes requests: balancers that
             look whether it is ready send the next ones elsewhere.  Default `drain_delay_s`.
         """
-        delay_s = self.config.drain_delay_s if delay_s is None else seconds("delay_s", delay_s)
+        given_s = self.config.drain_delay_s if delay_s is None else delay_s
+        delay_s = 0.0 if given_s is None else seconds("delay_s", given_s)
         if not self._leaving:
             _LOGGER.info("not ready any more; requests are taken for %g s", delay_s)
         self._leaving = True
@@ -429,7 +462,6 @@ def _made(
     name: str,
     version: str,
     example: Mapping[str, Any] | None,
-    cost: Callable[[Mapping[Any, Any]], float] | None,
     shape: Callable[..., Signature],
     config: Config,
     outputs: Any,
@@ -444,7 +476,7 @@ def _made(
             if not owned:
                 raise GraphError("exact_batches=True takes outputs, not a machine that has its own")
             machine = made(signature.by_blocks())
-        return ServedModel(name, version, machine, signature, config, example, cost, owned=owned)
+        return ServedModel(name, version, machine, signature, config, example, owned=owned)
     except BaseException:
         if owned:
             machine.close()

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from time import time
+from typing import TYPE_CHECKING
 
 from actorgraph.errors import RunCancelled
-from actorgraph.serving.errors import DeadlineExceeded, NotReady, Overloaded
+from actorgraph.graph import Node
+from actorgraph.machines import Machine, Run
+from actorgraph.machines.instrument import Instrument
+from actorgraph.serving.errors import ClientGone, DeadlineExceeded, NotReady, Overloaded
 from actorgraph.serving.request import Answer
+
+if TYPE_CHECKING:
+    from actorgraph.devices.base import Job
+    from actorgraph.node_actor import Task
 
 _OUTCOMES = ("ok", "error", "rejected", "cancelled", "deadline")
 
-_SECONDS = tuple(scale * 10**power for power in range(-4, 2) for scale in (1.0, 2.5, 5.0))
-_ROWS = tuple(float(1 << power) for power in range(13))
+_SECONDS = (
+    *(scale * 10**power for power in range(-4, 1) for scale in (1.0, 2.0, 5.0)), 10.0, 30.0, 60.0,
+)  # fmt: skip
 
 
 class Histogram:
@@ -63,7 +73,7 @@ class Phases:
 class Statistics:
     """Changed under the model's lock; times are seconds, from a request's coming."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_batch_size: int) -> None:
         # Requests by outcome, "executions" and "inferences": runs, and requests in them.
         self.counts = Counter[str]()
         self.durations = {outcome: Histogram() for outcome in _OUTCOMES}  # to the answer
@@ -72,7 +82,8 @@ class Statistics:
         self.firsts = Histogram()  # to the answer, or to the first part of a stream
         self.waits = defaultdict[int, Histogram](Histogram)  # to the run, by priority
         self.companies = Histogram()  # the longest of these, of each batch
-        self.sizes = Histogram(_ROWS)  # rows of batches
+        powers = [float(1 << power) for power in range((max_batch_size - 1).bit_length())]
+        self.sizes = Histogram((*powers, float(max_batch_size)))  # rows of batches
         self.reasons = Counter[str]()  # batches, by why they were sent when they were
         self.batches = defaultdict[int, Phases](Phases)  # by rows
         self.last_s = 0.0  # when a batch was last formed, since 1970
@@ -110,6 +121,41 @@ class Statistics:
             self.firsts.observe(duration_s)
 
 
+class NodeTimes(Instrument):
+    """Turns of a machine's nodes, and for how long each thread or lane has worked on them.
+
+    A node that a lane of a device computes is timed there, and its launch is not.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine, self._lock = machine, threading.Lock()
+        self._launched = dict[int, Node]()  # steps of the machine, by identity
+        self.turns = defaultdict[tuple[str, str], Histogram](Histogram)  # by node and device
+        self.busy_s = defaultdict[str, float](float)  # by thread or lane
+
+    def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
+        """Count a turn."""
+        if run.core is not self._machine._core:
+            return
+        lanes = run.plan.partition.lanes
+        if lanes and lanes[task.spec.index] is not None:
+            self._launched.update((id(step), step) for step in task.spec.steps)
+            return
+        name = "cpu" if lanes else self._machine.device.name
+        worker = threading.current_thread().name
+        self._note(task.spec.name, name, worker, ended - started)
+
+    def on_job(self, job: Job, started: float, ended: float) -> None:
+        """Count what a lane has done."""
+        if id(job.node) in self._launched:
+            self._note(job.name, job.lane.device.name, job.lane.name, ended - started)
+
+    def _note(self, node: str, device: str, worker: str, spent_s: float) -> None:
+        with self._lock:
+            self.turns[node, device].observe(spent_s)
+            self.busy_s[worker] += spent_s
+
+
 def _outcome(answer: Answer) -> str:
     if isinstance(answer, dict):
         return "ok"
@@ -117,4 +163,4 @@ def _outcome(answer: Answer) -> str:
         return "rejected"
     if isinstance(answer, DeadlineExceeded):
         return "deadline"
-    return "cancelled" if isinstance(answer, RunCancelled) else "error"
+    return "cancelled" if isinstance(answer, (ClientGone, RunCancelled)) else "error"

@@ -15,6 +15,7 @@ Nodes are compared by identity only: `==` on a node builds a graph node.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Generic, NamedTuple
 
@@ -22,11 +23,11 @@ import numpy as np
 
 from actorgraph.errors import GraphError, shown
 from actorgraph.keywords import Answering, answering
-from actorgraph.options import flag, positive, real
-from actorgraph.solvers._away import Away
 from actorgraph.solvers._gradients import HOST, Caller, added, are_finite, clipped, scaled
+from actorgraph.solvers._settings import check_settings
 from actorgraph.solvers._slots import (
     Array,
+    Away,
     Slot,
     State,
     ValueGrad,
@@ -87,7 +88,7 @@ class Loop(NamedTuple):
 
 
 class OneCall(NamedTuple):
-    """A step of all parameters as calls of machine code, which cannot fail.
+    """A step of all parameters as calls of machine code or ufuncs, which cannot fail.
 
     Attributes
     ----------
@@ -102,6 +103,7 @@ class OneCall(NamedTuple):
 
 
 @answering
+@dataclass(kw_only=True, eq=False, repr=False)
 class AbstractSolver(Answering, ABC, Generic[State]):
     """A solver: `init` makes the state of one parameter, `update` steps it.
 
@@ -153,35 +155,22 @@ class AbstractSolver(Answering, ABC, Generic[State]):
     ...         return state
     """
 
-    lr: Any
+    lr: Any = field(init=False)
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    skip_nonfinite: bool = False
+    accumulate: int = 1
+    batch_size: float = 1.0
+    loss_scale: float | None = None
+    growth_interval: int = 2000
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
             cls.__init__ = _without_parameters(cls.__init__)  # type: ignore[method-assign]
 
-    def __init__(
-        self,
-        *,
-        clip_norm: float | None = None,
-        clip_value: float | None = None,
-        skip_nonfinite: bool = False,
-        accumulate: int = 1,
-        batch_size: float = 1.0,
-        loss_scale: float | None = None,
-        growth_interval: int = 2000,
-    ) -> None:
-        self.clip_norm = None if clip_norm is None else real("clip_norm", clip_norm)
-        self.clip_value = None if clip_value is None else real("clip_value", clip_value)
-        self.skip_nonfinite = flag("skip_nonfinite", skip_nonfinite)
-        self.accumulate = positive("accumulate", accumulate)
-        self.batch_size = real("batch_size", batch_size)
-        if not self.batch_size:
-            raise ValueError("batch_size divides gradients, so it is not 0")
-        self.loss_scale = None if loss_scale is None else real("loss_scale", loss_scale)
-        if self.loss_scale == 0:
-            raise ValueError("gradients are divided by loss_scale, so it is not 0")
-        self.growth_interval = positive("growth_interval", growth_interval)
+    def __post_init__(self) -> None:
+        check_settings(self)
         self.scale = 1.0 if self.loss_scale is None else self.loss_scale
         self.scaled = 0  # steps since the scale has changed
         self.steps = self.accumulated = 0
@@ -460,7 +449,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         >>> solver = ag.solvers.AdamW(1e-3)
         >>> solver.add_group([net.bias], weight_decay=0.0)
         """
-        given = {name: getattr(self, name) for name in self._settings()} | settings
+        given = {name: getattr(self, name) for name in self._defaults()} | settings
         group = type(self)(**given)
         group._main = self
         for parameter in parameters:
@@ -477,11 +466,6 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         whole = whole or self.loss_scale is not None
         return not whole and type(self).measure is AbstractSolver.measure
 
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all parameters have the same settings."""
-        return not self._groups
-
     def __repr__(self) -> str:
         told = [
             f"{name}={getattr(self, name)!r}"
@@ -490,10 +474,8 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         ]
         return f"<{' '.join([type(self).__name__, *told])}, {self.steps} steps>"
 
-    def _settings(self) -> list[str]:
-        return list(self._defaults())
-
     def _defaults(self) -> dict[str, Any]:
+        """Return the settings and what they are by default, those of all solvers last."""
         from inspect import signature
 
         own = signature(type(self)).parameters.values()

@@ -1,12 +1,13 @@
 """`LoopSolver`: a solver that is a few lines of arithmetic on the elements of a parameter.
 
 The lines are written once (`Loop`).  Machine code computes them for all parameters in one call,
-where llvmlite is installed and has made it (`devices.elementwise`); before and elsewhere NumPy
-does, in blocks that stay in the cache.  Both give the same bits.
+where llvmlite is installed and has made it (`devices.elementwise`); before and elsewhere ufuncs
+do, in blocks that stay in the cache.  Both give the same bits.
 
-The call writes what the solver keeps where it is: no signal handler runs in between, so that all is
-stepped or nothing.  It cannot fail, and where `np.errstate` raises, NumPy computes, into other
-arrays.
+Both write what the solver keeps where it is, as calls of C functions without an instruction of
+Python's in between (`store.switch`): so no signal handler runs there, and all is stepped or
+nothing.  They allocate no array and cannot fail; where `np.errstate` raises, ufuncs write into
+other arrays.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import ast
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, starmap
+from operator import call
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,17 +29,17 @@ from actorgraph.options import NATIVE
 from actorgraph.scratch import scratch
 from actorgraph.solvers._base import AbstractSolver, Loop, OneCall
 from actorgraph.solvers._slots import Slot
-from actorgraph.warned import asked
+from actorgraph.store import at_once
+from actorgraph.warned import ERRORS, asked, state_of
 
 if TYPE_CHECKING:
     from actorgraph.devices.elementwise import ElementCode
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_SMALL_BYTES, _BLOCK_BYTES, _SHARED_BYTES = 1 << 16, 1 << 19, 1 << 23
-"""Arrays below which the calls of a parameter are not worth sharing; what is computed at once of
-each array, so that two threads seldom want Python's lock at once; and what calls of NumPy write in
-a step from which on other threads help."""
+_BLOCK_BYTES, _SHARED_BYTES = 1 << 19, 1 << 23
+"""What is computed at once of each array, so that two threads seldom want Python's lock at once;
+and what calls of NumPy write in a step from which on other threads help."""
 
 _SOON, _LARGE = 32, 1 << 17
 """Steps, or elements, from which on machine code is worth the second that it takes to make."""
@@ -86,7 +89,7 @@ class Arrays:
 
 
 class _UfuncWriter:
-    """Writes lines as calls of ufuncs that allocate nothing: ``multiply(g, rest1, s0)``.
+    """Writes lines as calls of ufuncs that allocate nothing: ``(multiply, g, rest1, s0)``.
 
     What is computed, in which order, is what Python makes of the lines; so are the bits.
     """
@@ -95,29 +98,29 @@ class _UfuncWriter:
         self.calls: list[str] = []
         self.constants: dict[str, str] = {}  # names of numbers, by what they are
         self.registers = 0
-        self._numbers, self._kept = set(loop.numbers), set(loop.arrays)
+        self._numbers = set(loop.numbers)
         self._free: list[str] = []
         self._lent: set[str] = set()  # what operands are in that are used once
         self._grad: str | None = None  # where `g` is, if a line sets it
         self._values = {"p": "p", "g": "g", **{name: name for name in loop.arrays}}
-        for line in loop.lines:
-            self._line(line)
+        for place, line in enumerate(loop.lines):
+            (one,) = ast.parse(line).body
+            assert isinstance(one, ast.Assign)
+            self._line(one, [later.partition(" ")[0] for later in loop.lines[place + 1 :]])
 
-    def _line(self, line: str) -> None:
-        (one,) = ast.parse(line).body
-        assert isinstance(one, ast.Assign)
+    def _line(self, one: ast.Assign, later: Sequence[str]) -> None:
         assert isinstance(one.targets[0], ast.Name)
-        name = one.targets[0].id
-        if isinstance(one.value, ast.Name):  # of what no later line changes
-            given = self._values[one.value.id]
-            self._values[name] = given
-            if name in self._kept:
-                self.calls.append(f"positive({given}, out=new_{name})")
-            return
+        name, source = one.targets[0].id, one.value
         into = f"new_{name}"
         if name == "g":  # the given one is only read
+            if isinstance(source, ast.Name) and source.id not in later:
+                self._values[name] = self._values[source.id]
+                return
             into = self._grad = self._grad or self._take()
-        self._write(one.value, into)
+        if isinstance(source, ast.Name):
+            self.calls.append(f"(positive, {self._values[source.id]}, {into})")
+        else:
+            self._write(source, into)
         self._values[name] = into
 
     def _take(self) -> str:
@@ -147,9 +150,11 @@ class _UfuncWriter:
         if into is None:
             into = self._take()
             self._lent.add(into)
-        # NumPy takes no other form of `maximum`; the operators' are faster without the word.
-        word = "out=" if isinstance(part, ast.Call) else ""
-        self.calls.append(f"{ufunc}({', '.join(given)}, {word}{into})")
+        # NumPy takes no other form of `maximum`; others are faster without the word.
+        if ufunc == "maximum":
+            self.calls.append(f"(partial(maximum, out={into}), {', '.join(given)})")
+        else:
+            self.calls.append(f"({ufunc}, {', '.join(given)}, {into})")
         return into
 
 
@@ -158,21 +163,21 @@ class _Formula(NamedTuple):
 
     Attributes
     ----------
-    step : callable
+    calls : callable
         Takes p, g and the arrays, what to write in the place of p and the arrays, room for what is
-        computed on the way, and the constants.
+        computed on the way, and the constants; returns ufuncs with their arguments.
     constants : callable
         Returns the constants of some numbers.
     registers : int
         How many arrays there are to be room.
-    calls : int
-        Of ufuncs.
+    ufuncs : int
+        How many there are.
     """
 
-    step: Callable[..., None]
+    calls: Callable[..., tuple[Any, ...]]
     constants: Callable[..., list[float]]
     registers: int
-    calls: int
+    ufuncs: int
 
 
 @cache
@@ -183,10 +188,11 @@ def _compiled(loop: Loop, xp: Any = np) -> _Formula:
     new = [f"new_{name}" for name in ("p", *loop.arrays)]
     names = ["p", "g", *loop.arrays, *new, *room, *writer.constants.values()]
     known: dict[str, Any] = {name: getattr(xp, name) for name in (*OPERATORS.values(), *_CALLED)}
-    text = f"def step({', '.join(names)}):\n" + "".join(f"    {one}\n" for one in writer.calls)
+    known["partial"] = partial
+    text = f"calls = lambda {', '.join(names)}: ({', '.join(writer.calls)},)\n"
     text += f"constants = lambda {', '.join(loop.numbers)}: [{', '.join(writer.constants)}]"
     exec(compile(text, "<solver>", "exec"), known)
-    return _Formula(known["step"], known["constants"], writer.registers, len(writer.calls))
+    return _Formula(known["calls"], known["constants"], writer.registers, len(writer.calls))
 
 
 _CALLED = ("abs", "maximum", "positive", "sign", "sqrt")
@@ -196,12 +202,12 @@ def stepped(
     xp: Any, value: Any, grad: Any, *arrays: Any, solver: LoopSolver, numbers: Sequence[float]
 ) -> tuple[Any, ...]:
     """Return the parameter and the arrays of its state after a step, all of them new."""
-    step, constants, registers, _ = _compiled(solver.loop(), xp)
+    calls, constants, registers, _ = _compiled(solver.loop(), xp)
     given = [value, grad, *arrays, *[xp.empty_like(value) for _ in range(1 + len(arrays))]]
     parts = [*zip(*map(_parts, given), strict=True)] if solver.by_parts else [given]
     room = [xp.empty(value.shape, parts[0][0].dtype) for _ in range(registers)]
     for part in parts:
-        step(*part, *room, *constants(*numbers))
+        at_once(calls(*part, *room, *constants(*numbers)))
     new, *rest = given[2 + len(arrays) :]
     return solver.whole(xp, numbers, value, new), *rest
 
@@ -319,12 +325,22 @@ class LoopSolver(AbstractSolver[Arrays]):
         values: Sequence[Array],
         outs: Sequence[Array],
     ) -> OneCall | None:
-        """Return the step of all parameters as calls of machine code; None where there is none."""
-        if not (self.has_loop and self._is_lines):
-            return None
+        """Return the step of all parameters as calls; None where lines are not all of it."""
         errors = asked()
-        if not _SILENT.issuperset(errors.values()):
+        if not (self.has_loop and self._is_lines and _SILENT.issuperset(errors.values())):
             return None
+        given = errors, slots, grads, values, outs
+        return self._code_call(*given) or self._ufunc_calls(*given)
+
+    def _code_call(
+        self,
+        errors: Mapping[str, Any],
+        slots: Sequence[Any],
+        grads: Sequence[Array],
+        values: Sequence[Array],
+        outs: Sequence[Array],
+    ) -> OneCall | None:
+        """Return the step as calls of machine code; None where there is none."""
         calls: list[tuple[Any, ...]] = []
         blocks: list[tuple[ElementCode, Array]] = []
         for (char, step, _), places in self._alike(slots).items():
@@ -355,6 +371,35 @@ class LoopSolver(AbstractSolver[Arrays]):
             calls.insert(0, (code.call, tuple(given)))
         return OneCall(calls, partial(self._tell, blocks, errors))
 
+    def _ufunc_calls(
+        self,
+        errors: Mapping[str, Any],
+        slots: Sequence[Any],
+        grads: Sequence[Array],
+        values: Sequence[Array],
+        outs: Sequence[Array],
+    ) -> OneCall:
+        """Return the step as calls of ufuncs, which helpers share where they are long."""
+        after: list[tuple[Any, ...]] = []
+        pieces: list[tuple[_Plan, Sequence[Array]]] = []
+        size = 0
+        for (_, step, _), places in self._alike(slots).items():
+            first = slots[places[0]]
+            plan = _Plan(first.solver, step + 1, first.dtype)
+            for place in places:
+                state, out = slots[place].state, outs[place]
+                first.solver.complete(state, plan.loop.arrays, values[place])
+                kept = [state.arrays[name] for name in plan.loop.arrays]
+                pieces += plan.pieces([values[place], grads[place], *kept, out, *kept])
+                size += out.nbytes * plan.ufuncs
+                after.append((setattr, state, "step", step + 1))
+        encountered: dict[str, int] = {}
+        state = state_of({"all": "call", "call": encountered.setdefault})
+        shared = self._main.helped and size >= _SHARED_BYTES
+        calls = _shared_calls(pieces, shared, state, [])
+        calls = [(ERRORS.set, state), *calls, (ERRORS.set, ERRORS.get()), *after]
+        return OneCall(calls, partial(self._warn, encountered, errors))
+
     def await_code(self, slots: Sequence[Any]) -> None:
         """Have the machine code made that a step of these parameters needs, and wait for it."""
         for slot in slots:
@@ -379,12 +424,13 @@ class LoopSolver(AbstractSolver[Arrays]):
             return
         from actorgraph.devices.native import ERRORS
 
-        for kind, flag in ERRORS.items():
-            if raised & flag and errors[kind] == "warn":
-                warnings.warn(
-                    f"{_TOLD[kind]} encountered in a step of {type(self).__name__}",
-                    RuntimeWarning, stacklevel=2,
-                )  # fmt: skip
+        self._warn({_TOLD[kind] for kind, flag in ERRORS.items() if raised & flag}, errors)
+
+    def _warn(self, encountered: Collection[str], errors: Mapping[str, Any]) -> None:
+        for kind, what in _TOLD.items():
+            if what in encountered and errors[kind] == "warn":
+                told = f"{what} encountered in a step of {type(self).__name__}"
+                warnings.warn(told, RuntimeWarning, stacklevel=2)
 
     def pack(self, state: Arrays) -> dict[str, Any]:
         """Return the count and the arrays; see `AbstractSolver.pack`."""
@@ -422,18 +468,12 @@ _codes: dict[tuple[Loop, str], ElementCode] = {}
 
 
 @cache
-def _penalised(
+def penalised(
     penalty: bool, lines: tuple[str, ...], arrays: tuple[str, ...], numbers: tuple[str, ...]
 ) -> Loop:
+    """Return lines after an L2 penalty, if there is one; ``decay`` is the first of the numbers."""
     first = ("g = g + decay * p",) if penalty else ()
     return Loop((*first, *lines), arrays, ("decay", *numbers))
-
-
-def penalised(
-    decay: float, lines: Sequence[str], arrays: tuple[str, ...], numbers: tuple[str, ...]
-) -> Loop:
-    """Return lines after an L2 penalty, if there is one; ``decay`` is the first of the numbers."""
-    return _penalised(decay != 0, tuple(lines), arrays, numbers)
 
 
 class _Plan:
@@ -443,13 +483,15 @@ class _Plan:
         self.loop, self.numbers = solver.loop(), solver.numbers(number)
         self.parted = solver.by_parts and dtype.kind == "c"
         self.whole = None if solver._is_lines else solver.whole
-        self.step, constants, self.registers, self.calls = _compiled(self.loop)
+        self._calls, constants, self._registers, self.ufuncs = _compiled(self.loop)
         self.dtype = np.dtype(dtype.char.lower()) if self.parted else dtype
         # With arrays of the dtype calls are faster.
         self.constants = [np.asarray(one, self.dtype) for one in constants(*self.numbers)]
 
     def pieces(self, arrays: Sequence[Array]) -> list[tuple[_Plan, Sequence[Array]]]:
         """Return the arrays that steps take first, in blocks."""
+        if arrays[0].nbytes <= _BLOCK_BYTES and not self.parted:
+            return [(self, arrays)]
         if all(one.flags.c_contiguous for one in arrays):
             arrays = [one.reshape(-1) for one in arrays]
         parts = [arrays]
@@ -464,10 +506,13 @@ class _Plan:
             for start in range(0, count, rows)
         ]
 
-    def compute(self, arrays: Sequence[Array]) -> None:
-        """Compute a step of arrays."""
-        room = [scratch(np, arrays[0].shape, self.dtype) for _ in range(self.registers)]
-        self.step(*arrays, *room, *self.constants)
+    def room(self, size: int) -> list[Array]:
+        """Return arrays for what is computed on the way."""
+        return [scratch(np, (size,), self.dtype) for _ in range(self._registers)]
+
+    def calls(self, arrays: Sequence[Array], room: Sequence[Array]) -> tuple[Any, ...]:
+        """Return the calls that compute a step of arrays."""
+        return self._calls(*arrays, *room, *self.constants)
 
 
 def updated(places: Sequence[tuple[Any, ...]], shared: bool) -> list[Arrays]:
@@ -493,26 +538,83 @@ def updated(places: Sequence[tuple[Any, ...]], shared: bool) -> list[Arrays]:
         afters.append(after)
         if solver._by_code(plan.loop, arrays, plan.numbers, shared):
             continue
-        if out.nbytes >= _SMALL_BYTES or plan.parted:
-            pieces += plan.pieces(arrays)
-            size += out.nbytes * plan.calls
-        else:
-            plan.compute(arrays)
-    if shared and size >= _SHARED_BYTES:
-        from actorgraph.devices.helpers import HELPERS
-
-        HELPERS.share(partial(_compute, pieces), len(pieces))
-    else:
-        for plan, block in pieces:
-            plan.compute(block)
+        pieces += plan.pieces(arrays)
+        size += out.nbytes * plan.ufuncs
+    failures: list[BaseException] = []
+    shared = shared and size >= _SHARED_BYTES
+    at_once(_shared_calls(pieces, shared, state_of(asked()) if shared else None, failures))
+    if failures:
+        raise failures[0]
     for whole, numbers, current, out in wholes:
         out[...] = whole(np, numbers, current, out)
     return afters
 
 
-def _compute(pieces: Sequence[tuple[_Plan, Sequence[Array]]], place: int) -> None:
-    plan, block = pieces[place]
-    plan.compute(block)
+def _drawn(
+    pieces: Sequence[tuple[_Plan, Sequence[Array]]], parts: Iterable[int]
+) -> tuple[Iterable[object], Callable[[], None]]:
+    """Return what makes, when it is iterated over, the calls of the pieces that it draws.
+
+    And what has it forget the arrays: a helper may have it for longer.
+    """
+    most: dict[_Plan, int] = {}
+    for plan, block in pieces:
+        most[plan] = max(block[0].size, most.get(plan, 0))
+    whole = {plan: plan.room(size) for plan, size in most.items()}
+    rooms: dict[Any, list[Array]] = {}
+    rows = []
+    for plan, block in pieces:
+        like, key = block[0], (plan, block[0].shape)
+        if key not in rooms:
+            rooms[key] = [one[: like.size].reshape(like.shape) for one in whole[plan]]
+        rows.append(plan.calls(block, rooms[key]))
+    return starmap(call, chain.from_iterable(map(rows.__getitem__, parts))), rows.clear
+
+
+def _shared_calls(
+    pieces: Sequence[tuple[_Plan, Sequence[Array]]],
+    shared: bool,
+    state: Any,
+    failures: list[BaseException],
+) -> list[tuple[Any, ...]]:
+    """Return calls that make the pieces, here and, where they are `shared`, in helpers.
+
+    Helpers have this state of `ERRORS`; what they raise under it is in `failures` then.
+    """
+    helpers = 0
+    if shared and hasattr(os, "sched_yield"):
+        from actorgraph.devices.helpers import HELPERS
+
+        helpers = HELPERS.awake(len(pieces) - 1)
+    parts = iter(range(len(pieces)))
+    work, forget = _drawn(pieces, parts)
+    calls: list[tuple[Any, ...]] = [(deque, work, 0), (forget,)]
+    for _ in range(helpers):
+        work, forget = _drawn(pieces, parts)
+        ended = [True]
+        helping = partial(_help, work, ended, state, failures)
+        wait = starmap(os.sched_yield, iter(ended.copy, [True]))
+        calls = [(HELPERS.called.put, helping), *calls, (deque, wait, 0), (forget,)]
+    return calls
+
+
+def _help(
+    work: Iterable[object],
+    ended: list[bool],
+    state: Any,
+    failures: list[BaseException],
+) -> None:
+    """Do a helper's part; who shares waits until `ended` is ``[True]`` again.
+
+    He has to wait before anything is drawn, and when he looks nothing is left to be drawn: so a
+    helper that comes later writes nothing.
+    """
+    ERRORS.set(state)
+    try:
+        at_once([(ended.clear,), (deque, work, 0)])
+    except BaseException as error:  # noqa: BLE001 - it is that of who shares
+        failures.append(error)
+    ended.append(True)
 
 
 def _parts(array: Array) -> list[Array]:

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import KW_ONLY
 from math import sqrt
-from typing import Any, final
+from typing import final
 
-from actorgraph.options import flag
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._moments import DECAYS, MOMENTS, TwoMoments
-from actorgraph.solvers._settings import Rate
-
-
-@cache
-def adam(before: str, amsgrad: bool) -> Loop:
-    """Return the step after a first line that is an L2 penalty, a decay, or none."""
-    largest = ["largest = maximum(largest, variance)"] if amsgrad else []
-    lines = [
-        *([before] if before else []),
-        *MOMENTS,
-        *largest,
-        f"p = p - mean / (sqrt({'largest' if amsgrad else 'variance'}) / scale + eps) * rate",
-    ]
-    numbers = (*DECAYS, "scale", "eps", "rate", "decay")
-    return Loop(tuple(lines), ("mean", "variance", *(["largest"] if amsgrad else [])), numbers)
+from actorgraph.solvers._moments import TwoMoments, adam_loop
+from actorgraph.solvers._settings import solver
 
 
 @final
+@solver("Adam(lr=0.1)", "[0.9]")
 class Adam(TwoMoments):
     r"""Adam with bias correction.
 
@@ -39,52 +25,16 @@ class Adam(TwoMoments):
 
     after D. P. Kingma and J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015,
     algorithm 1; :math:`\epsilon` is added after the bias correction, as PyTorch does. The real
-    and the imaginary part of a complex parameter are two parameters.
-
-    Parameters
-    ----------
-    lr : float or callable
-        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
-    betas : tuple of two floats
-        Decay of the two moments, each from 0 to below 1.
-    eps : float
-        :math:`\epsilon \ge 0`, keeps the step finite where the gradient vanishes.
-    weight_decay : float
-        :math:`\lambda \ge 0`, an L2 penalty that goes through the moments; `AdamW` decays the
-        parameter itself.
-    amsgrad : bool
-        Take the largest :math:`v` so far: S. Reddi, S. Kale, S. Kumar, "On the Convergence of Adam
-        and Beyond", ICLR 2018.
-    **shared
-        Settings of all solvers, see `AbstractSolver`.
-
-    Examples
-    --------
-    >>> import types
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> ag.solvers.Adam(lr=0.1).step([weight])
-    >>> weight.value.round(6)
-    array([0.9])
+    and the imaginary part of a complex parameter are two parameters.  `AdamW` decays the parameter
+    itself.
     """
 
-    def __init__(
-        self,
-        lr: Rate = 1e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        **shared: Any,
-    ) -> None:
-        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
-        self.amsgrad = flag("amsgrad", amsgrad)
+    _: KW_ONLY
+    amsgrad: bool = False
 
     def loop(self) -> Loop:
         """Return the step as lines; see `LoopSolver.loop`."""
-        return adam("g = g + decay * p" if self.weight_decay else "", self.amsgrad)
+        return adam_loop("g = g + decay * p" if self.weight_decay else "", self.amsgrad)
 
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines; see `LoopSolver.numbers`."""

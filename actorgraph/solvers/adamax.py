@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
 from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import penalised
 from actorgraph.solvers._moments import TwoMoments
-from actorgraph.solvers._settings import Rate
+from actorgraph.solvers._settings import Rate, solver
 
 
 @final
+@solver("Adamax(lr=0.1)", "[0.9]")
 class Adamax(TwoMoments):
     r"""Adam in the infinity norm.
 
@@ -21,45 +22,19 @@ class Adamax(TwoMoments):
 
     after D. P. Kingma and J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015,
     section 7.
-
-    Parameters
-    ----------
-    lr, betas, eps, weight_decay
-        As those of `Adam`.
-    **shared
-        Settings of all solvers, see `AbstractSolver`.
-
-    Examples
-    --------
-    >>> import types
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> ag.solvers.Adamax(lr=0.1).step([weight])
-    >>> weight.value.round(6)
-    array([0.9])
     """
 
-    def __init__(
-        self,
-        lr: Rate = 2e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        **shared: Any,
-    ) -> None:
-        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
+    lr: Rate = 2e-3
 
     def loop(self) -> Loop:
         """Return the step as lines; see `LoopSolver.loop`."""
-        lines = [
+        lines = (
             "mean = mean * beta1 + g * rest1",
             "largest = maximum(largest * beta2, abs(g) + eps)",
             "p = p - mean / largest * rate",
-        ]
+        )
         numbers = ("beta1", "rest1", "beta2", "eps", "rate")
-        return penalised(self.weight_decay, lines, ("mean", "largest"), numbers)
+        return penalised(self.weight_decay != 0, lines, ("mean", "largest"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines; see `LoopSolver.numbers`."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from math import sqrt
-from typing import Any, final
+from typing import final
 
-from actorgraph.options import flag
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._moments import TwoMoments
-from actorgraph.solvers._settings import Rate
-from actorgraph.solvers.adam import adam
+from actorgraph.solvers._moments import TwoMoments, adam_loop
+from actorgraph.solvers._settings import DIRECT_DECAY, solver
 
 
 @final
+@solver("AdamW(lr=0.1, weight_decay=0.5)", "[0.85]", weight_decay=DIRECT_DECAY)
 class AdamW(TwoMoments):
     r"""Adam with decoupled weight decay.
 
@@ -21,43 +21,15 @@ class AdamW(TwoMoments):
 
     and then the step of `Adam` from there, after I. Loshchilov and F. Hutter, "Decoupled Weight
     Decay Regularization", ICLR 2019, in PyTorch's form: the decay is scaled by the learning rate.
-
-    Parameters
-    ----------
-    lr, betas, eps, amsgrad
-        As those of `Adam`.
-    weight_decay : float
-        :math:`\lambda \ge 0`.
-    **shared
-        Settings of all solvers, see `AbstractSolver`.
-
-    Examples
-    --------
-    >>> import types
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> ag.solvers.AdamW(lr=0.1, weight_decay=0.5).step([weight])
-    >>> weight.value.round(6)
-    array([0.85])
     """
 
-    def __init__(
-        self,
-        lr: Rate = 1e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        **shared: Any,
-    ) -> None:
-        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
-        self.amsgrad = flag("amsgrad", amsgrad)
+    _: KW_ONLY
+    weight_decay: float = 1e-2
+    amsgrad: bool = False
 
     def loop(self) -> Loop:
         """Return the step as lines; see `LoopSolver.loop`."""
-        return adam("p = p * decay", self.amsgrad)
+        return adam_loop("p = p * decay", self.amsgrad)
 
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines; see `LoopSolver.numbers`."""

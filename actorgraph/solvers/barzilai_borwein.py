@@ -8,7 +8,7 @@ from typing import Any, final
 from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import LoopSolver
 from actorgraph.solvers._gradients import Caller
-from actorgraph.solvers._settings import Rate, checked_rate
+from actorgraph.solvers._settings import Rate, solver
 
 _LOOP = Loop(
     ("value = p", "grad = g", "p = p - g * length"),
@@ -18,6 +18,10 @@ _LOOP = Loop(
 
 
 @final
+@solver(
+    "BarzilaiBorwein(lr=0.1)", "[0.7]",
+    lr="Length of the first step, and where gradients have not changed.",
+)  # fmt: skip
 class BarzilaiBorwein(LoopSolver):
     r"""Descent with a step length from the last change of all parameters and gradients.
 
@@ -27,31 +31,12 @@ class BarzilaiBorwein(LoopSolver):
 
     with sums over all parameters, after J. Barzilai and J. Borwein, "Two-Point Step Size Gradient
     Methods", IMA Journal of Numerical Analysis 8, 1988, in absolute values.
-
-    Parameters
-    ----------
-    lr : float or callable
-        Length of the first step, and where gradients have not changed.
-    **shared
-        Settings of all solvers, see `AbstractSolver`.
-
-    Examples
-    --------
-    >>> import types
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> weight = types.SimpleNamespace(value=np.array([1.0]))
-    >>> solver = ag.solvers.BarzilaiBorwein(lr=0.01)
-    >>> for _ in range(2):  # a parabola needs two steps
-    ...     weight.grad = 3 * weight.value
-    ...     solver.step([weight])
-    >>> bool(abs(weight.value) < 1e-12)
-    True
     """
 
-    def __init__(self, lr: Rate = 1e-3, **shared: Any) -> None:
-        super().__init__(**shared)
-        self.lr = checked_rate(lr)
+    lr: Rate = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._length: float | None = None
 
     def loop(self) -> Loop:

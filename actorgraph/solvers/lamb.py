@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from math import sqrt
 from typing import Any, final
 
 from actorgraph.solvers._base import Loop
 from actorgraph.solvers._moments import DECAYS, MOMENTS, TwoMoments
-from actorgraph.solvers._settings import Rate
+from actorgraph.solvers._settings import DIRECT_DECAY, solver
 
-_LOOP = Loop(
+_LAMB = Loop(
     (
         *MOMENTS,
         "p = mean / share / (sqrt(variance) / scale + eps) + p * decay",
@@ -21,6 +22,7 @@ _LOOP = Loop(
 
 
 @final
+@solver("LAMB(lr=0.1)", "[2.5, 4. ]", "[3.0, 4.0]", "[1.0, 0.0]", weight_decay=DIRECT_DECAY)
 class LAMB(TwoMoments):
     r"""Layer-wise adaptive moments, for large batches.
 
@@ -30,39 +32,14 @@ class LAMB(TwoMoments):
 
     with the moments of `Adam`, after Y. You et al., "Large Batch Optimization for Deep Learning",
     ICLR 2020; where a norm is 0, their ratio is 1.
-
-    Parameters
-    ----------
-    lr, betas, eps, weight_decay
-        As those of `AdamW`.
-    **shared
-        Settings of all solvers, see `AbstractSolver`.
-
-    Examples
-    --------
-    >>> import types
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> weight = types.SimpleNamespace(value=np.array([3.0, 4.0]), grad=np.array([1.0, 0.0]))
-    >>> ag.solvers.LAMB(lr=0.1).step([weight])
-    >>> weight.value.round(6)
-    array([2.5, 4. ])
     """
 
-    def __init__(
-        self,
-        lr: Rate = 1e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        **shared: Any,
-    ) -> None:
-        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
+    _: KW_ONLY
+    eps: float = 1e-6
 
     def loop(self) -> Loop:
         """Return the direction as lines; see `LoopSolver.loop`."""
-        return _LOOP
+        return _LAMB
 
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines; see `LoopSolver.numbers`."""

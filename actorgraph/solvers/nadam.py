@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from math import sqrt
-from typing import Any, final
+from typing import final
 
-from actorgraph.options import real
 from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import penalised
 from actorgraph.solvers._moments import DECAYS, MOMENTS, TwoMoments
-from actorgraph.solvers._settings import Rate
+from actorgraph.solvers._settings import Rate, solver
 
 
 @final
+@solver("NAdam(lr=0.1)", "[0.894355]")
 class NAdam(TwoMoments):
     r"""Adam that looks ahead along the mean.
 
@@ -24,49 +25,24 @@ class NAdam(TwoMoments):
             {\sqrt{v / (1 - \beta_2^t)} + \epsilon}
 
     after T. Dozat, "Incorporating Nesterov Momentum into Adam", ICLR workshop 2016.
-
-    Parameters
-    ----------
-    lr, betas, eps, weight_decay
-        As those of `Adam`.
-    momentum_decay : float
-        :math:`\psi \ge 0`.
-    **shared
-        Settings of all solvers, see `AbstractSolver`.
-
-    Examples
-    --------
-    >>> import types
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> ag.solvers.NAdam(lr=0.1).step([weight])
-    >>> weight.value.round(6)
-    array([0.894355])
     """
 
-    def __init__(
-        self,
-        lr: Rate = 2e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum_decay: float = 4e-3,
-        **shared: Any,
-    ) -> None:
-        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
-        self.momentum_decay = real("momentum_decay", momentum_decay)
+    lr: Rate = 2e-3
+    _: KW_ONLY
+    momentum_decay: float = 4e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._products = [1.0]
 
     def loop(self) -> Loop:
         """Return the step as lines; see `LoopSolver.loop`."""
-        lines = [
+        lines = (
             *MOMENTS,
             "p = p - (g * ahead + mean * behind) / (sqrt(variance) / scale + eps)",
-        ]
+        )
         numbers = (*DECAYS, "scale", "eps", "ahead", "behind")
-        return penalised(self.weight_decay, lines, ("mean", "variance"), numbers)
+        return penalised(self.weight_decay != 0, lines, ("mean", "variance"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines; see `LoopSolver.numbers`."""

@@ -8,9 +8,11 @@ from typing import final
 from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import penalised
 from actorgraph.solvers._moments import DECAYS, MOMENTS, TwoMoments
+from actorgraph.solvers._settings import solver
 
 
 @final
+@solver("RAdam(lr=0.1)", "[0.7]")
 class RAdam(TwoMoments):
     r"""Adam whose scaling waits until its variance is known.
 
@@ -26,33 +28,16 @@ class RAdam(TwoMoments):
             {(\rho_\infty - 4)(\rho_\infty - 2) \rho_t}
 
     after L. Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", ICLR 2020.
-
-    Parameters
-    ----------
-    lr, betas, eps, weight_decay
-        As those of `Adam`.
-    **shared
-        Settings of all solvers, see `AbstractSolver`.
-
-    Examples
-    --------
-    >>> import types
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> ag.solvers.RAdam(lr=0.1).step([weight])
-    >>> weight.value.round(6)
-    array([0.7])
     """
 
     def loop(self) -> Loop:
         """Return the step as lines; see `LoopSolver.loop`."""
-        lines = [
+        lines = (
             *MOMENTS,
             "p = p - mean * (plain + scaled / (sqrt(variance) + eps))",
-        ]
+        )
         numbers = (*DECAYS, "eps", "plain", "scaled")
-        return penalised(self.weight_decay, lines, ("mean", "variance"), numbers)
+        return penalised(self.weight_decay != 0, lines, ("mean", "variance"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines; see `LoopSolver.numbers`."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from dataclasses import KW_ONLY
+from typing import final
 
-from actorgraph.options import flag, real
 from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import LoopSolver, penalised
-from actorgraph.solvers._settings import Rate, checked_rate
+from actorgraph.solvers._settings import Rate, solver
 
 
 @final
+@solver("RMSProp(lr=0.1)", "[0.]")
 class RMSProp(LoopSolver):
     r"""Steps divided by the root of a running mean of squared gradients.
 
@@ -22,52 +23,15 @@ class RMSProp(LoopSolver):
 
     after T. Tieleman and G. Hinton, lecture 6.5 of "Neural Networks for Machine Learning", 2012;
     centered after A. Graves, "Generating Sequences With Recurrent Neural Networks", 2013.
-
-    Parameters
-    ----------
-    lr : float or callable
-        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
-    alpha : float
-        Decay of the means, from 0 to below 1.
-    eps : float
-        :math:`\epsilon \ge 0`, keeps the step finite where the gradient vanishes.
-    weight_decay : float
-        :math:`\lambda \ge 0`, an L2 penalty.
-    momentum : float
-        :math:`\mu`, from 0 to below 1.
-    centered : bool
-        Divide by the root of the variance.
-    **shared
-        Settings of all solvers, see `AbstractSolver`.
-
-    Examples
-    --------
-    >>> import types
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> ag.solvers.RMSProp(lr=0.1).step([weight])
-    >>> weight.value.round(6)
-    array([0.])
     """
 
-    def __init__(
-        self,
-        lr: Rate = 1e-2,
-        *,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        **shared: Any,
-    ) -> None:
-        super().__init__(**shared)
-        self.lr, self.alpha = checked_rate(lr), real("alpha", alpha, below=1.0)
-        self.eps = real("eps", eps)
-        self.weight_decay = real("weight_decay", weight_decay)
-        self.momentum = real("momentum", momentum, below=1.0)
-        self.centered = flag("centered", centered)
+    lr: Rate = 1e-2
+    _: KW_ONLY
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
 
     def loop(self) -> Loop:
         """Return the step as lines; see `LoopSolver.loop`."""
@@ -79,7 +43,7 @@ class RMSProp(LoopSolver):
         arrays = ["square", *(["mean"] if self.centered else [])]
         arrays += ["velocity"] if self.momentum else []
         return penalised(
-            self.weight_decay, [*lines, "p = p - g * rate"], tuple(arrays),
+            self.weight_decay != 0, (*lines, "p = p - g * rate"), tuple(arrays),
             ("alpha", "rest", "eps", "momentum", "rate"),
         )  # fmt: skip
 

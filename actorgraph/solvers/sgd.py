@@ -1,13 +1,12 @@
 """Stochastic gradient descent with momentum, Nesterov's momentum, L1 and L2 penalties."""
 
-from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from functools import cache
-from typing import Any, final
+from typing import final
 
-from actorgraph.options import flag, real
 from actorgraph.solvers._base import Loop
 from actorgraph.solvers._formula import LoopSolver
-from actorgraph.solvers._settings import Rate, checked_rate
+from actorgraph.solvers._settings import Rate, solver
 
 
 @cache
@@ -22,6 +21,7 @@ def _loop(weight_decay: bool, l1: bool, momentum: bool, nesterov: bool) -> Loop:
 
 
 @final
+@solver("SGD(lr=0.5)", "[0.5, 2.5]", "[1.0, 2.0]", "[1.0, -1.0]")
 class SGD(LoopSolver):
     r"""Stochastic gradient descent.
 
@@ -33,57 +33,23 @@ class SGD(LoopSolver):
     The form is PyTorch's (``torch.optim.SGD`` with ``dampening=0``): the learning rate multiplies
     the velocity, as in Sutskever, Martens, Dahl and Hinton, "On the importance of initialization
     and momentum in deep learning", ICML 2013, but is not part of it.
-
-    Parameters
-    ----------
-    lr : float or callable
-        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
-    momentum : float
-        :math:`\mu`, from 0 (plain descent) to below 1.
-    nesterov : bool
-        Look ahead along the velocity; needs a momentum.
-    weight_decay : float
-        :math:`\lambda \ge 0`, an L2 penalty of :math:`\lambda p^2 / 2`.
-    l1 : float
-        :math:`\lambda_1 \ge 0`, a penalty of :math:`\lambda_1 |p|`, whose gradient at 0 is 0; a
-        complex sign is :math:`p / |p|`.
-    **shared
-        Settings of all solvers, see `AbstractSolver`.
-
-    Examples
-    --------
-    >>> import types
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> weight = types.SimpleNamespace(value=np.array([1.0, 2.0]), grad=np.array([1.0, -1.0]))
-    >>> ag.solvers.SGD(lr=0.5).step([weight])
-    >>> weight.value
-    array([0.5, 2.5])
     """
 
-    starts: Mapping[str, float] = {"velocity": -0.0}
-    """So that the first velocity is the gradient, also where that is -0.0."""
+    lr: Rate = 1e-2
+    _: KW_ONLY
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    l1: float = 0.0
 
     by_parts = False
 
-    def __init__(
-        self,
-        lr: Rate = 1e-2,
-        *,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float = 0.0,
-        l1: float = 0.0,
-        **shared: Any,
-    ) -> None:
-        super().__init__(**shared)
-        self.lr = checked_rate(lr)
-        self.momentum = real("momentum", momentum, below=1.0)
-        self.nesterov = flag("nesterov", nesterov)
-        if nesterov and momentum == 0.0:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nesterov and self.momentum == 0.0:
             raise ValueError("nesterov=True has no effect with momentum 0; give a momentum")
-        self.weight_decay = real("weight_decay", weight_decay)
-        self.l1 = real("l1", l1)
+        # So that the first velocity is the gradient, also where that is -0.0.
+        self.starts = {"velocity": -0.0}
 
     def loop(self) -> Loop:
         """Return the step as lines; see `LoopSolver.loop`."""

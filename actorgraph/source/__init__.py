@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from actorgraph.autodiff.trees import flatten, unflatten
 from actorgraph.errors import GraphError, GraphTypeError, shown
 from actorgraph.keywords import all_answering
 from actorgraph.source.building import Options, Session
 from actorgraph.source.reading import UnsupportedSyntax
 from actorgraph.source.rules import trace
-from actorgraph.source.support import differentiable
+from actorgraph.source.support import differentiable, zero_of
 from actorgraph.source.usual import ADJOINTS, TANGENTS
 
 __all__ = [
@@ -139,8 +141,6 @@ def grad(
     --------
     ``ag.source.grad(f)(x)`` is the gradient of ``f`` at ``x``.
 
-    Examples
-    --------
     >>> import actorgraph as ag
     >>> def square(x):
     ...     return x * x
@@ -276,22 +276,16 @@ def _check(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 def _by_columns(push: Function, places: tuple[int, ...], preserve: bool) -> Function:
     """Return a function that puts the gradient together of tangents."""
-    from inspect import signature
-
-    from actorgraph.autodiff.trees import flatten, unflatten
-
-    parameters = signature(push).parameters
-    names = list(parameters)
-    tans = [name for name in names if name not in names[: len(names) - len(places)]]
+    parameters = list(signature(push).parameters.values())
+    tans = [one.name for one in parameters[-len(places) :]]
+    kinds = [parameters[min(place, len(parameters) - 1)].kind for place in places]
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        from inspect import Parameter
-
         found, value = [], None
-        wrt = []
-        for place in places:
-            kind = list(parameters.values())[min(place, len(names) - 1)].kind
-            wrt.append(args[place:] if kind is Parameter.VAR_POSITIONAL else args[place])
+        wrt = [
+            args[place:] if kind is Parameter.VAR_POSITIONAL else args[place]
+            for place, kind in zip(places, kinds, strict=True)
+        ]
         for given in wrt:
             differentiable(given, "of the gradient")
         zeros = [_zero(given) for given in wrt]
@@ -301,13 +295,13 @@ def _by_columns(push: Function, places: tuple[int, ...], preserve: bool) -> Func
             for i, leaf in enumerate(leaves):
                 columns = np.zeros(np.shape(leaf))
                 for at in np.ndindex(columns.shape):
-                    unit = [_zero(one) for one in leaves]
                     one = np.zeros(columns.shape)
                     one[at] = 1.0
+                    unit = [*map(_zero, leaves)]
                     unit[i] = one if columns.shape else 1.0
-                    moved = [*zeros]
-                    moved[number] = unflatten(structure, unit)
-                    result, value = push(*args, **kwargs, **dict(zip(tans, moved, strict=True)))
+                    moved = dict(zip(tans, zeros, strict=True))
+                    moved[tans[number]] = unflatten(structure, unit)
+                    result, value = push(*args, **kwargs, **moved)
                     if np.shape(result):
                         raise GraphError(
                             f"a gradient is that of a scalar, and the result has shape "
@@ -327,8 +321,6 @@ def _by_columns(push: Function, places: tuple[int, ...], preserve: bool) -> Func
 
 
 def _zero(value: Any) -> Any:
-    from actorgraph.source.support import zero_of
-
     return tuple(map(zero_of, value)) if isinstance(value, tuple) else zero_of(value)
 
 

@@ -26,14 +26,9 @@ class Aliases:
                 found += [node.value if isinstance(one, ast.Name) else None for one in bare]
             elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and name in bound_names([node]):
                 found.append(node.value)
-            elif isinstance(node, (ast.For, ast.withitem)) and name in bound_names(
-                [
-                    getattr(node, "target", None)
-                    or getattr(node, "optional_vars", None)
-                    or ast.Pass()
-                ]
-            ):
-                found.append(None)
+            elif isinstance(node, (ast.For, ast.withitem)):
+                target = node.target if isinstance(node, ast.For) else node.optional_vars
+                found += [None] if target is not None and name in bound_names([target]) else []
         return found
 
     def is_fresh(self, name: str) -> bool:
@@ -61,11 +56,11 @@ class Aliases:
 
     def written(self, name: str) -> bool:
         """Return whether the function writes into what a name holds."""
-        for node in walk_own(self.scope.tree.body):
-            stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-            if stored and ast.unparse(node.value) == name:  # type: ignore[attr-defined]
-                return True
-        return False
+        return any(
+            isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+            and ast.unparse(node.value) == name
+            for node in walk_own(self.scope.tree.body)
+        )  # fmt: skip
 
     def shown_by(self, name: str) -> str:
         """Return a name that may show the memory of another one, or ""."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -20,7 +21,7 @@ from actorgraph.source.normalising import Normaliser
 from actorgraph.source.optimising import needed_before, without_dead_code
 from actorgraph.source.reading import read, refuse
 from actorgraph.source.reverse import ReverseWriter
-from actorgraph.source.rules import Derived
+from actorgraph.source.rules import Derived, InlineRule
 from actorgraph.source.scope import Scope, bound_names
 from actorgraph.source.steps import bound, loads, parse
 
@@ -43,19 +44,11 @@ class BoundCall:
     name: str
     scope: Scope
     key: Any
-    args: list[str]
-    kwargs: dict[str, ast.expr]
-    given: dict[str, Any]
-    active: tuple[str, ...]
-    vararg: str
-
-
-@dataclass
-class Pair:
-    """The two halves of a function: forward with a record, and backward from it."""
-
-    forward: Any
-    backward: Any
+    kwargs: dict[str, ast.expr] = field(default_factory=dict)
+    args: list[str] = field(default_factory=list)
+    given: dict[str, Any] = field(default_factory=dict)
+    active: tuple[str, ...] = ()
+    vararg: str = ""
 
 
 class Session:
@@ -63,7 +56,7 @@ class Session:
 
     def __init__(self, optimized: bool) -> None:
         self.optimized = optimized
-        self._pairs: dict[Any, Pair] = {}
+        self._halves: dict[Any, tuple[Late, Late]] = {}
         self._tangents: dict[Any, Any] = {}
         self._derived: dict[Any, Derived] = {}
         self._kept: list[Any] = []
@@ -81,6 +74,13 @@ class Session:
         """Return the name by which the text knows NumPy."""
         same = scope.resolve(ast.Name("np", ast.Load())) is np
         return "np" if same else scope.help("np", np)
+
+    def operands(self, scope: Scope, one: Any, rule: InlineRule) -> dict[str, ast.expr]:
+        """Return what stands for the names in the text of a call's derivative."""
+        names: dict[str, ast.expr] = {f"x{i}": arg for i, arg in enumerate(one.args)}
+        given = {"y": one.target, "np": self.numpy(scope)}
+        given |= {stem: scope.help(stem, helper) for stem, helper in rule.helpers.items()}
+        return names | {name: ast.Name(text, ast.Load()) for name, text in given.items()}
 
     def missing(self, scope: Scope, one: Any, kind: str) -> Exception:
         """Return the error about a function with a rule for the other mode only."""
@@ -103,56 +103,45 @@ class Session:
             self._kept.append(owner)
             inner = Scope(owner, read(owner))
             name, key = inner.tree.name, id(owner)
-        call = BoundCall(name, inner, key, [], dict(one.kwargs), {}, (), "")
+        call = BoundCall(name, inner, key, dict(one.kwargs))
         self._bind_all(call, [*first, *args], scope, one)
-        active = scope.active
-        call.active = tuple(
-            name for name in inner.args if name in call.given and _reads(call.given[name]) & active
-        )
+        moved = [name for name, given in call.given.items() if _reads(given) & scope.active]
+        call.active = tuple(name for name in inner.args if name in moved)
         return call
 
     def _bind_all(self, call: BoundCall, args: list[ast.expr], scope: Scope, one: Any) -> None:
         spec = call.scope.tree.args
-        plain = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
+        plain = _plain(spec)
         call.vararg = spec.vararg.arg if spec.vararg else ""
-        if spec.kwarg is not None and set(call.kwargs) - {
-            *plain,
-            *[a.arg for a in spec.kwonlyargs],
-        }:
+        named = {*plain, *[arg.arg for arg in spec.kwonlyargs]}
+        if spec.kwarg is not None and call.kwargs.keys() - named:
             raise refuse(one.origin, "** of active functions is not supported", scope.function)
         starred = [arg for arg in args if isinstance(arg, ast.Starred)]
         if starred:
             if len(args) > 1 or call.kwargs.keys() - set(call.scope.captured):
                 raise refuse(one.origin, "give starred arguments alone", scope.function)
-            call.given = dict.fromkeys(
-                [*plain, *([call.vararg] if call.vararg else [])], starred[0]
-            )
+            call.given = dict.fromkeys(_plain(spec, "") if call.vararg else plain, starred[0])
         else:
             call.given = dict(zip(plain, args, strict=False))
             if call.vararg:
                 call.given[call.vararg] = args[len(plain) :]
         call.given |= call.kwargs
         call.args = [ast.unparse(arg) for arg in args]
-        defaults = dict(zip(plain[::-1], spec.defaults[::-1], strict=False))
-        defaults |= {
-            arg.arg: value
-            for arg, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
-            if value is not None
-        }
         if isinstance(one.function, Scope):
-            for name, value in defaults.items():
-                if name not in call.given:
-                    call.kwargs[name] = value
+            only = zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
+            defaults = dict(zip(plain[::-1], spec.defaults[::-1], strict=False))
+            defaults |= {arg.arg: value for arg, value in only if value is not None}
+            left = defaults.keys() - call.given.keys()
+            call.kwargs |= {name: value for name, value in defaults.items() if name in left}
 
-    def pair(self, call: BoundCall) -> Pair:
-        """Return the two halves of a called function."""
+    def pair(self, call: BoundCall) -> tuple[Late, Late]:
+        """Return a called function, which gives a record too, and one from the record backwards."""
         key = call.key, call.active
-        found = self._pairs.get(key)
-        if found is None:
-            found = self._pairs[key] = Pair(Late(), Late())
-            made = self.halves(call.scope, call.active)
-            found.forward.cell.cell_contents, found.backward.cell.cell_contents = made
-        return found
+        if key not in self._halves:
+            found = self._halves[key] = Late(), Late()
+            for late, made in zip(found, self.halves(call.scope, call.active), strict=True):
+                late.cell.cell_contents = made
+        return self._halves[key]
 
     def tangent(self, call: BoundCall) -> Any:
         """Return the function of values and tangents of a called function."""
@@ -163,10 +152,6 @@ class Session:
             self._tangents[key].cell.cell_contents = made
         return self._tangents[key]
 
-    def tangent_name(self, call: BoundCall, parameter: str) -> str:
-        """Return the keyword of a parameter's tangent."""
-        return call.scope.derived("d", parameter)
-
     # -- calls of what is known at run time only -------------------------------------------------
 
     def recorded(self, function: Any, active: tuple[int, ...], *args: Any) -> tuple[Any, Any]:
@@ -176,9 +161,9 @@ class Session:
                 raise GraphTypeError(f"{function!r} is called on active values but has no source")
             value = function(*args)
             return value, (self.derived(function, active), (value, *args))
-        pair = self._at_run_time(function, active, args, False)
-        value, record = pair.forward.cell.cell_contents(*args)
-        return value, (pair.backward.cell.cell_contents, record)
+        forward, backward = self.pair(self._at_run_time(function, active, args))
+        value, record = forward.cell.cell_contents(*args)
+        return value, (backward.cell.cell_contents, record)
 
     def pulled(self, record: Any, ct: Any) -> Any:
         """Return the cotangents of the arguments of a recorded call."""
@@ -194,9 +179,10 @@ class Session:
             value = function(*args)
             seeds = tans[0] if len(active) == 1 else tans
             return value, self.derived(function, active, True)(seeds, value, *args)
-        return self._at_run_time(function, active, args, True).cell.cell_contents(*args, *tans)
+        call = self._at_run_time(function, active, args)
+        return self.tangent(call).cell.cell_contents(*args, *tans)
 
-    def _at_run_time(self, function: Any, active: Any, args: Any, forward: bool) -> Any:
+    def _at_run_time(self, function: Any, active: Any, args: Any) -> BoundCall:
         owner = getattr(function, "__func__", function)
         if owner is not function:
             raise GraphError(f"{function!r} is a method; call it on an object of the module")
@@ -204,8 +190,7 @@ class Session:
         scope = Scope(function, read(function))
         names = tuple(scope.args[i] for i in active)
         given = dict.fromkeys(scope.args[: len(args)])
-        call = BoundCall(scope.tree.name, scope, id(function), [], {}, given, names, "")
-        return self.tangent(call) if forward else self.pair(call)
+        return BoundCall(scope.tree.name, scope, id(function), given=given, active=names)
 
     # -- functions ----------------------------------------------------------------------------
 
@@ -232,21 +217,19 @@ class Session:
         forward, backward = sweep.sweep(steps, state, set(), False)
         rebound = bound(steps)
         kept = {name: scope.fresh(name) if name in rebound else name for name in active}
-        first = [line for a, b in kept.items() if a != b for line in parse(f"{b} = {a}")]
+        first = _lines(f"{kept[name]} = {name}" for name in active if kept[name] != name)
         if sweep.uses_tape:
             first += parse(f"{sweep.tape} = []")
             scope.locals.add(sweep.tape)
         scope.locals |= set(kept.values())
         read = loads(backward)
-        inits = [
-            line
+        inits = _lines(
+            f"{sweep.b(name)} = None"
             for name in sorted(scope.active - {result})
             if sweep.b(name) in read or name in active
-            for line in parse(f"{sweep.b(name)} = None")
-        ]
+        )
         if result in sweep.owned:
-            own = scope.help("own", support.own)
-            inits += parse(f"{sweep.b(result)} = {own}(None, {sweep.b(result)})")
+            inits += _owned(scope, sweep.b(result), sweep.b(result))
         written = any("overwritten" in name for name in scope.helpers) or "append" in str(
             [getattr(one, "kind", "") for one in steps]
         )
@@ -265,52 +248,47 @@ class Session:
         forward_name = scope.reserve(f"{name}_forward")
         backward_name = scope.reserve(f"{name}_backward")
         sweep, result, first, backward, _, written = self.sweeps(scope, active)
+        answer = scope.fresh(result) if written else result
         if written:
-            own = scope.help("own", support.own)
-            kept_result = scope.fresh(result)
-            first += parse(f"{kept_result} = {own}(None, {result})")
-            answer = kept_result
-        else:
-            answer = result
+            first += _owned(scope, answer, result)
         backward += parse(f"return ({', '.join(map(sweep.b, active))},)")
-        backward = self.cleaned(scope, backward)
-        needs = self._needs(scope, backward)
-        first = self._defined(needs, first, scope) + first
-        first += parse(f"return {answer}, ({''.join(f'{name}, ' for name in needs)})")
-        first = self.cleaned(scope, first)
-        unpack = parse(f"{', '.join(needs)}, = record") if needs else []
-        seed = sweep.b(result)
-        functions = [
-            _function(forward_name, scope, [], first),
-            *parse(f"def {backward_name}(record, {seed}): pass"),
-        ]
-        functions[1].body = unpack + backward  # type: ignore[attr-defined]
+        names, value = (forward_name, backward_name), f"{answer}, "
+        functions = self._with_record(scope, names, first, value, backward, sweep.b(result))
         made = emit(scope, functions, f"halves of {name}")
         _with_defaults(made[forward_name], scope, 0)
         return made[forward_name], made[backward_name]
 
-    def _needs(self, scope: Scope, backward: list[ast.stmt]) -> list[str]:
+    def _with_record(
+        self, scope: Scope, names: tuple[str, str], first: list[ast.stmt], value: str,
+        backward: list[ast.stmt], seed: str,
+    ) -> list[ast.stmt]:  # fmt: skip
+        """Return a function that gives a value and a record of what the other one needs."""
+        backward = self.cleaned(scope, backward)
         own = scope.locals | set(scope.args)
-        return [name for name in sorted(needed_before(backward)) if name in own]
+        needs = [name for name in sorted(needed_before(backward)) if name in own]
+        sure = bound_names([one for one in first if isinstance(one, ast.Assign)]) | {*scope.args}
+        # Only some ways through the function may bind the others.
+        first = _lines(f"{name} = None" for name in needs if name not in sure) + first
+        first += parse(f"return {value}({''.join(f'{name}, ' for name in needs)})")
+        unpack = parse(f"{', '.join(needs)}, = record") if needs else []
+        other: Any = parse(f"def {names[1]}(record, {seed}): pass")[0]
+        other.body = unpack + backward
+        return [_function(names[0], scope, [], self.cleaned(scope, first)), other]
 
-    def _defined(self, needs: list[str], first: list[ast.stmt], scope: Scope) -> list[ast.stmt]:
-        """Return what gives the names a value that only some ways through the function bind."""
-        sure = set(scope.args)
-        for one in first:
-            if isinstance(one, ast.Assign):
-                sure |= bound_names([one])
-        return [line for name in needs if name not in sure for line in parse(f"{name} = None")]
+    def forward(self, scope: Scope, active: tuple[str, ...]) -> tuple[Forward, Any, str, str]:
+        """Return the writer of tangents and what it has written, the result and its tangent."""
+        steps, result = self.steps(scope, active)
+        sweep = Forward(scope, self)
+        body = sweep.start(active) + sweep.sweep(steps)
+        return sweep, body, result, sweep.t(result) if result in scope.active else "None"
 
     def pushed(self, scope: Scope, active: tuple[str, ...]) -> Any:
         """Return a function of arguments and their tangents that gives value and tangent."""
         for one in active:
             scope.derived("d", one)  # the name by which callers give it
         name = scope.reserve(f"{scope.tree.name}_tangent")
-        steps, result = self.steps(scope, active)
-        sweep = Forward(scope, self)
-        body = sweep.start(active) + sweep.sweep(steps)
-        body += parse(f"return {result}, {sweep.t(result) if result in scope.active else None}")
-        body = self.cleaned(scope, body)
+        sweep, body, result, tangent = self.forward(scope, active)
+        body = self.cleaned(scope, body + parse(f"return {result}, {tangent}"))
         function = _function(name, scope, [sweep.t(one) for one in active], body)
         made = emit(scope, [function], f"tangent of {scope.tree.name}")[name]
         _with_defaults(made, scope, len(active))
@@ -329,8 +307,7 @@ class Session:
         value = result
         if options.preserve_result and written:
             value = scope.fresh(result)
-            own = scope.help("own", support.own)
-            first += parse(f"{value} = {own}(None, {result})")
+            first += _owned(scope, value, result)
             scope.locals.add(value)
         fit = scope.help("fitting", support.fitting)
         what = f"seed derivative {seed} of the result of {scope.tree.name}"
@@ -341,16 +318,10 @@ class Session:
         parts += [value] if options.preserve_result else []
         end = parse(f"return {', '.join(parts)}")
         if options.motion == "split":
-            body = self.cleaned(scope, start + backward + end)
-            needs = self._needs(scope, body)
-            record = f"({''.join(f'{one}, ' for one in needs)})"
-            first = checks + self._defined(needs, first, scope) + first
-            first = self.cleaned(scope, first + parse(f"return {record}"))
-            unpack = parse(f"{', '.join(needs)}, = record") if needs else []
-            functions = [_function(halves[0], scope, [], first),
-                         *parse(f"def {halves[1]}(record, {seed}=None): pass"),
-                         ]  # fmt: skip
-            functions[1].body = unpack + body  # type: ignore[attr-defined]
+            body = start + backward + end
+            functions = self._with_record(
+                scope, (halves[0], halves[1]), checks + first, "", body, f"{seed}=None"
+            )
             call = f"{halves[0]}({', '.join(_passed(scope))})"
             functions.append(
                 _function(name, scope, [seed], parse(f"return {halves[1]}({call}, {seed})"), "None")
@@ -372,9 +343,7 @@ class Session:
         active = _chosen(scope, wrt)
         name = scope.reserve(f"d{scope.tree.name}d{''.join(active)}")
         inner = scope.reserve(f"{scope.tree.name}_tangent")
-        steps, result = self.steps(scope, active)
-        sweep = Forward(scope, self)
-        body = sweep.start(active) + sweep.sweep(steps)
+        sweep, body, result, tangent = self.forward(scope, active)
         check = scope.help("check_inputs", support.check_inputs)
         fit = scope.help("fitting", support.fitting)
         first = parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")
@@ -383,7 +352,6 @@ class Session:
             first += parse(f"{tan} = {fit}({tan}, {one}, 'tangent {tan}', "
                            f"{options.input_derivative!r}, {options.check_dims})")  # fmt: skip
         finish = scope.help("finished", support.finished)
-        tangent = sweep.t(result) if result in scope.active else "None"
         parts = [f"{finish}({tangent}, {result})"] + ([result] if options.preserve_result else [])
         body = self.cleaned(scope, first + body + parse(f"return {', '.join(parts)}"))
         tans = [sweep.t(one) for one in active]
@@ -400,14 +368,29 @@ class Session:
         return made[name]
 
 
+def _lines(texts: Iterable[str]) -> list[ast.stmt]:
+    return [line for text in texts for line in parse(text)]
+
+
+def _owned(scope: Scope, name: str, value: str) -> list[ast.stmt]:
+    """Return what binds a name to a value that nobody else holds."""
+    return parse(f"{name} = {scope.help('own', support.own)}(None, {value})")
+
+
+def _plain(spec: ast.arguments, stars: str | None = None) -> list[str]:
+    """Return the names of positional parameters, with that of ``*args`` behind stars."""
+    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
+    several = stars is not None and spec.vararg is not None
+    return [*names, f"{stars}{spec.vararg.arg}"] if several and spec.vararg else names
+
+
 def _reads(given: Any) -> set[str]:
     return set().union(*map(loads, given)) if isinstance(given, list) else loads(given)
 
 
 def _chosen(scope: Scope, wrt: tuple[int, ...]) -> tuple[str, ...]:
     spec = scope.tree.args
-    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
-    names += [spec.vararg.arg] if spec.vararg else []
+    names = _plain(spec, "")
     for one in wrt:
         if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < len(names):
             raise GraphError(
@@ -419,8 +402,7 @@ def _chosen(scope: Scope, wrt: tuple[int, ...]) -> tuple[str, ...]:
 
 def _passed(scope: Scope) -> list[str]:
     spec = scope.tree.args
-    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
-    names += [f"*{spec.vararg.arg}"] if spec.vararg else []
+    names = _plain(spec, "*")
     names += [f"{arg.arg}={arg.arg}" for arg in spec.kwonlyargs]
     return names + ([f"**{spec.kwarg.arg}"] if spec.kwarg else [])
 

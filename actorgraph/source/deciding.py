@@ -36,6 +36,9 @@ NUMBERS: ContextVar[dict[Node, Callable[[Any], Exception]]] = ContextVar("NUMBER
 _STAGED: ContextVar[bool] = ContextVar("_STAGED", default=False)
 
 
+_Block = Callable[[], None]
+
+
 class _Undefined:
     def __repr__(self) -> str:
         return "<undefined>"
@@ -44,18 +47,12 @@ class _Undefined:
 UNDEFINED = _Undefined()
 """The value of a name that has none."""
 
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "Add": operator.iadd, "Sub": operator.isub, "Mult": operator.imul, "Div": operator.itruediv,
-    "FloorDiv": operator.ifloordiv, "Mod": operator.imod, "Pow": operator.ipow,
-    "MatMult": operator.imatmul, "BitAnd": operator.iand, "BitOr": operator.ior,
-    "BitXor": operator.ixor, "LShift": operator.ilshift, "RShift": operator.irshift,
+_OPERATORS = {
+    "Add": "add", "Sub": "sub", "Mult": "mul", "Div": "truediv", "FloorDiv": "floordiv",
+    "Mod": "mod", "Pow": "pow", "MatMult": "matmul", "BitAnd": "and", "BitOr": "or",
+    "BitXor": "xor", "LShift": "lshift", "RShift": "rshift",
 }  # fmt: skip
-_PURE: dict[str, Callable[..., Any]] = {
-    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
-    "FloorDiv": operator.floordiv, "Mod": operator.mod, "Pow": operator.pow,
-    "MatMult": operator.matmul, "BitAnd": operator.and_, "BitOr": operator.or_,
-    "BitXor": operator.xor, "LShift": operator.lshift, "RShift": operator.rshift,
-}  # fmt: skip
+"""What augmented assignments do, by its name in `operator`."""
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge,
     "Eq": operator.eq, "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
@@ -81,6 +78,16 @@ class Kind(NamedTuple):
 
     dtype: str
     dims: Shape = ()
+
+
+class BlockNames(NamedTuple):
+    """The names that a block sets, how to read and write all, and those that are read later."""
+
+    read: Callable[[], list[Any]]
+    write: Callable[[list[Any]], None]
+    every: tuple[str, ...]
+    live: tuple[str, ...]
+    place: int
 
 
 class _Result(NamedTuple):
@@ -170,16 +177,10 @@ def _joined(
 
 
 class Deciding:
-    """What the text of one function calls.
+    """What the text of one function of the user's calls.
 
-    Parameters
-    ----------
-    function : function
-        The user's.
-    places : list of ast.AST
-        Statements, for errors.
-    convert : callable
-        ``convert(function)`` returns the converted one of another function of the user's.
+    `places` are statements, for errors; ``convert(function)`` returns the converted one of another
+    function.
     """
 
     UNDEFINED = UNDEFINED
@@ -284,42 +285,33 @@ class Deciding:
         test = self.test(test, place)
         if not isinstance(test, Node):
             return body() if test else orelse()
-        made: list[Any] = []
-
-        def then() -> None:
-            made[:] = [body()]
-
-        def otherwise() -> None:
-            made[:] = [orelse()]
+        made: list[Any] = [UNDEFINED]
 
         def write(values: list[Any]) -> None:
             made[:] = values
 
-        def read() -> list[Any]:
-            return made or [UNDEFINED]
+        def then() -> None:
+            write([body()])
+
+        def otherwise() -> None:
+            write([orelse()])
 
         names = ("the value",)
-        self.branch(test, then, otherwise, read, write, names, names, place)
+        self.branch(test, then, otherwise, BlockNames(made.copy, write, names, names, place))
         return made[0]
 
-    def if_(
-        self, test: Any, then: Callable[[], None], otherwise: Callable[[], None],
-        read: Callable[[], list[Any]], write: Callable[[list[Any]], None],
-        names: tuple[str, ...], live: tuple[str, ...], place: int,
-    ) -> None:  # fmt: skip
+    def if_(self, test: Any, then: _Block, otherwise: _Block, *given: Any) -> None:
         """Run one of two blocks, or let the graph choose."""
-        test = self.test(test, place)
-        if not isinstance(test, Node):
+        names = BlockNames(*given)
+        test = self.test(test, names.place)
+        if isinstance(test, Node):
+            self.branch(test, then, otherwise, names)
+        else:
             (then if test else otherwise)()
-            return
-        self.branch(test, then, otherwise, read, write, names, live, place)
 
-    def branch(
-        self, test: Node, then: Callable[[], None], otherwise: Callable[[], None],
-        read: Callable[[], list[Any]], write: Callable[[list[Any]], None],
-        names: tuple[str, ...], live: tuple[str, ...], place: int,
-    ) -> None:  # fmt: skip
+    def branch(self, test: Node, then: _Block, otherwise: _Block, names: BlockNames) -> None:
         """Trace both blocks, and give the names what the chosen one leaves."""
+        read, write, every, live, place = names
         before = [*read()]
         graph = graph_of("if", [test])
         pieces: list[tuple[BodyGraph, list[Any]]] = []
@@ -330,16 +322,14 @@ class Deciding:
                 block()
                 pieces.append((body, [*read()]))
         write(before)
-        after: list[Any] = [UNDEFINED] * len(names)
+        after: list[Any] = [UNDEFINED] * len(every)
         given: list[tuple[BodyGraph, list[Node]]] = [(body, []) for body, _ in pieces]
-        plans = []
-        for number, name in enumerate(names):
-            if name in live:
-                values = [values[number] for _, values in pieces]
-                plans.append((number, self._merged(name, values, given, place)))
-        nodes: list[Node] = []
-        if given[0][1]:
-            nodes = _joined("if", graph, test, given)
+        plans = [
+            (number, self._merged(name, [values[number] for _, values in pieces], given, place))
+            for number, name in enumerate(every)
+            if name in live
+        ]
+        nodes = _joined("if", graph, test, given) if given[0][1] else []
         for number, (structure, leaves) in plans:
             found = [nodes[leaf.place] if isinstance(leaf, _Result) else leaf for leaf in leaves]
             after[number] = unflatten(structure, found)
@@ -349,7 +339,7 @@ class Deciding:
         self, name: str, values: list[Any], given: list[tuple[BodyGraph, list[Node]]], place: int
     ) -> tuple[Any, list[Any]]:
         """Plan what a name is after a branch: leaves of both, or slots of results."""
-        if UNDEFINED in [value for value in values if value is UNDEFINED]:
+        if any(value is UNDEFINED for value in values):
             number = 0 if values[0] is UNDEFINED else 1
             if values[1 - number] is UNDEFINED:
                 return flatten((UNDEFINED,))[1].parts[0], [UNDEFINED]
@@ -380,9 +370,8 @@ class Deciding:
 
     def is_result(self, name: str) -> bool:
         """Return whether a name is that of what is returned: it is read where it was set only."""
-        return name not in self.function.__code__.co_varnames and (
-            name not in self.function.__code__.co_cellvars and name.startswith("result")
-        )
+        code = self.function.__code__
+        return name not in code.co_varnames + code.co_cellvars and name.startswith("result")
 
     def _zeros_like(self, value: Any) -> Any:
         leaves, structure = flatten(value)
@@ -417,15 +406,11 @@ class Deciding:
             retyped(one, kinds[1])
             retyped(two, kinds[0])
         if kinds[0].dtype != kinds[1].dtype:
-            text = (
-                f"{name} is {kinds[1].dtype} where the test is true and {kinds[0].dtype} where not"
-            )
-            raise self.type_error(place, f"{text}; write .astype({kinds[0].dtype!r})")
+            text = f"{name} is {kinds[1].dtype} where the test is true and {kinds[0].dtype}"
+            raise self.type_error(place, f"{text} where not; write .astype({kinds[0].dtype!r})")
         if differ:
-            text = (
-                f"{name} has the shape {kinds[1].dims} where the test is true and {kinds[0].dims}"
-            )
-            raise self.type_error(place, f"{text} where not", ShapeError)
+            text = f"{name} has the shape {kinds[1].dims} where the test is true and"
+            raise self.type_error(place, f"{text} {kinds[0].dims} where not", ShapeError)
         return kinds
 
     def type_error(self, place: int, text: str, kind: Any = GraphTypeError) -> Exception:
@@ -461,20 +446,17 @@ class Deciding:
 
     def augmented(self, name: str, x: Any, y: Any) -> Any:
         """Return what an augmented assignment makes of `x`."""
-        if (
-            isinstance(x, Node)
-            or isinstance(y, Node)
-            or (_STAGED.get() and isinstance(x, np.ndarray))
-        ):
-            return _PURE[name](x, y)
-        return _OPERATORS[name](x, y)
+        staged = _STAGED.get() and isinstance(x, np.ndarray)
+        anew = staged or isinstance(x, Node) or isinstance(y, Node)
+        return getattr(operator, f"__{'' if anew else 'i'}{_OPERATORS[name]}__")(x, y)
 
     def written(self, x: Any, index: Any, value: Any) -> Any:
         """Return `x` with a value at an index: a new one of a node, and of a list in a branch."""
         if isinstance(x, Node):
             return index_put(x, index, value)
         if isinstance(x, np.ndarray):
-            node = next((one for one in (value, *_parts(index)) if isinstance(one, Node)), None)
+            parts = index if isinstance(index, tuple) else (index,)
+            node = next((one for one in (value, *parts) if isinstance(one, Node)), None)
             if node is not None:
                 return index_put(graph_of("a write", [node]).lift(x), index, value)
         if _STAGED.get() and isinstance(x, (list, dict, np.ndarray)):
@@ -497,7 +479,3 @@ class Deciding:
                 "use a name, and set the attribute after",
             )  # fmt: skip
         setattr(x, name, value)
-
-
-def _parts(index: Any) -> tuple[Any, ...]:
-    return index if isinstance(index, tuple) else (index,)

@@ -14,7 +14,7 @@ from actorgraph.source.fence import reason
 from actorgraph.source.reading import refuse
 from actorgraph.source.rules import OPERATORS, Derived, Kernel, is_literal, trace
 from actorgraph.source.scope import UNKNOWN, Scope, bound_names, is_numpy
-from actorgraph.source.steps import Statement, loads
+from actorgraph.source.steps import Statement, Substituted, loads
 from actorgraph.source.support import refuse_view
 from actorgraph.source.usual import ADJOINTS, METHODS, PURE, SOURCES, TANGENTS
 
@@ -92,14 +92,13 @@ class Expressions(ABC):
             raise self.refused(node)
         method(target, node)
 
-    def bound_after(self, target: str, reads: list[ast.expr]) -> str:
-        """Return a name to bind first where a step would overwrite what its reversal needs."""
-        names = {one.id for one in reads if isinstance(one, ast.Name)}
-        return self.scope.fresh(target) if target in names else target
-
-    def step(self, kind: str, target: str, value: str, args: list[ast.expr], **more: Any) -> None:
-        """Add a step that binds a name."""
-        made = self.bound_after(target, args)
+    def step(
+        self, kind: str, target: str, value: str, args: list[ast.expr],
+        reads: list[ast.expr] | None = None, **more: Any,
+    ) -> None:  # fmt: skip
+        """Add a step that binds a name: another one first, if its reversal reads what it had."""
+        names = {one.id for one in reads or args if isinstance(one, ast.Name)}
+        made = self.scope.fresh(target) if target in names else target
         self.scope.active.add(made)
         self.scope.locals.add(made)
         if kind in ("user", "dynamic"):
@@ -166,13 +165,7 @@ class Expressions(ABC):
             value = f"{helper}({value}, {target!r}, {base.id!r})"
         # The names of the index are among what the reversal reads.
         reads = [base, *[ast.Name(one, ast.Load()) for one in loads(ast.parse(f"_[{index}]").body)]]
-        made = self.bound_after(target, reads)
-        self.scope.active.add(made)
-        self.scope.locals.add(made)
-        self.emit("item", f"{made} = {value}", target=made, args=[base], index=index)
-        if made != target:
-            self.emit("copy", f"{target} = {made}", target=target,
-                      args=[ast.Name(made, ast.Load())])  # fmt: skip
+        self.step("item", target, value, [base], reads, index=index)
 
     def _as_tuple(self, target: str, node: ast.Tuple | ast.List) -> None:
         for one in node.elts:
@@ -212,7 +205,9 @@ class Expressions(ABC):
     def _generators(self, node: Any, result: ast.expr) -> tuple[str, str]:
         """Return the loops of a comprehension, its names renamed as they are its own."""
         names = {name for one in node.generators for name in bound_names([one.target])}
-        turn = _Renamed({name: self.scope.fresh(name) for name in names})
+        turn = Substituted({
+            name: ast.Name(self.scope.fresh(name), ast.Load()) for name in names
+        })  # fmt: skip
         head, depth = "", 0
         for i, one in enumerate(node.generators):
             over = one.iter if i == 0 else turn.visit(deepcopy(one.iter))
@@ -330,11 +325,3 @@ def _hashable(value: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-class _Renamed(ast.NodeTransformer):
-    def __init__(self, names: dict[str, str]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.copy_location(ast.Name(self.names.get(node.id, node.id), node.ctx), node)

@@ -48,16 +48,6 @@ WHERE_ACTIVE: dict[str, tuple[str, str]] = {
     "Interpolation": ("a template has no derivative", "write an f-string"),
 }
 """What is refused where active values go through it."""
-SUPPORTED = frozenset(
-    """
-    Module Interactive Expression FunctionType FunctionDef Return Assign AugAssign AnnAssign For
-    While If With Match Raise Assert Expr Pass Break Continue BoolOp NamedExpr BinOp UnaryOp Lambda
-    IfExp Dict ListComp DictComp Compare Call FormattedValue JoinedStr Constant Attribute Subscript
-    Name List Tuple comprehension ExceptHandler arguments arg keyword alias withitem match_case
-    MatchValue MatchSingleton MatchAs MatchOr TypeIgnore TypeVar ParamSpec TypeVarTuple
-    """.split()
-)
-"""What is differentiated, or is part of something that is."""
 
 
 def reason(node: ast.AST) -> str:

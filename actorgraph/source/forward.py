@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from actorgraph.source import support
-from actorgraph.source.reverse import _block, _call, _literals, _name, _substituted
+from actorgraph.source.reverse import _block, _call, _name, _substituted
 from actorgraph.source.rules import inline
 from actorgraph.source.scope import Scope, bound_names
 from actorgraph.source.steps import (
@@ -81,10 +81,7 @@ class Forward:
 
     def _call(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
         active = [i for i, arg in enumerate(one.args) if loads(arg) & self.scope.active]
-        kwargs = _literals(one.kwargs)
-        text = None
-        if kwargs is not None:
-            text = inline(one.function, one.args, kwargs, active, forward=True)
+        text = inline(one.function, one.args, one.kwargs, active, forward=True)
         tan = self.t(one.target)
         if text is None:
             derived = self.session.derived(one.function, tuple(active), True)
@@ -94,11 +91,8 @@ class Forward:
             call = _call(name, [seeds, one.target, *map(ast.unparse, one.args)], one.kwargs)
             zero = f"{self.help(support.zero_of)}({one.target})"
             return made + parse(f"{tan} = {call}\nif {tan} is None:\n    {tan} = {zero}")
-        names = {f"x{i}": arg for i, arg in enumerate(one.args)}
+        names = self.session.operands(self.scope, one, text)
         names |= {f"t{i}": _name(self.of(one.args[i])) for i in active}
-        names |= {"y": _name(one.target), "np": _name(self.session.numpy(self.scope))}
-        for stem, helper in text.helpers.items():
-            names[stem] = _name(self.scope.help(stem, helper))
         for stem, value in text.before:
             fresh = self.scope.fresh(stem.rpartition("_t")[0])
             made += parse(f"{fresh} = {_substituted(value, names)}")
@@ -154,11 +148,12 @@ class Forward:
                 tans.append(f"{self.of(given.value)}[{part}]")
             else:
                 tans.append(self.of(given))
-        words = {**call.kwargs}
-        keyed = [f"{self.session.tangent_name(call, p)}={tan}" for p, tan in
-                 zip(call.active, tans, strict=True)]  # fmt: skip
-        text = _call(name, [*call.args, *[f"{k}={ast.unparse(v)}" for k, v in words.items()],
-                            *keyed], {})  # fmt: skip
+        keyed = [
+            f"{call.scope.derived('d', parameter)}={tan}"
+            for parameter, tan in zip(call.active, tans, strict=True)
+        ]
+        words = [f"{key}={ast.unparse(value)}" for key, value in call.kwargs.items()]
+        text = _call(name, [*call.args, *words, *keyed], {})
         return parse(f"{one.target}, {self.t(one.target)} = {text}")
 
     def _dynamic(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:

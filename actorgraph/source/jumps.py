@@ -10,6 +10,7 @@ import ast
 from copy import deepcopy
 
 from actorgraph.source.scope import Scope, walk_own
+from actorgraph.source.steps import parse
 
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 
@@ -58,12 +59,6 @@ class Jumps:
         """Return the body without its return: the value is in the name `result`."""
         return self.block(deepcopy(self.body), in_loop=False)
 
-    def _text(self, text: str, like: ast.AST) -> ast.stmt:
-        made = ast.parse(text).body[0]
-        for node in ast.walk(made):
-            ast.copy_location(node, like)
-        return made
-
     def block(self, body: list[ast.stmt], in_loop: bool) -> list[ast.stmt]:
         """Return the block with what follows a jump moved to where it belongs."""
         out: list[ast.stmt] = []
@@ -81,11 +76,10 @@ class Jumps:
                     return out
                 continue
             if not jumps(one):
+                if isinstance(one, (ast.If, ast.With)):
+                    one.body = self.block(one.body, in_loop)
                 if isinstance(one, ast.If):
-                    one.body = self.block(one.body, in_loop)
                     one.orelse = self.block(one.orelse, in_loop)
-                elif isinstance(one, ast.With):
-                    one.body = self.block(one.body, in_loop)
                 out.append(one)
                 continue
             if isinstance(one, ast.If):
@@ -111,7 +105,7 @@ class Jumps:
         ast.fix_missing_locations(made)
         if not in_loop:
             return [made]
-        leave = [self._text(f"{self.flag} = True", one), ast.copy_location(ast.Break(), one)]
+        leave = [_text(f"{self.flag} = True", one), ast.copy_location(ast.Break(), one)]
         return [*([] if same else [made]), *leave]
 
     def _loop_parts(
@@ -124,23 +118,23 @@ class Jumps:
         if returns:
             outer = self.flag
             self.flag = self.scope.fresh("returned")
-            before.append(self._text(f"{self.flag} = False", loop))
+            before.append(_text(f"{self.flag} = False", loop))
         orelse, loop.orelse = loop.orelse, []
         if orelse:
             broke = self.scope.fresh("broke")
-            before.append(self._text(f"{broke} = False", loop))
+            before.append(_text(f"{broke} = False", loop))
             for one in _own_breaks(loop.body):
-                one.before = [self._text(f"{broke} = True", one)]  # type: ignore[attr-defined]
+                one.before = [_text(f"{broke} = True", one)]  # type: ignore[attr-defined]
             test = f"not {broke}" + (f" and not {self.flag}" if returns else "")
-            guard = self._text(f"if {test}: pass", loop)
+            guard = _text(f"if {test}: pass", loop)
             guard.body = orelse  # type: ignore[attr-defined]
             after = [guard, *rest]
         loop.body = self.block(loop.body, in_loop=True)
         if returns:
             flag, self.flag = self.flag, outer
-            leave = self._text(f"if {flag}: pass", loop)
+            leave = _text(f"if {flag}: pass", loop)
             if in_loop:
-                left = [self._text(f"{outer} = True", loop), ast.copy_location(ast.Break(), loop)]
+                left = [_text(f"{outer} = True", loop), ast.copy_location(ast.Break(), loop)]
                 leave.body = left  # type: ignore[attr-defined]
                 after = [leave, *after]
             else:
@@ -156,11 +150,11 @@ class Jumps:
         """Return a match on plain values as ifs; patterns that take apart are left to the fence."""
         subject = self.scope.fresh("subject")
         text = f"{subject} = {ast.unparse(node.subject)}"
-        out = [self._text(text, node)]
+        out = [_text(text, node)]
         chain: list[ast.stmt] = []
         for case in reversed(node.cases):
             test, names = _test_of(case.pattern, subject)
-            body = [self._text(f"{name} = {subject}", case.body[0]) for name in names] + case.body
+            body = [_text(f"{name} = {subject}", case.body[0]) for name in names] + case.body
             if case.guard is not None:
                 guard = ast.unparse(case.guard)
                 for name in names:
@@ -169,10 +163,14 @@ class Jumps:
             if test == "True":
                 chain = body
                 continue
-            made = self._text(f"if {test.removeprefix('True and ')}: pass", case.body[0])
+            made = _text(f"if {test.removeprefix('True and ')}: pass", case.body[0])
             made.body, made.orelse = body, chain  # type: ignore[attr-defined]
             chain = [made]
         return out + chain
+
+
+def _text(text: str, like: ast.AST) -> ast.stmt:
+    return parse(text, like)[0]
 
 
 def _own_breaks(body: list[ast.stmt]) -> list[ast.Break]:

@@ -6,7 +6,7 @@ import builtins
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple, final
 
@@ -28,6 +28,7 @@ from actorgraph.source.deciding import (
     FLOAT,
     NUMBERS,
     UNDEFINED,
+    BlockNames,
     Deciding,
     Kind,
     as_node,
@@ -68,12 +69,10 @@ class _Several(NamedTuple):
 class Converted(Deciding):
     """What the text of a converted function calls."""
 
-    def while_(
-        self, test: Callable[[], Any], body: Callable[[], None], read: Callable[[], list[Any]],
-        write: Callable[[list[Any]], None], names: tuple[str, ...], carried: tuple[str, ...],
-        place: int,
-    ) -> None:  # fmt: skip
+    def while_(self, test: Callable[[], Any], body: Callable[[], None], *given: Any) -> None:
         """Run a loop until its test, or what is left of it as a loop of the graph."""
+        names = BlockNames(*given)
+        place = names.place
         while True:
             found = self.test(test(), place)
             if isinstance(found, Node):
@@ -81,7 +80,7 @@ class Converted(Deciding):
             if not found:
                 return
             body()
-        state = _Carried(self, read, write, names, carried, place)
+        state = _Carried(self, names)
         graph = graph_of("while", [found])
 
         def looped(init: list[Node]) -> list[Node]:
@@ -95,17 +94,13 @@ class Converted(Deciding):
 
         state.run(graph, looped)
 
-    def for_(
-        self, over: Any, body: Callable[[Any], None], read: Callable[[], list[Any]],
-        write: Callable[[list[Any]], None], names: tuple[str, ...], carried: tuple[str, ...],
-        stopped: str, place: int,
-    ) -> None:  # fmt: skip
+    def for_(self, over: Any, body: Callable[[Any], None], stopped: str, *given: Any) -> None:
         """Run a loop over elements; over those of a node as a loop of the graph."""
-        flag = names.index(stopped) if stopped else -1
-        state = _Carried(self, read, write, names, carried, place)
+        names = BlockNames(*given)
+        state = _Carried(self, names)
 
         def has_stopped() -> Any:
-            return self.test(read()[flag]) if stopped else False
+            return self.test(names.read()[names.every.index(stopped)]) if stopped else False
 
         if isinstance(over, (Node, _Range, _Several)):
             self._for_nodes(over, body, state, has_stopped if stopped else None)
@@ -125,10 +120,8 @@ class Converted(Deciding):
                         )
                     return
                 for more in items:
-                    self.branch(
-                        self.not_(has_stopped()), partial(body, more), _nothing,
-                        read, write, names, carried, place,
-                    )  # fmt: skip
+                    goes_on = self.not_(has_stopped())
+                    self.branch(goes_on, partial(body, more), _nothing, names)
                 return
             if left:
                 return
@@ -188,9 +181,7 @@ class Converted(Deciding):
             return innermost(over.graph), over.count, number
         if isinstance(over, _Several):
             found = [self._elements(part) for part in over.parts]
-            least = found[0][1]
-            for _, count, _ in found[1:]:
-                least = _least(least, count)
+            least = reduce(_BUILTINS[min], [count for _, count, _ in found])
             graph = next(graph for graph, *_ in found if graph is not None)
             return graph, least, partial(_side_by_side, [item for *_, item in found])
         if not isinstance(over, Node):
@@ -266,32 +257,12 @@ def _of_array(array: Any, index: Node) -> Node:
     return getitem(index.graph.lift(array), index)
 
 
-def _least(one: Any, other: Any) -> Any:
-    if isinstance(one, Node) or isinstance(other, Node):
-        return minimum(one, other)
-    return min(one, other)
-
-
 class _Carried:
-    """The names that a loop of the graph carries.
+    """The names that a loop of the graph carries: an iteration, or what follows, reads them."""
 
-    Parameters
-    ----------
-    deciding : Converted
-    read, write : callable
-        Of all names that the loop sets.
-    names, carried : tuple of str
-        Those, and those that the next iteration, or what follows, reads.
-    place : int
-    """
-
-    def __init__(
-        self, deciding: Converted, read: Callable[[], list[Any]],
-        write: Callable[[list[Any]], None], names: tuple[str, ...], carried: tuple[str, ...],
-        place: int,
-    ) -> None:  # fmt: skip
-        self.deciding, self.read, self.write = deciding, read, write
-        self.names, self.carried, self.place = names, carried, place
+    def __init__(self, deciding: Converted, names: BlockNames) -> None:
+        self.deciding = deciding
+        self.read, self.write, self.names, self.carried, self.place = names
         self.kinds: dict[str, tuple[Any, list[Kind]]] = {}
         self.before: list[Any] = []
         self.structures: dict[str, Any] = {}
@@ -330,12 +301,10 @@ class _Carried:
             leaves, self.structures[name] = flatten(value)
             plan: list[Any] = []
             for number, leaf in enumerate(leaves):
+                plan.append((len(init), is_number(leaf)) if is_value(leaf) else leaf)
                 if is_value(leaf):
-                    plan.append((len(init), is_number(leaf)))
                     kind = kinds[number] if kinds else kind_of(leaf)
                     init.append(as_node(graph, leaf, kind))
-                else:
-                    plan.append(leaf)
             self.leaves[name] = plan
         return init
 
@@ -382,10 +351,11 @@ class _Carried:
         found: list[Any] = [*carry]
         for name in self.carried:
             value = after[name]
-            if name not in self.leaves:
-                self._discovered(name, value)
-                continue
             leaves, structure = flatten(value)
+            if name not in self.leaves:
+                if value is not UNDEFINED:  # the loop gives what is returned its first value
+                    raise _Retype(name, (structure, [kind_of(leaf) for leaf in leaves]))
+                continue
             if structure != self.structures[name]:
                 raise self.deciding.refused(
                     self.place, f"{name} enters an iteration as {self.structures[name]} and leaves "
@@ -402,12 +372,6 @@ class _Carried:
                     continue
                 found[plan[0]] = self._next(name, number, leaf, carry[plan[0]])
         return found
-
-    def _discovered(self, name: str, value: Any) -> None:
-        """Begin again, where the loop gives a first value to what is returned."""
-        if value is not UNDEFINED:
-            leaves, structure = flatten(value)
-            raise _Retype(name, (structure, [kind_of(leaf) for leaf in leaves]))
 
     def _first(self, name: str, number: int) -> Any:
         """Return what a leaf was before the loop: perhaps a number of a loop around it."""
@@ -499,10 +463,7 @@ def _extreme(pairwise: Any, plain: Any) -> Any:
     def extreme(*args: Any, **kwargs: Any) -> Any:
         if len(args) < 2 or _has_node(args) is None:
             return plain(*args, **kwargs)
-        first, *rest = args
-        for one in rest:
-            first = pairwise(first, one)
-        return first
+        return reduce(pairwise, args)
 
     return extreme
 

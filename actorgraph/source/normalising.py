@@ -19,6 +19,7 @@ from actorgraph.source.steps import (
     LoopStatement,
     index_value,
     loads,
+    parse,
 )
 from actorgraph.source.support import overwritten, refuse_array
 
@@ -39,11 +40,15 @@ class Normaliser(Expressions):
             body = self.jumps.rewritten()
         except UnsupportedPattern as error:
             raise self.refused(error.pattern) from None
-        for _ in range(3):  # flags and results of jumps are names too
+        self._know(body)  # flags and results of jumps are names too
+        return self.block(body)
+
+    def _know(self, body: list[ast.stmt]) -> None:
+        """Note the names of more statements, and which of them are active."""
+        for _ in range(3):
             for node in walk_own(body):
                 self.scope._spread_through(node)
         self.scope.locals |= bound_names(body)
-        return self.block(body)
 
     def block(self, body: list[ast.stmt]) -> list[Any]:
         """Return the steps of a block."""
@@ -257,14 +262,8 @@ class Normaliser(Expressions):
 
     def rewritten(self, text: str, node: ast.AST) -> None:
         """Add the steps of statements that stand for another one."""
-        body = ast.parse(text).body
-        for one in ast.walk(ast.Module(body, [])):
-            if hasattr(one, "lineno"):
-                ast.copy_location(one, node)
-        for _ in range(3):
-            for one in walk_own(body):
-                self.scope._spread_through(one)
-        self.scope.locals |= bound_names(body)
+        body = parse(text, node)
+        self._know(body)
         for stmt in body:
             self.statement(stmt)
 
@@ -281,9 +280,7 @@ class Normaliser(Expressions):
         origin = self.origin
         walruses = [one for one in ast.walk(node.test) if isinstance(one, ast.NamedExpr)]
         if any(self.scope.is_active(one.value) for one in walruses):
-            leave = ast.parse(f"if not ({ast.unparse(node.test)}): break").body
-            for one in ast.walk(leave[0]):
-                ast.copy_location(one, node)
+            leave = parse(f"if not ({ast.unparse(node.test)}): break", node)
             node.body = self.jumps.block([*leave, *node.body], True)
             node.test = ast.Constant(True)
         body = self.block(node.body)
@@ -301,14 +298,9 @@ class Normaliser(Expressions):
         binding, prefix = self._elements(node.target, over)
         index = prefix.split(" in ")[0].removeprefix("for ")
         scope.locals |= {index, *bound_names(ast.parse(f"{target} = 0").body)}
-        first = ast.parse("\n".join(binding)).body
-        for one in ast.walk(ast.Module(first, [])):
-            if hasattr(one, "lineno"):
-                ast.copy_location(one, node)
-        made = ast.parse(f"{prefix}: pass").body[0]
+        (made,) = parse(f"{prefix}: pass", node)
         assert isinstance(made, ast.For)
-        made.body = [*first, *node.body]
-        ast.copy_location(made, node)
+        made.body = [*parse("\n".join(binding), node), *node.body]
         self._plain_for(made, scope.call_of(made.iter))
 
     def _is_over_active(self, over: ast.expr, node: ast.For) -> bool:

@@ -9,11 +9,9 @@ from actorgraph.source.steps import loads
 _IMPURE = frozenset({"fitting", "check_inputs", "refuse_array", "refuse_view", "overwritten"})
 
 
-def without_dead_code(
-    body: list[ast.stmt], pure: frozenset[str], live: set[str] | None = None
-) -> list[ast.stmt]:
+def without_dead_code(body: list[ast.stmt], pure: frozenset[str]) -> list[ast.stmt]:
     """Return the body without what has no effect; calls of `pure` names have none."""
-    return fused(_Sweep(pure).block(body, live or set()))
+    return fused(_Sweep(pure).block(body, set()))
 
 
 def needed_before(body: list[ast.stmt]) -> set[str]:
@@ -60,13 +58,8 @@ class _Sweep:
 
     def block(self, body: list[ast.stmt], live: set[str]) -> list[ast.stmt]:
         """Return what is left; `live` is brought to what is needed before."""
-        kept: list[ast.stmt] = []
-        for one in reversed(body):
-            made = self.statement(one, live)
-            if made is not None:
-                kept.append(made)
-        kept.reverse()
-        return kept
+        kept = [self.statement(one, live) for one in reversed(body)]
+        return [one for one in reversed(kept) if one is not None]
 
     def statement(self, one: ast.stmt, live: set[str]) -> ast.stmt | None:
         """Return a statement, or None where nothing needs it."""

@@ -41,13 +41,7 @@ def refuse(node: Any, message: str, function: FunctionType) -> UnsupportedSyntax
 
 
 def read(function: FunctionType) -> ast.FunctionDef:
-    """Return the definition of a function, shared: nobody changes it; a lambda becomes one.
-
-    Raises
-    ------
-    UnsupportedSyntax
-        There is no source, or two lambdas of a line cannot be told apart.
-    """
+    """Return the definition of a function, shared: nobody changes it; a lambda becomes one."""
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:

@@ -12,6 +12,7 @@ binds a name again, its value is kept: outside of loops under a second name, ins
 from __future__ import annotations
 
 import ast
+from copy import deepcopy
 from typing import Any
 
 from actorgraph.source import support
@@ -24,6 +25,7 @@ from actorgraph.source.steps import (
     Jump,
     LoopStatement,
     Statement,
+    Substituted,
     bound,
     index_value,
     loads,
@@ -33,17 +35,6 @@ from actorgraph.source.usual import ADJOINTS, LINEAR
 
 State = dict[str, str]
 ZERO, SOME, MAYBE = "zero", "some", "maybe"
-
-
-class Substituted(ast.NodeTransformer):
-    """Replaces names by expressions, or by other names where they are bound."""
-
-    def __init__(self, names: dict[str, ast.expr]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return what stands for a name."""
-        return self.names.get(node.id, node)
 
 
 def comment(origin: Any, what: str) -> list[ast.stmt]:
@@ -218,10 +209,7 @@ class ReverseWriter:
     ) -> tuple[list[ast.stmt], list[ast.stmt], list[str]]:
         again = after | bound([one])
         if one.over and one.target:
-            again.discard(one.target)
-            again |= {one.target} & after
-            inside = bound(one.body)
-            again |= inside
+            again = after | (again - {one.target}) | bound(one.body)
         while True:
             before = dict(state)
             forward, backward = self.sweep(one.body, before, set(again), True)
@@ -236,9 +224,7 @@ class ReverseWriter:
         if one.over:
             needs = sorted(loads(parse(one.over)) & self.scope.locals)
             over, kept = one.over, []
-            if (loop and any(name in after for name in needs)) or any(
-                name in after for name in needs
-            ):
+            if any(name in after for name in needs):
                 name = self._slots.setdefault(id(one), self.scope.fresh("range"))
                 self.scope.locals.add(name)
                 kept, over, needs = parse(f"{name} = {over}"), name, [name]
@@ -321,23 +307,15 @@ class ReverseWriter:
 
     def _call_adjoint(self, one: Statement, state: State) -> list[ast.stmt]:
         active = [i for i, arg in enumerate(one.args) if self._is_active(arg)]
-        kwargs = _literals(one.kwargs)
-        made = None if kwargs is None else inline(one.function, one.args, kwargs, active)
+        made = inline(one.function, one.args, one.kwargs, active)
         ct = self.b(one.target)
         if made is None:
             derived = self.session.derived(one.function, tuple(active))
             name = self.scope.help(derived.__name__, derived)
             call = _call(name, [ct, one.target, *map(ast.unparse, one.args)], one.kwargs)
             return self._spread(one, call, [one.args[i] for i in active], state)
-        names = {f"x{i}": arg for i, arg in enumerate(one.args)}
-        names |= {
-            "y": _name(one.target),
-            "ct": _name(ct),
-            "np": _name(self.session.numpy(self.scope)),
-        }
+        names = {**self.session.operands(self.scope, one, made), "ct": _name(ct)}
         lines: list[ast.stmt] = []
-        for stem, helper in made.helpers.items():
-            names[stem] = _name(self.scope.help(stem, helper))
         for stem, value in made.before:
             fresh = self._slot(one, stem)
             lines += parse(f"{fresh} = {_substituted(value, names)}")
@@ -456,23 +434,21 @@ class ReverseWriter:
             args = [one.function, repr(active), *map(ast.unparse, one.args)]
             return parse(f"{one.target}, {tape} = {_call(recorder, args, {})}")
         call = self.session.bind(self.scope, one)
-        pair = self.session.pair(call)
-        name = self.scope.help(f"{call.name}_forward", pair.forward)
+        forward, _ = self.session.pair(call)
+        name = self.scope.help(f"{call.name}_forward", forward)
         return parse(f"{one.target}, {tape} = {_call(name, call.args, call.kwargs)}")
 
     def _dynamic_adjoint(self, one: Statement, state: State) -> list[ast.stmt]:
         pulled = self.scope.help("pulled", self.session.pulled)
-        tape = one.slot
         targets = [arg for arg in one.args if self._is_active(arg)]
-        return self._spread(one, f"{pulled}({tape}, {self.b(one.target)})", targets, state)
+        return self._spread(one, f"{pulled}({one.slot}, {self.b(one.target)})", targets, state)
 
     def _user_adjoint(self, one: Statement, state: State) -> list[ast.stmt]:
         call = self.session.bind(self.scope, one)
-        pair = self.session.pair(call)
-        name = self.scope.help(f"{call.name}_backward", pair.backward)
-        tape = one.slot
+        _, backward = self.session.pair(call)
+        name = self.scope.help(f"{call.name}_backward", backward)
         names = [self._slot(one, f"part{i}_t") for i in range(len(call.active))]
-        lines = parse(f"{', '.join(names)}, = {name}({tape}, {self.b(one.target)})")
+        lines = parse(f"{', '.join(names)}, = {name}({one.slot}, {self.b(one.target)})")
         spread: list[str] = []
         for parameter, part in zip(call.active, names, strict=True):
             given = call.given[parameter]
@@ -501,16 +477,7 @@ def _call(name: str, args: list[str], kwargs: dict[str, Any]) -> str:
 
 
 def _substituted(value: ast.expr, names: dict[str, ast.expr]) -> str:
-    from copy import deepcopy
-
     return ast.unparse(Substituted(names).visit(deepcopy(value)))
-
-
-def _literals(kwargs: dict[str, ast.expr]) -> dict[str, Any] | None:
-    try:
-        return {key: ast.literal_eval(value) for key, value in kwargs.items()}
-    except (ValueError, TypeError):
-        return None
 
 
 def _block(

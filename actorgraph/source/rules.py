@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.autodiff.forward import push_forward
-from actorgraph.autodiff.reverse import pull_back
+from actorgraph.autodiff.reverse import pull_back, seeded
 from actorgraph.autodiff.trees import flatten, unflatten
 from actorgraph.errors import GraphError, GraphTypeError
 from actorgraph.graph import Graph, Node, topological_order
@@ -100,9 +100,7 @@ class Kernel:
 def _cotangents(ys: Sequence[Node], cts: Sequence[Node], wrt: Sequence[Node]) -> list[Node | None]:
     graph = ys[0].graph
     with graph.building():
-        seeds: dict[Node, Node] = {}
-        for y, ct in zip(ys, cts, strict=True):
-            seeds[y] = seeds[y] + ct if y in seeds else ct
+        seeds = seeded(zip(ys, cts, strict=True))
         found = pull_back(graph, topological_order(list(ys)), seeds, wrt)
     return [found[node] for node in wrt]
 
@@ -204,15 +202,18 @@ class InlineRule:
 def inline(
     function: Any,
     args: Sequence[ast.expr],
-    kwargs: dict[str, Any],
+    words: dict[str, ast.expr],
     active: Sequence[int],
     forward: bool = False,
 ) -> InlineRule | None:
-    """Return the text of a derivative, or None where it depends on the rank.
+    """Return the text of a derivative, or None where it depends on the rank, or on a keyword.
 
     Arguments are named ``x0``, ``x1`` ..., the result ``y``, its cotangent ``ct``, tangents of the
     arguments ``t0``, ``t1`` ...
     """
+    if not all(map(is_literal, words.values())):
+        return None
+    kwargs = {name: ast.literal_eval(value) for name, value in words.items()}
     fixed = {i: ast.literal_eval(arg) for i, arg in enumerate(args) if is_literal(arg)}
     key = function, len(args), repr(fixed), repr(kwargs), tuple(active), forward
     try:
@@ -347,8 +348,7 @@ class Derived:
             kept = [leaf if isinstance(leaf, float) else nodes[i] for i, leaf in enumerate(leaves)]
             given, named = unflatten(structure, kept)
             result = on_nodes(self.function)(*given, **named)
-        several = isinstance(result, (list, tuple))
-        results: list[Node] = list(result) if several else [result]
+        several, results = _listed(result)
         moving, shape = flatten([given[i] for i in self.active])
         wrt = [one for one in moving if isinstance(one, Node) and one.dtype.kind in "fc"]
         if self.forward:
@@ -374,8 +374,7 @@ class Derived:
         graph = next(node.graph for node in nodes if isinstance(node, Node))
         given = [graph.lift(one) if isinstance(one, _PLAIN) else one for one in args]
         result = on_nodes(self.function)(*given, **kwargs)
-        several = isinstance(result, (list, tuple))
-        results = list(result) if several else [result]
+        several, results = _listed(result)
         moving, shape = flatten([given[i] for i in self.active])
         wrt = [one for one in moving if isinstance(one, Node)]
         zero = graph.constant(np.zeros(()))
@@ -390,6 +389,12 @@ class Derived:
         parts = _cotangents(results, cts, wrt)
         full = [one * 0.0 if part is None else part for one, part in zip(wrt, parts, strict=True)]
         return _shaped(shape, full, len(self.active) == 1)
+
+
+def _listed(result: Any) -> tuple[bool, list[Node]]:
+    """Return whether a call has several results, and these."""
+    several = isinstance(result, (list, tuple))
+    return several, list(result) if several else [result]
 
 
 def _seeds_of(seed: Any, y: Any) -> list[Any]:

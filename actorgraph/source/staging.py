@@ -18,6 +18,7 @@ from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps
 from actorgraph.source.liveness import annotate, assigned
 from actorgraph.source.reading import refuse
 from actorgraph.source.scope import Scope, walk_own
+from actorgraph.source.steps import parse
 
 HELPER = "ag__"
 """The name of what decides."""
@@ -26,20 +27,9 @@ _ALWAYS_REFUSED = "write it without, or call that part from outside of the funct
 
 
 def staged(function: FunctionType, tree: ast.FunctionDef, places: list[ast.AST]) -> ast.FunctionDef:
-    """Return the definition of a function with its control flow as calls.
+    """Return the definition of a function with its control flow as calls, made of its `tree`.
 
-    Parameters
-    ----------
-    function : function
-    tree : ast.FunctionDef
-        Changed.
-    places : list
-        Gets the statements that the calls name by number.
-
-    Raises
-    ------
-    UnsupportedSyntax
-        What has no form in a graph.
+    `places` gets the statements that the calls name by number.
     """
     fenced = check_everywhere(tree)
     if fenced is not None:
@@ -55,18 +45,12 @@ def staged(function: FunctionType, tree: ast.FunctionDef, places: list[ast.AST])
     return _Definition(function, scope, places).made()
 
 
-def _located(made: Any, like: ast.AST) -> Any:
-    for node in ast.walk(made):
-        ast.copy_location(node, like)
-    return made
-
-
 def _text(text: str, like: ast.AST) -> Any:
-    return _located(ast.parse(text).body[0], like)
+    return parse(text, like)[0]
 
 
 def _expression(text: str, like: ast.AST) -> Any:
-    return _located(ast.parse(text, mode="eval").body, like)
+    return _text(text, like).value
 
 
 class _Definition:
@@ -233,19 +217,15 @@ class _Definition:
         return repr(tuple([name for name in names if name in node.head]))
 
     def _on_for(self, node: Any) -> list[ast.stmt]:
-        names = sorted(
-            assigned(
-                [*node.body, _located_one(ast.Assign([node.target], ast.Constant(None)), node)]
-            )
-        )
         body, item = self.scope.fresh("body"), self.scope.fresh("item")
         first = _text(f"x = {item}", node)
         first.targets = [node.target]
+        names = sorted(assigned([*node.body, first]))
         state, given = self._state(node, names)
         made = self._functions(node, names, (f"{body}({item})", [first, *self.block(node.body)]))
         call = _text(
-            f"{HELPER}.for_(over, {body}, {given}, {self._carried(node, names)}, "
-            f"{node.stopped!r}, {self.at(node)})", node,
+            f"{HELPER}.for_(over, {body}, {node.stopped!r}, {given}, "
+            f"{self._carried(node, names)}, {self.at(node)})", node,
         )  # fmt: skip
         call.value.args[0] = self.expressions.visit(node.iter)
         return [*made, *state, call]
@@ -307,7 +287,7 @@ def _without_jumps(body: list[ast.stmt], stopped: str) -> list[ast.stmt]:
         if isinstance(one, ast.Break):
             out.append(_text(f"{stopped} = True", one))
         elif isinstance(one, ast.Continue):
-            out.append(_located(ast.Pass(), one))
+            out.append(_text("pass", one))
         else:
             if isinstance(one, (ast.If, ast.With)):
                 one.body = _without_jumps(one.body, stopped)

@@ -13,23 +13,12 @@ from actorgraph.source.scope import bound_names
 class Statement:
     """A statement without blocks.
 
-    Parameters
-    ----------
-    kind : str
-        ``"passive"``, ``"copy"``, ``"call"`` (of what is traced on nodes), ``"rule"`` (of what has
-        a rule of its own), ``"user"`` (of a function that is differentiated too), ``"dynamic"`` (of
-        one known at run time), ``"item"``, ``"build"`` (of a list, tuple or dict), ``"store"``,
-        ``"append"``, ``"pop"``.
-    text : str
-        The statement.
-    target : str
-        The name that it binds, or writes into.
-    args : list of expressions
-        Operands: names and literals.
-    origin : node
-        The user's statement.
-    slot : str
-        Of a store, the name of what it loses; of a call, of what its reversal needs.
+    Its kind is ``"passive"``, ``"copy"``, ``"call"`` (of what is traced on nodes), ``"rule"`` (of
+    what has a rule of its own), ``"user"`` (of a function that is differentiated too),
+    ``"dynamic"`` (of one known at run time), ``"item"``, ``"build"`` (of a list, tuple or dict),
+    ``"store"``, ``"append"`` or ``"pop"``.  It binds or writes into `target`; operands are names
+    and literals; `origin` is the user's statement; `slot` is the name of what a store loses, or of
+    what a call's reversal needs.
     """
 
     kind: str
@@ -105,9 +94,24 @@ class Jump:
     origin: Any
 
 
-def parse(text: str) -> list[ast.stmt]:
-    """Return statements of a text."""
-    return ast.parse(text).body
+def parse(text: str, like: ast.AST | None = None) -> list[ast.stmt]:
+    """Return statements of a text, in the place of a node if one is given."""
+    tree = ast.parse(text)
+    if like is not None:
+        for node in ast.walk(tree):
+            ast.copy_location(node, like)
+    return tree.body
+
+
+class Substituted(ast.NodeTransformer):
+    """Replaces names by expressions, or by other names where they are bound."""
+
+    def __init__(self, names: dict[str, ast.expr]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return what stands for a name."""
+        return self.names.get(node.id, node)
 
 
 def loads(body: Any) -> set[str]:

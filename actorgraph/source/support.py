@@ -216,15 +216,7 @@ def check_inputs(**values: Any) -> None:
 
 
 def fitting(seed: Any, value: Any, what: str, default: str, check: bool) -> Any:
-    """Return a seed (or tangent) that fits a value.
-
-    Raises
-    ------
-    FeedError
-        There is none, and no default.
-    ShapeError
-        Its shape is another one.
-    """
+    """Return a seed (or tangent) that fits a value, or the default one, or raise."""
     if seed is None:
         if default == "required":
             raise FeedError(f"the {what} has to be given")

@@ -24,11 +24,7 @@ Bits = list[tuple[Any, ...]]
 class Example:
     """A graph with what is asked of it, and several sets of feeds.
 
-    Parameters
-    ----------
-    feeds, backward, tangents : list
-        By number of the set of feeds: the feeds, what ``backward=`` and ``tangents=`` get, None for
-        a set that is not differentiated in reverse.
+    What ``backward=`` gets for a set is None where that is not differentiated in reverse.
     """
 
     graph: Graph
@@ -122,16 +118,17 @@ EXAMPLES: dict[str, Callable[[], Example]] = {}
 """Graphs that a machine has to run, by what is special about each; every call builds it anew."""
 
 
-def _example(build: Callable[[], Example]) -> Callable[[], Example]:
-    EXAMPLES[build.__name__.strip("_").replace("_", " ")] = build
-    return build
+def _example(build: Callable[[Graph], Example]) -> None:
+    name = build.__name__.strip("_").replace("_", " ")
+
+    def example() -> Example:
+        return build(Graph(name))
+
+    EXAMPLES[name] = example
 
 
 def _drawn(
-    graph: Graph,
-    *outputs: Node,
-    wrt: Sequence[Node] | None = None,
-    rows: Sequence[int] = (3, 1),
+    graph: Graph, *outputs: Node, wrt: Sequence[Node] | None = None, rows: Sequence[int] = (3, 1)
 ) -> Example:
     """Return an example with random feeds, whose symbolic dims have each size of `rows` in turn.
 
@@ -166,8 +163,7 @@ def _weights(graph: Graph, *shapes: tuple[int, ...], dtype: str = "float64") -> 
 
 
 @_example
-def _fan_out() -> Example:
-    graph = Graph("fan out")
+def _fan_out(graph: Graph) -> Example:
     x = graph.input("x", ("n", 4), "float64")
     w, b = _weights(graph, (4, 5), (5,))
     h = ops.tanh(x @ w + b)
@@ -179,8 +175,7 @@ def _fan_out() -> Example:
 
 
 @_example
-def _repeated_inputs() -> Example:
-    graph = Graph("repeated inputs")
+def _repeated_inputs(graph: Graph) -> Example:
     x = graph.input("x", (3, 3), "float64")
     (w,) = _weights(graph, (3, 3))
     y = ops.concatenate([x * x, w @ w, x * x + w])
@@ -188,8 +183,7 @@ def _repeated_inputs() -> Example:
 
 
 @_example
-def _tied_weights() -> Example:
-    graph = Graph("tied weights")
+def _tied_weights(graph: Graph) -> Example:
     x = graph.input("x", ("n", 4), "float32")
     (w,) = _weights(graph, (4, 4), dtype="float32")
     h = x
@@ -199,9 +193,8 @@ def _tied_weights() -> Example:
 
 
 @_example
-def _several_outputs() -> Example:
+def _several_outputs(graph: Graph) -> Example:
     """One output stands twice, one is a leaf, one is within another, one has a constant only."""
-    graph = Graph("several outputs")
     x = graph.input("x", (4,), "float64")
     (w,) = _weights(graph, (4,))
     y = ops.exp(ops.sin(x * w))
@@ -210,8 +203,7 @@ def _several_outputs() -> Example:
 
 
 @_example
-def _zero_rows() -> Example:
-    graph = Graph("zero rows")
+def _zero_rows(graph: Graph) -> Example:
     x = graph.input("x", ("n", 4), "float64")
     w, b = _weights(graph, (4, 3), (3,))
     h = ops.sigmoid(x @ w + b)
@@ -219,9 +211,8 @@ def _zero_rows() -> Example:
 
 
 @_example
-def _unused_wrt() -> Example:
+def _unused_wrt(graph: Graph) -> Example:
     """One parameter does not act on the first output, one on none; one wrt is in the middle."""
-    graph = Graph("unused wrt")
     x = graph.input("x", (3,), "float64")
     w, v, unused = _weights(graph, (3,), (3,), (2, 2))
     h = ops.tanh(x * w)
@@ -229,8 +220,7 @@ def _unused_wrt() -> Example:
 
 
 @_example
-def _integers() -> Example:
-    graph = Graph("integers")
+def _integers(graph: Graph) -> Example:
     x = graph.input("x", ("n", 3), "float64")
     index = graph.input("index", (5,), "int64")
     (table,) = _weights(graph, (3, 3))
@@ -241,8 +231,7 @@ def _integers() -> Example:
 
 
 @_example
-def _views() -> Example:
-    graph = Graph("views")
+def _views(graph: Graph) -> Example:
     x = graph.input("x", (4, 6), "float64")
     turned = x.T[::-1, ::2]
     flat = ops.reshape(turned, (3, 4))
@@ -250,8 +239,7 @@ def _views() -> Example:
 
 
 @_example
-def _a_long_chain() -> Example:
-    graph = Graph("a long chain")
+def _a_long_chain(graph: Graph) -> Example:
     x = graph.input("x", (50,), "float32")
     (w,) = _weights(graph, (50,), dtype="float32")
     y = x
@@ -261,8 +249,7 @@ def _a_long_chain() -> Example:
 
 
 @_example
-def _complex_numbers() -> Example:
-    graph = Graph("complex numbers")
+def _complex_numbers(graph: Graph) -> Example:
     x = graph.input("x", (4,), "complex128")
     w = graph.parameter("w", np.array([1 + 2j, -1j, 0.5, 2]))
     y = w * w * x
@@ -270,8 +257,7 @@ def _complex_numbers() -> Example:
 
 
 @_example
-def _buffers() -> Example:
-    graph = Graph("buffers")
+def _buffers(graph: Graph) -> Example:
     x = graph.input("x", (3,), "float64")
     (w,) = _weights(graph, (3,))
     mean = graph.buffer("mean", np.zeros(3))
@@ -281,8 +267,7 @@ def _buffers() -> Example:
 
 
 @_example
-def _random_ops() -> Example:
-    graph = Graph("random ops")
+def _random_ops(graph: Graph) -> Example:
     x = graph.input("x", (40,), "float64")
     (w,) = _weights(graph, (40,))
     kept = ops.dropout(x * w, 0.5)
@@ -300,8 +285,7 @@ _CUBE = Op(
 
 
 @_example
-def _an_op_of_a_user() -> Example:
-    graph = Graph("an op of a user")
+def _an_op_of_a_user(graph: Graph) -> Example:
     x = graph.input("x", ("n", 3), "float32")
     (w,) = _weights(graph, (3,), dtype="float32")
     y = graph.apply(_CUBE, [ops.sin(x) * w], {})

@@ -5,6 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any, final
 
+import numpy as np
+
+from actorgraph import ops
+from actorgraph.graph import Graph
+from actorgraph.node import Node
+from actorgraph.op import Op
 from actorgraph.testing._laws import claim
 
 _PATIENCE_S = 20.0
@@ -38,3 +44,16 @@ class OpGate:
     def open(self, times: int = 1) -> None:
         """Let that many calls on."""
         self.leave.release(times)
+
+
+def gated(gate: OpGate) -> Node:
+    """X -> tanh -> gate -> * 2, whose middle is as long as a law wants."""
+    graph = Graph()
+    x = graph.input("x", (2,), "float64")
+    op = Op("testing_gate", "f[*s] -> f[*s]", gate, checked=True)
+    return graph.apply(op, [ops.tanh(x)], {}) * 2.0
+
+
+def beyond(value: float) -> Any:
+    """Return what comes out of that where two entries of a value go in."""
+    return (np.tanh(np.full(2, value)) + 1) * 2

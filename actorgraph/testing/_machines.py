@@ -28,7 +28,7 @@ from actorgraph.testing._examples import (
     expected,
     results,
 )
-from actorgraph.testing._gate import OpGate
+from actorgraph.testing._gate import OpGate, beyond, gated
 from actorgraph.testing._laws import Laws, check_made, claim, on, raises, same_bits
 
 Make = Callable[..., Machine]
@@ -146,22 +146,10 @@ def a_run_that_fails_among_others_fails_alone(make: Make) -> None:
                 same_bits(run[x].grad, np.exp(float(i)) * 3, f"the gradient of run {i}")
 
 
-def _gated(gate: OpGate) -> Node:
-    """X -> tanh -> gate -> * 2, whose middle is as long as a law wants."""
-    graph = Graph()
-    x = graph.input("x", (2,), "float64")
-    op = Op("testing_gate", "f[*s] -> f[*s]", gate, checked=True)
-    return graph.apply(op, [ops.tanh(x)], {}) * 2.0
-
-
-def _beyond(value: float) -> Any:
-    return (np.tanh(np.full(2, value)) + 1) * 2
-
-
 @_law
 def neighbours_of_a_run_that_is_cancelled_have_the_right_bits(make: Make) -> None:
     gate = OpGate()
-    y = _gated(gate)
+    y = gated(gate)
     with make([y], wrt=[]) as machine:
         before = machine.start({"x": np.full(2, 1.0)})
         gate.wait_entered()
@@ -169,8 +157,8 @@ def neighbours_of_a_run_that_is_cancelled_have_the_right_bits(make: Make) -> Non
         after = machine.start({"x": np.full(2, 3.0)})
         claim(doomed.cancel(), "cancel() of a run in flight returned False")
         gate.open(3)
-        same_bits(before.result()[y].value, _beyond(1.0), "the run before")
-        same_bits(after.result()[y].value, _beyond(3.0), "the run after")
+        same_bits(before.result()[y].value, beyond(1.0), "the run before")
+        same_bits(after.result()[y].value, beyond(3.0), "the run after")
         with raises(RunCancelled, "run 1 was cancelled"):
             doomed.result()
         claim(not doomed.cancel(), "cancel() of a run that has ended returned True")
@@ -180,7 +168,7 @@ def neighbours_of_a_run_that_is_cancelled_have_the_right_bits(make: Make) -> Non
 @_law
 def a_run_can_be_cancelled_while_it_is_queued(make: Make) -> None:
     gate = OpGate()
-    y = _gated(gate)
+    y = gated(gate)
     with make([y], wrt=[], max_in_flight=1) as machine:
         first = machine.start(_ONES)
         gate.wait_entered()
@@ -336,7 +324,7 @@ def a_failing_service_is_a_node_error_and_the_next_run_is_right(make: Make) -> N
 @_law
 def closing_ends_runs_in_flight_and_queued(make: Make) -> None:
     gate = OpGate()
-    machine = make([_gated(gate)], wrt=[], max_in_flight=1)
+    machine = make([gated(gate)], wrt=[], max_in_flight=1)
     runs = [machine.start(_ONES) for _ in range(3)]
     gate.wait_entered()
     runs[-1].add_done_callback(gate.open)  # the queued run ends while the first is at the gate

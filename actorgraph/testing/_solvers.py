@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.dual import Dual
+from actorgraph.graph import Graph
+from actorgraph.node import Parameter
 from actorgraph.solvers import AbstractSolver
 from actorgraph.testing._laws import Laws, check_made, claim, raises, same_bits
-from actorgraph.testing._parameters import FakeDual, FakeParameter, dual_of
 
 Make = Callable[[float], AbstractSolver[Any]]
 
@@ -57,9 +59,19 @@ def check_solver(make: Make) -> None:
     check_made(SOLVER_LAWS, make, "a solver of a learning rate")
 
 
-def _ones(*shape: int, dtype: str = "float64") -> FakeDual:
+def _parameter(name: str = "W") -> Parameter:
+    """Return a leaf of three ones, in a graph of its own."""
+    return Graph().parameter(name, np.ones(3))
+
+
+def _dual_of(parameter: Parameter, grad: Any) -> Dual:
+    """Return what a run would give for the parameter."""
+    return Dual(parameter.value, grad, node=parameter)
+
+
+def _ones(*shape: int, dtype: str = "float64") -> Dual:
     """Return a parameter of ones with a gradient of ones."""
-    return FakeDual(np.ones(shape, dtype), np.ones(shape, dtype))
+    return Dual(np.ones(shape, dtype), np.ones(shape, dtype))
 
 
 def _smaller(value: Any) -> None:
@@ -68,7 +80,7 @@ def _smaller(value: Any) -> None:
 
 @_law
 def a_parabola_is_minimised(make: Make) -> None:
-    weight = FakeDual(np.array([3.0, -2.0]), None)
+    weight = Dual(np.array([3.0, -2.0]), None)
     solver = make(0.05)
     for _ in range(500):
         weight.grad = 2.0 * weight.value
@@ -85,7 +97,7 @@ def rosenbrock_s_function_decreases(make: Make) -> None:
     def rosenbrock(x: Any, y: Any) -> Any:
         return (1.0 - x) ** 2 + 100.0 * (y - x * x) ** 2
 
-    x, y = (FakeDual(np.array(start), None) for start in (-1.2, 1.0))
+    x, y = (Dual(np.array(start), None) for start in (-1.2, 1.0))
     before = rosenbrock(x.value, y.value)
     solver = make(5e-4)
     for _ in range(2000):
@@ -101,7 +113,7 @@ def rosenbrock_s_function_decreases(make: Make) -> None:
 def dtype_and_identity_of_the_array_are_kept(make: Make) -> None:
     for dtype in ("float16", "float32", "float64", "complex64", "complex128"):
         value = np.ones((2, 3), dtype)
-        weight = FakeDual(value, np.full((2, 3), 0.5, dtype))
+        weight = Dual(value, np.full((2, 3), 0.5, dtype))
         solver = make(0.1)
         for _ in range(3):
             solver.step([weight])
@@ -122,7 +134,7 @@ def zero_dimensional_and_empty_parameters_are_stepped(make: Make) -> None:
 def strided_values_and_read_only_gradients_are_accepted(make: Make) -> None:
     whole = np.ones((4, 4))
     grad = np.broadcast_to(1.0, (4, 2))
-    make(0.1).step([FakeDual(whole[:, ::2], grad)])
+    make(0.1).step([Dual(whole[:, ::2], grad)])
     _smaller(whole[:, ::2])
     same_bits(whole[:, 1::2], np.ones((4, 2)), "memory beside a strided parameter")
 
@@ -131,7 +143,7 @@ def strided_values_and_read_only_gradients_are_accepted(make: Make) -> None:
 def gradients_are_not_written(make: Make) -> None:
     grad = np.full(3, 0.5)
     solver = make(0.1)
-    weight = FakeDual(np.ones(3), grad)
+    weight = Dual(np.ones(3), grad)
     solver.step([weight])
     solver.step([weight])
     same_bits(grad, np.full(3, 0.5), "the gradient after two steps")
@@ -140,7 +152,7 @@ def gradients_are_not_written(make: Make) -> None:
 @_law
 def a_float64_gradient_keeps_a_float32_parameter(make: Make) -> None:
     value = np.ones(3, "float32")
-    make(0.1).step([FakeDual(value, np.full(3, 0.5))])
+    make(0.1).step([Dual(value, np.full(3, 0.5))])
     claim(value.dtype == np.float32, f"got {value.dtype}, expected float32")
     _smaller(value)
 
@@ -156,9 +168,9 @@ def an_array_without_a_node_is_written_in_place(make: Make) -> None:
 
 @_law
 def a_parameter_switches_to_another_array(make: Make) -> None:
-    weight = FakeParameter("W", np.ones(3))
+    weight = _parameter()
     array = weight.value
-    make(0.1).step([dual_of(weight, np.ones(3))])
+    make(0.1).step([_dual_of(weight, np.ones(3))])
     same_bits(array, np.ones(3), "the array that runs in flight read")
     _smaller(weight.value)
 
@@ -166,10 +178,10 @@ def a_parameter_switches_to_another_array(make: Make) -> None:
 @_law
 def switching_and_in_place_give_the_same_bits(make: Make) -> None:
     by_node, by_position = make(0.1), make(0.1)
-    node, array = FakeParameter("W", np.ones(4)), np.ones(4)
-    for grad in np.random.default_rng(0).normal(size=(5, 4)):
-        by_node.step([dual_of(node, grad)])
-        by_position.step([FakeDual(array, grad)])
+    node, array = _parameter(), np.ones(3)
+    for grad in np.random.default_rng(0).normal(size=(5, 3)):
+        by_node.step([_dual_of(node, grad)])
+        by_position.step([Dual(array, grad)])
     same_bits(node.value, array, "a parameter beside a plain array")
 
 
@@ -177,11 +189,11 @@ def switching_and_in_place_give_the_same_bits(make: Make) -> None:
 def state_follows_the_node_not_the_position(make: Make) -> None:
     grads = np.random.default_rng(0).normal(size=(6, 2, 3))
     ordered, shuffled = make(0.1), make(0.1)
-    first = [FakeParameter(name, np.ones(3)) for name in "ab"]
-    second = [FakeParameter(name, np.ones(3)) for name in "ab"]
+    first = [_parameter(name) for name in "ab"]
+    second = [_parameter(name) for name in "ab"]
     for turn, grad in enumerate(grads):
-        ordered.step([dual_of(p, g) for p, g in zip(first, grad, strict=True)])
-        duals = [dual_of(p, g) for p, g in zip(second, grad, strict=True)]
+        ordered.step([_dual_of(p, g) for p, g in zip(first, grad, strict=True)])
+        duals = [_dual_of(p, g) for p, g in zip(second, grad, strict=True)]
         shuffled.step(duals[::-1] if turn % 2 else duals)
     for one, other in zip(first, second, strict=True):
         same_bits(other.value, one.value, f"parameter {one.name!r} in lists of changing order")
@@ -189,11 +201,11 @@ def state_follows_the_node_not_the_position(make: Make) -> None:
 
 @_law
 def some_of_the_nodes_may_be_stepped(make: Make) -> None:
-    a, b = (FakeParameter(name, np.ones(3)) for name in "ab")
+    a, b = (_parameter(name) for name in "ab")
     solver = make(0.1)
-    solver.step([dual_of(a, np.ones(3)), dual_of(b, np.ones(3))])
+    solver.step([_dual_of(a, np.ones(3)), _dual_of(b, np.ones(3))])
     kept = b.value.copy()
-    solver.step([dual_of(a, np.ones(3))])
+    solver.step([_dual_of(a, np.ones(3))])
     same_bits(b.value, kept, "a parameter that was not listed")
 
 
@@ -201,11 +213,11 @@ def some_of_the_nodes_may_be_stepped(make: Make) -> None:
 def state_goes_by_position_without_nodes(make: Make) -> None:
     grads = np.random.default_rng(0).normal(size=(4, 2, 3))
     by_node, by_position = make(0.1), make(0.1)
-    nodes = [FakeParameter(name, np.ones(3)) for name in "ab"]
+    nodes = [_parameter(name) for name in "ab"]
     values = [np.ones(3), np.ones(3)]
     for grad in grads:
-        by_node.step([dual_of(p, g) for p, g in zip(nodes, grad, strict=True)])
-        by_position.step(FakeDual(v, g) for v, g in zip(values, grad, strict=True))
+        by_node.step([_dual_of(p, g) for p, g in zip(nodes, grad, strict=True)])
+        by_position.step(Dual(v, g) for v, g in zip(values, grad, strict=True))
     for node, value in zip(nodes, values, strict=True):
         same_bits(value, node.value, f"parameter {node.name!r} by its position")
 
@@ -244,7 +256,7 @@ def a_bad_parameter_raises_before_anything_is_written(make: Make) -> None:
     for name, (value, grad, error, text) in _BAD.items():
         solver, good = make(0.1), _ones(3)
         with raises(error, text):
-            solver.step([good, FakeDual(value, grad)])
+            solver.step([good, Dual(value, grad)])
         same_bits(good.value, np.ones(3), f"{name}: a parameter listed before it")
         solver.step([good])  # nor did the failed step fix the length
         _smaller(good.value)
@@ -261,8 +273,8 @@ def a_step_that_fails_changes_neither_parameters_nor_state(make: Make) -> None:
 def _steps(make: Make, at: int | None) -> list[Any]:
     """Return four parameters after four steps; each fails once at that parameter."""
     grads = np.random.default_rng(0).normal(size=(4, 4, 3))
-    parameters = [FakeParameter(name, np.ones(3)) for name in "abc"]
-    plain, solver = FakeDual(np.ones(3), None), make(0.1)
+    parameters = [_parameter(name) for name in "abc"]
+    plain, solver = Dual(np.ones(3), None), make(0.1)
     patched: Any = solver
     update, left = solver.update, [0]
 
@@ -275,7 +287,7 @@ def _steps(make: Make, at: int | None) -> list[Any]:
 
     for grad, *others in grads:
         plain.grad = grad
-        duals = [plain, *map(dual_of, parameters, others)]
+        duals = [plain, *map(_dual_of, parameters, others)]
         before = [np.copy(dual.value) for dual in duals]
         if at is not None:
             left[0] = at
@@ -292,15 +304,15 @@ def _steps(make: Make, at: int | None) -> list[Any]:
 
 @_law
 def errors_name_the_node(make: Make) -> None:
-    weight = FakeParameter("hidden.W", np.ones(3))
+    weight = _parameter("hidden.W")
     with raises(ValueError, r"parameter 'hidden.W' has no gradient"):
-        make(0.1).step([dual_of(weight, None)])
+        make(0.1).step([_dual_of(weight, None)])
 
 
 @_law
 def the_same_node_twice_raises(make: Make) -> None:
-    weight = FakeParameter("W", np.ones(3))
-    dual = dual_of(weight, np.ones(3))
+    weight = _parameter()
+    dual = _dual_of(weight, np.ones(3))
     with raises(ValueError, "'W' is listed twice"):
         make(0.1).step([dual, dual])
     same_bits(weight.value, np.ones(3), "a parameter listed twice")

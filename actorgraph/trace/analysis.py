@@ -8,9 +8,10 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
+from actorgraph import tables
 from actorgraph.errors import printable
 from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import MessageSpan, RunSpan, Slice
+from actorgraph.trace.records import MessageSpan, Slice
 
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
@@ -125,21 +126,15 @@ class Summary:
     def __str__(self) -> str:
         lines = [self.head()]
         for title, heads, rows in self.tables():
-            lines += ["", title, *_columns(heads, rows)]
+            lines += ["", title, *[f"  {line}" for line in tables.lines(heads, rows)]]
         return "\n".join(lines)
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-        from rich import table as rich_table
         from rich.text import Text
 
         yield self.head()
         for title, heads, rows in self.tables():
-            table = rich_table.Table(title=Text(title), title_justify="left")
-            for number, head in enumerate(heads):
-                table.add_column(head, justify="left" if is_text(rows, number) else "right")
-            for row in rows:
-                table.add_row(*map(Text, row))  # a name may look like rich's markup
-            yield table
+            yield tables.drawn(heads, rows, title=Text(title), title_justify="left")
 
 
 def summarise(records: Records, count: int) -> Summary:
@@ -248,7 +243,7 @@ def idle_by_cause(records: Records) -> dict[str, float]:
     for run in records.runs:
         if run.started is not None:
             start = run.started if run.admitted is None else run.admitted
-            _span(runs, start, _end_of(run, records), 0)
+            _span(runs, start, records.duration_s if run.ended is None else run.ended, 0)
     points = list(runs)
     for part in records.slices:
         if part.actor is not None and part.lane not in own:
@@ -307,10 +302,6 @@ def _span(points: list[tuple[float, int, int]], start: float, end: float, what: 
         points += [(start, 1, what), (end, -1, what)]
 
 
-def _end_of(run: RunSpan, records: Records) -> float:
-    return records.duration_s if run.ended is None else run.ended
-
-
 def _busy(slices: Sequence[Slice], lane: str) -> list[tuple[float, float]]:
     """Return when a lane worked; an op that runs a machine has slices within its own."""
     spans: list[tuple[float, float]] = []
@@ -332,22 +323,3 @@ def _bytes(count: int) -> str:
     if count < 10_000:
         return f"{count} B"
     return f"{count / 1e3:.1f} kB" if count < 10_000_000 else f"{count / 1e6:.1f} MB"
-
-
-def is_text(rows: Sequence[tuple[str, ...]], column: int) -> bool:
-    """Return whether a column of a table holds no figures."""
-    return not all(row[column][:1].isdigit() for row in rows)
-
-
-def _columns(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    table = [heads, *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
-    left = [is_text(rows, column) for column in range(len(heads))]
-    return [
-        "  "
-        + "  ".join(
-            cell.ljust(width) if is_left else cell.rjust(width)
-            for cell, width, is_left in zip(row, widths, left, strict=True)
-        ).rstrip()
-        for row in table
-    ]

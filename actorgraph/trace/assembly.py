@@ -45,7 +45,7 @@ def assemble(recorder: Recorder, ended: float) -> Records:
     assembly.add_turns()
     assembly.add_jobs()
     assembly.add_pieces()
-    assembly.sort()
+    assembly.slices.sort(key=attrgetter("start"))
     assembly.connect()
     return Records(
         duration_s=ended - recorder.began,
@@ -72,7 +72,7 @@ class _Assembly:
         self.actor_of: dict[Task | Plan, int] = {}
         self.machine_of: dict[Task, tuple[str, Any]] = {}
         self.task_of: dict[int, Task] = {}
-        self.sizes = _Sizes()
+        self.sizes: dict[Any, int] = {}
 
     def add_actors(self) -> None:
         for network in self.recorder.networks:
@@ -81,32 +81,29 @@ class _Assembly:
             )
             first = len(self.actors)
             for index, task in enumerate(network.tasks, first):
-                self.actor_of[task], self.machine_of[task] = index, (machine, core)
-                self.task_of[index] = task
-                names = [channel.name for channel in task.ports]
-                edges = [
-                    Edge(name, port.kind, None if port.producer is None else first + port.producer)
-                    for name, port in zip(names, task.spec.ports, strict=True)
-                ]
-                self._add_actor(task, machine, edges)
+                self.machine_of[task], self.task_of[index] = (machine, core), task
+                edges = []
+                for channel, port in zip(task.ports, task.spec.ports, strict=True):
+                    producer = None if port.producer is None else first + port.producer
+                    edges.append(Edge(channel.name, port.kind, producer))
+                spec = task.spec
+                self._add_actor(
+                    task, spec.name, spec.direction, machine, task.joint, spec.steps, edges,
+                    task.lane,
+                )  # fmt: skip
         for notes in self.notes:
             if notes.direct is not None and notes.plan not in self.actor_of:
-                self.actor_of[notes.plan] = len(self.actors)
-                machine = self.machines[id(notes.core)]
                 name = ", ".join(printable(node.name) for node in notes.plan.names.nodes[:3])
-                steps = notes.plan.compiled.joint.order
-                nodes = dict.fromkeys(notes.plan.compiled.joint.source(step).name for step in steps)
-                index = len(self.actors)
-                self.actors.append(Actor(index, name, "direct", machine, tuple(nodes), ()))
+                joint, machine = notes.plan.compiled.joint, self.machines[id(notes.core)]
+                self._add_actor(notes.plan, name, "direct", machine, joint, joint.order)
 
-    def _add_actor(self, task: Task, machine: str, edges: list[Edge]) -> None:
-        joint, spec = task.joint, task.spec
-        assert joint is not None
-        nodes = tuple(dict.fromkeys(joint.source(step).name for step in spec.steps))
-        index = len(self.actors)
-        self.actors.append(
-            Actor(index, spec.name, spec.direction, machine, nodes, tuple(edges), task.lane)
-        )
+    def _add_actor(
+        self, of: Task | Plan, name: str, direction: str, machine: str, joint: Any,
+        steps: Sequence[Node], edges: Sequence[Edge] = (), lane: str | None = None,
+    ) -> None:  # fmt: skip
+        index = self.actor_of[of] = len(self.actors)
+        nodes = dict.fromkeys(joint.source(step).name for step in steps)
+        self.actors.append(Actor(index, name, direction, machine, tuple(nodes), tuple(edges), lane))
 
     def workers(self) -> int:
         own = {core for task, (_, core) in self.machine_of.items() if task.lane is not None}
@@ -170,9 +167,6 @@ class _Assembly:
             )
         )  # fmt: skip
 
-    def sort(self) -> None:
-        self.slices.sort(key=attrgetter("start"))
-
     def connect(self) -> None:
         """Find which slice has sent to which: each actor fires once for a run or microbatch."""
         last: dict[tuple[int, int, int | None], int] = {}
@@ -212,12 +206,7 @@ class _Assembly:
             )
 
     def _message(
-        self,
-        source: int | None,
-        target: int,
-        edge: Edge,
-        port: Port,
-        notes: RunNotes | None,
+        self, source: int | None, target: int, edge: Edge, port: Port, notes: RunNotes | None
     ) -> MessageSpan | None:
         to = self.slices[target]
         if source is not None:
@@ -229,8 +218,14 @@ class _Assembly:
         else:
             return None
         symbols = {} if notes is None else notes.symbols
-        size = sum(self.sizes.of(node, symbols) for node in port.nodes)
+        size = sum(self._size(node, symbols) for node in port.nodes)
         return MessageSpan(source, target, edge, sent, max(sent, to.start), size)
+
+    def _size(self, node: Node, symbols: Mapping[str, int]) -> int:
+        key = id(node), tuple(symbols.items())  # nodes build nodes when they are compared
+        if key not in self.sizes:
+            self.sizes[key] = size_in_bytes(node, symbols)
+        return self.sizes[key]
 
     def spans(self) -> list[RunSpan]:
         spans = [
@@ -254,19 +249,6 @@ class _Assembly:
 
     def _since(self, time: float | None) -> float | None:
         return None if time is None else max(0.0, time - self.began)
-
-
-class _Sizes:
-    """Bytes of a node's value, by its type."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, int] = {}
-
-    def of(self, node: Node, symbols: Mapping[str, int]) -> int:
-        key = id(node), tuple(symbols.items())  # nodes build nodes when they are compared
-        if key not in self._known:
-            self._known[key] = size_in_bytes(node, symbols)
-        return self._known[key]
 
 
 def _names(notes: Sequence[RunNotes]) -> dict[int, str]:

@@ -33,11 +33,6 @@ def trace(
     """Call the function of a target and record runs of what it returns; blocks until they ended.
 
     The first run compiles the machine; it is not recorded unless `cold` is asked for.
-
-    Raises
-    ------
-    GraphError
-        As `outputs_and_feeds`.
     """
     outputs, feeds = outputs_and_feeds(target)
     with MACHINES[machine](outputs, workers=workers, fuse=fuse) as made:

@@ -18,6 +18,7 @@ from actorgraph.errors import GraphError
 from actorgraph.graph import as_nodes
 from actorgraph.keywords import answering
 from actorgraph.machines import ActorMachine, Machine
+from actorgraph.machines.feeds import bind_feeds, by_node
 from actorgraph.node import Node
 from actorgraph.op import bind_attrs
 from actorgraph.trace.assembly import Records
@@ -163,15 +164,26 @@ def experiment(
     targets = list(as_nodes(outputs))
     ways = [bool(one) for one in captured]
     counts = list(lanes) if machine is None else [1]
+
+    def made(there: Sequence[Device | str], lanes: int, **options: Any) -> Machine:
+        if machine is not None:
+            return machine(there)
+        return ActorMachine(targets, devices=there, lanes=lanes, **options)
+
+    def run(one: Machine) -> None:
+        one.run_sync(feeds, backward=backward if machine is None else None)
+
     if isinstance(devices, int):
         if devices < 1:
             raise GraphError(f"an experiment needs a device, got devices={devices}")
-        found = [
-            _simulated(targets, feeds, devices, count, way, backward, gpu or GPU(), machine)
+        symbols: dict[str, int] = {}
+        given = by_node(feeds, {node.name: node for node in targets[0].graph.inputs}, "feed")
+        bind_feeds([*given], given, symbols)
+        return Experiment([
+            _simulated(made, run, devices, count, way, gpu or GPU(), {**symbols})
             for way in ways
             for count in counts
-        ]
-        return Experiment(found)
+        ])  # fmt: skip
     without = [one.name for one in map(get, devices) if one.refused is None]
     if ways == [True] and without:
         raise GraphError(
@@ -180,46 +192,36 @@ def experiment(
         )
     ways = [way for way in ways if not (way and (without or machine))]
     return Experiment([
-        _measured(targets, feeds, devices, count, way, backward, machine)
+        _measured(made, run, devices, count, way)
         for way in ways
         for count in counts
     ])  # fmt: skip
 
 
 def _simulated(
-    targets: list[Node],
-    feeds: Mapping[Any, Any],
+    made: Callable[..., Machine],
+    run: Callable[[Machine], None],
     devices: int,
     lanes: int,
     captured: bool,
-    backward: bool,
     gpu: GPU,
-    making: Making | None,
+    symbols: dict[str, int],
 ) -> ExperimentRow:
-    symbols: dict[str, int] = {}
-
     def work(step: Node) -> StepLoad:
         *shapes, shape = [_bound(part, symbols) for part in (*step.inputs, step)]
         sizes = [prod(one) for one in (*shapes, shape)]
         flops = step.op.flops(tuple(shapes), shape, bind_attrs(step.attrs, symbols))
         return StepLoad(shape, max(sizes), flops, sum(sizes) * step.dtype.itemsize)
 
-    for key, value in feeds.items():
-        node = targets[0].graph[key] if isinstance(key, str) else key
-        symbols |= {
-            str(dim): size
-            for dim, size in zip(node.dims, np.shape(value), strict=True)
-            if not isinstance(dim, int)
-        }
     simulation = SimulatedGPUs(devices, work, gpu, captured)
-    with _machine(targets, simulation.devices, lanes, making, workers=1) as machine:
+    with made(simulation.devices, lanes, workers=1) as machine:
         batches: Any = machine._batches
         if batches is not None:
             dim = batches.batching.dim
             symbols[dim] = -(-symbols[dim] // batches.schedule.microbatches)
         for _ in range(2):  # the second one copies no parameter
             simulation.clear()
-            machine.run_sync(feeds, backward=backward if making is None else None)
+            run(machine)
         line = simulation.timeline()
     worked = sum([span.end - span.start for span in line.spans])
     busy = sum(line.busy.values()) / devices
@@ -228,18 +230,6 @@ def _simulated(
         name, lanes, captured, _SIMULATED, line.took_us, worked / (line.took_us or 1.0), busy,
         line.critical, line.spans,
     )  # fmt: skip
-
-
-def _machine(
-    targets: list[Node],
-    devices: Sequence[str | Device],
-    lanes: int,
-    making: Making | None,
-    **options: Any,
-) -> Machine:
-    if making is not None:
-        return making(devices)
-    return ActorMachine(targets, devices=devices, lanes=lanes, **options)
 
 
 def _bound(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
@@ -253,23 +243,20 @@ def _bound(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _measured(
-    targets: list[Node],
-    feeds: Mapping[Any, Any],
+    made: Callable[..., Machine],
+    run: Callable[[Machine], None],
     devices: Sequence[str | Device],
     lanes: int,
     captured: bool,
-    backward: bool,
-    making: Making | None,
 ) -> ExperimentRow:
-    differentiate = backward if making is None else None
-    with _machine(targets, devices, lanes, making, captured=captured) as machine:
+    with made(devices, lanes, captured=captured) as machine:
         for _ in range(2):
-            machine.run_sync(feeds, backward=differentiate)
+            run(machine)
         took_us, trace = inf, Trace()
         for _ in range(3):
             with record() as latest:
                 started = perf_counter()
-                machine.run_sync(feeds, backward=differentiate)
+                run(machine)
                 passed_us = (perf_counter() - started) * 1e6
             if passed_us < took_us:
                 took_us, trace = passed_us, latest

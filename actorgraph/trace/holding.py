@@ -19,9 +19,12 @@ from numpy.lib import tracemalloc_domain
 _FRAMES = 32
 """Of a stack that are kept: between a user's line and an op lie some 15."""
 
-_INNER = tuple(
-    os.path.join(os.path.dirname(os.path.realpath(path)), "")
-    for path in (os.path.dirname(__file__), np.__file__)
+_INNER = (
+    "<actorgraph",
+    *[
+        os.path.join(os.path.dirname(os.path.realpath(path)), "")
+        for path in (os.path.dirname(__file__), np.__file__)
+    ],
 )
 
 
@@ -129,12 +132,8 @@ def _by_line() -> tuple[Counter[Place], Counter[Place]]:
     for trace in tracemalloc.take_snapshot().traces:
         if trace.domain == tracemalloc_domain:
             frames = [*trace.traceback][::-1]  # innermost first
-            outer = [one for one in frames if not _is_inner(one.filename)]
+            outer = [one for one in frames if not one.filename.startswith(_INNER)]
             frame = (outer or frames)[0]
             sizes[frame.filename, frame.lineno] += trace.size
             counts[frame.filename, frame.lineno] += 1
     return sizes, counts
-
-
-def _is_inner(file: str) -> bool:
-    return file.startswith(("<actorgraph", *_INNER))

@@ -6,8 +6,6 @@ is read from the machines when somebody looks.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
+from actorgraph import tables
 from actorgraph.errors import GraphError, printable
 from actorgraph.machines.instrument import Instrument
 from actorgraph.machines.life import Lifetime
+from actorgraph.machines.process import THIS
 from actorgraph.options import real
 from actorgraph.trace.using import use
 
@@ -33,6 +33,7 @@ WINDOW_S = 5.0
 _ENDS_KEPT = 100_000
 _ACTORS = 20
 _MOST_PER_SECOND = 1000.0
+_HEADS = ("actor", "depth", "turns", "ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +93,18 @@ class _Counts:
 
 
 class Live(Instrument):
-    """Counts runs, and looks at the machines that they belong to."""
+    """Counts runs, and looks at the machines of this process that they belong to.
+
+    What is counted of a machine changes under the lock of its core.
+    """
 
     def __init__(self) -> None:
         self._began = monotonic()
-        self._lock = threading.Lock()
         self._counts: WeakKeyDictionary[Core, _Counts] = WeakKeyDictionary()
-        _lives.add(self)
-
-    def renew(self) -> None:
-        """Have a lock of this process: a thread of its parent may hold the other for ever."""
-        self._lock = threading.Lock()
 
     def on_run_start(self, run: Run) -> None:
         """Learn of the run's machine."""
-        with self._lock:
+        with run.core.lock:
             if run.core not in self._counts:
                 self._counts[run.core] = _Counts(str(run.plan.names.nodes[0].graph.name))
 
@@ -114,7 +112,7 @@ class Live(Instrument):
         """Count a failure."""
         counts = self._counts.get(run.core)
         if counts is not None:
-            with self._lock:
+            with run.core.lock:
                 counts.failed += 1
                 counts.late += isinstance(error, TimeoutError)
 
@@ -122,21 +120,20 @@ class Live(Instrument):
         """Count an end."""
         counts = self._counts.get(run.core)
         if counts is not None:
-            with self._lock:
+            with run.core.lock:
                 counts.ended += 1
                 counts.ends.append(monotonic())
 
     def views(self) -> list[MachineView]:
         """Return what the machines are doing now; blocks nobody."""
-        with self._lock:
-            seen = list(self._counts.items())
-        return [self._view(core, counts) for core, counts in seen if not core.closed]
+        seen = [core for one in self._counts.keyrefs() if (core := one()) is not None]
+        open_ = [core for core in seen if not core.closed and core.process == THIS.id]
+        return [self._view(core, self._counts[core]) for core in open_]
 
     def _view(self, core: Core, counts: _Counts) -> MachineView:
         now = monotonic()
         window = min(WINDOW_S, now - self._began) or WINDOW_S
-        with self._lock:
-            recent = sum(now - at <= window for at in counts.ends)
+        recent = sum(now - at <= window for at in counts.ends.copy())
         _ask_loop(core, counts, now)
         scheduler = core.scheduler
         return MachineView(
@@ -183,18 +180,6 @@ def _actors(core: Core) -> list[ActorView]:
             seconds[name] += task.seconds  # type: ignore[assignment]
     busiest = [name for name, _ in seconds.most_common(_ACTORS)]
     return [ActorView(name, depths[name], turns[name], float(seconds[name])) for name in busiest]
-
-
-_lives: WeakSet[Live] = WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for live in _lives:
-        live.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 # -- in this process ----------------------------------------------------------------------------
@@ -247,19 +232,12 @@ def _table_of(live: Live, latest: list[MachineView]) -> Any:
 
 def table(views: list[MachineView]) -> Any:
     """Return what rich draws."""
-    from rich import table as rich_table
     from rich.console import Group
     from rich.text import Text
 
     parts: list[Any] = []
     for view in views:
-        drawn = rich_table.Table()
-        drawn.add_column("actor")
-        for head in ("depth", "turns", "ms"):
-            drawn.add_column(head, justify="right")
-        for row in map(_row, view.actors):
-            drawn.add_row(*map(Text, row))  # a name may look like rich's markup
-        parts += [Text(_head(view)), drawn]
+        parts += [Text(_head(view)), tables.drawn(_HEADS, [*map(_row, view.actors)])]
     return Group(*parts) if parts else Text("no machine is open and has run")
 
 
@@ -267,10 +245,8 @@ def text(views: list[MachineView]) -> str:
     """Return the same as plain lines."""
     lines = []
     for view in views:
-        lines.append(_head(view))
-        rows = [("actor", "depth", "turns", "ms"), *map(_row, view.actors)]
-        width = max(len(row[0]) for row in rows)
-        lines += [f"  {row[0]:<{width}}  {row[1]:>6}  {row[2]:>9}  {row[3]:>11}" for row in rows]
+        rows = tables.lines(_HEADS, [*map(_row, view.actors)])
+        lines += [_head(view), *[f"  {line}" for line in rows]]
     return "\n".join(lines) or "no machine is open and has run"
 
 

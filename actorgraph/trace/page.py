@@ -6,12 +6,14 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from graphlib import TopologicalSorter
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 from actorgraph.errors import printable
-from actorgraph.trace.analysis import Summary, is_text
+from actorgraph.tables import is_text
+from actorgraph.trace.analysis import Summary
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import Actor, PredictedSlice
 
@@ -142,22 +144,14 @@ def _columns(
 
 
 def _layers(actors: Sequence[Actor]) -> list[int]:
-    """Return the length of the longest path to each actor, without recursion.
+    """Return the length of the longest path to each actor.
 
     What only runs bring something to stands right above the first that needs it.
     """
+    before = {a.index: [e.producer for e in a.edges if e.producer is not None] for a in actors}
     layers: dict[int, int] = {}
-    for actor in actors:
-        stack = [actor.index]
-        while stack:
-            at = stack[-1]
-            producers = [e.producer for e in actors[at].edges if e.producer is not None]
-            missing = [producer for producer in producers if producer not in layers]
-            if missing:
-                stack += missing
-            else:
-                layers[at] = 1 + max([layers[producer] for producer in producers], default=-1)
-                stack.pop()
+    for at in TopologicalSorter(before).static_order():
+        layers[at] = 1 + max([layers[producer] for producer in before[at]], default=-1)
     needed: dict[int, int] = {}
     for actor in actors:
         for edge in actor.edges:

@@ -52,26 +52,15 @@ class RunNotes:
 
 
 class Recorder(Instrument):
-    """Writes down what it is told.
-
-    Attributes
-    ----------
-    lanes : list of (str, list)
-        Name of a thread, and task, number and microbatch of the run, start and end of each turn.
-    runs : dict
-        `RunNotes` by core and number.
-    jobs : list of (Job, float, float)
-        What lanes of devices have done, with start and end.
-    networks : dict
-        The networks that took runs, in this order.
-    """
+    """Writes down what it is told."""
 
     def __init__(self) -> None:
         self.began = perf_counter()
+        # Name of a thread, and task, number and microbatch of the run, start and end of each turn.
         self.lanes: list[tuple[str, list[Any]]] = []
         self.runs: dict[tuple[Core, int], RunNotes] = {}
-        self.networks: dict[Network, None] = {}
-        self.jobs: list[tuple[Job, float, float]] = []
+        self.networks: dict[Network, None] = {}  # that took runs, in this order
+        self.jobs: list[tuple[Job, float, float]] = []  # of lanes of devices, with start and end
         self._lane = _Lane(self.lanes)
 
     def on_job(self, job: Job, started: float, ended: float) -> None:

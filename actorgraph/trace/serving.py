@@ -23,6 +23,7 @@ from actorgraph.machines.life import Lifetime
 from actorgraph.machines.process import THIS
 from actorgraph.options import seconds
 from actorgraph.scheduler import POOL
+from actorgraph.tables import console
 from actorgraph.trace.live import ActorView, Live, MachineView, table, text
 from actorgraph.trace.using import use
 
@@ -168,8 +169,7 @@ def _identity(path: str | bytes) -> tuple[int, int] | None:
 
 
 def _listener(path: str | os.PathLike[str]) -> socket.socket:
-    _need_sockets()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = _unix_socket()
     try:
         _remove_stale(os.fspath(path))
         listener.bind(os.fspath(path))
@@ -183,16 +183,17 @@ def _listener(path: str | os.PathLike[str]) -> socket.socket:
     return listener
 
 
-def _need_sockets() -> None:
+def _unix_socket() -> socket.socket:
     if not hasattr(socket, "AF_UNIX"):
         raise GraphError("this system has no Unix sockets; use ag.trace.top in the same process")
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
 
 def _remove_stale(path: str) -> None:
     """Remove the socket of a process that was killed."""
     if not os.path.exists(path):
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    with _unix_socket() as probe:
         try:
             probe.connect(path)
         except ConnectionRefusedError:
@@ -223,8 +224,7 @@ def ask(path: str | os.PathLike[str], *, timeout_s: float = 5.0) -> list[Machine
     1
     """
     until = monotonic() + seconds("timeout_s", timeout_s)
-    _need_sockets()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    with _unix_socket() as connection:
         try:
             connection.settimeout(_left(until))
             connection.connect(os.fspath(path))
@@ -266,12 +266,8 @@ def watch(
 ) -> None:
     """Show what a process that serves at `path` is doing until it ends, or Ctrl-C.
 
-    Redrawn in place in a terminal with rich, else as one block of lines a look.
-
-    Raises
-    ------
-    GraphError
-        Nobody serves there when it begins.
+    Redrawn in place in a terminal with rich, else as one block of lines a look.  Raises
+    `GraphError` where nobody serves there when it begins.
     """
     views = ask(path)
     screen = None if once else _screen(stream)
@@ -294,11 +290,9 @@ def watch(
 
 
 def _screen(stream: TextIO) -> Any:
-    if not stream.isatty():
+    found = console(stream)
+    if found is None:
         return None
-    try:
-        from rich.console import Console
-        from rich.live import Live as Screen
-    except ImportError:
-        return None
-    return Screen(console=Console(file=stream), auto_refresh=False)
+    from rich.live import Live as Screen
+
+    return Screen(console=found, auto_refresh=False)

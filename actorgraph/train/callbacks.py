@@ -25,17 +25,28 @@ if TYPE_CHECKING:
 class Callback(Answering):
     """What is called at each moment of `Trainer.fit`; subclass it and override some.
 
-    A method may call ``trainer.stop()``.  What it raises ends the training.
+    A method may call ``trainer.stop()``.  What it raises ends the training.  A method whose name
+    begins with ``on_`` and is none of these is refused.
 
     Examples
     --------
     >>> import actorgraph as ag
     >>> class Once(ag.train.Callback):
-    ...     def on_epoch_end(self, trainer):
+    ...     def on_epoch(self, trainer):
     ...         trainer.stop()
     >>> net, solver = ag.nn.Linear(2, 1), ag.solvers.SGD(0.1)
     >>> trainer = ag.train.Trainer(net, ag.ops.mse_loss, solver, callbacks=[Once()])
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        known = [name for name in dir(Callback) if name.startswith("on_")]
+        for name in vars(cls):
+            if name.startswith("on_") and name not in known:
+                raise GraphError(
+                    f"{cls.__name__}.{name} would never be called{near_names(name, known)}; the "
+                    f"moments of a training are {', '.join(known)}"
+                )
 
     def on_begin(self, trainer: Trainer) -> None:
         """Training begins, or goes on from a checkpoint; `trainer.epochs` is where it ends."""
@@ -163,6 +174,11 @@ class EarlyStopping(Callback):
         self._bad = 0
         self._state: dict[str, Any] | None = None
 
+    def on_begin(self, trainer: Trainer) -> None:
+        """Stop what goes on from a checkpoint that was saved as it stopped."""
+        if self._bad > self.patience:
+            trainer.stop()
+
     def on_epoch(self, trainer: Trainer) -> None:
         """Compare, and stop perhaps."""
         better = self._best.take(trainer.history.last())
@@ -174,16 +190,18 @@ class EarlyStopping(Callback):
 
     def on_end(self, trainer: Trainer) -> None:
         """Restore the best weights, if asked for."""
+        self._bad = 0
         if self._state is not None:
             trainer.model.load_state_dict(self._state)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps."""
-        return {"best": self._best.value, "bad": self._bad}
+        return {"best": self._best.value, "bad": self._bad, "weights": self._state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         self._best.value, self._bad = float(state["best"]), int(state["bad"])
+        self._state = state.get("weights")
 
 
 @final

@@ -363,11 +363,8 @@ class F1(_ClassCounts):
         scores = 2 * right / np.maximum(taken + wanted, 1)
         if self.average == "binary":
             return float(scores[1])
-        return float(np.average(scores[occur], weights=_weights(self.average, wanted[occur])))
-
-
-def _weights(average: str, wanted: Array) -> Array | None:
-    return wanted if average == "weighted" else None
+        weights = wanted[occur] if self.average == "weighted" else None
+        return float(np.average(scores[occur], weights=weights))
 
 
 @final

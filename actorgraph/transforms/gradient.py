@@ -85,13 +85,8 @@ def grad(
     >>> float(ag.grad(ag.grad(lambda x: x ** 3))(2.0))
     12.0
     """
-    check_choice(input_derivative)
-    if isinstance(f, Node):
-        check_on_nodes(has_aux, exact, passes)
-        return _grad_of_node(f, argnums, wrt, input_derivative, seed)
-    argnums = _of_function(argnums, wrt, seed)
-    subject = Subject.of(f, has_aux, exact, passes)
-    return _gradient_function(subject, argnums, input_derivative, "grad")
+    how = has_aux, exact, passes
+    return _gradient("grad", f, argnums, wrt, input_derivative, seed, how)
 
 
 @answering
@@ -114,13 +109,8 @@ def value_and_grad(
     >>> ag.value_and_grad(lambda x: x * x)(3.0)
     (array(9.), array(6.))
     """
-    check_choice(input_derivative)
-    if isinstance(f, Node):
-        check_on_nodes(has_aux, exact, passes)
-        return f, _grad_of_node(f, argnums, wrt, input_derivative, seed)
-    argnums = _of_function(argnums, wrt, seed)
-    subject = Subject.of(f, has_aux, exact, passes)
-    return _gradient_function(subject, argnums, input_derivative, "value_and_grad")
+    how = has_aux, exact, passes
+    return _gradient("value_and_grad", f, argnums, wrt, input_derivative, seed, how)
 
 
 def seed_of(output: Node, seed: Any, input_derivative: str, what: str) -> Node:
@@ -141,12 +131,6 @@ def check_seed(input_derivative: str, seed: Any, name: str) -> None:
         raise FeedError(f"the gradient of {name} requires its seed; pass seed=, of its shape")
 
 
-def _of_function(argnums: Any, wrt: Any, seed: Any) -> Any:
-    if seed is not None:
-        raise FeedError("the seed of a function's gradient is given when it is called, as seed=")
-    return argnums_of(argnums, wrt)
-
-
 def check_choice(input_derivative: str) -> None:
     """Raise `ValueError` for what is no way to seed."""
     if input_derivative not in _SEEDS:
@@ -155,10 +139,20 @@ def check_choice(input_derivative: str) -> None:
         )
 
 
-def _grad_of_node(f: Node, argnums: Any, wrt: Any, input_derivative: str, seed: Any) -> Any:
-    check_seed(input_derivative, seed, f.name)
-    seeds = [seed_of(f, seed, input_derivative, f"node {f.name}")]
-    return derivatives.gradient_tree([f], wrt_of(f, argnums, wrt), seeds, "wrt")
+def _gradient(
+    kind: str, f: Any, argnums: Any, wrt: Any, input_derivative: str, seed: Any, how: Any
+) -> Any:
+    check_choice(input_derivative)
+    if isinstance(f, Node):
+        check_on_nodes(*how)
+        check_seed(input_derivative, seed, f.name)
+        seeds = [seed_of(f, seed, input_derivative, f"node {f.name}")]
+        found = derivatives.gradient_tree([f], wrt_of(f, argnums, wrt), seeds, "wrt")
+        return found if kind == "grad" else (f, found)
+    if seed is not None:
+        raise FeedError("the seed of a function's gradient is given when it is called, as seed=")
+    argnums = argnums_of(argnums, wrt)
+    return _gradient_function(Subject.of(f, *how), argnums, input_derivative, kind)
 
 
 def _gradient_function(subject: Subject, argnums: Any, input_derivative: str, kind: str) -> Any:

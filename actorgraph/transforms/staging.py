@@ -117,14 +117,8 @@ def named(result: Any, kind: str, function: Any) -> Any:
 class Subject:
     """The function that a transform is of, and how what it builds becomes what is differentiated.
 
-    Attributes
-    ----------
-    name : str
-        Its name for errors.
-    has_aux : bool
-        Whether it returns (result, anything else).
-    passes : tuple of Pass
-        Rewriting of what it has built, before that is differentiated.
+    With `has_aux` it returns (result, anything else); `passes` rewrite what it has built before
+    that is differentiated.
     """
 
     function: Callable[..., Any]

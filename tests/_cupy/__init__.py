@@ -8,13 +8,17 @@ to the stream that it was allocated on at once, and is written over in that stre
 by the host whose two books differ is a race.
 
 Arrays are no NumPy arrays: converting one implicitly, or an operand of NumPy's, is an error.
-Captures are in `graphs`.  Not here: several GPUs, and names that only CuPy lacks.
+A stream, an event and an array are of the GPU that was current when they were made; a world has one
+GPU or several, and what CuPy or CUDA refuses of another one's is an error.  Captures are in
+`graphs`.  Not here: names that only CuPy lacks.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import contextmanager
+from functools import partial
 from random import Random
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
@@ -32,14 +36,14 @@ __all__ = ["World", "cupy", "cupyx"]
 class World:
     """All streams of the process, and what must not happen."""
 
-    def __init__(self, seed=0):
-        self.random = Random(seed)
+    def __init__(self, seed=0, gpus=1):
+        self.random, self.gpus = Random(seed), gpus
         self.lock = threading.RLock()
         self.streams = []
         self.races = []
         self.stepping = False
         self.on_null = 0
-        self.copies = self.replays = self.kernels = 0
+        self.copies = self.peers = self.replays = self.kernels = 0
         self.allocations = self.fails_at = 0  # the number of the one for which there is no room
         self.fault = None  # sticky: from then on each call raises it
 
@@ -65,8 +69,13 @@ world = World()
 current = threading.local()
 
 
+def device_now():
+    return getattr(current, "devices", (0,))[-1]
+
+
 def stream_now():
-    stack = getattr(current, "streams", None)
+    """Return the current stream, which a thread has for each GPU."""
+    stack = getattr(current, "streams", {}).get(device_now())
     if not stack:
         world.on_null += 1
         return null
@@ -91,6 +100,7 @@ class Stream:
     def __init__(self, null=False, non_blocking=False, ptds=False, *, priority=None):
         assert null or non_blocking, "a blocking stream waits for the null stream"
         self.todo, self.priority = deque(), priority
+        self.device = -1 if null else device_now()
         self.ptr = len(known_streams) + 1
         known_streams[self.ptr] = self
         world.streams.append(self)
@@ -108,11 +118,18 @@ class Stream:
                 pass
 
     def __enter__(self):
-        current.streams = [*getattr(current, "streams", []), self]
+        if self.device not in (-1, device_now()):
+            raise RuntimeError(f"a stream of GPU {self.device}, where {device_now()} is current")
+        streams = getattr(current, "streams", {})
+        here = device_now()
+        current.streams = streams | {here: [*streams.get(here, []), self]}
         return self
 
     def __exit__(self, *error):
-        current.streams = current.streams[:-1]
+        here = device_now()
+        *before, last = current.streams[here]
+        assert last is self, "streams are left in the order in which they were entered"
+        current.streams = current.streams | {here: before}
 
     def wait_event(self, event):
         mark = event.mark
@@ -148,13 +165,15 @@ known_events = {}
 
 class Event:
     def __init__(self, block=False, disable_timing=False, interprocess=False):
-        self.mark, self.timed = None, not disable_timing
+        self.mark, self.timed, self.device = None, not disable_timing, device_now()
         self.ptr = len(known_events) + 1
         known_events[self.ptr] = self
 
     def record(self, stream=None):
         refuse()
         stream = stream or stream_now()
+        if {stream.device, device_now()} - {-1} != {self.device}:
+            raise graphs.CUDARuntimeError("cudaErrorInvalidResourceHandle: of another GPU")
         if stream.capturing is not None:
             self.mark = graphs.Mark(stream.capturing, stream)
             stream.put(self.mark)
@@ -200,15 +219,19 @@ def event_query(pointer):
 
 class Device:
     compute_capability = "90"
+    mem_info = 3 << 30, 4 << 30  # free, total
 
-    def __init__(self, index=0):
-        self.id = index
+    def __init__(self, index=None):
+        self.id = device_now() if index is None else index
 
     def __enter__(self):
+        if self.id >= world.gpus:
+            raise graphs.CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+        current.devices = (*getattr(current, "devices", (0,)), self.id)
         return self
 
     def __exit__(self, *error):
-        pass
+        current.devices = current.devices[:-1]
 
 
 def poison(memory):
@@ -222,7 +245,7 @@ class Block:
     """Memory of a stream's arena; given back when nothing refers to it."""
 
     def __init__(self, book, memory, stream):
-        self.book, self.memory, self.stream = book, memory, stream
+        self.book, self.memory, self.stream, self.device = book, memory, stream, device_now()
         self.pool = getattr(current, "pool", None)
 
     def __del__(self):
@@ -235,6 +258,7 @@ class ndarray(NDArrayOperatorsMixin):
     def __init__(self, book, memory, blocks):
         self.book, self.memory, self.blocks = book, memory, blocks
 
+    device = property(lambda self: Device(self.blocks[0].device))
     shape = property(lambda self: self.book.shape)
     dtype = property(lambda self: self.book.dtype)
     ndim = property(lambda self: self.book.ndim)
@@ -256,7 +280,7 @@ class ndarray(NDArrayOperatorsMixin):
         )
 
     def __dlpack_device__(self):
-        return 2, 0
+        return 2, self.device.id
 
     @property
     def __cuda_array_interface__(self):
@@ -293,9 +317,22 @@ class ndarray(NDArrayOperatorsMixin):
             graphs.refused_by_capture(name)
             if name == "take":
                 options["mode"] = "wrap"
+            if name == "copy" and self.device.id != device_now():
+                return self.copied_here()
             return call(getattr(np.ndarray, name), self, *args, **options)
 
         return method
+
+    def copied_here(self):
+        """Copy from another GPU, in the order of the stream that is current on this one."""
+        if not self.flags.c_contiguous:
+            raise NotImplementedError("CuPy cannot copy non-contiguous array between devices.")
+        book, memory = self.book.copy(), self.memory
+        made = fresh(book, stream_now())
+        with world.lock:
+            world.peers += 1
+            stream_now().put(lambda: np.copyto(made.memory, memory))
+        return made
 
     def item(self):
         return self.host().item()
@@ -333,6 +370,7 @@ class ndarray(NDArrayOperatorsMixin):
             assert blocking, "only copies into pinned memory are asynchronous"
             return self.host().copy()
         assert not blocking
+        refuse_of_others([self])
         memory, book = self.memory, self.book.copy()
 
         def copied():
@@ -404,6 +442,7 @@ def call(function, *args, **options):
     stream = stream_now()
     capture = stream.capturing
     operands = [*arrays_in([*args, *options.values()])]
+    refuse_of_others(operands)
     before = [one.book.copy("K") for one in operands] if capture is not None else ()
 
     def done(book):
@@ -454,6 +493,13 @@ def call(function, *args, **options):
     return tuple(made) if isinstance(found, tuple) else made
 
 
+def refuse_of_others(operands):
+    """CuPy would let the kernel read another GPU's memory, slowly, and with a warning."""
+    for one in operands:
+        if one.device.id != device_now():
+            raise RuntimeError(f"an array of GPU {one.device.id}, where {device_now()} is current")
+
+
 def _shows(value, operands):
     return isinstance(value, np.ndarray) and any(
         np.may_share_memory(value, one.book) for one in operands
@@ -474,6 +520,7 @@ exported = WeakValueDictionary()
 
 def asarray(value, dtype=None, **_):
     if isinstance(value, ndarray):
+        value = value if value.device.id == device_now() else value.copy()
         return value if dtype is None else value.astype(dtype)
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
@@ -503,7 +550,7 @@ def array(value, dtype=None, copy=True, order="K", **_):
 
 def from_dlpack(exported):
     """Return the same memory as another array."""
-    assert exported.__dlpack_device__() == (2, 0)
+    assert exported.__dlpack_device__() == (2, device_now())
     array = exported.__dlpack__(stream=stream_now().ptr)
     return ndarray(array.book, array.memory, array.blocks)
 
@@ -571,7 +618,20 @@ class Module(ModuleType):
 def _called(name, function, args, options):
     check_call("functions", name, args, options)
     graphs.refused_by_capture(name, args)
+    if name.startswith("linalg.") and not getattr(current, "linalg_raises", False):
+        function = partial(_unchecked, function)
     return call(function, *args, **options)
+
+
+def _unchecked(function, x, *args, **options):
+    """Return NaN for a matrix that a decomposition does not take: nobody looks, unless asked to."""
+    try:
+        return function(x, *args, **options)
+    except np.linalg.LinAlgError:
+        found = function(np.broadcast_to(np.eye(x.shape[-1]), x.shape), *args, **options)
+        for one in found if isinstance(found, tuple) else (found,):
+            poison(one)
+        return found
 
 
 def _of_library(name, function, args, options):
@@ -582,7 +642,9 @@ def _of_library(name, function, args, options):
 from tests._cupy import c, graphs  # noqa: E402 - which know this module
 
 cupy, cupyx = Module("cupy", np), ModuleType("cupyx")
+cupy.__version__ = "14.2.0"
 cupy.ndarray, cupy.asarray, cupy.array = ndarray, asarray, array
+cupy.get_default_memory_pool = lambda: graphs.MemoryPool()
 cupy.from_dlpack, cupy.RawKernel = from_dlpack, c.RawKernel
 cupy.linalg, cupy.fft = Module("linalg", np.linalg, "linalg."), Module("fft", np.fft, "fft.")
 cupy.cuda = SimpleNamespace(
@@ -590,20 +652,21 @@ cupy.cuda = SimpleNamespace(
     get_elapsed_time=get_elapsed_time, get_current_stream=stream_now,
     MemoryPool=graphs.MemoryPool, using_allocator=graphs.using_allocator,
     runtime=SimpleNamespace(
-        eventQuery=event_query, getDeviceCount=lambda: 1, runtimeGetVersion=lambda: 12090,
+        eventQuery=event_query, getDeviceCount=lambda: world.gpus,
+        runtimeGetVersion=lambda: 12090,
+        pointerGetAttributes=lambda pointer: SimpleNamespace(device=exported[pointer].device.id),
     ),
 )  # fmt: skip
 
 
-class errstate:
-    def __init__(self, *, linalg=None):
-        assert linalg == "raise"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
+@contextmanager
+def errstate(*, linalg=None):
+    before = getattr(current, "linalg_raises", False)
+    current.linalg_raises = linalg == "raise"
+    try:
+        yield
+    finally:
+        current.linalg_raises = before
 
 
 def empty_pinned(shape, dtype=float, order="C"):

@@ -317,3 +317,16 @@ def test_forward_over_reverse_is_the_product_with_the_hessian(g, x):
 def test_a_tangent_that_does_not_fit_its_node_is_refused(g, x, tangent, error, text):
     with pytest.raises(error, match=text):
         tangents(x * 2.0, {x: g.constant(tangent)})
+
+
+def test_gradients_and_tangents_are_ordinary_nodes_that_nobody_owns(g, x):
+    y = (np.exp(x) * x).sum()
+    (dx,) = ag.gradients(y, [x])
+    tangents(y, {x: dx})
+    assert [node for node in g.nodes if node.owner is not None] == []
+
+
+def test_outputs_of_two_graphs_have_no_gradients_together(x):
+    z = ag.Graph("other").input("z", (), "float64")
+    with pytest.raises(GraphError, match="belongs to"):
+        ag.gradients([(x * x).sum(), z * z], [x])

@@ -24,7 +24,7 @@ def worth_it(monkeypatch, made):
     """All ops cost the same, and to split a loop is worth it."""
     monkeypatch.setattr(split, "_WORTH", 1.0)
     monkeypatch.setattr(split, "is_heavy", lambda us: True)
-    monkeypatch.setattr(split, "predicted_us", lambda node, symbols: 1.0)
+    monkeypatch.setattr(split, "predicted_us", lambda node, symbols, walked: 1.0)
 
 
 def stacked(weights, count=3):
@@ -119,7 +119,7 @@ def test_a_wave_takes_the_parts_of_its_longest_loop(g, made):
         ("its body has an op of yours", {"nested": True}),
         ("another memory layout", {"turns": True}),
         ("it is interpreted, watched, on a device", {"watch": ("nan",)}),
-        # Last, as it is skipped without Numba.
+        # Last, as it is skipped without llvmlite.
         ("`jit` may give its parts other last bits", {"jit": "wait", "exact": False}),
     ],
 )
@@ -138,7 +138,7 @@ def test_what_cannot_be_split_is_made_in_turn_and_told_why(made, reason, options
     ends, _ = ag.scan(body, (START, START), xs)
     how = {key: options[key] for key in ("watch", "jit", "exact") if key in options}
     if "jit" in how:
-        pytest.importorskip("numba")
+        pytest.importorskip("llvmlite")
     with ag.ActorMachine(ends, wrt=[], workers=2, **how) as machine:
         machine.run_sync(feeds)
         assert reason in machine.explain()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.control import layers, split
+from actorgraph.control import in_blocks, layers, split
 from actorgraph.control.in_blocks import IN_BLOCKS
+from actorgraph.tiles import compute_parts
 
 ops = ag.ops
 RNG = np.random.default_rng(0)
@@ -22,6 +23,20 @@ def whole(monkeypatch, made):
 
 def test_products_by_blocks_obey_the_laws_of_ops():
     ag.testing.check_op(IN_BLOCKS)
+
+
+@pytest.mark.parametrize("steps", [16, 50])
+def test_blocks_that_take_as_long_as_waking_a_worker_are_shared(monkeypatch, steps):
+    shared = []
+
+    def noted(compute, count):
+        shared.append(count)
+        compute_parts(compute, count)
+
+    monkeypatch.setattr(in_blocks, "compute_parts", noted)
+    x, y = np.ones((steps, 16, 64), "float32"), np.ones((64, 256), "float32")
+    np.testing.assert_array_equal(in_blocks._in_blocks(np, x, y), x @ y)
+    assert shared == ([4] if steps == 50 else [])
 
 
 def chained(xs, w, reverse=False, layers=3, between=lambda ys: ys):

@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+import threading
+import weakref
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+from actorgraph.devices.background import BACKGROUND
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
 FORKED = """
 import os, threading
@@ -32,6 +36,21 @@ def run(asked):
     return ended.stdout.split()
 
 
+def test_work_that_is_done_is_not_referred_to_and_what_is_to_be_kept_is():
+    done, kept = threading.Event(), threading.Event()
+
+    def work():
+        pass
+
+    references = [weakref.ref(work), weakref.ref(kept)]
+    BACKGROUND.submit(work, keep=kept)
+    BACKGROUND.submit(done.set)
+    del work, kept
+    assert done.wait(30)
+    assert [one() is None for one in references] == [True, False]
+
+
+@forks
 def test_work_that_had_not_begun_at_a_fork_is_done_in_parent_and_child():
     asked = """
 done = threading.Event()
@@ -41,6 +60,7 @@ ask_again = BACKGROUND.resume
     assert run(asked) == ["True", "0"]
 
 
+@forks
 def test_a_child_of_a_fork_makes_its_machine_code_itself(tmp_path):
     pytest.importorskip("llvmlite", reason="the extra native is not installed")
     asked = f"""

@@ -7,6 +7,7 @@ what is launched late by a seed.
 import ctypes
 import re
 import sys
+from random import Random
 from types import SimpleNamespace
 from weakref import ref
 
@@ -545,25 +546,69 @@ def as_it_lies(cp, array):
     return cp.asarray(np.repeat(array, 2, -1))[..., ::2]
 
 
-def test_an_error_of_cublas_is_told_and_one_that_is_missing_too(world, monkeypatch):
+@pytest.mark.parametrize("captured", [False, True])
+def test_an_error_of_cublas_is_told(world, monkeypatch, captured):
+    def library(version):
+        made = stand_in.graphs.CuBLAS()
+        made.status = 13
+        return made
+
+    monkeypatch.setattr(products, "library", library)
     x = ag.Graph().input("x", (2, 2), "float64")
     y = (x @ x).named("y") + 1.0
-    for status, text in ((13, "status 13"), (None, "libcublas")):
+    with (
+        ag.ActorMachine([y], device="cuda:0", captured=captured) as machine,
+        pytest.raises(ag.NodeError, match=r"(?s)'y'.*status 13"),
+    ):
+        machine.run_sync({"x": np.eye(2)})
 
-        def library(version, status=status):
-            if status is None:
-                raise OSError("libcublas.so.12: cannot open shared object file")
-            made = stand_in.graphs.CuBLAS()
-            made.status = status
-            return made
 
-        monkeypatch.setattr(products, "library", library)
-        devices._known.pop("cuda:0", None)
-        with (
-            ag.ActorMachine([y], device="cuda:0", captured=True) as machine,
-            pytest.raises(ag.NodeError, match=text),
-        ):
-            machine.run_sync({"x": np.eye(2)})
+def test_without_cublas_cupy_multiplies_and_no_graph_has_products(world, monkeypatch):
+    def library(version):
+        raise OSError("libcublas.so.12: cannot open shared object file")
+
+    monkeypatch.setattr(products, "library", library)
+    x = ag.Graph().input("x", (2, 2), "float64")
+    y = ag.ops.tanh(ag.ops.exp(x) @ x + 1.0) * 2.0
+    (expected,) = values([y], {"x": np.eye(2)})
+    for captured in (False, True):
+        with ag.ActorMachine([y], device="cuda:0", captured=captured) as machine:
+            for _ in range(2):
+                assert same([machine.run_sync({"x": np.eye(2)})[y].value], [expected])
+    assert "calling cuBLAS API during stream capture" in machine.explain()
+
+
+def lanes_of_products(monkeypatch, seeds):
+    """Return how many seeds show that products on several lanes are in each other's way."""
+    x = ag.Graph().input("x", (4, 4), "float64")
+    ends = [x * float(i + 1) for i in range(4)]
+    for _ in range(3):
+        ends = [(end @ x).on("cuda:0", lane=lane) for lane, end in enumerate(ends)]
+    feeds = {"x": np.eye(4) * 0.5}
+    with ag.ActorMachine(ends, device="cuda:0", lanes=4, fuse="none") as machine:
+        x.graph.placements.clear()
+        expected = values(ends, feeds)
+        wrong = 0
+        for seed in range(seeds):
+            monkeypatch.setattr(stand_in.world, "random", Random(seed))
+            run = machine.run_sync(feeds)
+            wrong += not same([run[end].value for end in ends], expected)
+    return wrong
+
+
+def test_products_on_lanes_have_workspaces_of_their_own(world, monkeypatch):
+    assert lanes_of_products(monkeypatch, 10) == 0
+    one, ready = {}, products.Products._is_ready
+
+    def with_the_same(self):
+        stream = stand_in.stream_now()
+        self._rooms = {stream.ptr: one["room"]} if one else {}
+        found = ready(self)
+        one.setdefault("room", self._rooms[stream.ptr])
+        return found
+
+    monkeypatch.setattr(products.Products, "_is_ready", with_the_same)
+    assert lanes_of_products(monkeypatch, 10) > 0
 
 
 def test_cublas_is_that_of_the_wheel_or_of_the_system(monkeypatch):

@@ -4,7 +4,7 @@ Each fault is a change of what `Lane` does, as a bug there would be.  The checke
 in a run whose timing hides it; the adversary has to show it as a wrong value for some seed.
 """
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,9 +12,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import actorgraph as ag
-from actorgraph.devices import base
+from actorgraph.devices import base, checker
 from actorgraph.devices.base import Handed, Lane
-from actorgraph.devices.virtual import ThreadQueue
 from tests._soak import SOAK
 
 
@@ -318,29 +317,26 @@ def test_honest_runs_are_right_in_every_legal_order_and_nothing_is_reported(seed
     assert checked.report() == []
 
 
-@pytest.mark.parametrize("call", ["put", "record", "wait"])
-def test_one_thread_at_a_time_gives_work_to_lanes(call, expected, monkeypatch):
-    alone = []
+@pytest.mark.parametrize("call", ["put", "record", "wait", "free"])
+def test_who_gives_a_lane_something_while_others_may_is_reported(call, expected, monkeypatch):
+    was = getattr(checker._CheckedQueue, call)
 
-    def others_wait():
-        taken = base.issuing.acquire(blocking=False)
-        if taken:
-            base.issuing.release()
-        alone.append(not taken)
+    def by_another(queue, *args):
+        with ThreadPoolExecutor(1) as other:
+            return other.submit(was, queue, *args).result()
 
-    was = getattr(ThreadQueue, call)
+    checked = ag.devices.check("cpu")
+    monkeypatch.setattr(checker._CheckedQueue, call, by_another)
+    assert run_on(checked) == expected
+    kinds = {found.kind for found in checked.report()}
+    assert kinds == {"used by two threads"}
 
-    def looked_at(queue, *args):
-        other = threading.Thread(target=others_wait)
-        other.start()
-        other.join()
-        return was(queue, *args)
 
-    monkeypatch.setattr(ThreadQueue, call, looked_at)
-    assert run_on("virtual:0") == expected
+def test_a_solver_that_launches_by_itself_is_alone_on_its_lanes():
+    checked = ag.devices.check("virtual:0")
     x = ag.Graph().parameter("x", np.ones(3))
     loss = (x * x).sum()
-    with ag.ActorMachine([loss], device="virtual:0") as machine:
+    with ag.ActorMachine([loss], device=checked) as machine:
 
         def closure():
             run = machine.run_sync(backward=True, fetch=False)
@@ -348,8 +344,7 @@ def test_one_thread_at_a_time_gives_work_to_lanes(call, expected, monkeypatch):
             return run[loss].value
 
         ag.solvers.LBFGS(0.5).step([x.held], closure)
-    assert all(alone)
-    assert alone
+    assert checked.report() == []
 
 
 UNARY = [ag.ops.tanh, ag.ops.sin, lambda a: ag.ops.reshape(a, (3, 2)).T.reshape(6), lambda a: a]

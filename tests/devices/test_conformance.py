@@ -1,15 +1,12 @@
 """One suite for all devices, and the laws of machines on a device under the checker."""
 
 import os
-import sys
 from functools import partial
 
 import numpy as np
 import pytest
 
 import actorgraph as ag
-import tests._cupy as stand_in
-from actorgraph import devices
 from actorgraph.testing import DEVICE_LAWS, MACHINE_LAWS
 from tests.pipeline._model import Model
 
@@ -25,15 +22,10 @@ MAKERS = {
 
 
 @pytest.fixture
-def world(monkeypatch):
-    made = stand_in.World(1)
-    monkeypatch.setattr(stand_in, "world", made)
-    for name, module in stand_in.MODULES.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    yield made
-    devices._known.pop("cuda:0", None)
-    assert made.races == []
-    assert made.on_null == 0
+def world(world):
+    yield world
+    assert world.races == []
+    assert world.on_null == 0
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)

@@ -134,11 +134,23 @@ def test_a_lost_gpu_ends_its_runs_with_one_clear_error(world):
             machine.run_sync(net.feeds)
 
 
+class Broken:
+    """What finds a CuPy whose libraries are not there."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "cupy":
+            raise ImportError("libnvrtc.so.12: cannot open shared object file")
+
+
 def test_what_is_missing_is_told(world, monkeypatch):
     assert "cuda:0" in ag.devices.list()
     with pytest.raises(ag.GraphError, match="'cuda:7' is not there: GPUs are numbered below 1"):
         ag.devices.get("cuda:7")
+    monkeypatch.setattr(stand_in.cupy, "__version__", "13.6.0")
+    with pytest.raises(ag.GraphError, match=r"needs CuPy 14 or later.*this is 13\.6\.0"):
+        ag.devices.get("cuda:0")
     monkeypatch.setattr(stand_in.cupy.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(stand_in.cupy, "__version__", "14.0.1")
     with pytest.raises(ag.GraphError, match="finds no driver or no GPU"):
         ag.devices.get("cuda:0")
     assert "cuda:0" not in ag.devices.list()
@@ -146,6 +158,10 @@ def test_what_is_missing_is_told(world, monkeypatch):
     with pytest.raises(ag.GraphError, match=r"pip install 'actorgraph\[cuda12\]'"):
         ag.devices.get("cuda:0")
     assert "cuda:0" not in ag.devices.list()
+    monkeypatch.delitem(sys.modules, "cupy")
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.raises(ag.GraphError, match=r"can be imported \(libnvrtc.*pip install"):
+        ag.devices.get("cuda:0")
 
 
 # -- what only a run can tell -----------------------------------------------------------------
@@ -531,3 +547,9 @@ def test_a_lost_gpu_ends_the_runs_of_a_pipeline_with_one_clear_error(world):
                 r"cudaErrorIllegalAddress.*cuda:0",
             ):
                 pipeline.run_sync(model.feeds)
+
+
+def test_a_gpu_tells_what_arrays_take_what_its_pool_has_and_what_it_has(world):
+    found = devices.get("cuda:0").memory()
+    assert 0 < found["used"] <= found["pool"] <= found["total"]
+    assert set(found) == {"used", "pool", "total"}

@@ -10,6 +10,7 @@ SOME = (
     "test_cuda.py::test_values_and_gradients_are_right_however_late_streams_are[none-0]",
     "test_cuda.py::test_a_value_left_on_the_gpu_is_an_array_of_cupy_and_can_be_fetched",
     "test_cuda.py::test_what_is_missing_is_told",
+    "test_cuda.py::test_a_gpu_tells_what_arrays_take_what_its_pool_has_and_what_it_has",
     "test_cuda.py::test_an_array_on_the_gpu_is_fed_without_a_copy_and_waited_for[False-0]",
     "test_cuda.py::test_a_result_left_on_the_gpu_is_taken_by_others_without_a_copy",
     "test_cuda.py::test_a_trace_has_a_track_for_each_lane_by_the_times_of_events[0]",
@@ -19,6 +20,7 @@ SOME = (
     "test_cuda.py::test_stages_of_a_pipeline_are_right_on_the_gpu_and_beside_it[devices1-0]",
     "test_cuda.py::test_an_array_that_has_only_the_cuda_array_interface_is_fed_too[0]",
     "test_cuda.py::test_parts_of_a_gpu_hand_values_to_each_other_past_the_host[0]",
+    "test_two_gpus.py::test_an_array_of_the_other_gpu_is_refused_with_the_ways_out",
     "test_capture.py::test_replays_have_the_bits_of_the_cpu_however_late_streams_are[3-0]",
 )
 

@@ -27,7 +27,7 @@ def cp(monkeypatch):
     if not _has_gpu():
         for name, module in stand_in.MODULES.items():
             monkeypatch.setitem(sys.modules, name, module)
-        monkeypatch.setattr(stand_in, "world", stand_in.World(4))
+        monkeypatch.setattr(stand_in, "world", stand_in.World(4, gpus=2))
     return importlib.import_module("cupy")
 
 
@@ -242,6 +242,14 @@ def test_memory_comes_from_the_pool_of_the_thread_that_asks(cp, stream):
     assert cp.empty_like(x.reshape(32, 32).T).strides == (8, 256)
 
 
+def test_the_pool_and_the_gpu_tell_their_memory(cp, stream):
+    pool = cp.get_default_memory_pool()
+    x = cp.zeros(1024)
+    free, total = cp.cuda.Device().mem_info
+    assert x.nbytes <= pool.used_bytes() <= pool.total_bytes() <= total
+    assert 0 < free < total
+
+
 def test_a_kernel_of_our_own_computes_what_its_text_says(cp, stream):
     lines = (("t0", "multiply", ("a0", "a1")), ("t1", "where", ("a2", "t0", "0")))
     kernel = ElementKernel("f", "ff?", (False, True, False), lines)
@@ -253,3 +261,66 @@ def test_a_kernel_of_our_own_computes_what_its_text_says(cp, stream):
     combine_in_order(cp, "add", out, cp.asarray(places), cp.asarray(x.astype("float64") * 0.1))
     np.add.at(total, places, x.astype("float64") * 0.1)
     assert np.array_equal(out.get(), total)
+
+
+# -- several GPUs -------------------------------------------------------------------------------
+
+
+def test_a_pointer_tells_on_which_gpu_its_memory_is(cp, stream):
+    x = cp.asarray(np.ones(3))
+    pointer = x.__cuda_array_interface__["data"][0]
+    assert cp.cuda.runtime.pointerGetAttributes(pointer).device == 0
+
+
+@pytest.fixture
+def other(cp):
+    """A stream of another GPU, which is not current."""
+    if cp.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("needs two GPUs")
+    with cp.cuda.Device(1):
+        return cp.cuda.Stream(non_blocking=True)
+
+
+def test_a_stream_is_entered_where_its_gpu_is_current(cp, stream, other):
+    with pytest.raises(RuntimeError), other:
+        pass
+    with cp.cuda.Device(1), other:
+        assert cp.asarray(np.ones(3)).device.id == 1
+    assert cp.asarray(np.ones(3)).device.id == 0
+
+
+def test_an_event_is_of_one_gpu_and_waited_for_by_streams_of_any(cp, cupyx, stream, other):
+    out = cupyx.empty_pinned((4096,), np.float64)
+    with cp.cuda.Device(1):
+        event = cp.cuda.Event(block=True, disable_timing=True)
+        with other:
+            x = cp.exp(cp.asarray(np.ones(4096)))
+            event.record(other)
+    stream.wait_event(event)
+    here = x.copy()
+    assert here.device.id == 0
+    here.get(out=out, blocking=False)
+    stream.synchronize()
+    assert np.allclose(out, np.e)
+    with pytest.raises(RuntimeError):
+        event.record(stream)
+
+
+def test_only_what_lies_in_one_piece_is_copied_to_another_gpu(cp, stream, other):
+    with cp.cuda.Device(1), other:
+        turned = cp.asarray(np.ones((3, 2))).T[1:]
+        whole = cp.ascontiguousarray(turned)
+        other.synchronize()
+    with pytest.raises(NotImplementedError):
+        turned.copy()
+    assert whole.copy().get().shape == (1, 3)
+
+
+# -- linear algebra -----------------------------------------------------------------------------
+
+
+def test_a_singular_matrix_is_no_error_unless_it_is_asked_for(cp, cupyx, stream):
+    x = cp.asarray(np.zeros((2, 2)))
+    assert not np.isfinite(cp.linalg.inv(x).get()).all()
+    with cupyx.errstate(linalg="raise"), pytest.raises(np.linalg.LinAlgError):
+        cp.linalg.inv(x)

@@ -356,6 +356,35 @@ def test_copies_and_the_longest_path_go_first_on_a_gpu(world):
     assert found == {0: -1, 1: 0, "in": -2, "out": -2}
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_lane_has_the_priority_that_the_user_says(world, wrapped):
+    x = ag.Graph().input("x", (3,), "float64")
+    with ag.device("cuda:0", lane=2, priority=-3):
+        y = ag.ops.exp(x)
+    z = (y * 2.0).on("cuda:0", lane=1, priority=-5)
+    device = ag.devices.check("cuda:0") if wrapped else devices.get("cuda:0")
+    with ag.ActorMachine([z], device=device, lanes=3) as machine:
+        machine.run_sync({"x": np.ones(3)})
+    assert {stream.priority for stream in world.streams} == {-5, -3, -2}
+    assert {which: device.lane(which).priority for which in range(4)} == {0: -1, 1: -5, 2: -3, 3: 0}
+
+
+def test_a_priority_that_no_lane_can_have_is_told():
+    text = "a priority is a whole number from -5 .first. to 0"
+    for bad in (1, -6, 0.0, True, "high"):
+        with pytest.raises(ag.GraphError, match=text), ag.device("virtual:9", lane=1, priority=bad):
+            pass
+    with pytest.raises(ag.GraphError, match="say which, by lane="):
+        ag.devices.placement("virtual:9", priority=-1)
+    ag.devices.placement("virtual:9", lane=1)
+    device = devices.get("virtual:9")
+    assert device.lane(1, priority=-4).priority == -4
+    for _ in range(2):
+        with pytest.raises(ag.GraphError, match="virtual:9 lane 1 has priority -4.*got -2"):
+            ag.devices.placement("virtual:9", lane=1, priority=-2)
+    assert ag.devices.placement("virtual:9", lane=1, priority=-4).lane == 1
+
+
 def events_of_runs(count):
     """Return how many events some runs in flight need, and whether they are right."""
     x = ag.Graph().input("x", (3,), "float64")
@@ -403,13 +432,14 @@ def read_behind_an_event(monkeypatch):
 def test_an_event_that_is_used_again_too_early_is_a_race_for_some_seed(world, monkeypatch):
     """It is taken for idle while others may still have to wait for it."""
 
-    def marked(queue, event):
-        made = queue._device.idle_event()
-        made.record(queue._stream)
-        event.cuda = made
-        queue._device.events.append(made)
+    idle_event = cuda.CUDA.idle_event
+
+    def still_idle(device):
+        made = idle_event(device)
+        device.events.append(made)
+        return made
 
     assert read_behind_an_event(monkeypatch) == []
-    monkeypatch.setattr(cuda._Stream, "_mark", marked)
+    monkeypatch.setattr(cuda.CUDA, "idle_event", still_idle)
     monkeypatch.setattr(cuda.CUDA, "is_passed", lambda *_: True)
     assert len(read_behind_an_event(monkeypatch)) > 3

@@ -73,6 +73,31 @@ def test_what_is_launched_one_by_one_overlaps_by_no_more_than_its_time_over_that
     assert captured.took_us < eager.took_us
 
 
+def test_a_lane_of_a_priority_goes_before_the_others_where_the_gpu_is_full():
+    x = ag.Graph().input("x", (WHOLE,))
+    nodes = [ag.ops.tanh(x * float(number + 2)) for number in range(4)]
+    feeds = {"x": np.ones(WHOLE, "float32")}
+
+    def urgent(number):
+        def made(devices):
+            for lane, node in enumerate(nodes):
+                node.on(devices[0], lane=lane, priority=-4 if lane == number else 0)
+            return ag.ActorMachine(nodes, devices=devices, lanes=4)
+
+        return made
+
+    gpu = ag.devices.GPU(launch_us=0.0, kernel_us=100.0)
+    for number in range(4):
+        found = ag.devices.experiment(
+            nodes, feeds, captured=(False,), gpu=gpu, machine=urgent(number)
+        ).best
+        tanh = [span for span in kernels(found) if "tanh" in span.name]
+        alone, *others = sorted(tanh, key=lambda span: span.end)
+        assert alone.lane == f"sim:0 lane {number}"
+        assert alone.end - alone.start == pytest.approx(100.0)
+        assert all(span.end - span.start > 200.0 for span in others)
+
+
 def test_a_kernel_takes_the_time_of_its_bytes_where_these_are_many():
     gpu = ag.devices.GPU(kernel_us=1.0, launch_us=0.0, bytes_per_us=100.0)
     (row,) = rows(1, WHOLE, lanes=(1,), gpu=gpu)

@@ -3,6 +3,7 @@
 import pytest
 
 from actorgraph.jit import groups
+from actorgraph.jit.compiler import COMPILER
 
 
 @pytest.fixture(scope="module")
@@ -12,6 +13,7 @@ def machine_code(tmp_path_factory):
     patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     yield
     patch.undo()
+    assert [one.error for one in COMPILER._known.values() if one.error is not None] == []
 
 
 @pytest.fixture

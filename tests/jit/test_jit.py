@@ -7,12 +7,13 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import ops
+from actorgraph.devices import native
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.jit import compiler as compiling
 from actorgraph.jit import lowering as jit
 from tests.jit._jit import chain, near, sample, steps_of
 
-pytest.importorskip("numba", reason="the extra jit is not installed")
+pytest.importorskip("llvmlite", reason="the extra jit is not installed")
 pytestmark = pytest.mark.usefixtures("machine_code")
 
 
@@ -21,11 +22,11 @@ def by_hand(monkeypatch):
     """A compiler that compiles nothing before it is allowed to."""
     allowed = threading.Event()
 
-    def compile_text(one):
+    def make(one):
         assert allowed.wait(50)
-        return compiling._compile(one)
+        one.make()
 
-    compiler = compiling.Compiler(compile_text)
+    compiler = compiling.Compiler(make)
     monkeypatch.setattr(jit, "COMPILER", compiler)
     yield allowed, compiler
     allowed.set()
@@ -43,10 +44,10 @@ def test_ordinary_kernels_run_until_loops_are_compiled_and_bits_of_both_are_near
         before = machine.run_sync(feeds)[y].value
         assert before.tobytes() == wanted.tobytes()
         [compiled] = compiler._known.values()
-        assert compiled.function is None
+        assert compiled.call is None
         runs = [machine.start(feeds) for _ in range(4)]
         allowed.set()
-        while compiled.function is None:
+        while compiled.call is None:
             near(machine.run_sync(feeds)[y].value, wanted)
         for run in runs:
             near(run.result()[y].value, wanted)
@@ -56,16 +57,16 @@ def test_ordinary_kernels_run_until_loops_are_compiled_and_bits_of_both_are_near
 def count_calls(monkeypatch):
     """Count the calls of compiled loops."""
     calls = []
-    ordinary = compiling._compile
 
     def counted(one):
-        function = ordinary(one)
+        one.make()
+        function = one.call
 
-        def call(*args):
-            calls.append(args)
-            return function(*args)
+        def call(arrays, kind):
+            calls.append(arrays)
+            return function(arrays, kind)
 
-        return call
+        one.call = call
 
     monkeypatch.setattr(jit, "COMPILER", compiling.Compiler(counted))
     return calls
@@ -207,10 +208,11 @@ def test_the_option_is_checked():
         ag.TapeMachine([y], exact=False, jit="now")
 
 
-def test_without_numba_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(compiling, "find_spec", lambda name: None)
+def test_without_llvmlite_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(native, "callable_from_python", native.callable_from_python.__wrapped__)
+    monkeypatch.setattr(native, "find_spec", lambda name: None)
     _, _, y = chain()
-    with pytest.raises(GraphError, match=r"pip install 'actorgraph\[jit\]'"):
+    with pytest.raises(GraphError, match=r"pip install 'actorgraph\[native\]'"):
         ag.TapeMachine([y], exact=False, jit=True)
 
 
@@ -249,3 +251,24 @@ def test_what_tells_about_a_machine_knows_groups(eager):
         assert "mode backward" in machine.explain()
         [plan] = machine.memory_plan()
         assert plan.peak_bytes >= plan.bound_bytes > 0
+
+
+def test_loops_look_at_what_they_are_given():
+    _, _, y = chain()
+    x, weight, number, out = sample(), np.ones(64, "f"), np.array([0.25]), np.empty((256, 64), "f")
+    with ag.TapeMachine([y], exact=False, jit="wait") as machine:
+        machine.run_sync({"x": x})
+        [step] = [
+            step for plan in machine._plans.values() for step in plan.inline.steps
+            if step.op is jit.FUSED
+        ]  # fmt: skip
+    loops = jit.COMPILER.request(step.attrs["loops"].loops)
+    given = {"element": x, "column": weight, "numbers": number}
+    arrays = [*(given[level] for level in loops.loops.levels[:-1]), out]
+    assert loops.call(tuple(arrays), id(np.ndarray))
+    wrong = (x[:128], x[::2], x.T, np.float32(1), x[:0], [1.0], x.view(np.recarray))
+    for one in wrong:
+        for place, level in enumerate(loops.loops.levels):
+            if level == "element":
+                changed = (*arrays[:place], one, *arrays[place + 1 :])
+                assert not loops.call(changed, id(np.ndarray))

@@ -11,7 +11,7 @@ from actorgraph.jit import lowering as jit
 from actorgraph.jit.compiler import Compiler
 from tests._soak import SOAK
 
-pytest.importorskip("numba", reason="the extra jit is not installed")
+pytest.importorskip("llvmlite", reason="the extra jit is not installed")
 
 pytestmark = pytest.mark.usefixtures("machine_code", "eager")
 

@@ -15,7 +15,7 @@ from tests._soak import SOAK
 from tests.jit._jit import near, sample, steps_of
 from tests.machines._graphs import graphs
 
-pytest.importorskip("numba", reason="the extra jit is not installed")
+pytest.importorskip("llvmlite", reason="the extra jit is not installed")
 pytestmark = pytest.mark.usefixtures("machine_code")
 
 

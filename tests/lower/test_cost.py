@@ -116,3 +116,10 @@ def test_a_wrong_cost_of_an_op_is_told_with_op_and_node_before_anything_starts(n
             with pytest.raises(ag.GraphTypeError, match=where):
                 machine.run_sync({"x": np.ones(3, "float32")})
     assert not calls
+
+
+def test_a_step_that_is_walked_costs_its_arithmetic_alone(machine):
+    x = vector()
+    machine(call_us=100.0, bytes_per_us=1e-3)
+    assert predicted_us(x + x, SYMBOLS, walked=True) == 4096 / Rates().additions_per_us
+    assert predicted_us(x + x, SYMBOLS) > 1e6

@@ -13,7 +13,7 @@ from actorgraph.op import REGISTRY
 from tests._soak import SOAK
 
 ops = ag.ops
-pytest.importorskip("numba", reason="the extra jit is not installed")
+pytest.importorskip("llvmlite", reason="the extra jit is not installed")
 pytestmark = pytest.mark.skipif(
     native.expected() is not None, reason=f"no tables: {native.expected()}"
 )
@@ -198,7 +198,7 @@ def test_a_result_with_gaps_and_operands_without_order_are_what_they_have_to_be(
 
 def test_numpy_computes_until_the_machine_code_is_there(monkeypatch):
     waiting = []
-    monkeypatch.setattr(quick_rows.BACKGROUND, "submit", waiting.append)
+    monkeypatch.setattr(quick_rows.BACKGROUND, "submit", lambda work, keep: waiting.append(work))
     quick_rows._code.cache_clear()
     x, y = drawn((21, 19), (19, 24))
     kernel = kernel_of("matmul", [x, y], wait=False)

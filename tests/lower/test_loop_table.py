@@ -5,7 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.autodiff.trees import flatten
-from actorgraph.devices import native
+from actorgraph.devices import native, vectors
 from actorgraph.lower import loop_table
 from actorgraph.lower.loop_table import LoopTable
 
@@ -98,21 +98,104 @@ def test_what_is_walked_has_the_bits_of_the_interpreter(g, walks, case):
         assert one.tobytes() == other.tobytes()
 
 
-def test_both_passes_of_a_recurrent_net_are_walked(g, walks):
-    x = g.input("x", (7, 2, 3))
-    y, _ = ag.nn.LSTM(3, 3, 2)(x)
+@pytest.mark.parametrize(
+    ("shape", "hidden", "layers", "trips"),
+    [((7, 2, 3), 3, 2, [7] * 4), ((9, 16, 64), 64, 1, [9] * 2)],
+    ids=["small", "wide"],
+)
+def test_both_passes_of_a_recurrent_net_are_walked_with_the_bits_of_the_interpreter(
+    g, walks, shape, hidden, layers, trips
+):
+    x = g.input("x", shape)
+    y, _ = ag.nn.LSTM(shape[-1], hidden, layers)(x)
     loss = (y * y).sum()
-    feed = {"x": RNG.normal(size=(7, 2, 3)).astype("float32")}
+    feed = {"x": RNG.normal(size=shape).astype("float32")}
     with ag.TapeMachine([loss], native="wait") as machine:
         run = machine.run_sync(feed, backward=True)
-        assert walks == [7] * 4
+        assert walks == trips
         wanted = ag.LispMachine([loss]).run_sync(feed, backward=True)
+        assert run[loss].value.tobytes() == wanted[loss].value.tobytes()
         for node in machine.wrt:
             assert run[node].grad.tobytes() == wanted[node].grad.tobytes()
 
 
+WIDE = {
+    "x": RNG.normal(size=(9, 16)).astype("float32"),
+    "w": (RNG.normal(size=(16, 16)) / 2).astype("float32"),
+    "xs": RNG.normal(size=(7, 9, 16)).astype("float32"),
+}
+GROUPED = {
+    "gates": (lambda c, e, w: (ops.sigmoid(c + e) * ops.tanh(c - e), -(c * e)), 2),
+    "a vector of each row": (lambda c, e, w: ((c + w[0]) * 0.5 - e, ops.square(c) / w[1]), 1),
+    "a number of each row": (lambda c, e, w: (c / (2 + e[:, :1]) - e, ops.sqrt(-c) * -1.0), 1),
+    "columns beside others": (lambda c, e, w: (c * 0.5 + e, c[:, 4:12] * e[:, :8] + 1.0), 1),
+    "a sum of products": (lambda c, e, w: (c + e @ w, None), 1),
+    "a carry that others read": (lambda c, e, w: (-(c * e), (c[1:] * 2 + 1, c.sum(0))), 1),
+}
+
+
+def grouped(g, monkeypatch, dtype, case):
+    """A loop, and how often a group of its steps is written."""
+    written, write = [], vectors.elements_text
+    monkeypatch.setattr(
+        vectors, "elements_text", lambda *args: written.append(args) or write(*args)
+    )
+    x, w, xs = [g.input(name, array.shape, dtype) for name, array in WIDE.items()]
+    outputs, _ = flatten(ag.scan(lambda c, e: GROUPED[case][0](c, e, w), x, xs))
+    return outputs, written
+
+
+def assert_bits(outputs, feeds, trips, walks):
+    with ag.TapeMachine(outputs, wrt=[], native="wait") as machine:
+        run = machine.run_sync(feeds)
+    assert set(walks) == {trips}
+    wanted = ag.LispMachine(outputs, wrt=[]).run_sync(feeds)
+    for node in outputs:
+        assert np.asarray(run[node].value).tobytes() == np.asarray(wanted[node].value).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", GROUPED)
+def test_steps_that_are_one_row_have_the_bits_of_the_interpreter(
+    g, walks, monkeypatch, dtype, case
+):
+    outputs, written = grouped(g, monkeypatch, dtype, case)
+    feeds = {name: array.astype(dtype) for name, array in WIDE.items()}
+    with np.errstate(invalid="ignore"):
+        assert_bits(outputs, feeds, 7, walks)
+    assert len(written) >= GROUPED[case][1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", GROUPED)
+def test_odd_numbers_of_such_rows_have_these_bits_too(g, walks, monkeypatch, dtype, case):
+    outputs, _ = grouped(g, monkeypatch, dtype, case)
+    small = np.finfo(dtype).smallest_subnormal
+    # Which of two NaN is kept depends in NumPy on how many elements there are beside them.
+    first = -np.nan if case == "columns beside others" else np.nan
+    odd = [first, -np.nan, np.inf, -np.inf, 0.0, -0.0, small, -3 * small, 1e30, -89.5, 0.3]
+    feeds = {
+        name: np.resize(np.roll(np.array(odd, dtype), k), array.shape)
+        for k, (name, array) in enumerate(WIDE.items())
+    }
+    with np.errstate(all="ignore"):
+        assert_bits(outputs, feeds, 7, walks)
+
+
+def test_errors_in_such_rows_are_told_with_their_node(g, walks, monkeypatch):
+    x = g.input("x", (9, 16))
+    last, _ = ag.scan(lambda c, _: ((c * c + 1.0) * 2.0, None), x, length=9)
+    feeds = {"x": np.full((9, 16), 1e3, "float32")}
+    with ag.TapeMachine([last], wrt=[], native="wait") as machine:
+        with pytest.warns(RuntimeWarning, match="overflow"):
+            assert np.isinf(machine.run_sync(feeds)[last].value).all()
+        with np.errstate(over="raise"), pytest.raises(ag.errors.NodeError, match="overflow"):
+            machine.run_sync(feeds)
+    assert walks == []
+
+
 def test_with_jit_loops_are_walked_too(g, walks):
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     y = until(*inputs(g))[0]
     with ag.TapeMachine([y], wrt=[], jit="wait", exact=False) as machine:
         machine.run_sync(FEEDS)

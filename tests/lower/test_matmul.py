@@ -155,7 +155,27 @@ def test_overflow_is_told_as_numpy_tells_it(name, monkeypatch):
 def test_a_product_known_to_be_small_is_numpys_own(monkeypatch):
     assert kernel_by("numpy", monkeypatch, (8, 64), (64, 64)) in (np.ndarray.dot, np.matmul)
     assert kernel_by("numpy", monkeypatch, (8, 64), (64,)) is np.matmul
-    assert kernel_by("numpy", monkeypatch, (2, 8, 64), (64, 64)) is np.matmul
+    assert kernel_by("numpy", monkeypatch, (2, 8, 64), (2, 64, 64)) is np.matmul
+    assert kernel_by("numpy", monkeypatch, (2, 8, 64), (64, 64), "int64") is np.matmul
+
+
+def test_a_small_product_of_a_stack_and_a_matrix_is_that_of_a_tall_matrix(monkeypatch):
+    for shape, width in [
+        ((3, 2, 5, 6), 4),
+        ((2, 1, 6), 4),
+        ((0, 3, 6), 4),
+        ((2, 3, 0), 4),
+        ((2, 3, 6), 0),
+    ]:
+        kernel = kernel_by("numpy", monkeypatch, shape, (shape[-1], width))
+        x, y = array(shape), array((shape[-1], width))
+        tall = x.reshape(int(np.prod(shape[:-1])), shape[-1])
+        wanted = tall.dot(y).tobytes()
+        for left in (x, x[..., ::-1].copy()[..., ::-1]):
+            for out in (None, np.zeros((*shape[:-1], width), "f")):
+                found = kernel(left, y, out=out)
+                assert out is None or found is out
+                assert found.tobytes() == wanted
 
 
 def test_small_products_of_known_and_unknown_dims_have_the_same_bits(monkeypatch):

@@ -9,7 +9,7 @@ from actorgraph.devices import native, vectors
 from actorgraph.lower import loop_table, quick_rows
 
 ops = ag.ops
-pytest.importorskip("numba", reason="the extra jit is not installed")
+pytest.importorskip("llvmlite", reason="the extra jit is not installed")
 pytestmark = pytest.mark.skipif(
     native.expected() is not None, reason=f"no tables: {native.expected()}"
 )

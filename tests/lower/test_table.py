@@ -1,5 +1,6 @@
 """Tables: steps walked as rows of NumPy's loops, with the bits of every other form."""
 
+import os
 import threading
 import warnings
 
@@ -14,8 +15,8 @@ from actorgraph.devices.background import BACKGROUND
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.lower import spots, table, table_rows
 from actorgraph.lower.program import Subprogram, Tabling
+from actorgraph.lower.rates import path
 from actorgraph.lower.text import Dead
-from actorgraph.rewrite.traceable import TRACED
 from actorgraph.testing._examples import check_in_turn, expected
 from tests._soak import drawn
 from tests.machines._graphs import graphs
@@ -75,6 +76,24 @@ def test_a_net_forward_and_backward_is_one_table_with_the_same_bits(dtype, batch
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+def test_products_with_large_weights_are_rows_that_leave_the_lock_to_other_threads(
+    dtype, monkeypatch
+):
+    native.RUNTIME.request(os.path.dirname(path()))
+    native.RUNTIME.done.wait()
+    monkeypatch.setattr(native.RUNTIME, "brief", None)  # what keeps the lock
+    g, rng = ag.Graph(), np.random.default_rng(7)
+    h = x = g.input("x", ("rows", 600), dtype)
+    for name in "uvw":
+        w = g.parameter(name, rng.normal(size=(600, 600)).astype(dtype))
+        h = ops.relu(h @ w)
+    feeds = {x: rng.normal(size=(1, 600)).astype(dtype)}
+    assert check([h], feeds) == ["table"]
+    y = x @ w.transpose() @ w @ w.transpose() @ w.reshape(6, 100, 600)[2].transpose()
+    assert check([ops.relu(ops.neg(y)) * 2.0], feeds) == ["table"]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
     "form",
     [
@@ -88,6 +107,8 @@ def test_a_net_forward_and_backward_is_one_table_with_the_same_bits(dtype, batch
         lambda x: x.sum(axis=1, keepdims=True) * x.sum(axis=0),
         lambda x: x.transpose() @ x @ x[:, :2],
         lambda x: (x[None] @ ops.stack([x, x])).sum(axis=-1),
+        lambda x: ops.stack([x, x * 2.0]) @ x,
+        lambda x: ops.stack([x, x * 2.0]).transpose((1, 0, 2)) @ x,
         lambda x: x.reshape(2, 2, 2, 2).transpose((1, 0, 2, 3)) @ (x * 2.0).reshape(2, 2, 2, 2),
         lambda x: x.reshape(2, 1, 2, 4) @ x.reshape(2, 4, 2).transpose((0, 1, 2)),
         lambda x: (x > 0.0) & (x < 1.0),
@@ -205,7 +226,7 @@ CALLED = [
     for name, op in sorted(ag.op.REGISTRY.items())
     for index, sample in enumerate(op.samples)
     if not sample.complexes and op.ufunc != "matmul"
-    if op.ufunc or name == "sum" or name in TRACED
+    if op.ufunc or name == "sum" or op.traced
 ]
 
 

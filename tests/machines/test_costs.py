@@ -56,13 +56,15 @@ def test_given_costs_decide_the_cut_and_freeze_it():
 
 
 def test_a_turn_that_finds_a_message_missing_is_not_measured():
-    end = ag.ops.stack(branches(3)).named("end")
-    with ag.ActorMachine([end], fuse="none", workers=1, costs={end: 500.0}) as machine:
+    ends = branches(3)
+    end = ag.ops.stack(ends).named("end")
+    costs = dict.fromkeys([*ends, end], 500.0)
+    with ag.ActorMachine([end], fuse="none", workers=1, costs=costs) as machine:
         for _ in range(10):
             machine.run_sync(FEEDS)
         tasks = [task for network in machine._core.networks.values() for task in network.tasks]
-        [turns] = [task.turns for task in tasks if task.spec.name == "end"]
-        assert turns == 10
+        turns = {task.spec.name: task.turns for task in tasks}
+        assert [turns[node.name] for node in (*ends, end)] == [10] * 4
 
 
 def test_costs_of_one_machine_are_taken_by_another():

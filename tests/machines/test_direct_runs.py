@@ -273,3 +273,13 @@ def test_an_ended_step_shows_outputs_which_later_steps_leave_alone(fuse):
             step()
     np.testing.assert_array_equal(run[w].value, np.ones(3))
     assert run[w].grad is None
+
+
+@pytest.mark.parametrize("errors", ["warn", "raise"])
+@pytest.mark.parametrize("jit", [False, "wait"])
+def test_small_runs_need_no_network_but_where_compiled_loops_are_to_raise(jit, errors):
+    x = ag.Graph().input("x", (3,), "float64")
+    with ag.TapeMachine([np.exp(-x) + 1], jit=jit, exact=False) as machine:
+        with np.errstate(all=errors):
+            machine.run_sync({"x": np.ones(3)})
+        assert len(machine._core.networks) == (jit == "wait" and errors == "raise")

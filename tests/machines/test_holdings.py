@@ -8,7 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import scratch
 
-ROWS, WIDTH = 300, 64
+ROWS, WIDTH = 4200, 64
 RESULT = ROWS * WIDTH * 4
 WEIGHTS = WIDTH * WIDTH * 4
 MACHINES = {
@@ -80,6 +80,36 @@ def test_a_large_result_counts_when_its_run_is_gone():
         del kept
         assert machine.memory().results == 0
         assert machine.memory().arenas >= RESULT
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_the_peak_is_that_of_moments_at_which_nobody_asked(kind):
+    x = ag.Graph().input("x", ("n", WIDTH))
+    with MACHINES[kind]({"y": np.tanh(x)}) as machine:
+        kept = [machine.run_sync(feeds())["y"].value for _ in range(30)]
+        del kept[10:]
+        for _ in range(5):
+            machine.run_sync(feeds())
+        live = machine.memory()
+        assert live.results == 10 * RESULT  # more than a machine keeps for later runs
+        assert 30 * RESULT <= live.peak.results <= 32 * RESULT
+        assert live.peak.feeds == RESULT
+        del kept
+        assert machine.memory().results == 0
+
+
+def test_the_peak_of_feeds_is_that_of_the_runs_under_way():
+    x = ag.Graph().input("x", ("n", WIDTH))
+    go_on.clear()
+    with ag.ActorMachine([waiting(x)], max_in_flight=2) as machine:
+        try:
+            runs = [machine.start(feeds()) for _ in range(5)]  # three are queued
+        finally:
+            go_on.set()
+        for run in runs:
+            run.result()
+        live = machine.memory()
+        assert (live.feeds, live.peak.feeds) == (0, 5 * RESULT)
 
 
 def test_feeds_count_while_their_run_goes_on():

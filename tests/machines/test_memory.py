@@ -277,9 +277,9 @@ def test_a_gradient_that_is_a_view_is_handed_out_as_it_is(kind):
     g = ag.Graph()
     x = g.input("x", (200, 200), "float64")
     w = g.parameter("w", np.linspace(-1, 1, 40_000).reshape(200, 200))
-    loss = np.tanh(x @ w.transpose()).sum()
+    loss = np.tanh(x * w.transpose()).sum()
     with kind([loss]) as machine, ag.LispMachine([loss]) as lisp:
-        feeds = {"x": np.eye(200)}
+        feeds = {"x": np.ones((200, 200))}
         grads = [machine.run_sync(feeds, backward=True)[w].grad for _ in range(4)]
         expected = lisp.run_sync(feeds, backward=True)[w].grad
     for number, grad in enumerate(grads):

@@ -1,20 +1,17 @@
 """Machines among processes, threads, signals and the garbage collector."""
 
-import gc
 import os
 import subprocess
 import sys
 import textwrap
 import threading
-import weakref
 
-import numpy as np
 import pytest
 
 import actorgraph as ag
 from actorgraph.testing._examples import results
 from tests._soak import SOAK
-from tests.machines._faults import feeds, gate, new_gate, traced_model
+from tests.machines._faults import feeds, traced_model
 
 HEAD = """
 import os, signal, sys, threading, warnings
@@ -431,38 +428,53 @@ def test_a_machine_that_many_threads_start_at_once_starts_once():
 
 
 def test_a_dropped_machine_ends_its_threads():
-    _, outputs = traced_model()
-    machine = ag.ActorMachine(outputs, workers=2, fuse="none")
-    machine.start(feeds(), timeout_s=100).result(timeout_s=20)
-    assert own_threads()
-    dropped = weakref.ref(machine)
-    del machine
-    gc.collect()
-    assert dropped() is None
-    for thread in own_threads():
-        thread.join(20)
-    assert not own_threads()
+    printed = run_script(
+        ENDED
+        + textwrap.dedent("""
+        machine = ag.ActorMachine(outputs, workers=2, fuse="none")
+        machine.start(feeds(), timeout_s=100).result(timeout_s=20)
+        assert own_threads()
+        dropped = weakref.ref(machine)
+        del machine
+        gc.collect()
+        assert dropped() is None
+        assert_ended()
+    """)
+    )
+    assert printed == ["ended"]
 
 
 def test_a_machine_that_is_dropped_with_a_run_in_flight_ends_after_the_run():
-    passing = new_gate()
-    x = ag.Graph().input("x", (2,), "float64")
-    y = gate(x)
-    run = ag.ActorMachine([y], workers=2).start({"x": np.ones(2)})
-    passing.wait_entered()
-    gc.collect()
-    passing.open()
-    np.testing.assert_array_equal(run.result()[y].value, 2)
-    gc.collect()
-    for thread in own_threads():
-        thread.join(20)
-    assert not own_threads()
+    printed = run_script(
+        ENDED
+        + textwrap.dedent("""
+        passing, y = new_gate(), gate(x)
+        run = ag.ActorMachine([y], workers=2).start(ONES)
+        passing.wait_entered()
+        assert own_threads()
+        gc.collect()
+        passing.open()
+        np.testing.assert_array_equal(run.result()[y].value, 2)
+        gc.collect()
+        assert_ended()
+    """)
+    )
+    assert printed == ["ended"]
 
+
+# Machines share their threads, which end with the last one: where another is open, none ends.
+ENDED = """
+import gc, weakref
 
 def own_threads():
-    """Return those that run: Python lists one for ever whose start an interrupt has cut off."""
-    running = [thread for thread in threading.enumerate() if thread.is_alive()]
-    return [thread for thread in running if thread.name.startswith("actorgraph")]
+    return [one for one in threading.enumerate() if one.name.startswith("actorgraph")]
+
+def assert_ended():
+    while threads := own_threads():  # one that begins meanwhile closes the machine
+        if (thread := threads.pop()).is_alive():  # else it is about to be
+            thread.join()
+    print("ended")
+"""
 
 
 def test_blas_has_its_threads_back_when_the_last_machine_is_closed():

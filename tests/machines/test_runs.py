@@ -407,3 +407,54 @@ def test_run_sync_works_while_another_thread_imports_an_event_loop(name, monkeyp
     with ag.ActorMachine([x * 2.0]) as machine:
         run = machine.run_sync({"x": np.ones(2)})
     assert run[x * 2.0].value.tolist() == [2, 2]
+
+
+@pytest.mark.anyio
+async def test_workers_know_how_many_runs_in_flight_a_loop_waits_for(passing):
+    """While there are any, they hand Python's lock over."""
+    y = gated()
+    async with ag.ActorMachine([y], wrt=[], fuse="none", max_in_flight=2) as machine:
+        runs = [machine.start(ONES) for _ in range(3)]
+        await anyio.to_thread.run_sync(passing.wait_entered)
+        assert machine._core.scheduler.awaited == 2  # the third is queued
+        passing.open(3)
+        for run in runs:
+            await run
+        assert machine._core.scheduler.awaited == 0
+
+
+@pytest.mark.anyio
+async def test_workers_hand_pythons_lock_over_in_runs_that_a_loop_waits_for(passing, monkeypatch):
+    handed = []
+    monkeypatch.setattr(actorgraph.scheduler, "sleep", handed.append)
+    monkeypatch.setattr(actorgraph.scheduler, "_HANDOVER_S", 0.0)
+    passing.open(2)
+    async with ag.ActorMachine([gated()], wrt=[], fuse="none") as machine:
+        await anyio.to_thread.run_sync(machine.run_sync, ONES)
+        assert handed == []
+        await machine.run(ONES)
+        assert set(handed) == {0}
+
+
+def test_what_is_more_urgent_goes_before_the_consumer_of_the_last_turn():
+    order, begun, go_on = [], threading.Event(), threading.Event()
+
+    def forward(xp, x):
+        order.append(float(x[0]))
+        if x[0] == 1:
+            begun.set()
+            assert go_on.wait(20)
+        return x + 1
+
+    step = ag.ops.define("runs_urgent_step", scheme="f[*s] -> f[*s]", forward=forward)
+    x = ag.Graph().input("x", (1,), "float64")
+    with ag.ActorMachine([step(step(step(x)))], workers=1, fuse="none") as machine:
+        machine.start({"x": np.full(1, 20.0)}, priority=-1).result()
+        order.clear()
+        later = machine.start({"x": np.full(1, 1.0)})
+        assert begun.wait(20)
+        urgent = machine.start({"x": np.full(1, 10.0)}, priority=-1)
+        go_on.set()
+        urgent.result()
+        later.result()
+    assert order == [1, 10, 11, 12, 2, 3]

@@ -1,7 +1,7 @@
 """Small runs with asynchronous ops, which the task that awaits them computes by itself."""
 
 import asyncio
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 
 import anyio
 import anyio.lowlevel
@@ -104,6 +104,29 @@ async def test_an_awaited_run_makes_no_task():
             assert len(made) == 1
 
     await anyio.to_thread.run_sync(asyncio.run, run_it())
+
+
+@pytest.mark.parametrize("max_bytes", [None, 1 << 20])
+@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.anyio
+async def test_an_awaited_run_has_actors_where_memory_is_limited_or_somebody_listens(
+    max_bytes, listens
+):
+    listener = ag.trace.use(ag.trace.Instrument()) if listens else nullcontext()
+    async with machine_of(max_bytes=max_bytes) as machine:
+        with listener:
+            await machine.run(ONES)
+        assert bool(machine._core.networks) is bool(max_bytes or listens)
+
+
+@pytest.mark.parametrize("errors", ["warn", "raise"])
+@pytest.mark.parametrize("jit", [False, "wait"])
+@pytest.mark.anyio
+async def test_an_awaited_run_has_actors_where_compiled_loops_are_to_raise(jit, errors):
+    async with machine_of(jit=jit, exact=False) as machine:
+        with np.errstate(all=errors):
+            await machine.run(ONES)
+        assert bool(machine._core.networks) is (jit == "wait" and errors == "raise")
 
 
 @points

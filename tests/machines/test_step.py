@@ -1,5 +1,7 @@
 """A compiled step is a run with gradients and the solver's step, as one call, all or nothing."""
 
+import threading
+
 import anyio
 import numpy as np
 import pytest
@@ -32,6 +34,20 @@ def batches(count, size=12):
     for _ in range(count):
         x = rng.normal(size=(size, 8)).astype("float32")
         yield {"x": x, "t": rng.integers(0, 3, size)}
+
+
+@pytest.mark.parametrize(
+    ("options", "awaited"), [({}, 0), ({"jit": "wait", "exact": False}, 1), ({"native": "wait"}, 1)]
+)
+def test_a_step_waits_for_the_code_of_its_solver_only_where_its_machine_waits_for_code(
+    options, awaited, monkeypatch
+):
+    seen = []
+    monkeypatch.setattr(ag.solvers.SGD, "await_code", lambda solver, slots: seen.append(slots))
+    _, loss, _ = mlp()
+    with ag.TapeMachine([loss], **options) as machine:
+        machine.compile_step(ag.solvers.SGD(lr=0.1, momentum=0.9))
+    assert len(seen) == awaited
 
 
 def trained_by_hand(solver, count, size):
@@ -180,6 +196,32 @@ def test_a_gradient_that_fails_leaves_every_parameter_as_it_was(kind):
         for node, value in zip(parameters, before, strict=True):
             np.testing.assert_array_equal(node.value, value)
         step(next(batches(1)))
+
+
+_meeting = threading.Barrier(2)
+
+
+def _meet(xp, x):
+    _meeting.wait(10)
+    return x + 1
+
+
+meet = ag.ops.define(
+    "machines_meet",
+    scheme="f[*s] -> f[*s]",
+    forward=_meet,
+    vjp=(lambda ct, y, x: ct,),
+    cost=lambda shapes, result, attrs: 1e9,
+)
+"""Two of one run wait for each other."""
+
+
+def test_a_step_computes_long_branches_beside_each_other():
+    w = ag.Graph().parameter("w", np.ones(3))
+    loss = (meet(w) * meet(w * 2.0)).sum()
+    with ag.ActorMachine([loss], workers=2) as machine:
+        machine.compile_step(SOLVERS["sgd"]())()
+    np.testing.assert_allclose(w.value, 1 - 0.1 * (3 + 2 * 2))
 
 
 def test_a_run_in_flight_keeps_the_parameters_that_it_began_with():

@@ -99,6 +99,18 @@ def test_a_run_that_fails_among_the_terms_leaves_later_runs_their_bits():
             assert results(machine.run_sync(feeds(), backward=True), nodes) == wanted
 
 
+def test_the_gradient_of_a_weight_that_is_used_transposed_lies_as_the_weight_does():
+    g = ag.Graph()
+    x, w = g.input("x", ("n", 4), "float64"), g.parameter("w", np.ones((3, 4)))
+    fed = np.random.default_rng(0).normal(size=(5, 4))
+    for machine in (ag.LispMachine, ag.TapeMachine):
+        with machine([(x @ w.transpose()).sum()]) as made:
+            grad = made.run_sync({"x": fed}, backward=True)[w].grad
+        assert grad.base is None
+        assert grad.flags.c_contiguous
+        np.testing.assert_allclose(grad, np.ones((3, 5)) @ fed)
+
+
 def peak_of(machine, fed):
     """Return the most bytes that a warm run needs more than there are before it."""
     tracemalloc.start()

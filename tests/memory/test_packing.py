@@ -1,17 +1,22 @@
 """Spans that live at once never overlap, and loans are left before their owners write."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import actorgraph as ag
+from actorgraph.memory import packing
 from actorgraph.memory.buffers import ALIGNMENT
 from actorgraph.memory.packing import (
     LENT_BYTES,
     Loan,
     Place,
     Span,
+    _bound,
     _by_size,
     _by_time,
+    assign,
     pack,
 )
 from tests._soak import drawn
@@ -36,10 +41,12 @@ def loans(draw):
 @pytest.mark.parametrize("lay", [_by_time, _by_size, pack])
 def test_no_two_spans_that_live_at_once_overlap(lay, spans, loans):
     total, places = lay(spans, loans)
+    assert total >= _bound(spans, loans)
     assert len(places) == len(spans)
     for i, (span, place) in enumerate(zip(spans, places, strict=True)):
         end = place.begin + span.size
         assert place.begin % ALIGNMENT == 0
+        assert place.loan >= -1
         assert end <= (total if place.loan < 0 else loans[place.loan].size)
         assert place.loan < 0 or span.end < loans[place.loan].written_at
         for other, where in list(zip(spans, places, strict=True))[:i]:
@@ -57,7 +64,8 @@ def test_what_is_small_lies_together():
     assert pack([Span(100, 0, 4)], [Loan(LENT_BYTES, written_at=5)]) == (128, [Place(-1, 0)])
 
 
-def test_gaps_that_nothing_fits_into_are_closed_by_laying_again():
+@pytest.mark.parametrize("loans", [[], [Loan(LENT_BYTES, written_at=99)]])
+def test_gaps_that_nothing_fits_into_are_closed_by_laying_again(loans):
     """By time, b lies behind a; c is larger than what a leaves, and has to lie behind b.
 
     a ██░░░░
@@ -66,8 +74,23 @@ def test_gaps_that_nothing_fits_into_are_closed_by_laying_again():
     """
     unit = 1 << 20
     a, b, c = Span(unit, 0, 2), Span(unit, 1, 6), Span(2 * unit, 3, 6)
-    assert _by_time([a, b, c], [])[0] == 4 * unit
-    assert pack([a, b, c], [])[0] == 3 * unit
+    assert _by_time([a, b, c], loans)[0] == 4 * unit
+    assert pack([a, b, c], loans)[0] == 3 * unit
+
+
+def test_what_lies_as_close_as_can_be_is_not_laid_again(monkeypatch):
+    monkeypatch.setattr(packing, "_by_size", None)
+    unit = 1 << 20
+    assert pack([Span(unit, 0, 1), Span(unit, 1, 2), Span(unit, 2, 3)], [])[0] == 2 * unit
+
+
+def test_a_gap_is_joined_with_those_on_both_sides():
+    """b ends last, and leaves one gap that is as large as d.
+
+    a ██░      b ████      c ██░      d ░░██
+    """
+    a, b, c = Span(ALIGNMENT, 0, 0), Span(2 * ALIGNMENT, 0, 1), Span(ALIGNMENT, 0, 0)
+    assert _by_time([a, b, c, Span(4 * ALIGNMENT, 2, 2)], [])[0] == 4 * ALIGNMENT
 
 
 def test_what_fits_into_two_gaps_lies_in_the_smaller():
@@ -79,3 +102,40 @@ def test_what_fits_into_two_gaps_lies_in_the_smaller():
     a, b, c, d = Span(3 * unit, 0, 1), Span(unit, 0, 3), Span(2 * unit, 0, 1), Span(unit, 0, 3)
     begins = [place.begin // unit for place in _by_time([a, b, c, d, Span(2 * unit, 2, 3)], [])[1]]
     assert begins == [0, 3, 4, 6, 4]
+
+
+@pytest.mark.parametrize("size", [LENT_BYTES, 2 * LENT_BYTES])
+@pytest.mark.parametrize("lay", [_by_time, _by_size])
+def test_what_lives_at_once_lies_beside_each_other_in_the_first_loan(lay, size):
+    loan = Loan(2 * size, written_at=5)
+    first, second = Span(size, 0, 4), Span(size, 0, 4)
+    assert lay([first, second], [loan]) == (0, [Place(0, 0), Place(0, size)])
+
+
+@pytest.mark.parametrize(("dtype", "places"), [("float64", 1), ("complex128", 2)])
+def test_a_step_writes_over_an_operand_that_ends_with_it_but_for_complex_ones(dtype, places):
+    x = ag.Graph().input("x", (8,), dtype)
+    first = np.exp(x)
+    second = -first
+    for ends, count in ((True, places), (False, 2)):
+        steps = [first, second, second.sum() if ends else second + first]
+        found = assign(steps, steps[2:], {first.id, second.id}, {})
+        assert len(set(found.place_of.values())) == count
+        assert found.in_place == ({second.id} if count == 1 else set())
+        assert found.total_bytes == count * 8 * x.dtype.itemsize
+
+
+def test_a_step_writes_over_no_operand_of_other_dims_or_dtype():
+    g = ag.Graph()
+    e, rows = np.exp(g.input("x", (8,))), g.input("rows", (4, 8))
+    for step in (e > 1, e + rows):
+        assert not assign([e, step], [step], {e.id, step.id}, {}).in_place
+
+
+def test_a_selection_writes_over_an_operand_but_where_another_may_show_it():
+    x = ag.Graph().input("x", (8, 8), "float64")
+    mask, e, n = x > 0, np.exp(x), np.sin(x)
+    for other, written in ((n, True), (e.T, False)):
+        steps = [mask, e, other, chosen := ag.ops.where(mask, e, other), chosen.sum()]
+        found = assign(steps, steps[4:], {e.id, n.id, chosen.id}, {})
+        assert found.in_place == ({chosen.id} if written else set())

@@ -4,7 +4,7 @@ from threading import Barrier, Thread
 
 import numpy as np
 
-from actorgraph.memory.free_lists import Recycling
+from actorgraph.memory.free_lists import FreeList, Recycling
 from actorgraph.scratch import scratch, scratch_like
 
 FLOAT = np.dtype("float32")
@@ -67,6 +67,17 @@ def test_a_recycled_result_lies_as_the_kernels_own_and_is_not_written_while_some
             del found
         assert len({*seen}) == 1  # the other one is held
         np.testing.assert_array_equal(held, operand[5] * 2)
+
+
+def test_the_array_that_was_taken_last_comes_first_where_it_is_idle_and_then_the_oldest():
+    arrays = FreeList(SHAPE, FLOAT)
+    arrays.limit = 3
+    held = [arrays.take() for _ in range(3)]
+    places = [place(array) for array in held]
+    held[0] = held[2] = None
+    assert [place(arrays.take()) for _ in range(3)] == [places[2]] * 3
+    held[2] = arrays.take()
+    assert place(arrays.take()) == places[0]
 
 
 def test_what_is_a_view_of_an_operand_stays_one():

@@ -37,6 +37,7 @@ def signs(*shape):
 
 IMAGE = ((2, 4, 6, 6),)
 SERIES = ((2, 4, 7),)
+VOLUME = ((2, 2, 3, 4, 4),)
 PAIR = ((3, 5), (3, 5))
 TRIPLE = ((3, 5),) * 3
 CLASSES = RNG.integers(0, 5, 3)
@@ -72,14 +73,17 @@ LAYERS = [
     Case("Conv3d", (2, 3, 2), ((2, 2, 4, 4, 4),)),
     Case("ConvTranspose1d", (4, 6, 3), SERIES, {"stride": 2, "output_padding": 1}),
     Case("ConvTranspose2d", (4, 6, 3), IMAGE, {"stride": 2, "padding": 1, "groups": 2}),
+    Case("ConvTranspose3d", (2, 4, 2), VOLUME, {"stride": (1, 2, 1), "groups": 2, "dilation": 2}),
     Case("BatchNorm1d", (4,), ((5, 4),)),
     Case("BatchNorm1d", (4,), SERIES, {"track_running_stats": False}),
     Case("BatchNorm2d", (4,), IMAGE, {"momentum": 0.3}),
+    Case("BatchNorm3d", (2,), VOLUME, {"eps": 1e-3}),
     Case("LayerNorm", (4,)),
     Case("LayerNorm", ((3, 4),), options={"bias": False}),
     Case("GroupNorm", (2, 4), IMAGE),
     Case("InstanceNorm1d", (4,), SERIES),
     Case("InstanceNorm2d", (4,), IMAGE, {"affine": True}),
+    Case("InstanceNorm3d", (2,), VOLUME, {"affine": True}),
     Case("RMSNorm", (4,), options={"eps": 1e-6}),
     Case("RMSNorm", (4,)),
     Case("MaxPool1d", (2,), SERIES),
@@ -90,6 +94,10 @@ LAYERS = [
     Case("AvgPool3d", (2,), ((1, 2, 4, 4, 4),)),
     Case("LPPool1d", (2, 3), ((2, 4, 7),)),
     Case("LPPool2d", (2, 2), IMAGE),
+    Case("LPPool3d", (2, 2), ((1, 2, 4, 4, 4),)),
+    Case("MaxUnpool1d", (2,), ((2, 1, 2),), feed={1: np.array([[[3, 1]], [[0, 2]]])}),
+    Case("MaxUnpool2d", (2,), ((2, 1, 2),), feed={1: np.array([[[5, 1]], [[0, 6]]])}),
+    Case("MaxUnpool3d", (2,), ((1, 2, 1, 1),), feed={1: np.array([[[[3]], [[9]]]])}),
     Case("AdaptiveAvgPool1d", (3,), SERIES),
     Case("AdaptiveAvgPool2d", ((3, 2),), IMAGE),
     Case("AdaptiveAvgPool3d", (2,), ((1, 2, 4, 4, 4),)),
@@ -130,6 +138,19 @@ LOSSES = [
     Case("BCEWithLogitsLoss", (), PAIR, feed={1: RNG.uniform(0, 1, (3, 5))}),
     Case("CrossEntropyLoss", (), ((3, 5),), {"label_smoothing": 0.1}, {1: CLASSES}),
     Case("CrossEntropyLoss", (), ((3, 5, 2),), {}, {1: RNG.choice([0, 3, -100], (3, 2))}),
+    Case("LinearCrossEntropyLoss", (5, 6), ((3, 5),), {"bias": True}, {1: CLASSES}),
+    Case("LinearCrossEntropyLoss", (5, 6), ((4, 5),), {"label_smoothing": 0.1},
+         {1: np.array([1, -100, 5, 0])}),
+    Case("LinearCrossEntropyLoss", (5, 6), ((3, 5),),
+         {"out_features": (2, 2), "bias": True, "reduction": "sum", "ignore_index": 2},
+         {1: RNG.integers(0, 6, (3, 2, 2))}),
+    Case("LinearCrossEntropyLoss", (5, 6), ((3, 5), (3, 6, 2)),
+         {"out_features": (2,), "reduction": "none"}),
+    Case("LinearCrossEntropyLoss", (5, 6), ((5,),), {}, {1: np.array(3)}),
+    Case("AdaptiveLogSoftmaxWithLoss", (9, 12, (3, 5, 10)), ((7, 9),), {"div_value": 2.0},
+         {1: np.array([0, 11, 3, 4, 2, 10, 3])}),
+    Case("AdaptiveLogSoftmaxWithLoss", (9, 12, [3, 5], 3.0), ((9,),), {"head_bias": True},
+         {1: np.array(7)}),
     Case("NLLLoss", (), ((3, 5),), {}, {1: CLASSES}),
     Case("KLDivLoss", (), PAIR, {"reduction": "sum"}, {1: RNG.uniform(0.1, 1, (3, 5))}),
     Case("PoissonNLLLoss", (), PAIR, {}, {1: positive((3, 5))}),
@@ -213,11 +234,48 @@ def test_layers_give_the_outputs_and_gradients_of_pytorch(case, dtype):
         np.testing.assert_allclose(ours.state_dict()[name], value.numpy(), **tolerance)
 
 
+def test_an_adaptive_softmax_has_the_probabilities_and_predictions_of_pytorch():
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.AdaptiveLogSoftmaxWithLoss(16, 100, [10, 50])
+    ours = ag.nn.AdaptiveLogSoftmaxWithLoss(16, 100, [10, 50])
+    ours.load_state_dict({name: value.numpy() for name, value in theirs.state_dict().items()})
+    x = RNG.normal(size=(7, 16)).astype("float32")
+    expected = theirs.log_prob(torch.tensor(x)).detach().numpy()
+    np.testing.assert_allclose(ours.log_prob(x), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(ours.predict(x), theirs.predict(torch.tensor(x)).numpy())
+
+
+@pytest.mark.parametrize("target", [-1, 20])
+def test_an_adaptive_softmax_refuses_targets_that_are_no_class(target):
+    net = ag.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10])
+    with pytest.raises(ag.NodeError, match="out of range"):
+        net(np.zeros((2, 8), "float32"), np.array([0, target]))
+
+
+@pytest.mark.parametrize("cutoffs", [[], [3, 3], [5, 3], [0, 3], [20], [1.5]])
+def test_cutoffs_that_do_not_ascend_are_refused(cutoffs):
+    with pytest.raises(ag.GraphTypeError, match="cutoffs are ascending ints from 1 to 19"):
+        ag.nn.AdaptiveLogSoftmaxWithLoss(8, 20, cutoffs)
+
+
+def test_weights_of_classes_are_in_the_state_of_a_linear_cross_entropy_as_in_pytorchs():
+    torch = pytest.importorskip("torch")
+    weight = np.arange(1, 7, dtype="float32")
+    theirs = torch.nn.LinearCrossEntropyLoss(5, 6, weight=torch.tensor(weight))
+    ours = ag.nn.LinearCrossEntropyLoss(5, 6, weight=weight)
+    state = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    assert [*ours.state_dict()] == [*state]
+    ours.load_state_dict(state)
+    x, target = RNG.normal(size=(4, 5)).astype("float32"), np.array([0, 1, 5, -100])
+    expected = theirs(torch.tensor(x), torch.tensor(target)).item()
+    np.testing.assert_allclose(ours(x, target), expected, rtol=1e-5)
+
+
 def test_every_layer_has_a_case():
     without = {
-        "AlphaDropout", "BatchNorm", "Buffer", "CTCLoss", "Dropout1d", "Dropout2d", "Lambda",
-        "MaxUnpool1d", "MaxUnpool2d", "Module", "ModuleDict", "ModuleList", "Parameter", "RReLU",
-        "Sequential", "Stateless", "TreeLSTM",
+        "AlphaDropout", "BatchNorm", "Buffer", "CTCLoss", "Dropout1d", "Dropout2d", "Dropout3d",
+        "FractionalMaxPool2d", "FractionalMaxPool3d", "HingeLoss", "Lambda", "Module", "ModuleDict",
+        "ModuleList", "Parameter", "RReLU", "Sequential", "Sparsemax", "Stateless", "TreeLSTM",
     }  # fmt: skip
     layers = {name for name in ag.nn.__all__ if name[0].isupper()}
     assert layers - without == {case.name for case in CASES}

@@ -314,6 +314,12 @@ def test_recurrent_networks_take_sequences_of_symbolic_length():
     np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("layers", [0, -1, 1.5])
+def test_a_recurrent_network_has_a_layer_at_least(layers):
+    with pytest.raises((TypeError, ValueError), match="num_layers"):
+        nn.LSTM(4, 3, num_layers=layers)
+
+
 def test_a_tied_weight_is_loaded_by_any_of_its_names_and_saved_by_one():
     class Tied(ag.nn.Module):
         def __init__(self):

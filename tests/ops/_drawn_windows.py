@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 from hypothesis import strategies as st
 
 import actorgraph as ag
@@ -115,6 +116,18 @@ def max_unpool_of(axes):
     return max_unpool
 
 
+def fractional_pool_of(axes):
+    def fractional_pool(draw, f):
+        kernel, outs = per_axis(draw, sizes(1), axes), per_axis(draw, sizes(1), axes)
+        least = [a + b - 1 for a, b in zip(spans(kernel, axes), spans(outs, axes), strict=True)]
+        x = (draw(sizes(0, 2)), draw(sizes(1, 2)), *(one + draw(sizes(0, 2)) for one in least))
+        samples = np.linspace(0, 0.9, x[0] * x[1] * axes)
+        options = {"kernel_size": kernel, "output_size": outs, "_random_samples": samples}
+        return drawn(f, x, options=options)
+
+    return fractional_pool
+
+
 def adaptive_pool_of(axes):
     def adaptive_pool(draw, f):
         places = (draw(sizes(1, 5 if axes < 3 else 3)) for _ in range(axes))
@@ -130,6 +143,8 @@ for _axes in (1, 2, 3):
     row(f"lp_pool{_axes}d")(lp_pool_of(_axes))
     row(f"max_unpool{_axes}d")(max_unpool_of(_axes))
     row(f"adaptive_avg_pool{_axes}d", f"adaptive_max_pool{_axes}d")(adaptive_pool_of(_axes))
+    if _axes > 1:
+        row(f"fractional_max_pool{_axes}d")(fractional_pool_of(_axes))
     for _kind in ("max", "avg"):
         row(f"{_kind}_pool{_axes}d")(pool_of(_axes, _kind))
 

@@ -39,6 +39,14 @@ for rank, sizes in ((1, (7,)), (2, (5, 6)), (3, (4, 3, 4))):
     places = np.arange(2**rank).reshape(1, 1, *kernel)
     both(f"max_unpool{rank}d", lambda f, x, i, n=rank: getattr(f, f"max_unpool{n}d")(x, i, 2),
          (1, 1, *kernel), space=F, ints=[places])  # fmt: skip
+    if rank > 1:
+        samples = np.linspace(0.1, 0.9, 2 * rank).reshape(1, 2, rank)
+        row(f"fractional_max_pool{rank}d",
+            lambda x, n=rank, s=samples: getattr(ag.ops, f"fractional_max_pool{n}d")(
+                x, 2, (2, 1, 2)[:n], _random_samples=s),
+            lambda x, n=rank, s=samples: getattr(F, f"fractional_max_pool{n}d")(
+                x, 2, (2, 1, 2)[:n], _random_samples=torch.tensor(s, dtype=x.dtype)),
+            (1, 2, *sizes))  # fmt: skip
 row("global_avg_pool", None, lambda t: F.adaptive_avg_pool2d(t, 1), (2, 3, 4, 5))
 row("global_max_pool", None, lambda t: F.adaptive_max_pool2d(t, 1), (2, 3, 4, 5))
 row("im2col", lambda x: ag.ops.im2col(x, 2, 1, 1),

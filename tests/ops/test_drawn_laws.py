@@ -13,13 +13,7 @@ from hypothesis import strategies as st
 import actorgraph as ag
 from actorgraph.graph import topological_order
 from actorgraph.op import REGISTRY
-from actorgraph.testing._cases import (
-    check_first_order,
-    check_float32,
-    check_layouts,
-    check_second_order,
-    check_type,
-)
+from actorgraph.testing._cases import check_first_order, check_second_order, check_type, close
 from tests._evaluate import evaluate
 from tests._soak import SOAK
 from tests.ops import (  # noqa: F401 - they fill the rows
@@ -36,6 +30,13 @@ from tests.ops._drawn import LIBRARY, MADE_OF, ROWS
 
 EXAMPLES = 100 if SOAK else 6
 
+LAYOUTS = {
+    "transposed": lambda value: value.T.copy().T,
+    "every second entry": lambda value: np.repeat(value, 2, axis=-1)[..., ::2],
+    "backwards": lambda value: np.flip(np.flip(value).copy()),
+}
+"""Views of the values of an array whose entries do not lie in C order."""
+
 REDUCTIONS = "all any count_nonzero logsumexp max mean min prod sum var std".split()
 NOT_DRAWN = {
     "takes no array": "eye full ones zeros",
@@ -46,6 +47,44 @@ NOT_DRAWN = {
     "writes to buffers; batch_norm inside is drawn": "running_batch_norm",
     "makes ops, and is none": "Sample Together define opaque",
 }
+
+
+def value_and_gradients(case):
+    """Return the result and its gradients by `wrt` along a random cotangent, and the feeds."""
+    if not case.wrt:
+        return [case.y], case.feeds
+    ct = case.graph.input("ct", case.y.shape, case.y.dtype)
+    feeds = {**case.feeds, ct: case.random_like(case.y)}
+    return [case.y, *ag.gradients([case.y], case.wrt, seeds=[ct])], feeds
+
+
+def check_layouts(case, rtol):
+    """Check that values and gradients are those of contiguous copies, to the bit for rtol 0."""
+    nodes, feeds = value_and_gradients(case)
+    wanted = evaluate(nodes, feeds)
+    for name, layout in LAYOUTS.items():
+        laid = {x: layout(value) if value.ndim else value for x, value in feeds.items()}
+        for got, want in zip(evaluate(nodes, laid), wanted, strict=True):
+            if rtol and want.dtype.kind in "fc":
+                close(got, want, rtol, name)
+            else:
+                np.testing.assert_array_equal(got, want, err_msg=name)
+
+
+def check_float32(case32, case64, rtol):
+    """Check that in float32 all is float32, and near what float64 gives for the same numbers."""
+    nodes32, feeds32 = value_and_gradients(case32)
+    nodes64, feeds64 = value_and_gradients(case64)
+    rounded = {x: value.astype(mine.dtype) for (x, mine), value in
+               zip(feeds64.items(), feeds32.values(), strict=True)}  # fmt: skip
+    got, wanted = evaluate(nodes32, feeds32), evaluate(nodes64, rounded)
+    for node, value, want in zip(nodes32, got, wanted, strict=True):
+        assert value.dtype == node.dtype
+        assert value.shape == want.shape
+        if value.dtype.kind in "fc":
+            close(value, want, rtol)
+        else:
+            np.testing.assert_array_equal(value, want)
 
 
 def check_laws(one, turn):

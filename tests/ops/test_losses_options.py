@@ -447,6 +447,11 @@ def test_wrong_options_are_explained():
         ag.ops.cross_entropy(z, t, label_smoothing=2)
     with pytest.raises(ShapeError, match="class weights have rank 1"):
         ag.ops.cross_entropy(z, t, weight=np.ones((1, 3), "f4"))
+    for loss, targets in (
+        (ag.ops.cross_entropy, t), (ag.ops.cross_entropy, z), (ag.ops.multi_margin_loss, t),
+    ):  # fmt: skip
+        with pytest.raises(ShapeError, match="class weights have rank 1, 3 for"):
+            loss(z, targets, weight=np.ones(2, "f4"))
     with pytest.raises(GraphTypeError, match="delta is a float > 0, got 0"):
         ag.ops.huber_loss(z, z, delta=0)
     with pytest.raises(GraphTypeError, match="beta is a float >= 0, got -1"):

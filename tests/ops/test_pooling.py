@@ -110,6 +110,60 @@ def test_a_pool_and_what_undoes_it_equal_those_of_pytorch_to_second_order(axes, 
     )
 
 
+FRACTIONAL = [
+    (2, (2, 3, 7, 9), {"kernel_size": (2, 3), "output_size": (4, 5)}),
+    (2, (3, 6, 6), {"kernel_size": 2, "output_ratio": (0.7, 0.5)}),
+    (2, (2, 2, 5, 4), {"kernel_size": 2, "output_size": (1, 3)}),
+    (3, (2, 2, 6, 5, 7), {"kernel_size": 2, "output_size": (3, 3, 2)}),
+    (3, (2, 5, 4, 6), {"kernel_size": (2, 1, 3), "output_ratio": (0.5, 0.6, 0.4)}),
+]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("axes", "shape", "settings"), rows(FRACTIONAL))
+def test_fractional_pool_equals_that_of_pytorch_to_second_order(axes, shape, settings):
+    name = f"fractional_max_pool{axes}d"
+    lead = (1, *shape)[-axes - 2 : -axes]
+    samples = np.random.default_rng(1).random((*lead, axes))
+
+    def theirs(torch, x):
+        f = getattr(torch.nn.functional, name)
+        return f(x, **settings, return_indices=True, _random_samples=torch.tensor(samples).to(x))
+
+    def ours(x):
+        f = getattr(ag.ops, name)
+        return f(x, **settings, return_indices=True, _random_samples=samples)
+
+    compare(lambda x: ours(x).y, lambda torch, x: theirs(torch, x)[0], draw(shape))
+    torch = pytest.importorskip("torch")
+    (value,) = draw(shape)
+    x = ag.Graph().input("x", shape, "float64")
+    (got,) = evaluate([ours(x).indices], {x: value})
+    np.testing.assert_array_equal(got, theirs(torch, torch.tensor(value))[1].numpy())
+
+
+def test_fractional_pool_draws_windows_for_each_channel_and_run_by_the_seed():
+    def pooled(seed):
+        graph = ag.Graph(seed=seed)
+        x = graph.input("x", ("batch", 2, 30, 30))
+        y = ag.ops.fractional_max_pool2d(x, 1, 9)
+        with ag.TapeMachine([y]) as machine:
+            return [machine.run_sync({"x": image})[y].value for _ in range(2)]
+
+    image = np.broadcast_to(np.arange(900, dtype="float32").reshape(30, 30), (3, 2, 30, 30))
+    first, second = pooled(0)
+    assert first.shape == (3, 2, 9, 9)
+    planes = first.reshape(6, -1)
+    assert all((planes[0] != one).any() for one in planes[1:])
+    assert (first != second).any()
+    for again, one, other in zip(pooled(0), pooled(1), (first, second), strict=True):
+        np.testing.assert_array_equal(again, other)
+        assert (one != other).any()
+    for along in (planes[0].reshape(9, 9)[0] % 30, planes[0].reshape(9, 9)[:, 0] // 30):
+        assert set(np.diff(along[:-1])) == {3, 4}  # 29 / 8 apart
+        assert along[-1] == 29  # the last window ends with the axis
+
+
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
 def test_pools_of_many_blocks_equal_those_of_pytorch(name, monkeypatch):
@@ -262,6 +316,9 @@ def test_pools_keep_float32_and_take_empty_batches():
         ("avg_pool2d", (1, 2, 4), {"kernel_size": 3}, "does not fit in size 2"),
         ("avg_pool1d", (1, 4), {"kernel_size": 0}, "kernel_size is one int >= 1"),
         ("max_pool1d", (1, 4), {"kernel_size": 2, "stride": (1, 1)}, "stride is one int"),
+        ("fractional_max_pool2d", (4, 4), {"kernel_size": 2, "output_size": 2}, "takes rank 3 or"),
+        ("fractional_max_pool2d", (1, 4, 4), {"kernel_size": 2, "output_size": 4}, "do not fit"),
+        ("fractional_max_pool2d", (1, "n", 4), {"kernel_size": 2, "output_size": 2}, "to be ints"),
         ("global_avg_pool", (1, 4), {}, r"takes \(batch, channels, axes\)"),
     ],
 )
@@ -275,3 +332,5 @@ def test_wrong_pools_are_explained(name, shape, settings, text):
 def test_averages_want_floats():
     with pytest.raises(GraphTypeError, match="int64 is not a float"):
         ag.ops.avg_pool1d(ag.Graph().input("x", (1, 4), "int64"), 2)
+    with pytest.raises(GraphTypeError, match="either output_size or output_ratio"):
+        ag.ops.fractional_max_pool2d(ag.Graph().input("x", (1, 4, 4)), 2)

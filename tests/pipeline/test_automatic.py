@@ -7,15 +7,33 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError, ScheduleError
-from actorgraph.pipeline import SCHEDULES, Pipeline, automatic, recommend, schedule
+from actorgraph.pipeline import (
+    SCHEDULES,
+    Measured,
+    Pipeline,
+    automatic,
+    recommend,
+    schedule,
+    simulate,
+)
 from tests.pipeline._model import WIDTH, Model, assert_same_bits
 
 ROWS = 32
 
 
-def priced(monkeypatch, price):
+def priced(monkeypatch, price, beside_s=0.0):
     """Let a microbatch of so many take `price(count)` seconds for each of F, B and W."""
-    monkeypatch.setattr(automatic._Clock, "costs", lambda self, count: (price(count),) * 3)
+
+    def shown(pipeline, feeds, trains):
+        made = pipeline.schedule
+        costs = [(price(made.microbatches) / made.stages,) * 3] * made.stages
+        predicted = simulate(made, costs=costs, latency=0.001)
+        return Measured(
+            made, 9.0, 0.0, 9.0 + beside_s, [], predicted, costs, overhead_s=0.002, latency_s=0.003
+        )
+
+    monkeypatch.setattr(automatic, "_shown", shown)
+    monkeypatch.setattr(automatic, "_least_s", lambda machine, feeds, trains: 3 * price(1))
     monkeypatch.setattr(automatic, "available_cores", lambda: 2)
 
 
@@ -39,6 +57,16 @@ def test_microbatches_at_the_price_of_the_whole_batch_fill_the_bubble(monkeypatc
         assert (pipeline.schedule.devices, pipeline.schedule.microbatches) == (2, ROWS)
         assert_same_bits(model, pipeline, run)
         assert "one core takes 3e+03 ms for the whole batch" in str(pipeline.explain())
+
+
+def test_more_microbatches_are_not_tried_where_twice_as_many_take_longer(monkeypatch):
+    tried = []
+    priced(monkeypatch, lambda count: tried.append(count) or (1.0 if count == 4 else 9.0))
+    model = Model()
+    with automatic_pipeline(model) as pipeline:
+        pipeline.run_sync(feeds())
+        assert pipeline.schedule.microbatches == 4
+    assert sorted(set(tried)) == [1, 2, 4, 8]
 
 
 def test_one_core_that_is_faster_with_the_whole_batch_is_told_once(monkeypatch):
@@ -83,6 +111,23 @@ def test_a_choice_by_the_clock_computes_what_any_machine_does():
     for run in runs:
         for node in model.wrt:
             np.testing.assert_allclose(run[node].grad, whole[node].grad, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["auto", "zb-h1", "interleaved"])
+def test_a_prediction_is_of_what_a_trial_has_shown_and_of_what_lies_beside_its_actions(
+    monkeypatch, name
+):
+    priced(monkeypatch, lambda count: 2.0, beside_s=100.0)
+    model = Model()
+    chunks = 2 if name == "interleaved" else None
+    with automatic_pipeline(model, schedule=name, microbatches=4, chunks=chunks) as pipeline:
+        with pytest.warns(UserWarning, match="which is less"):
+            pipeline.run_sync(feeds())
+        made = pipeline.schedule
+        said = str(pipeline.explain())
+    costs = [(2.0 / made.stages,) * 3] * made.stages
+    predicted_s = float(simulate(made, costs=costs, latency=0.001).makespan) + 100.0
+    assert f"{made.name}, {made.stages} stages, 4 microbatches, {predicted_s * 1e3:.3g} ms" in said
 
 
 def test_what_is_only_measured_assigns_nothing():

@@ -2,6 +2,8 @@
 
 import random
 import threading
+import weakref
+from types import SimpleNamespace
 
 import anyio
 import numpy as np
@@ -14,6 +16,7 @@ from tests.pipeline._drawn import drawn_pipeline, drawn_run
 from tests.pipeline._model import WIDTH, Model, assert_same_bits, one_after_another
 
 gates: dict[str, threading.Event] = {}
+counted: list[int] = []
 
 
 def opened():
@@ -30,6 +33,11 @@ def refuse(xp, value):
     raise ValueError(f"rows {len(value)} refused")
 
 
+def count(xp, value):
+    counted.append(len(value))
+    return value
+
+
 def mind(xp, value):
     if np.isnan(value).any():
         raise ValueError("not a number")
@@ -41,6 +49,9 @@ sensitive = ag.ops.define(
 )
 waiting = ag.ops.define(
     "pipeline_gate", scheme="f[*s] -> f[*s]", forward=gate, vjp=lambda argnum, ct, y, x: ct
+)
+counting = ag.ops.define(
+    "pipeline_count", scheme="f[*s] -> f[*s]", forward=count, vjp=lambda argnum, ct, y, x: ct
 )
 refused = ag.ops.define(
     "pipeline_refuse", scheme="f[*s] -> f[*s]", forward=refuse, vjp=lambda argnum, ct, y, x: ct
@@ -79,6 +90,25 @@ def test_a_cancelled_run_ends_and_its_neighbours_have_the_right_bits():
         assert not any(lane.runs for lane in network.lanes)
 
 
+def test_a_loop_in_a_stage_ends_early_when_its_run_is_cancelled():
+    def thrice(hidden):
+        return ag.fori_loop(0, 3, lambda _, h: counting(waiting(h)), hidden)
+
+    model = Model(between=thrice)
+    opened()
+    counted.clear()
+    with model.pipeline("1f1b", 1, 1) as pipeline:
+        run = pipeline.start(model.feeds)
+        assert gates["reached"].wait(30)
+        assert run.cancel()
+        gates["open"].set()
+        with pytest.raises(RunCancelled, match="was cancelled"):
+            run.result()
+        assert len(counted) <= 1
+        pipeline.run_sync(model.feeds)
+        assert len(counted) >= 3
+
+
 def test_a_deadline_ends_a_run_that_waits_and_one_that_works(clock):
     model = Model(between=waiting)
     opened()
@@ -115,6 +145,18 @@ def test_closing_ends_what_is_in_flight():
         run.result()
     with pytest.raises(MachineClosedError, match="was closed"):
         pipeline.run_sync(model.feeds)
+
+
+def test_a_closed_pipeline_lets_go_of_what_its_lanes_have_not_taken():
+    model, value = Model(), np.ones(3)
+    left = weakref.ref(value)
+    with model.pipeline() as pipeline:
+        pipeline.run_sync(model.feeds)
+        (network,) = pipeline._core.networks.values()
+        message = SimpleNamespace(held=[]), 0, {0: value}
+        network.lanes[0].tell(message, lambda task: None)
+        del value, message
+    assert left() is None
 
 
 def test_a_stream_gives_every_batch_in_order():

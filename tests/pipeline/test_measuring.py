@@ -6,7 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import FeedError
 from actorgraph.pipeline import Pipeline, measure, simulate
-from actorgraph.pipeline.measuring import _TimedRun, _Turn
+from actorgraph.pipeline.measuring import TimedRun, _Turn, timed_run
 
 
 def pipeline(schedule="1f1b", stages=2, microbatches=4, width=3):
@@ -49,7 +49,7 @@ def test_turns_that_the_simulator_times_give_back_its_costs_and_its_makespan(
             if (stage, direction) in at:
                 task = tasks[at[stage, direction]]
                 turns.append(_Turn(task, microbatch, timed.start + 9, timed.end + 9 - overhead))
-        found = _TimedRun(made, turns[::-1], 99.0).measured()
+        found = TimedRun(made, turns[::-1], 99.0).measured()
     assert found.costs == [pytest.approx(one) for one in costs]
     assert found.overhead_s == pytest.approx(overhead)
     assert found.latency_s == pytest.approx(latency + overhead)
@@ -106,6 +106,19 @@ def test_sums_of_a_tied_weight_are_drawn_and_no_cost_of_a_stage():
     labels = [bar.label for row in found.rows for bar in row]
     assert sorted(label for label in labels if label[0] == "+") == ["+0", "+1"]
     assert len(found.costs) == 2
+
+
+def test_a_run_hears_of_no_turns_but_its_own():
+    with pipeline() as made, pipeline(microbatches=2) as other:
+        for each in (made, other):
+            each.run_sync(FEEDS)
+
+        def run():
+            other.run_sync(FEEDS)
+            made.run_sync(FEEDS)
+
+        found = timed_run(made, run)
+    assert [len(times) for times in found.times.values()] == [4] * 4
 
 
 def test_nothing_is_measured_of_what_cannot_run():

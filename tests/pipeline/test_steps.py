@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph import scratch
 from actorgraph.errors import GraphError, NodeError, ScheduleError
 from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule
+from actorgraph.pipeline.lanes import PipelineLane
+from actorgraph.pipeline.sums import Sum
 from tests import _allocator
+from tests.conftest import await_threads
 from tests.pipeline._model import WIDTH, Model, assert_same_bits
 
 SOLVERS = {
@@ -285,6 +289,8 @@ def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled, mod
         step(feeds)
         with _allocator.replaced() as allocator:
             step(feeds)
+        step(feeds)
+        await_threads("actorgraph compiler")  # kernels were called often enough to have asked it
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()
@@ -302,6 +308,93 @@ def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled, mod
     # Of the others: small results, and buffers of NumPy, of 32 KB an operand that is not in a row.
     assert most - before < (64 if model is perceptron else 256) * 1024
     assert min(new_pages) <= 10
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1", "dynamic"])
+@pytest.mark.parametrize("model", [perceptron, convolutions])
+def test_whichever_lane_comes_first_no_later_step_makes_an_array(schedule, model):
+    for seed in range(1, 7):  # each has lanes take turns in another order, in every step
+        h, shape = model(ag.Graph())
+        feeds = {"x": np.random.default_rng(0).normal(size=shape).astype("float32")}
+        loss = (h * h).mean()
+        with Pipeline(
+            loss, stages=2, schedule=schedule, microbatches=4, workers=1, seed=seed
+        ) as pipeline:
+            pipeline.run_sync(feeds)
+            with _allocator.replaced() as allocator:
+                for _ in range(3):
+                    pipeline.run_sync(feeds)
+        assert 0 < allocator.largest <= 64 * 1024
+
+
+def test_every_worker_has_scratch_for_ops_from_the_first_step_on(monkeypatch):
+    monkeypatch.setattr(scratch, "_rooms", [])
+    h, _ = transformer(ag.Graph())
+    feeds = {"x": np.random.default_rng(0).normal(size=(16, 32, 64)).astype("float32")}
+    with Pipeline((h * h).mean(), stages=2, microbatches=1) as pipeline:
+        pipeline.run_sync(feeds)  # lanes wait for each other: never do two ask at once
+        copied = 16 * 32 * 64  # what a lane copies, since its rows are not in order
+        with _allocator.replaced() as allocator:
+            held = [scratch.scratch(np, (copied,), np.dtype("float32")) for _ in range(2)]
+            np.ones(100)
+    assert not np.shares_memory(*held)
+    assert 0 < allocator.largest <= 64 * 1024
+
+
+def test_a_step_gives_its_results_where_there_is_no_memory_for_scratch_of_later_ones(monkeypatch):
+    h, _ = transformer(ag.Graph())
+    feeds = {"x": np.random.default_rng(0).normal(size=(16, 32, 64)).astype("float32")}
+    loss = (h * h).mean()
+    room, reserve, refused = scratch._room, scratch.reserve, []
+
+    def reserved_without_memory(count):
+        def exhausted(size):
+            refused.append(size)
+            raise MemoryError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(scratch, "_room", exhausted)
+            reserve(count)
+
+    monkeypatch.setattr(scratch, "_rooms", [room(1 << 17)])
+    monkeypatch.setattr(scratch, "reserve", reserved_without_memory)
+    with Pipeline(loss, stages=2, microbatches=1) as pipeline:
+        found = pipeline.start(feeds).result(timeout_s=20)[loss].value
+    assert refused
+    np.testing.assert_array_equal(found, ag.LispMachine([loss], wrt=[]).run_sync(feeds)[loss].value)
+
+
+def test_every_worker_has_memory_for_turns_before_the_first():
+    h, shape = perceptron(ag.Graph())
+    with Pipeline((h * h).mean(), stages=2, microbatches=4) as pipeline:
+        seen = []
+        arenas = pipeline._started().networks.arenas
+        take = arenas.take
+        arenas.take = lambda size: seen.append(arenas.count) or take(size)
+        pipeline.run_sync({"x": np.ones(shape, "float32")})
+        assert set(seen) == {2}
+
+
+def test_a_message_leaves_before_sums_and_when_its_sender_has_let_go_of_operands(monkeypatch):
+    told, added = [], []
+    tell, add = PipelineLane.tell, Sum.add
+
+    def noted(lane, message, push):
+        lane_run, microbatch, values = message
+        if values and not lane.number:  # a cotangent, of the other lane
+            tasks = lane.network.plan.stage_tasks
+            [operands] = [task.computed for task in tasks if 0 in task.sends]
+            told.append((len(added), {*operands} & lane_run.siblings[1].held[microbatch].keys()))
+        tell(lane, message, push)
+
+    monkeypatch.setattr(PipelineLane, "tell", noted)
+    monkeypatch.setattr(Sum, "add", lambda self, *args: added.append(1) or add(self, *args))
+    model = Model()
+    with model.pipeline("1f1b", 2, 2, workers=1) as pipeline:
+        pipeline.run_sync(model.feeds)
+    assert told[0] == (0, set())
+    assert len(told) == 2
+    assert not told[1][1]
 
 
 def test_gradients_that_a_caller_keeps_are_his_own():

@@ -66,7 +66,7 @@ def test_results_of_earlier_runs_are_left_alone():
 
 
 def test_terms_that_come_too_early_wait_for_those_before():
-    found = Sum(owned=True)
+    found = Sum(True, np.add)
     for number in (0, 2):
         found.add(number, np.full(1, 10.0**number))
     assert found.total == 1

@@ -7,9 +7,13 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.devices import native
+from actorgraph.devices.cpu import Crowding
 from actorgraph.errors import NodeError
+from actorgraph.flag import Flag
+from actorgraph.memory import arenas
 from actorgraph.options import NATIVE
 from actorgraph.pipeline import Pipeline
+from actorgraph.scheduler import Pool
 
 WIDTH = 160  # an activation of a microbatch has 40 KB, a weight 100 KB: arrays that are kept
 
@@ -74,3 +78,51 @@ def test_an_overflow_in_a_row_warns_of_its_node_and_may_fail_the_run(monkeypatch
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             pipeline.run_sync(feeds)
+
+
+def test_a_walk_tells_who_watches_when_it_has_let_go_of_the_lock(monkeypatch):
+    monkeypatch.setenv(NATIVE, "wait")
+    monkeypatch.setattr(Crowding, "found", lambda self: True)  # so nobody else sets the flag
+    loss, feeds = perceptron()
+    with Pipeline(loss, stages=2, microbatches=4, workers=1) as pipeline:
+        pipeline.run_sync(feeds, backward=False)
+        (network,) = pipeline._networks()
+        network.flag.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Flag, "set", lambda self: None)
+            pipeline.run_sync(feeds, backward=False)
+        assert network.flag._byte[0] == 1
+
+
+def test_arrays_inside_of_others_are_shown_only_where_python_writes_into_them(monkeypatch):
+    shown, found = [], []
+    show = arenas._PartArrays._show
+    monkeypatch.setattr(arenas._PartArrays, "_show", lambda self: shown.append(1) or show(self))
+    x = np.random.default_rng(0).normal(size=(256, 256)).astype("float32")
+    for mode in ("wait", "0"):
+        monkeypatch.setenv(NATIVE, mode)
+        h = ag.Graph().input("x", ("batch", 256))
+        for number in range(8):  # activations fit into gradients of weights
+            h = np.tanh(h @ h.graph.parameter(f"w{number}", np.eye(256, dtype="float32")))
+        with (
+            warnings.catch_warnings(),
+            Pipeline((h * h).mean(), stages=2, microbatches=4) as pipeline,
+        ):
+            warnings.simplefilter("ignore")
+            pipeline.run_sync({"x": x})
+            assert not shown
+            run = pipeline.run_sync({"x": x * np.float32(1e38)})  # which rows decline
+            found.append([run[node].grad.tobytes() for node in pipeline.wrt])
+            assert bool(shown) is (mode == "wait")
+        shown.clear()
+    assert found[0] == found[1]
+
+
+def test_a_thread_is_woken_for_no_lane_that_has_nothing_left_to_do(monkeypatch):
+    woken, submit = [], Pool.submit
+    monkeypatch.setattr(Pool, "submit", lambda *args: woken.append(args) or submit(*args))
+    loss, feeds = perceptron()
+    with Pipeline(loss, stages=1, microbatches=4, workers=1) as pipeline:
+        for _ in range(3):
+            pipeline.run_sync(feeds)
+    assert not woken

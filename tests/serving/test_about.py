@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from itertools import pairwise
 
 import anyio
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import actorgraph as ag
 from tests.serving._http import Client, check, post, tensor
-from tests.serving._models import new_gate, outputs, rows, until
+from tests.serving._models import entered, new_gate, outputs, rows, until
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +55,7 @@ async def test_the_config_is_told_after_defaults(app):
 
 async def test_the_openapi_document_names_every_route_of_a_model(app):
     told = (await Client("GET", "/openapi.json", root_path="").asked(app)).json
+    assert (await Client("GET", "/v2/docs").asked(app)).json == told
     assert told["openapi"] == "3.1.0"
     start = "/v2/models/double/versions/1"
     for word in ("", "/ready", "/stats", "/config"):
@@ -84,7 +86,7 @@ async def test_the_openapi_document_is_true_of_every_answer(gate):
                 assert asked.status == (status if path.endswith("/infer") else 200)
                 check(told, path, method, asked.status, asked.json)
                 checked += 1
-        assert checked == 2 * 10
+        assert checked == 2 * 11
         with pytest.raises(Exception, match="is a required property"):
             check(told, "/v2", "get", 200, {"name": "actorgraph"})
 
@@ -150,10 +152,10 @@ async def test_names_of_models_are_escaped_on_the_status_page(gate):
 METRICS = """
 requests_total{outcome,protocol} request_duration_seconds{outcome} time_to_first_response_seconds
 queue_duration_seconds{priority} requests_inflight requests_queued{priority} inflight_limit
-queue_limit rejected_total{reason} inferences_total executions_total batch_size batch_wait_seconds
-batch_dispatch_total{reason} node_duration_seconds{node,device} node_queue_depth{node}
-worker_busy_seconds_total{worker} device_memory_bytes{device,kind} model_state{state}
-model_load_seconds
+queue_limit limit{limit} rejected_total{reason} inferences_total executions_total batch_size
+batch_wait_seconds batch_dispatch_total{reason} node_duration_seconds{node,device}
+node_queue_depth{node} worker_busy_seconds_total{worker} device_memory_bytes{device,kind}
+model_state{state} model_load_seconds
 """.split()
 
 
@@ -198,7 +200,7 @@ async def test_a_metric_tells_why_each_batch_was_sent(gate):
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         found = []
         for config, deadline_s in (
-            ({}, None), ({"batch_wait_s": 0.001}, None), ({"batch_wait_s": 9.0}, 0.1),
+            ({}, None), ({"batch_wait_s": 0.001}, None), ({"batch_wait_s": 9.0}, 1),
             ({"batch_wait_s": 9.0}, None),
         ):  # fmt: skip
             model = server.add(f"net{len(found)}", outputs(), max_batch_size=2, **config)
@@ -215,7 +217,128 @@ async def test_each_request_is_a_line_of_the_log_with_its_ids_and_probes_are_non
     await post({"inputs": []}).asked(app)
     await Client("GET", "/readyz").asked(app)
     good, bad = caplog.records
-    assert good.getMessage().startswith("http double OK in 0.")
+    assert good.getMessage().startswith("http double 200 OK in 0.")
     assert (good.model, good.version, good.request_id) == ("double", "1", "seven")
-    assert (bad.outcome, bad.protocol) == ("INVALID_ARGUMENT", "http")
+    assert (bad.status, bad.outcome, bad.protocol) == (400, "INVALID_ARGUMENT", "http")
     assert bad.duration_s < 60
+
+
+async def test_a_client_who_has_left_is_logged_as_499(gate, caplog):
+    caplog.set_level("INFO", "actorgraph.access")
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        server.add("double", outputs())
+        client = post({"inputs": [tensor(1)]})
+        tasks.start_soon(client.asked, ag.serving.asgi(server))
+        await entered(gate)
+        client.leave()
+        await until(lambda: caplog.records)
+        gate.open()
+    (gone,) = caplog.records
+    assert (gone.status, gone.outcome) == (499, "CANCELLED")
+
+
+@pytest.mark.parametrize(
+    "config", [{"access_log": "off"}, {"models": {"net": {"access_log": "off"}}}]
+)
+async def test_the_log_of_requests_may_be_switched_off_for_all_or_a_model(config, caplog):
+    caplog.set_level("INFO", "actorgraph.access")
+    async with ag.serving.Server(config) as server:
+        server.add("net", _brief())
+        server.add("other", _brief(), access_log="on")
+        for name in ("net", "other", "missing\n"):
+            path = f"/v2/models/{name}/infer"
+            await post({"inputs": [tensor(1)]}, path=path).asked(ag.serving.asgi(server))
+    logged = [(one.model, one.status) for one in caplog.records]
+    assert logged == [("other", 200)] + [("missing\\n", 404)] * ("models" in config)
+
+
+def _brief():
+    return {"y": ag.Graph().input("x", ("rows", 2), "float64") * 2.0}
+
+
+async def test_all_settings_are_told_after_defaults_and_numbers_as_gauges(gate):
+    async with ag.serving.Server({"max_queued": 7}, readiness="lenient") as server:
+        model = server.add("net", outputs(), cost_fn=len, max_queued_cost=9, buckets=())
+        app = ag.serving.asgi(server)
+        found = (await Client("GET", "/config").asked(app)).json
+        pytest.importorskip("prometheus_client")
+        text = (await Client("GET", "/metrics").asked(app)).body.decode()
+    assert found["server"]["readiness"] == "lenient"
+    (told,) = found["models"]
+    assert set(told) == {"name", "version", *vars(ag.serving.Config)["__dataclass_fields__"]}
+    assert (told["max_queued"], told["overflow"], told["cost_fn"]) == (7, "reject", repr(len))
+    for name in ("max_inflight", "max_queued", "max_queued_cost", "request_timeout_s"):
+        line = f'actorgraph_limit{{limit="{name}",model="net",version="1"}} '
+        assert line + str(float(getattr(model.config, name))) in text
+
+
+async def _families(server, **options):
+    parser = pytest.importorskip("prometheus_client.parser")
+    app = ag.serving.asgi(server, **options)
+    text = (await Client("GET", "/metrics").asked(app)).body.decode()
+    found = parser.text_string_to_metric_families(text)
+    return {family.name.removeprefix("actorgraph_"): family for family in found}
+
+
+async def test_turns_of_nodes_are_a_histogram_however_brief_the_runs(gate):
+    async with ag.serving.Server({"metrics": "nodes"}) as server:
+        model = server.add("net", _brief())
+        for _ in range(5):
+            await model.infer(rows(1))
+        await anyio.to_thread.run_sync(model.infer_sync, rows(1))
+        await until(lambda: sum(one.count for one in model.node_times.turns.values()) == 6)
+        found = await _families(server)
+    assert found["node_duration_seconds"].type == "histogram"
+    (counted,) = [
+        one for one in found["node_duration_seconds"].samples if one.name.endswith("_count")
+    ]
+    assert (counted.value, counted.labels["device"]) == (6, "cpu")
+    assert counted.labels["node"].startswith("multiply")
+    workers = {one.labels["worker"] for one in found["worker_busy_seconds"].samples}
+    assert workers
+    assert all(one.startswith("actorgraph-") for one in workers)
+
+
+async def test_turns_on_a_device_are_timed_where_they_run(gate):
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    async with ag.serving.Server({"metrics": "nodes"}) as server:
+        with ag.ActorMachine({"y": x * 2.0}, device="virtual:0") as machine:
+            model = server.add("net", machine)
+            devices = {"virtual:0"}
+            while not devices <= {device for _, device in model.node_times.turns}:
+                await model.infer(rows(1))
+            found = await _families(server)
+    workers = {one.labels["worker"] for one in found["worker_busy_seconds"].samples}
+    assert any(one.startswith("virtual:0") for one in workers)
+    memory = found["device_memory_bytes"].samples
+    assert {one.labels["device"] for one in memory} == devices
+    kinds = {one.labels["kind"]: one.value for one in memory}
+    assert set(kinds) == {"used", "pool", "total"}
+    assert kinds["total"] > 1 << 28
+
+
+async def test_buckets_are_seconds_up_to_a_minute_and_rows_up_to_a_batch(gate):
+    async with ag.serving.Server() as server:
+        server.add("net", outputs(), max_batch_size=6)
+        found = await _families(server)
+
+    def bounds(name):
+        told = [one.labels.get("le") for one in found[name].samples]
+        return [float(one) for one in dict.fromkeys(told) if one not in (None, "+Inf")]
+
+    assert bounds("batch_size") == [1, 2, 4, 6]
+    times = bounds("request_duration_seconds")
+    assert times[-1] == 60
+    assert 0.001 in times
+    assert all(0.3 < low / high < 0.6 for low, high in pairwise(times))
+
+
+async def test_metrics_are_in_the_registry_of_the_application_where_it_gives_one(gate):
+    prometheus = pytest.importorskip("prometheus_client")
+    registry = prometheus.CollectorRegistry()
+    prometheus.Counter("own", "The application's.", registry=registry).inc()
+    async with ag.serving.Server() as server:
+        server.add("net", outputs())
+        found = await _families(server, registry=registry)
+    assert {"own", "requests_inflight"} <= set(found)
+    assert b"actorgraph_requests_inflight{" in prometheus.generate_latest(registry)

@@ -131,12 +131,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("content", BAD.values(), ids=BAD)
-async def test_a_body_that_cannot_be_served_is_400_and_starts_nothing(app, gate, content):
+async def test_a_body_that_cannot_be_served_is_400_and_starts_nothing(app, server, gate, content):
     asked = await post(content).asked(app)
     assert asked.status == 400
     assert asked.json["code"] == "INVALID_ARGUMENT"
     assert asked.json["error"]
     assert gate.calls == 0
+    assert server.model("double").counts == {"error": 1}
 
 
 async def test_integers_beyond_their_datatype_are_refused(server):
@@ -161,7 +162,7 @@ async def test_integers_beyond_their_datatype_are_refused(server):
         ("POST", "/v2", {}, 405),
         ("POST", INFER, {"content-length": 1001}, 413),
         ("POST", INFER, {"content-length": "many"}, 400),
-        ("POST", INFER, {"content-encoding": "gzip"}, 501),
+        ("POST", INFER, {"content-encoding": "gzip"}, 400),
         ("POST", INFER, {"inference-header-content-length": 10**9}, 400),
     ],
 )
@@ -172,8 +173,9 @@ async def test_other_mistakes_have_their_codes(app, method, path, headers, statu
     assert asked.headers["x-request-id"] == "r1"
 
 
-async def test_a_body_longer_than_it_says_is_413(app):
+async def test_a_body_longer_than_it_says_is_413(app, server):
     assert (await post(b" " * 1001).asked(app)).status == 413
+    assert server.model("double").counts == {"error": 1}
 
 
 async def test_what_is_not_finite_cannot_be_said_in_json(server):
@@ -183,6 +185,24 @@ async def test_what_is_not_finite_cannot_be_said_in_json(server):
     asked = await post({"inputs": [tensor(1)]}).asked(app)
     assert asked.status == 501
     assert "ask for it in binary" in asked.json["error"]
+
+
+async def test_a_datatype_of_two_bytes_is_binary_only(server):
+    x = ag.Graph().input("x", (1,), "float16")
+    server.add("half", {"y": x * 2})
+    app, path = ag.serving.asgi(server), "/v2/models/half/infer"
+    one = {"name": "x", "datatype": "FP16", "shape": [1]}
+    asked = await post({"inputs": [{**one, "data": [1.0]}]}, path=path).asked(app)
+    assert (asked.status, asked.json["error"]) == (
+        400, "input 'x' is FP16, which comes in binary only"
+    )  # fmt: skip
+    given = {"inputs": [{**one, "parameters": {"binary_data_size": 2}}]}
+    for asks, status in (({}, 501), ({"parameters": {"binary_data_output": True}}, 200)):
+        header = json.dumps(given | asks).encode()
+        size = {"inference-header-content-length": len(header)}
+        asked = await post(header + b"\x00\x3c", path=path, headers=size).asked(app)
+        assert asked.status == status
+    assert asked.body.endswith(b"\x00\x40")
 
 
 async def test_too_many_requests_are_503_and_say_when_to_come_again(app, gate):
@@ -246,15 +266,17 @@ async def test_a_body_that_does_not_come_is_not_waited_for_longer_than_a_request
 
         client.receive = receive
         asked = await client.asked(ag.serving.asgi(server))
-        assert (asked.status, asked.json["code"]) == (504, "DEADLINE_EXCEEDED")
+        assert (asked.status, asked.json["code"]) == (408, "DEADLINE_EXCEEDED")
+        assert server.model("double").counts == {"deadline": 1}
 
 
-async def test_a_client_that_leaves_before_its_body_is_there_is_forgotten(app, gate):
+async def test_a_client_that_leaves_before_its_body_is_there_is_counted_only(app, server, gate):
     gone = post({"inputs": [tensor(1)]})
     gone._chunks = []
     gone.leave()
     assert (await gone.asked(app)).sent == []
     assert gate.calls == 0
+    assert server.model("double").counts == {"cancelled": 1}
 
 
 async def test_a_server_that_stops_says_so_before_it_refuses(app, server, gate):

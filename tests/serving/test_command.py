@@ -119,6 +119,20 @@ def test_a_port_in_use_is_told_before_anything_starts(file):
             serve(server, endpoint)
 
 
+@pytest.mark.parametrize(
+    ("given", "config", "kubernetes", "wanted"),
+    [(None, {}, False, 0), (None, {}, True, 5), (None, {"drain_delay_s": 0}, True, 0),
+     (None, {"drain_delay_s": 2}, True, 2), (0, {"drain_delay_s": 2}, True, 0)],
+)  # fmt: skip
+def test_the_delay_is_the_command_s_the_config_s_or_what_kubernetes_needs(
+    given, config, kubernetes, wanted, monkeypatch
+):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if kubernetes:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "kubernetes")
+    assert Endpoint(drain_delay_s=given).delay_s(ag.serving.Server(config)) == wanted
+
+
 def test_ports_are_told_to_be_of_tcp_so_that_loops_send_at_once():
     with bound("127.0.0.1", 0, shared=False) as port:
         assert port.proto == socket.IPPROTO_TCP
@@ -245,7 +259,7 @@ def test_sigterm_under_load_loses_no_request_and_no_stream_and_ends_in_order(gat
     told = [line.partition(":")[2].strip() for line in process.log[1:]]
     assert [line for line in told if not line.startswith("http ")] == ORDER.splitlines()
     asked = sorted(line.rpartition(" in ")[0] for line in told if line.startswith("http "))
-    assert asked == ["http build OK", "http build UNAVAILABLE", "http counts OK"]
+    assert asked == ["http build 200 OK", "http build 503 UNAVAILABLE", "http counts 200 OK"]
 
 
 def test_the_second_signal_refuses_what_runs_and_ends_at_once(gated):

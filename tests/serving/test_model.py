@@ -2,6 +2,7 @@
 
 import threading
 from functools import partial
+from math import inf
 
 import anyio
 import numpy as np
@@ -21,6 +22,7 @@ from tests.serving._models import (
     asking,
     entered,
     expected,
+    gated,
     new_gate,
     outputs,
     rows,
@@ -127,6 +129,8 @@ def test_a_model_is_found_by_name_and_version():
         ({"overflow": "drop"}, "overflow must be one of"),
         ({"default_priority": 2}, "only 1 priority_levels"),
         ({"batch_wait_s": -1}, "batch_wait_s is a number of seconds"),
+        ({"allow_timeout_override": "higher"}, "allow_timeout_override must be one of"),
+        ({"preserve_order": True, "max_concurrent_batches": 2}, "is for one run at a time"),
     ],
 )
 def test_a_config_that_makes_no_sense_is_refused(config, says):
@@ -275,7 +279,7 @@ async def test_requests_that_cost_too_much_together_are_refused(gate):
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add(
             "double", outputs(), max_concurrent_batches=1, max_queued_cost=10,
-            cost=lambda inputs: inputs["x"].nbytes / 16,
+            cost_fn=lambda inputs: inputs["x"].nbytes / 16,
         )  # fmt: skip
         first = await stands(gate, tasks, model)
         asked = [ask(tasks, model, *range(12))]  # one may cost what it likes
@@ -361,6 +365,63 @@ async def test_a_deadline_ends_the_waiting_for_a_run(gate):
 
 
 @on_both_loops
+async def test_who_is_late_for_a_run_may_wait_for_it_all_the_same(gate):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add(
+            "double", outputs(), max_concurrent_batches=1, drop_expired_before_run=False
+        )
+        running = await stands(gate, tasks, model)
+        late = ask(tasks, model, 1, deadline_s=0.01)
+        await until(lambda: model.queued == 1 and model._line.requests[0].until == inf)
+        gate.open(2)
+        await running.answer()
+        np.testing.assert_array_equal(await late.answer(), expected(1))
+
+
+@on_both_loops
+async def test_a_request_asks_for_less_time_only_where_it_may(gate):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", outputs(), allow_timeout_override="none")
+        asked = ask(tasks, model, 1, deadline_s=1e-6)
+        await entered(gate)
+        (batch,) = model._batches
+        assert batch.members[0].until - batch.members[0].born == 30.0
+        gate.open()
+        np.testing.assert_array_equal(await asked.answer(), expected(1))
+
+
+@on_both_loops
+async def test_requests_are_answered_in_the_order_of_their_coming_where_that_is_asked_for(gate):
+    x = ag.Graph().input("x", ("rows", "length"), "float64")
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        one_by_one = server.add("double", outputs(), preserve_order=True)
+        await stands(gate, tasks, one_by_one)
+        asked = [ask(tasks, one_by_one, k) for k in (1, 2)]
+        await until(lambda: one_by_one.queued == 2)
+        assert one_by_one.inflight == 1
+        gate.open(3)
+        for k, one in enumerate(asked, start=1):
+            np.testing.assert_array_equal(await one.answer(), expected(k))
+        model = server.add(
+            "sums", {"y": gated(x).sum(axis=1)}, max_batch_size=2, preserve_order=True
+        )
+        order = []
+
+        async def note(length):
+            await model.infer({"x": np.ones((1, length))})
+            order.append(length)
+
+        for number, length in enumerate((1, 2, 3, 2)):
+            tasks.start_soon(note, length)
+            await until(lambda number=number: model.queued + model.inflight == number + 1)
+        for number in range(4):  # trio shuffles tasks that it wakes at the same time
+            gate.open()
+            await until(lambda number=number: len(order) == number + 1)
+    assert order == [1, 2, 3, 2]
+    assert model.counts["executions"] == 4
+
+
+@on_both_loops
 async def test_who_cannot_be_in_time_does_not_take_the_run_of_who_can(gate):
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add("double", outputs(), max_concurrent_batches=1)
@@ -431,6 +492,37 @@ async def test_a_cancelled_request_leaves_a_running_batch_and_harms_nobody(gate)
         await gone.done.wait()
         gate.open()
         np.testing.assert_array_equal(await stays.answer(), expected(2))
+
+
+with_looks = [None]
+_looks = ag.ops.define(
+    "serving_looks", scheme="f[*s] -> f[*s]", forward=lambda xp, x: with_looks[0](xp, x)
+)
+
+
+@on_both_loops
+async def test_an_op_is_told_when_nobody_waits_for_it_any_more(gate):
+    seen = []
+
+    def looks(xp, x):
+        found = ag.serving.cancelled(), gate(xp, x) is None, ag.serving.cancelled()
+        seen.append(found)
+        return x
+
+    with_looks[0] = looks
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("net", {"y": _looks(x)}, max_batch_size=2, batch_wait_s=60.0)
+        for leave in (1, 2):  # one of two, then both
+            asked = [ask(tasks, model, 1), ask(tasks, model, 2)]
+            await entered(gate)
+            for one in asked[:leave]:
+                one.scope.cancel()
+            await until(lambda leave=leave: model.counts["cancelled"] >= 2 * leave - 1)
+            gate.open()
+            await until(lambda leave=leave: len(seen) == leave)
+    assert seen == [(False, False, False), (False, False, True)]
+    assert not ag.serving.cancelled()
 
 
 @on_both_loops

@@ -15,6 +15,7 @@ from tests._soak import SOAK
 from tests.serving._models import Asked, entered, outputs, rows, until
 
 on_both_loops = pytest.mark.anyio
+pytestmark = pytest.mark.timeout(600 if SOAK else 60)
 ROUNDS, CLIENTS = (200, 500) if SOAK else (4, 60)
 
 

@@ -176,6 +176,31 @@ async def test_an_unloaded_model_is_not_found_until_it_is_loaded_again(builder):
         assert server.model("net").version == "2"
 
 
+@pytest.mark.parametrize(("readiness", "status"), [("strict", 503), ("lenient", 200)])
+async def test_a_server_is_ready_when_all_models_are_that_were_not_unloaded(
+    builder, readiness, status
+):
+    async with ag.serving.Server(readiness=readiness) as server:
+        app = ag.serving.asgi(server)
+
+        async def statuses():
+            paths = ("/readyz", "/v2/models/net/ready")
+            return [(await Client("GET", path).asked(app)).status for path in paths]
+
+        server.add("net", builder)
+        server.add("old", builder)
+        await server.unload("old")
+        assert await statuses() == [200, 200]
+        builder.factor = None
+        with pytest.raises(ArithmeticError):
+            await server.load("new", outputs=builder)
+        assert await statuses() == [status, 200]
+        assert await first(server.model("net")) == 2
+        builder.factor = 2.0
+        await server.load("new")
+        assert await statuses() == [200, 200]
+
+
 async def test_no_request_fails_while_a_model_is_loaded_again_and_again(builder):
     async with ag.serving.Server() as server:
         server.add("net", builder)

@@ -75,3 +75,27 @@ def test_a_variable_of_the_environment_that_is_no_number_is_named(monkeypatch):
     says = "ACTORGRAPH_MAX_QUEUED in the environment is no int"
     with ag.serving.Server() as server, pytest.raises(ValueError, match=says):
         server.add("net", outputs())
+
+
+def test_every_setting_of_a_word_has_its_words_and_comes_from_each_place(monkeypatch):
+    monkeypatch.setenv("ACTORGRAPH_ACCESS_LOG", "off")
+    monkeypatch.setenv("ACTORGRAPH_READINESS", "lenient")
+    with ag.serving.Server() as server:
+        assert server.config.readiness == "lenient"
+        assert server.add("net", outputs()).config.access_log == "off"
+    with ag.serving.Server({"access_log": "on", "readiness": "strict"}) as server:
+        assert server.config.readiness == "strict"
+        assert server.add("net", outputs()).config.access_log == "on"
+    for setting, word in (("readiness", "'strict', 'lenient'"), ("reload_policy", "'switch'")):
+        with pytest.raises(ValueError, match=f"{setting} must be one of {word}, got 'other'"):
+            ag.serving.Server(**{setting: "other"})
+
+
+@pytest.mark.parametrize("place", ["call", "file", "environment"])
+def test_what_a_request_costs_is_told_by_a_function_only(place, monkeypatch):
+    config = {"cost_fn": "rows"} if place == "file" else None
+    given = {"cost_fn": 3} if place == "call" else {}
+    if place == "environment":
+        monkeypatch.setenv("ACTORGRAPH_COST_FN", "len")
+    with ag.serving.Server(config) as server, pytest.raises(ValueError, match="(?i)cost_fn"):
+        server.add("net", outputs(), **given)

@@ -136,6 +136,14 @@ async def test_nodes_are_spans_where_they_are_asked_for(server, gate, spans):
     assert batch.start_time <= node.start_time <= node.end_time
 
 
+async def test_nodes_of_brief_runs_are_spans_too(server, spans):
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    model = server.add("double", {"y": (x * 2.0).named("y")}, tracing="nodes")
+    for _ in range(5):
+        await model.infer(rows(1))
+    await until(lambda: len(named(spans, "node y")) == 5)
+
+
 async def test_the_headers_of_a_request_are_what_its_spans_are_below(server, gate, spans):
     gate.open(2)
     server.add("double", outputs())

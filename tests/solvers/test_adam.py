@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from actorgraph.dual import Dual
 from actorgraph.solvers import Adam
-from actorgraph.testing._parameters import FakeDual
 
 
 @pytest.mark.oracle
@@ -17,7 +17,7 @@ def test_steps_are_those_of_pytorch(options, dtype):
     start, *grads = rng.normal(size=(21, 3, 4)) + 1j * rng.normal(size=(21, 3, 4))
     if dtype.startswith("float"):
         start, grads = start.real, [grad.real for grad in grads]
-    ours = FakeDual(start.astype(dtype), None)
+    ours = Dual(start.astype(dtype), None)
     theirs = torch.tensor(start.astype(dtype), requires_grad=True)
     solver, oracle = Adam(lr=0.05, **options), torch.optim.Adam([theirs], lr=0.05, **options)
     for grad in grads:
@@ -30,13 +30,13 @@ def test_steps_are_those_of_pytorch(options, dtype):
 
 
 def test_first_step_has_the_length_of_the_learning_rate():
-    weight = FakeDual(np.zeros(3), np.array([1e-3, -1.0, 1e3]))
+    weight = Dual(np.zeros(3), np.array([1e-3, -1.0, 1e3]))
     Adam(lr=0.1).step([weight])
     np.testing.assert_allclose(weight.value, [-0.1, 0.1, -0.1], rtol=1e-4)
 
 
 def test_zero_gradient_leaves_the_parameter():
-    weight = FakeDual(np.ones(3, "float32"), np.zeros(3, "float32"))
+    weight = Dual(np.ones(3, "float32"), np.zeros(3, "float32"))
     Adam(lr=0.1).step([weight])
     assert np.all(weight.value == 1.0)
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from actorgraph.dual import Dual
 from actorgraph.solvers import AdamW
-from actorgraph.testing._parameters import FakeDual
 
 
 @pytest.mark.oracle
@@ -16,7 +16,7 @@ def test_steps_are_those_of_pytorch(options, dtype):
     start, *grads = rng.normal(size=(21, 3, 4)) + 1j * rng.normal(size=(21, 3, 4))
     if dtype.startswith("float"):
         start, grads = start.real, [grad.real for grad in grads]
-    ours = FakeDual(start.astype(dtype), None)
+    ours = Dual(start.astype(dtype), None)
     theirs = torch.tensor(start.astype(dtype), requires_grad=True)
     solver, oracle = AdamW(lr=0.05, **options), torch.optim.AdamW([theirs], lr=0.05, **options)
     for grad in grads:
@@ -30,14 +30,14 @@ def test_steps_are_those_of_pytorch(options, dtype):
 
 def test_known_defect_gorgonia_adamw_never_changes_the_weights():
     """Regression: it multiplies into an array of its own, and takes 1 - beta**t for beta."""
-    weight = FakeDual(np.array([1.0, -2.0]), np.array([0.3, -0.3]))
+    weight = Dual(np.array([1.0, -2.0]), np.array([0.3, -0.3]))
     AdamW(lr=0.1, weight_decay=0.5).step([weight])
     # The first step has the length of the learning rate, from the decayed parameter.
     np.testing.assert_allclose(weight.value, [0.95 - 0.1, -1.9 + 0.1], rtol=1e-6)
 
 
 def test_decay_does_not_go_through_the_moments():
-    weight = FakeDual(np.array([4.0]), np.zeros(1))
+    weight = Dual(np.array([4.0]), np.zeros(1))
     AdamW(lr=0.1, weight_decay=0.5).step([weight])
     np.testing.assert_allclose(weight.value, [3.8], rtol=1e-15)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from actorgraph import solvers
+from actorgraph.dual import Dual
 from actorgraph.testing import SOLVER_LAWS
-from actorgraph.testing._parameters import FakeDual
 from tests._each import each
 
 FACTORIES = {
@@ -57,7 +57,7 @@ def test_an_update_that_returns_no_state_is_told_and_changes_nothing():
         def update(self, state, grad, current, out):
             out[...] = 0
 
-    weight = FakeDual(np.ones(3), np.ones(3))
+    weight = Dual(np.ones(3), np.ones(3))
     with pytest.raises(TypeError, match="Forgets.update returned None, expected the state .* dict"):
         Forgets().step([weight])
     assert np.all(weight.value == 1.0)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from actorgraph.dual import Dual
 from actorgraph.solvers import SGD
-from actorgraph.testing._parameters import FakeDual
 
 RECIPES = {
     "plain": {},
@@ -22,7 +22,7 @@ def test_steps_are_those_of_pytorch(options, dtype):
     start, *grads = rng.normal(size=(21, 3, 4)) + 1j * rng.normal(size=(21, 3, 4))
     if dtype.startswith("float"):
         start, grads = start.real, [grad.real for grad in grads]
-    ours = FakeDual(start.astype(dtype), None)
+    ours = Dual(start.astype(dtype), None)
     theirs = torch.tensor(start.astype(dtype), requires_grad=True)
     solver, oracle = SGD(lr=0.05, **options), torch.optim.SGD([theirs], lr=0.05, **options)
     for grad in grads:
@@ -35,7 +35,7 @@ def test_steps_are_those_of_pytorch(options, dtype):
 
 
 def test_plain_step_is_lr_times_gradient():
-    weight = FakeDual(np.array([1.0, 2.0]), np.array([1.0, -4.0]))
+    weight = Dual(np.array([1.0, 2.0]), np.array([1.0, -4.0]))
     SGD(lr=0.5).step([weight])
     assert weight.value.tolist() == [0.5, 4.0]
 
@@ -61,13 +61,13 @@ def test_bad_settings_raise(options, text):
 def test_known_defect_gorgonia_momentum_takes_penalties_of_the_velocity(option, momentum):
     """Regression: of the parameter, so that one without a gradient moves from the first step."""
     value = np.array([2.0, -4.0, 0.0])
-    weight = FakeDual(value.copy(), np.zeros(3))
+    weight = Dual(value.copy(), np.zeros(3))
     SGD(lr=0.5, momentum=momentum, **{option: 0.1}).step([weight])
     penalty = 0.1 * (value if option == "weight_decay" else np.sign(value))
     np.testing.assert_allclose(weight.value, value - 0.5 * penalty, rtol=1e-15)
 
 
 def test_penalty_of_lengths_draws_complex_parameters_towards_0_by_one_length():
-    weight = FakeDual(np.array([3.0 + 4.0j, 0.0]), np.zeros(2, complex))
+    weight = Dual(np.array([3.0 + 4.0j, 0.0]), np.zeros(2, complex))
     SGD(lr=1.0, l1=0.5).step([weight])
     np.testing.assert_allclose(weight.value, [(3.0 + 4.0j) * 0.9, 0.0])

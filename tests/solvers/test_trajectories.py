@@ -9,8 +9,8 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import solvers
+from actorgraph.dual import Dual
 from actorgraph.solvers import schedules
-from actorgraph.testing._parameters import FakeDual
 from tests._each import each
 
 S = schedules
@@ -44,7 +44,7 @@ def test_two_hundred_steps_are_those_of_pytorch(name, dtype):
     ours, theirs, options = SOLVERS[name]
     rng = np.random.default_rng(0)
     start = rng.normal(size=(3, 4)).astype(dtype)
-    weight = FakeDual(start.copy(), None)
+    weight = Dual(start.copy(), None)
     tensor = torch.tensor(start, requires_grad=True)
     solver = getattr(solvers, ours)(**options)
     oracle = getattr(torch.optim, theirs)([tensor], **options)
@@ -61,7 +61,7 @@ def test_two_hundred_steps_are_those_of_pytorch(name, dtype):
 def test_lion_and_lamb_follow_their_papers():
     rng = np.random.default_rng(0)
     start = rng.normal(size=5)
-    lion, lamb = FakeDual(start.copy(), None), FakeDual(start.copy(), None)
+    lion, lamb = Dual(start.copy(), None), Dual(start.copy(), None)
     one = solvers.Lion(1e-2, weight_decay=0.1)
     other = solvers.LAMB(1e-2, weight_decay=0.1)
     p, m = start.copy(), np.zeros(5)
@@ -307,7 +307,7 @@ def test_groups_have_settings_of_their_own_and_one_count_of_steps():
 
 
 def test_gradients_are_clipped_by_value_and_by_their_norm_together():
-    one, other = FakeDual(np.zeros(2), np.array([3.0, 0.0])), FakeDual(np.zeros(1), np.array([4.0]))
+    one, other = Dual(np.zeros(2), np.array([3.0, 0.0])), Dual(np.zeros(1), np.array([4.0]))
     solvers.SGD(lr=1.0, clip_norm=1.0).step([one, other])
     np.testing.assert_allclose([*one.value, *other.value], [-0.6, 0, -0.8], atol=1e-5)
     solvers.SGD(lr=1.0, clip_value=0.5).step([one, other])
@@ -315,7 +315,7 @@ def test_gradients_are_clipped_by_value_and_by_their_norm_together():
 
 
 def test_a_step_with_an_infinite_gradient_is_left_out_where_asked():
-    one, other = FakeDual(np.ones(2), np.array([np.inf, 0])), FakeDual(np.ones(1), np.ones(1))
+    one, other = Dual(np.ones(2), np.array([np.inf, 0])), Dual(np.ones(1), np.ones(1))
     solver = solvers.Adam(lr=1.0, skip_nonfinite=True)
     solver.step([one, other])
     assert (one.value.tolist(), other.value.tolist(), solver.steps) == ([1, 1], [1], 0)
@@ -328,7 +328,7 @@ def test_a_step_with_an_infinite_gradient_is_left_out_where_asked():
 
 @pytest.mark.parametrize("name", [*SOLVERS, "lion"])
 def test_loops_that_are_compiled_give_the_bits_of_the_steps(name):
-    pytest.importorskip("numba")
+    pytest.importorskip("llvmlite")
     loss, w, _ = model()
     twin, v, _ = model()
     one = ag.TapeMachine(loss, exact=False, jit="wait").compile_step(MAKES[name]())

@@ -143,18 +143,30 @@ def test_what_the_served_block_raises_is_what_comes_out(path, spoil):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_leaves_the_socket_to_its_parent(model, path):
-    serving = ag.trace.serve(path)
+    serving, held, done = ag.trace.serve(path), threading.Event(), threading.Event()
     live = serving.__enter__()
-    with live._lock:  # as a thread of the parent may at any time
+    with model.actors() as parents:
+        parents.run_sync(model.feeds)
+
+        def hold():  # as a thread of the parent may at any time
+            with parents._core.lock:
+                held.set()
+                done.wait(20)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert held.wait(20)
         child = os.fork()
         if not child:
             with model.actors() as machine:
                 machine.run_sync(model.feeds)
-            seen = live.views() == []
+                seen = [view.ended for view in live.views()]
             serving.__exit__(None, None, None)
-            os._exit(0 if seen else 1)
-    assert os.waitpid(child, 0) == (child, 0)
-    assert ask(path) == []
+            os._exit(0 if (seen, live.views()) == ([1], []) else 1)
+        assert os.waitpid(child, 0) == (child, 0)
+        assert [view.ended for view in ask(path)] == [1]
+        done.set()
+        thread.join()
     serving.__exit__(None, None, None)
     assert not os.path.exists(path)
 

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +125,42 @@ def test_what_was_interrupted_goes_on_with_the_same_bits(tmp_path, stop_after):
     history = whole.fit(loader_of(), epochs=4, resume=tmp_path / "nothing")
     wanted = state_of(whole), 20, [history[name] for name in ("loss", "lr", *FIGURES)]
     assert resumed_bits(tmp_path, stop_after=stop_after) == wanted
+
+
+@pytest.mark.parametrize("stop_after", [5, 12])
+def test_early_stopping_ends_alike_where_it_goes_on_from_a_checkpoint(tmp_path, stop_after):
+    class Interrupt(ag.train.Callback):
+        def on_step(self, trainer):
+            if trainer.step == stop_after:
+                raise KeyboardInterrupt
+
+    def parts(*more):
+        # The loss falls, so the first epoch is the best, and the third one too many.
+        stopping = ag.train.EarlyStopping("loss", mode="max", patience=1, restore_best=True)
+        return trainer_of(callbacks=[stopping, *more, ag.train.Checkpoint(tmp_path)])
+
+    whole = parts()
+    whole.fit(loader_of(), epochs=9)
+    assert whole.epoch == 3
+    again = parts()
+    again.fit(loader_of(), epochs=9, resume=tmp_path)
+    assert (again.epoch, state_of(again)) == (3, state_of(whole))
+    shutil.rmtree(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        parts(Interrupt()).fit(loader_of(), epochs=9)
+    resumed = parts()
+    resumed.fit(loader_of(), epochs=9, resume=tmp_path)
+    assert (resumed.epoch, state_of(resumed)) == (3, state_of(whole))
+    resumed.fit(loader_of(), epochs=1)
+    assert resumed.epoch == 4  # another training
+
+
+def test_a_callback_of_a_moment_that_there_is_not_is_refused():
+    with pytest.raises(GraphError, match=r"Late.on_epoch_end would never be called.*'on_epoch'"):
+
+        class Late(ag.train.Callback):
+            def on_epoch_end(self, trainer):
+                pass
 
 
 CHILD = """

@@ -1,0 +1,22 @@
+"""In which order a task sends a value to those that take it."""
+
+import actorgraph as ag
+from actorgraph.lower.cuts import one_per_node
+from actorgraph.lower.joint import Mode, join
+from actorgraph.lower.regions import connect
+
+
+def test_a_worker_goes_on_with_what_only_uses_a_value_up():
+    """X -> a -> (last, more -> y): who gets the value as the last one is gone on with."""
+    x = ag.Graph().input("x", (2,))
+    a = (x * 2.0).named("a")
+    last, more = ag.ops.exp(a).named("last"), ag.ops.tanh(a).named("more")
+    y = more * 3.0
+    joint = join([y, last], (), Mode())
+    results = {joint.values[y]: 0, joint.values[last]: 1}
+
+    tasks = connect(one_per_node(joint, {}), results)
+
+    names = [joint.source(spec.region.nodes[0]).name for spec in tasks]
+    sent = tasks[names.index("a")].sends
+    assert [names[consumer] for _, consumer in sent] == ["more", "last"]
