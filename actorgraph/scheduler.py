@@ -364,7 +364,8 @@ class Scheduler:
 class Threads:
     """Threads that do jobs; one is started when a job finds none idle, up to a limit.
 
-    Its owner's lock is held where jobs are added.
+    Its owner's lock is held where jobs are added.  Invariant: `_spare` is the number of threads
+    less the jobs that wait or run; below zero, so many jobs wait for a thread.
     """
 
     def __init__(self, name: str, lock: threading.Lock) -> None:
@@ -372,13 +373,11 @@ class Threads:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._started: list[threading.Thread] = []
         self._failed = 0
-        self._idle = 0
+        self._spare = 0
 
     def add(self, job: Callable[[], None], limit: int) -> None:
         """Have a thread do a job, which must not raise."""
-        if self._idle:
-            self._idle -= 1
-        elif len(self._started) - self._failed < limit:
+        if self._spare <= 0 and len(self._started) - self._failed < limit:
             number = len(self._started) + 1
             thread = threading.Thread(
                 target=self._serve, name=f"actorgraph-{self._name}{number}", daemon=True
@@ -389,6 +388,8 @@ class Threads:
             except BaseException:
                 self._failed += 1  # whether it ever serves is unknown: another may take its place
                 raise
+        else:
+            self._spare -= 1
         self._jobs.put(job)
 
     def end(self, join: bool) -> None:
@@ -407,8 +408,7 @@ class Threads:
             job()
             del job  # an idle thread keeps no machine alive
             with self._lock:
-                if jobs.empty():
-                    self._idle += 1
+                self._spare += 1
 
 
 class Pool:

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from actorgraph import scheduler
 from actorgraph.devices import cpu
 from actorgraph.flag import Flag
 from actorgraph.scheduler import Scheduler, Threads
@@ -63,6 +64,26 @@ def test_an_idle_thread_is_one_thread_only(threads, lock):
 
     add(threads, lock, wait, wait)
     meeting.wait(WAIT_S)  # raises if only one of them runs
+
+
+def test_a_thread_whose_job_another_has_taken_is_idle(threads, lock, monkeypatch):
+    late = []
+    gate, meeting = threading.Event(), threading.Barrier(3)
+    add(threads, lock, partial(gate.wait, WAIT_S))
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler, "start", late.append)
+        add(threads, lock, lambda: None)
+    gate.set()
+    for _ in range(2):
+        assert lock.given_back.acquire(timeout=WAIT_S)  # by the first thread, after each job
+    late[0].start()
+    meet = partial(meeting.wait, WAIT_S)
+
+    add(threads, lock, meet, meet, limit=3)
+    meeting.wait(WAIT_S)
+
+    names = [one.name for one in threading.enumerate() if "actorgraph-test" in one.name]
+    assert sorted(names) == ["actorgraph-test-1", "actorgraph-test-2"]
 
 
 def test_jobs_beyond_the_limit_wait_for_a_thread(threads, lock):
