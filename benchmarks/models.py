@@ -215,7 +215,7 @@ def targets(figures: list[Figure]) -> list[Target]:
     every = [f"{net}, {passes}" for net in nets[2:] for passes in PASSES]
     found += [Target(case, exact(case), (*TORCH, JAX), 1.0) for case in every]
     every = [f"{DAG} elementwise, {size}" for size in DAG_SIZES]
-    found += [Target(case, exact(case), (LOOP,), 1.0) for case in every]
+    found += [Target(case, name, (LOOP,), 1.0) for case in every for name in (exact(case), INEXACT)]
     return found + [
         Target(f"Adam, {told}", solvers.CODE, (solvers.FUSED,), 1.1) for told in solvers.SIZES
     ]

@@ -236,25 +236,32 @@ class VectorLines:
         return found
 
     def _exp(self, x: str) -> str:
-        x = self.write("where(greater(x, 89.0), 89.0, where(less(x, -104.0), -104.0, x))", {"x": x})
+        # Nothing is computed of what gives 0: denormal numbers on the way take 100 times as long.
+        near = self.write("where(greater(x, 89), 89, where(less(x, -104), 0, x))", {"x": x})
+        series, power = self._exp_series(near)
+        half = self.new(f"ashr {self.whole} {power}, {self.integer(1)}")
+        rest = self.new(f"sub {self.whole} {power}, {half}")
+        for part in (half, rest):  # 2 ** power, which may not be a number where its root is one
+            series = self.call("multiply", series, self._two_to(part))
+        return self.write("where(less(x, -104), 0, y)", {"x": x, "y": series})
+
+    def _exp_series(self, x: str) -> tuple[str, str]:
+        """Return what times 2 to the power of an integer is the exponential, and that integer."""
         rounding = self.number(_ROUNDING)
         shifted = self.fma(x, self.number(_LOG2_E), rounding)
         power = self.call("subtract", shifted, rounding)
         r = self.fma(power, self.number(-_LN2_HIGH), x)
         r = self.fma(power, self.number(-_LN2_LOW), r)
         series = self.fma(self._series(_EXP, r), self.call("multiply", r, r), r)
-        found = self.call("add", series, self.number(1))
         bits, zero = [self.new(f"bitcast {self.type} {one} to {self.whole}")
                       for one in (shifted, rounding)]  # fmt: skip
         whole = self.new(f"sub {self.whole} {bits}, {zero}")
-        half = self.new(f"ashr {self.whole} {whole}, {self.integer(1)}")
-        rest = self.new(f"sub {self.whole} {whole}, {half}")
-        for part in (half, rest):  # 2 ** power, which may not be a number where its root is one
-            raised = self.new(f"add {self.whole} {part}, {self.integer(127)}")
-            placed = self.new(f"shl {self.whole} {raised}, {self.integer(23)}")
-            scale = self.new(f"bitcast {self.whole} {placed} to {self.type}")
-            found = self.call("multiply", found, scale)
-        return found
+        return self.call("add", series, self.number(1)), whole
+
+    def _two_to(self, power: str) -> str:
+        raised = self.new(f"add {self.whole} {power}, {self.integer(127)}")
+        placed = self.new(f"shl {self.whole} {raised}, {self.integer(23)}")
+        return self.new(f"bitcast {self.whole} {placed} to {self.type}")
 
     def _exp_of_double(self, x: str) -> str:
         """Return the exponential of a single double that is at most 0, or NaN.
@@ -279,7 +286,10 @@ class VectorLines:
     def _tanh(self, x: str) -> str:
         square = self.call("multiply", x, x)
         small = self.fma(self.call("multiply", self._series(_TANH, square), square), x, x)
-        far = self._exp(self.call("add", x, x))
+        # Beyond 10 it rounds to 1, and there are no powers that are not numbers.
+        near = self.write("where(greater(x, 10), 10, where(less(x, -10), -10, x))", {"x": x})
+        series, power = self._exp_series(self.call("add", near, near))
+        far = self.call("multiply", series, self._two_to(power))
         large = self.write("subtract(1, divide(2, add(x, 1)))", {"x": far})
         return self.write("where(less(z, 0.390625), x, y)", {"x": small, "y": large, "z": square})
 

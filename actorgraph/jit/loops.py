@@ -51,6 +51,14 @@ _OPERANDS = "xyz"
 _WIDE = 'noinline "prefer-vector-width"="512"'
 """Vectors as wide as the processor has them: LLVM takes half of that where it is left to choose."""
 
+_LONG = 64
+"""Instructions of a loop above which the processor sees no second round beside the first one."""
+_AT_ONCE = """\
+!0 = distinct !{!0, !1}
+!1 = !{!"llvm.loop.interleave.count", i32 4}
+"""
+"""What long loops are told: to compute four vectors at once, for each step waits for that before."""
+
 
 @lru_cache(maxsize=256)
 def _rule(text: str) -> ast.expr:
@@ -175,6 +183,7 @@ class LoopWriter:
                      f"  {one} = load ptr, ptr {one}.at"]  # fmt: skip
         given = ", ".join([f"ptr {one}" for one in pointers])
         text += [f"  %found = call i1 @work({given}, i64 %rows, i64 %cols)", "  ret i1 %found", "}"]
+        text.append(_AT_ONCE)
         return Loops("\n".join(text), tuple(levels), self.rows, feet)
 
     # -- what comes in and goes out -------------------------------------------------------------
@@ -218,7 +227,7 @@ class LoopWriter:
     @contextmanager
     def _loop(self, count: str) -> Iterator[str]:
         """Write a loop around what is written inside."""
-        name = f"loop{self._labels}"
+        name, begin = f"loop{self._labels}", len(self.lines)
         self._labels += 1
         self.starts.append(f"  %{name}.at = alloca i64")
         self.lines += [f"  store i64 0, ptr %{name}.at", f"  br label %{name}", f"{name}:"]
@@ -227,7 +236,8 @@ class LoopWriter:
         self.lines += [f"  br i1 {more}, label %{name}.body, label %{name}.over", f"{name}.body:"]
         yield index
         after = self._new(f"add nuw nsw i64 {index}, 1")
-        self.lines += [f"  store i64 {after}, ptr %{name}.at", f"  br label %{name}",
+        told = ", !llvm.loop !0" if len(self.lines) - begin > _LONG else ""
+        self.lines += [f"  store i64 {after}, ptr %{name}.at", f"  br label %{name}{told}",
                        f"{name}.over:"]  # fmt: skip
 
     @contextmanager

@@ -1,5 +1,7 @@
 """Steps that are fused and compiled: what they compute."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph import ops
+from actorgraph.devices import native
 from actorgraph.jit import compiler as compiling
 from actorgraph.jit import groups as forming
 from actorgraph.jit import lowering as jit
@@ -168,3 +171,22 @@ def test_a_sum_of_many_float32_is_as_exact_as_one_in_float64(eager):
     with ag.TapeMachine({"total": (x * 0.5).sum()}, exact=False, jit="wait") as machine:
         got = machine.run_sync({"x": value})["total"].value
     assert abs(got / (value.astype("d") * 0.5).sum() - 1) < 1e-7
+
+
+@pytest.mark.skipif(native.expected() is not None, reason=f"no flags: {native.expected()}")
+@pytest.mark.parametrize("function", [ops.exp, ops.tanh])
+def test_exponentials_are_right_at_their_ends_by_numbers_that_are_not_denormal(function, eager):
+    ends = [-np.inf, -1e30, -104.5, -104, -87.3, -10, -9, 9, 10, 88.7, 89, 1e30, np.inf, np.nan]
+    x = ag.Graph().input("x", ("n",))
+    library = ctypes.CDLL("libm.so.6")
+    with ag.TapeMachine([function(x) * 1 + 0], exact=False, jit="wait", native=False) as machine:
+        (y,) = machine.outputs.values()
+        for value in (np.array(ends, "f"), np.linspace(-87, 88, 5000, dtype="f")):
+            with np.errstate(over="ignore", under="ignore"):
+                wanted = getattr(np, function.__name__)(value.astype("d")).astype("f")
+            got = machine.run_sync({"x": value})[y].value
+            np.testing.assert_allclose(got, wanted, rtol=4e-7, atol=2e-45)
+        assert steps_of(machine) == ["fused"]
+        library.feclearexcept(native.ALL_ERRORS)
+        machine.run_sync({"x": np.array([-1e30, -105, 0, 3, 30], "f")})
+        assert not library.fetestexcept(native.ERRORS["under"])
