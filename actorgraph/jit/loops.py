@@ -57,7 +57,7 @@ _AT_ONCE = """\
 !0 = distinct !{!0, !1}
 !1 = !{!"llvm.loop.interleave.count", i32 4}
 """
-"""What long loops are told: to compute four vectors at once, for each step waits for that before."""
+"""What long loops are told: four vectors at once, for each step waits for the one before."""
 
 
 @lru_cache(maxsize=256)
