@@ -7,7 +7,7 @@ sums in the middle, is several short loops over a row that stays in the cache.  
 needs of the elements of the first is computed anew: the ops here cost less than storing.
 
 A softmax, its logarithm, cross entropy and its gradient share the maximum of a row and the sum of
-the exponentials above it, in float64.
+the exponentials above it, in float64; exponentials of float32 are float32's.
 
 Invariants:
 
@@ -27,7 +27,6 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from math import inf
 from typing import NamedTuple
 
 from actorgraph.devices import vectors
@@ -46,7 +45,9 @@ LEVELS = frozenset({"whole", "row", "element", "column", "late", "foot"})
 DTYPES = frozenset({"float32", "float64", "bool", "int32", "int64"})
 """Their names."""
 
-_OPERANDS = "xyz"
+_OPERANDS, _POWER = "xyz", "exp(x - m)"
+_LOWEST = {"f": -0x7F800001, "d": -0x7FF0000000000001}
+"""Minus infinity, as `LoopWriter._in_order` has it."""
 
 _WIDE = 'noinline "prefer-vector-width"="512"'
 """Vectors as wide as the processor has them: LLVM takes half of that where it is left to choose."""
@@ -265,11 +266,11 @@ class LoopWriter:
                 one = self._new(f"getelementptr double, ptr {at}, i64 {j}")
                 self.lines.append(f"  store double 0.0, ptr {one}")
 
-    def _slot(self, value: str) -> str:
-        """Return the address of a double that starts with a value."""
+    def _slot(self, value: str, kind: str = "double") -> str:
+        """Return the address of a number that starts with a value."""
         name = f"%slot{len(self.starts)}"
-        self.starts.append(f"  {name} = alloca double")
-        self.lines.append(f"  store double {value}, ptr {name}")
+        self.starts.append(f"  {name} = alloca {kind}")
+        self.lines.append(f"  store {kind} {value}, ptr {name}")
         return name
 
     def _add(self, at: str, value: _Value) -> None:
@@ -329,19 +330,40 @@ class LoopWriter:
         """Write the maximum of a row, and the sum of exponentials of what is above it, once."""
         if x.id in self.summed:
             return
-        double, high = self._by_char["d"], self._slot(self._by_char["d"].number(-inf))
+        char = x.dtype.char if x.dtype.char in "fd" else "d"
+        whole = "i32" if char == "f" else "i64"
+        high = self._slot(str(_LOWEST[char]), whole)
         with self._elements([x]):
-            value = self._converted(self.values[x.id], "d").name
-            before = self._new(f"load double, ptr {high}")
-            larger = self._new(f"fcmp ogt double {value}, {before}")
-            found = self._new(f"select i1 {larger}, double {value}, double {before}")
-            self.lines.append(f"  store double {found}, ptr {high}")
-        highest, total = self._new(f"load double, ptr {high}"), self._slot("0.0")
+            value = self._converted(self.values[x.id], char).name
+            key = self._in_order(self._new(f"bitcast {KINDS[char]} {value} to {whole}"), whole)
+            before = self._new(f"load {whole}, ptr {high}")
+            larger = self._new(f"icmp sgt {whole} {key}, {before}")
+            found = self._new(f"select i1 {larger}, {whole} {key}, {whole} {before}")
+            self.lines.append(f"  store {whole} {found}, ptr {high}")
+        bits = self._in_order(self._new(f"load {whole}, ptr {high}"), whole)
+        found = self._new(f"bitcast {whole} {bits} to {KINDS[char]}")
+        highest, total = self._converted(_Value(found, char), "d").name, self._slot("0.0")
         with self._elements([x]):
-            above = double.call("subtract", self._converted(self.values[x.id], "d").name, highest)
-            self._add(total, _Value(double.call("exp", above), "d"))
+            self._add(total, self._power(self.values[x.id], highest))
         found = self._new(f"load double, ptr {total}")
         self.summed[x.id] = _Value(highest, "d"), _Value(found, "d")
+
+    def _in_order(self, bits: str, whole: str) -> str:
+        """Return the bits of a float as an integer of the same order, or those of such an integer.
+
+        A maximum of integers is found in vectors; that of floats is not, for some may be NaN.
+        """
+        last = int(whole[1:]) - 1
+        sign = self._new(f"ashr {whole} {bits}, {last}")
+        mask = self._new(f"and {whole} {sign}, {2**last - 1}")
+        return self._new(f"xor {whole} {bits}, {mask}")
+
+    def _power(self, value: _Value, highest: str) -> _Value:
+        """Return the exponential of what is above the maximum of a row, in the dtype it has."""
+        char = "f" if value.char == "f" else "d"
+        text = self._by_char[char]
+        given = [self._converted(one, char).name for one in (value, _Value(highest, "d"))]
+        return _Value(text.call("exp", text.call("subtract", *given)), char)
 
     def _end(self) -> None:
         """Write what comes behind the loops."""
@@ -431,9 +453,11 @@ class LoopWriter:
         return _Value(text.write(rule, names), "?" if step.dtype.char == "?" else char)
 
     def _of_row(self, step: Node, rule: LoopRule) -> _Value:
-        """Return the value of a softmax-like step, in float64."""
+        """Return the value of a softmax-like step, in float64 but for its exponential."""
         highest, total = self.summed[step.inputs[rule.of].id]
         known = {"x": self.values[step.inputs[rule.of].id], "m": highest, "e": total}
+        if _POWER in rule.text:
+            known["power"] = self._power(known["x"], highest.name)
         if rule.classes:
             target = self._converted(self.values[step.inputs[rule.of + 1].id], "l").name
             known["is_class"] = _Value(self._new(f"icmp eq i64 {self.j}, {target}"), "?")
@@ -442,4 +466,4 @@ class LoopWriter:
             shared = self._by_char["d"].call("divide", known["ct"].name, self._as_double("%rows"))
             known["ct"] = _Value(shared, "d")
         names = {name: self._converted(one, "d").name for name, one in known.items()}
-        return _Value(self._by_char["d"].write(_rule(rule.text), names), "d")
+        return _Value(self._by_char["d"].write(_rule(rule.text.replace(_POWER, "power")), names), "d")
