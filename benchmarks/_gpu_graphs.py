@@ -214,7 +214,7 @@ def _torch(work: Work, on_gpu: bool, how: str) -> Any:
             copy()
             graph.replay()
 
-    return _timed(step, wait), float(work.loss(names, there, weights))
+    return _timed(step, wait), float(work.loss(names, there, weights).detach())
 
 
 def _torch_lanes(torch: Any, names: _Names) -> _Names:

@@ -7,7 +7,7 @@ errors raise their flags, and the bits are NumPy's.  Of two NaN it keeps the one
 but where that has a remainder, which fills no vector.  It is called as NumPy's inner loops are, by
 a walk of rows (`devices.native`), and finds its arrays in the bases of the walk.
 
-Source of the polynomials: S. Moshier, Cephes mathematical library, 1992 (`expf`, `tanhf`).
+Source of most polynomials: S. Moshier, Cephes mathematical library, 1992 (`expf`, `logf`, `tanhf`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ast
 import struct
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from math import factorial, gcd
+from math import factorial, gcd, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -54,11 +54,11 @@ _LOGIC = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 _INTRINSICS = {
     "absolute": "fabs", "ceil": "ceil", "floor": "floor", "sqrt": "sqrt", "trunc": "trunc"
 }  # fmt: skip
-_ONLY_FLOAT32 = frozenset({"exp", "tanh"})
+_ONLY_FLOAT32 = frozenset({"erf", "erfc", "exp", "expm1", "log", "log1p", "tanh"})
 _KNOWN = frozenset({
     *_BINARY, *_TESTS, *_LOGIC, *_TEXTS, *_INTRINSICS, *_ONLY_FLOAT32, "where", "logical_not"
 })  # fmt: skip
-"""Functions of rules of ops; `VectorLines` also writes logarithms, and exponentials of doubles."""
+"""Functions of rules of ops; `VectorLines` writes `log` of doubles, too, and `exp` below 0."""
 _EXACT = frozenset({*_BINARY, "negative", "positive", "reciprocal", "sqrt", "square"})
 _TELLING = frozenset({*_TESTS, *_LOGIC, "logical_not", "isfinite", "isinf", "isnan"})
 """Functions of which a value is a bool."""
@@ -68,6 +68,15 @@ _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.66
         5.0000001201e-1)  # fmt: skip
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
          -3.33332819422e-1)  # fmt: skip
+_LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+        -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
+_ERF = (-5.6253962e-4, 4.9160235e-3, -2.6709950e-2, 1.1280131e-1, -3.7612319e-1, 1.1283791)
+"""``erf(x) / x`` of the square of x, up to 1: a fit at the Chebyshev points."""
+_ERFC = (-6.0154941e-2, 2.8966594e-1, -4.9727187e-1, 2.8900510e-1, -3.3724613e-2, 2.0549279e-1,
+         2.4244736e-1, 2.8245804e-1, 2.8208214e-1)  # fmt: skip
+"""``exp(x * x) * erfc(x) / t`` of ``t = 1 / (1 + x / 2)``, from 0 on: such a fit."""
+_HALF_ROOT = 0x3F3504F3
+"""The bits of the root of 1/2."""
 _ROUNDING = 12582912.0
 """1.5 * 2 ** 23: a small number plus this has its nearest integer in the last bits."""
 
@@ -203,7 +212,7 @@ class VectorLines:
             return self.new(f"bitcast {kind} {flipped} to {self.type}")
         if name in self._texts:
             return self.write(self._texts[name], dict(zip("xy", given, strict=False)))
-        if name in _INTRINSICS or name == "log":
+        if name in _INTRINSICS or (name == "log" and self.kind == "double"):
             function = _INTRINSICS.get(name, name)
             called = f"@llvm.{function}.{self._suffix}({self.type} {given[0]})"
             return self.new(f"call {self.type} {called}")
@@ -213,7 +222,8 @@ class VectorLines:
             return self.new(f"xor {self.bits} {given[0]}, {self._filled('i1', 'true')}")
         if name == "exp" and self.kind == "double":
             return self._exp_of_double(*given)
-        return self._exp(*given) if name == "exp" else self._tanh(*given)
+        written: str = getattr(self, f"_{name}")(*given)
+        return written
 
     def write(self, text: str | ast.expr, names: Mapping[str, str]) -> str:
         """Return the value of an expression."""
@@ -238,30 +248,83 @@ class VectorLines:
     def _exp(self, x: str) -> str:
         # Nothing is computed of what gives 0: denormal numbers on the way take 100 times as long.
         near = self.write("where(greater(x, 89), 89, where(less(x, -104), 0, x))", {"x": x})
-        series, power = self._exp_series(near)
+        less_one, power = self._exp_series(near)
+        found = self.call("add", less_one, self.number(1))
         half = self.new(f"ashr {self.whole} {power}, {self.integer(1)}")
         rest = self.new(f"sub {self.whole} {power}, {half}")
         for part in (half, rest):  # 2 ** power, which may not be a number where its root is one
-            series = self.call("multiply", series, self._two_to(part))
-        return self.write("where(less(x, -104), 0, y)", {"x": x, "y": series})
+            found = self.call("multiply", found, self._two_to(part))
+        return self.write("where(less(x, -104), 0, y)", {"x": x, "y": found})
 
     def _exp_series(self, x: str) -> tuple[str, str]:
-        """Return what times 2 to the power of an integer is the exponential, and that integer."""
+        """Return what plus 1, times 2 to the power of an integer, is `exp`, and that integer."""
         rounding = self.number(_ROUNDING)
         shifted = self.fma(x, self.number(_LOG2_E), rounding)
         power = self.call("subtract", shifted, rounding)
         r = self.fma(power, self.number(-_LN2_HIGH), x)
         r = self.fma(power, self.number(-_LN2_LOW), r)
         series = self.fma(self._series(_EXP, r), self.call("multiply", r, r), r)
-        bits, zero = [self.new(f"bitcast {self.type} {one} to {self.whole}")
-                      for one in (shifted, rounding)]  # fmt: skip
-        whole = self.new(f"sub {self.whole} {bits}, {zero}")
-        return self.call("add", series, self.number(1)), whole
+        bits, zero = self._bits_of(shifted), self._bits_of(rounding)
+        return series, self.new(f"sub {self.whole} {bits}, {zero}")
+
+    def _bits_of(self, x: str) -> str:
+        return self.new(f"bitcast {self.type} {x} to {self.whole}")
+
+    def _of_bits(self, x: str) -> str:
+        return self.new(f"bitcast {self.whole} {x} to {self.type}")
 
     def _two_to(self, power: str) -> str:
         raised = self.new(f"add {self.whole} {power}, {self.integer(127)}")
-        placed = self.new(f"shl {self.whole} {raised}, {self.integer(23)}")
-        return self.new(f"bitcast {self.whole} {placed} to {self.type}")
+        return self._of_bits(self.new(f"shl {self.whole} {raised}, {self.integer(23)}"))
+
+    def _expm1(self, x: str) -> str:
+        small, _ = self._exp_series(x)  # whose power is 0 there
+        large = self.call("subtract", self._exp(x), self.number(1))
+        test = "where(less(absolute(x), 0.34), y, z)"
+        return self.write(test, {"x": x, "y": small, "z": large})
+
+    def _log(self, x: str) -> str:
+        denormal = self.call("less", x, self.number(2.0**-126))
+        raised = self.call("multiply", x, self.number(2.0**23))
+        bits = self._bits_of(self.call("where", denormal, raised, x))
+        above = self.new(f"sub {self.whole} {bits}, {self.integer(_HALF_ROOT)}")
+        power = self.new(f"ashr {self.whole} {above}, {self.integer(23)}")
+        taken = self.new(f"shl {self.whole} {power}, {self.integer(23)}")
+        root = self._of_bits(self.new(f"sub {self.whole} {bits}, {taken}"))
+        k = self.new(f"sitofp {self.whole} {power} to {self.type}")
+        k = self.write("where(d, k - 23.0, k)", {"d": denormal, "k": k})
+        r = self.call("subtract", root, self.number(1))
+        square = self.call("multiply", r, r)
+        y = self.call("multiply", self.call("multiply", self._series(_LOG, r), r), square)
+        y = self.fma(k, self.number(_LN2_LOW), y)
+        y = self.call("add", r, self.fma(square, self.number(-0.5), y))
+        y = self.fma(k, self.number(_LN2_HIGH), y)
+        ends = "where(equal(x, 0), -1e999, none)"
+        text = f"where(greater(x, 0), where(less(x, 1e999), y, x), {ends})"
+        return self.write(text, {"x": x, "y": y, "none": self.number(nan)})
+
+    def _log1p(self, x: str) -> str:
+        # What rounding to 1 + x loses is made good by what it keeps.
+        above = self.call("add", x, self.number(1))
+        names = {"x": x, "u": above, "y": self._log(above)}
+        near = "where(less(u, 1e30), y * (x / (u - 1)), y)"
+        return self.write(f"where(equal(u, 1), x, {near})", names)
+
+    def _erfc(self, x: str) -> str:
+        size = self.call("absolute", x)
+        t = self.write("1 / (z * 0.5 + 1)", {"z": size})
+        square = self.call("multiply", size, size)
+        bell = self._exp(self.call("negative", square))
+        y = self.call("multiply", self.call("multiply", self._series(_ERFC, t), t), bell)
+        rest = self.fma(size, size, self.call("negative", square))  # what rounding has taken
+        y = self.write("where(less(z, 1e30), y - y * r, y)", {"z": square, "y": y, "r": rest})
+        return self.write("where(less(x, 0), 2 - y, y)", {"x": x, "y": y})
+
+    def _erf(self, x: str) -> str:
+        square = self.call("multiply", x, x)
+        small = self.call("multiply", self._series(_ERF, square), x)
+        large = self.write("1 - y", {"y": self._erfc(x)})
+        return self.write("where(less(z, 1), x, y)", {"z": square, "x": small, "y": large})
 
     def _exp_of_double(self, x: str) -> str:
         """Return the exponential of a single double that is at most 0, or NaN.
@@ -288,8 +351,9 @@ class VectorLines:
         small = self.fma(self.call("multiply", self._series(_TANH, square), square), x, x)
         # Beyond 10 it rounds to 1, and there are no powers that are not numbers.
         near = self.write("where(greater(x, 10), 10, where(less(x, -10), -10, x))", {"x": x})
-        series, power = self._exp_series(self.call("add", near, near))
-        far = self.call("multiply", series, self._two_to(power))
+        less_one, power = self._exp_series(self.call("add", near, near))
+        far = self.call("add", less_one, self.number(1))
+        far = self.call("multiply", far, self._two_to(power))
         large = self.write("subtract(1, divide(2, add(x, 1)))", {"x": far})
         return self.write("where(less(z, 0.390625), x, y)", {"x": small, "y": large, "z": square})
 

@@ -466,4 +466,6 @@ class LoopWriter:
             shared = self._by_char["d"].call("divide", known["ct"].name, self._as_double("%rows"))
             known["ct"] = _Value(shared, "d")
         names = {name: self._converted(one, "d").name for name, one in known.items()}
-        return _Value(self._by_char["d"].write(_rule(rule.text.replace(_POWER, "power")), names), "d")
+        return _Value(
+            self._by_char["d"].write(_rule(rule.text.replace(_POWER, "power")), names), "d"
+        )

@@ -9,9 +9,9 @@ the ordinary kernels as a program of its own, whose lines tell which of them fai
 Loops raise no floating-point error and warn of none; so under an `np.errstate` that does more than
 warn (`kernels.is_silent`) the ordinary kernels run.  Where something is watched nothing is fused.
 
-Tolerance: each element is computed by the same operations, rounded alike, so elementwise steps
-differ from NumPy's in the last bit at most; sums and exponentials are taken in float64 and rounded
-once.
+Tolerance: sums are taken in float64 and rounded once.  Arithmetic is rounded as NumPy's;
+exponentials, logarithms and error functions of float32 are within 3 units in the last place (`erfc`
+6), and activations are made of them.
 """
 
 from __future__ import annotations

@@ -458,7 +458,7 @@ def _rule(step: Node, exact: bool) -> str | None:
     op = step.op
     if step.dtype.char not in "fd" or op.checked or step.attrs:
         return None
-    text = "divide(1, add(1, exp(negative(x))))" if op is _SIGMOID else None
+    text = None
     if op.loop is not None and op.loop.kind == "value":
         text = op.loop.text
     elif op.ufunc == "positive":

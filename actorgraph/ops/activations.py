@@ -38,6 +38,7 @@ from actorgraph.ops.broadcasting import (
 )
 from actorgraph.ops.elementwise import (
     astype,
+    chosen,
     clip,
     exp,
     expm1,
@@ -58,6 +59,10 @@ __all__ = [
 _FLOAT = "f[*s] -> f[*s]"
 # Beyond this sigmoid and tanh are exactly 0 or 1 in every dtype.
 _FAR = 1000
+_GATE = "divide(1, add(exp(negative(x)), 1))"
+_LOG_OF_SUM = "log1p(exp(negative(absolute(x))))"
+_SOFT = f"add(maximum(x, 0), {_LOG_OF_SUM})"
+_SIXTH = "divide(minimum(maximum(add(x, 3), 0), 6), 6)"
 
 
 def _sigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
@@ -93,7 +98,7 @@ def _replaced(xp: Any, result: Any, where: Any, x: Any) -> Any:
 
 _sigmoid = unary(
     "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
-    scheme=_FLOAT, flops=8, memory=IN_PLACE,
+    scheme=_FLOAT, flops=8, memory=IN_PLACE, loop=LoopRule("value", _GATE),
 )  # fmt: skip
 
 
@@ -117,10 +122,12 @@ expit = sigmoid
 _softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: -(t * expm1(-y)),
     "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
+    loop=LoopRule("value", _SOFT),
 )  # fmt: skip
 logsigmoid = unary(
     "logsigmoid", _logsigmoid_forward, lambda t, y, x: -(t * expm1(y)),
     "log(sigmoid(x)), computed as -log(1 + exp(-x)).", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
+    loop=LoopRule("value", f"subtract(minimum(x, 0), {_LOG_OF_SUM})"),
 )  # fmt: skip
 
 
@@ -180,11 +187,13 @@ silu = unary(
     "silu", lambda xp, x: xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x)),
     lambda t, y, x: t * _silu_slope(x), "x * sigmoid(x), also called swish.",
     scheme=_FLOAT, flops=10,
+    loop=LoopRule("value", f"multiply(maximum(x, {-_FAR}), {_GATE})"),
 )  # fmt: skip
 mish = unary(
     "mish", lambda xp, x: xp.multiply(_not_far_below(xp, x), xp.tanh(_softplus_forward(xp, x))),
     lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).",
     scheme=_FLOAT, flops=20,
+    loop=LoopRule("value", f"multiply(maximum(x, {-_FAR}), tanh({_SOFT}))"),
 )  # fmt: skip
 
 
@@ -197,11 +206,14 @@ def _softsign_forward(xp: Any, x: Any) -> Any:
 
 softsign = unary(
     "softsign", _softsign_forward, lambda t, y, x: t * (1 / (abs(x) + 1)) ** 2,
-    "x / (1 + abs(x)).", scheme=_FLOAT, flops=4,
+    "x / (1 + abs(x)).", scheme=_FLOAT, flops=4, loop=LoopRule(
+        "value", "where(less(absolute(x), 1e30), divide(x, add(absolute(x), 1)), sign(x))"
+    ),
 )  # fmt: skip
 tanhshrink = unary(
     "tanhshrink", lambda xp, x: xp.subtract(x, xp.tanh(x)), lambda t, y, x: t * tanh(x) ** 2,
     "x - tanh(x).", scheme="x[*s] -> x[*s]", flops=6,
+    loop=LoopRule("value", "subtract(x, tanh(x))"),
 )  # fmt: skip
 
 
@@ -276,20 +288,23 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
 
 
 def _op(
-    name: str, forward: Callable[..., Any], slope: Callable[..., Node], doc: str, *samples: Any
-) -> Op:
+    name: str, forward: Callable[..., Any], slope: Callable[..., Node], doc: str, rule: str,
+    *samples: Any,
+) -> Op:  # fmt: skip
     """Declare an elementwise op of floats by ``slope(t, y, x, **attrs)``."""
     found = tuple(
         on(shape, **attrs) for attrs in samples for shape in ((3, 4), (), (0, 2))
     )  # fmt: skip
     return nary_elementwise(
-        name, "f[*s] -> f[*s]", forward, (slope,), flops=6, samples=found, doc=doc
-    )
+        name, "f[*s] -> f[*s]", forward, (slope,), flops=6, samples=found, doc=doc,
+        loop=LoopRule("value", rule),
+    )  # fmt: skip
 
 
 _HARDTANH = _op(
     "hardtanh", lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
     lambda t, y, x, low, high: where((x > low) & (x < high), t, 0), "x limited to an interval.",
+    "minimum(maximum(x, low), high)",
     {"low": -1.0, "high": 1.0},
 )  # fmt: skip
 
@@ -322,12 +337,14 @@ def relu6(x: Node) -> Node:
 hardsigmoid = unary(
     "hardsigmoid", lambda xp, x: _sixth(xp, x),
     lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0), "clip(x + 3, 0, 6) / 6.",
-    scheme="f[*s] -> f[*s]", flops=6, notes="The gradient is 0 at -3 and 3.",
+    scheme="f[*s] -> f[*s]", flops=6, loop=LoopRule("value", _SIXTH),
+    notes="The gradient is 0 at -3 and 3.",
 )  # fmt: skip
 hardswish = unary(
     "hardswish", lambda xp, x: xp.multiply(at_least(xp, x, scalar(x, -3)), _sixth(xp, x)),
     lambda t, y, x: t * where(x >= 3, 1, where(x > -3, clip(x, -3, 3) / 3 + 0.5, 0)),
     "x * hardsigmoid(x).", scheme="f[*s] -> f[*s]", flops=6,
+    loop=LoopRule("value", f"multiply(maximum(x, -3), {_SIXTH})"),
     notes="The gradient is 0 at -3 and 1 at 3.  Source: Howard et al., Searching for MobileNetV3, "
     "2019.",
 )  # fmt: skip
@@ -335,14 +352,16 @@ hardswish = unary(
 
 _LEAKY = _op(
     "leaky_relu",
-    lambda xp, x, slope: xp.where(xp.greater(x, zero(xp, x)), x, x * scalar(x, slope)),
+    lambda xp, x, slope: chosen(xp, xp.greater(x, zero(xp, x)), x, x * scalar(x, slope)),
     lambda t, y, x, slope: where(x > 0, t, t * slope), "x where x > 0, else slope * x.",
+    "where(greater(x, 0), x, multiply(x, slope))",
     {"slope": 0.1},
 )  # fmt: skip
 _prelu = binary(
-    "prelu", lambda xp, x, w: xp.where(xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
+    "prelu", lambda xp, x, w: chosen(xp, xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
     (lambda t, y, x, w: where(x > 0, t, t * w), lambda t, y, x, w: where(x > 0, 0, t * x)),
     "x where x > 0, else weight * x.", scheme="f[*s] -> f[*t] -> f[*s|t]", flops=4,
+    loop=LoopRule("value", "where(greater(x, 0), x, multiply(x, y))"),
 )  # fmt: skip
 
 
@@ -380,7 +399,7 @@ def prelu(x: Node, weight: Any) -> Node:
 
 def _elu_forward(xp: Any, x: Any, alpha: float, scale: float, rate: float) -> Any:
     below = xp.expm1(at_most(xp, x, zero(xp, x)) * scalar(x, rate)) * scalar(x, alpha * scale)
-    return xp.where(xp.greater(x, zero(xp, x)), x * scalar(x, scale), below)
+    return chosen(xp, xp.greater(x, zero(xp, x)), x * scalar(x, scale), below)
 
 
 def _elu_slope(t: Node, y: Node, x: Node, alpha: float, scale: float, rate: float) -> Node:
@@ -389,6 +408,8 @@ def _elu_slope(t: Node, y: Node, x: Node, alpha: float, scale: float, rate: floa
 
 _ELU = _op(
     "elu", _elu_forward, _elu_slope, "scale * x where x > 0, else scale * alpha * expm1(rate * x).",
+    "where(greater(x, 0), multiply(x, scale), "
+    "multiply(expm1(multiply(minimum(x, 0), rate)), multiply(alpha, scale)))",
     {"alpha": 0.7, "scale": 1.1, "rate": 1.3},
 )  # fmt: skip
 
@@ -464,10 +485,18 @@ def _tanh_slope(t: Node, y: Node, x: Node) -> Node:
     return t * (gate + gate * (1 - gate) * near * (square * (3 * _CUBIC) + 1) * _ROOT)
 
 
-_GELU = _op("gelu", _normal_forward, _normal_slope, "x times the normal distribution at x.", {})
+_NOT_BELOW = f"maximum(x, {-_EDGE})"
+_NEAR = f"minimum({_NOT_BELOW}, {_EDGE})"
+_INNER = f"add(multiply(multiply({_NEAR}, {_NEAR}), {_CUBIC}), 1)"
+_GELU = _op(
+    "gelu", _normal_forward, _normal_slope, "x times the normal distribution at x.",
+    f"multiply({_NOT_BELOW}, multiply(erfc(multiply(x, {-sqrt(0.5)})), 0.5))", {},
+)  # fmt: skip
 _GELU_TANH = _op(
     "gelu_tanh", _tanh_forward, _tanh_slope,
-    "x * sigmoid(sqrt(8 / pi) * (x + 0.044715 * x**3)).", {},
+    "x * sigmoid(sqrt(8 / pi) * (x + 0.044715 * x**3)).",
+    f"divide({_NOT_BELOW}, "
+    f"add(exp(multiply(multiply({_INNER}, {_NEAR}), {-_ROOT})), 1))", {},
 )  # fmt: skip
 
 
@@ -496,18 +525,22 @@ _SOFTSHRINK = _op(
     "softshrink",
     lambda xp, x, lambd: xp.subtract(x, limited(xp, x, scalar(x, -lambd), scalar(x, lambd))),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
-    "x drawn towards 0 by lambd, 0 where that is nearer.", {"lambd": 0.5},
+    "x drawn towards 0 by lambd, 0 where that is nearer.",
+    "subtract(x, minimum(maximum(x, negative(lambd)), lambd))", {"lambd": 0.5},
 )  # fmt: skip
 _HARDSHRINK = _op(
-    "hardshrink", lambda xp, x, lambd: xp.where(xp.absolute(x) <= scalar(x, lambd), zero(xp, x), x),
+    "hardshrink",
+    lambda xp, x, lambd: chosen(xp, xp.absolute(x) <= scalar(x, lambd), zero(xp, x), x),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
-    "x where abs(x) > lambd, else 0.", {"lambd": 0.5},
+    "x where abs(x) > lambd, else 0.", "where(less_equal(absolute(x), lambd), 0, x)",
+    {"lambd": 0.5},
 )  # fmt: skip
 _THRESHOLD = _op(
     "threshold",
-    lambda xp, x, threshold, value: xp.where(x <= scalar(x, threshold), scalar(x, value), x),
+    lambda xp, x, threshold, value: chosen(xp, x <= scalar(x, threshold), scalar(x, value), x),
     lambda t, y, x, threshold, value: where(x > threshold, t, 0),
-    "x where x > threshold, else value.", {"threshold": 0.25, "value": -3.0},
+    "x where x > threshold, else value.", "where(less_equal(x, threshold), value, x)",
+    {"threshold": 0.25, "value": -3.0},
 )  # fmt: skip
 
 

@@ -157,7 +157,8 @@ _BLOCK, _FEW = 1 << 16, 1 << 13
 _WORDS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
-def _where_forward(xp: Any, condition: Any, x: Any, y: Any, out: Any = None) -> Any:
+def chosen(xp: Any, condition: Any, x: Any, y: Any, out: Any = None) -> Any:
+    """Return x where the condition holds, else y: the forward of `where`."""
     if condition.size < _MANY or xp is not np or x.dtype.itemsize not in _WORDS:
         return xp.where(condition, x, y)
     word = _WORDS[x.dtype.itemsize]
@@ -200,7 +201,7 @@ def _lie_alike(x: Any, y: Any) -> bool:
 
 
 _WHERE = nary_elementwise(
-    "where", "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]", _where_forward,
+    "where", "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]", chosen,
     (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)), bools=(0,),
     memory=Memory("kept", takes_out=True, in_place=(1,)), loop=LoopRule("value", "where(x, y, z)"),
     linear=(1, 2), jointly=(0,),

@@ -44,7 +44,7 @@ def python_of(text):
 
 def assignment(line):
     target, value = re.fullmatch(r"(.*?) = (.*);", line).groups()
-    value = re.sub(r"(\d\.\d+(?:e[+-]\d+)?)f?\b", r"kind(\1)", value)
+    value = re.sub(r"(\d+\.\d+(?:e[+-]\d+)?)f?\b", r"kind(\1)", value)
     return f"{target.split()[-1]} = {value}"
 
 
