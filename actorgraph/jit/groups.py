@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from actorgraph.devices.vectors import functions_of
 from actorgraph.graph import Node
 from actorgraph.jit.loops import DTYPES, Level, is_sum, is_view, is_written, rows_of
 from actorgraph.op import LoopRule
@@ -196,7 +197,10 @@ class _Finder:
 
 def _calls(step: Node) -> int:
     """Return how many calls of NumPy the step is: none, one, or several, which count as two."""
-    return 0 if is_view(step.op) else 1 + (rows_of(step.op) is not None)
+    rule = step.op.loop
+    if rule is None or rule.kind == "row":
+        return 1 + (rule is not None)
+    return 0 if rule.kind == "view" else max(1, min(2, len(functions_of(rule.text))))
 
 
 def _is_known(node: Node) -> bool:
