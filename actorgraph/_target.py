@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial, update_wrapper
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,18 @@ def outputs_and_feeds(target: str) -> tuple[Any, Mapping[Any, Any]]:
 
 def called(target: str) -> Any:
     """Return what the function that ``FILE.py:function`` names returns, or raise `GraphError`."""
+    return function_of(target)()
+
+
+def function_of(target: str) -> Callable[[], Any]:
+    """Return the function that ``FILE.py:function`` names; all it raises is a `GraphError`."""
     name, colon, function = target.rpartition(":")
     if not colon or not name or not function.isidentifier():
         raise GraphError(f"expected FILE.py:function, such as model.py:build, got {target!r}")
     if not Path(name).is_file():
         raise GraphError(f"there is no file {name!r}; expected FILE.py:function, got {target!r}")
-    return _theirs(Path(name), _function(name, function))
+    found = _function(name, function)
+    return update_wrapper(partial(_theirs, Path(name), found), found)
 
 
 def outputs_and_feeds_of(target: str, returned: Any, wanted: str) -> tuple[Any, Mapping[Any, Any]]:

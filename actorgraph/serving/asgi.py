@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import anyio
 
 from actorgraph.errors import GraphError, shown, text_of
+from actorgraph.options import flag
 from actorgraph.serving import protocol
 from actorgraph.serving.access import logged
 from actorgraph.serving.config import Config
@@ -61,6 +62,7 @@ def asgi(
     admit: Admit | None = None,
     repository_token: str | None = None,
     registry: Any = None,
+    metrics: bool = True,
 ) -> App:
     """Return an application that serves the models of `server`.
 
@@ -79,6 +81,8 @@ def asgi(
     registry : CollectorRegistry of prometheus_client, optional
         Of the application: the server's metrics are registered there, and ``/metrics`` tells all
         that it has.  One is for one server.
+    metrics : bool
+        Whether there is ``/metrics``; False where something else tells what is in `registry`.
 
     Examples
     --------
@@ -87,7 +91,7 @@ def asgi(
     """
     if registry is not None:
         registry.register(Collector(server))
-    routes = Routes(server, repository_token, registry)
+    routes = Routes(server, repository_token, registry, flag("metrics", metrics))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -162,7 +166,7 @@ class _Exchange:
 
     async def _reply(self) -> Reply | None:
         """Return the answer; None where it has been streamed."""
-        found = await self._routes.found(self._scope)
+        found = await self._routes.found(self._scope, self._received)
         if not isinstance(found, Inference):
             return found
         with logged("http", self._routes.server, found.name, found.version) as told:
@@ -203,7 +207,8 @@ class _Exchange:
     async def _body(self, limits: Config) -> bytes:
         encoding = header(self._scope, b"content-encoding")
         if encoding not in (None, b"identity"):
-            raise InvalidInput(f"bodies with the content encoding {shown(encoding)} are not read")
+            told = shown(encoding.decode("latin-1"))
+            raise InvalidInput(f"bodies with the content encoding {told} are not read")
         with anyio.move_on_after(limits.request_timeout_s):
             return await self._received(limits.max_request_bytes)
         late = DeadlineExceeded("the body was not there in time (request_timeout_s)")

@@ -49,14 +49,18 @@ def supervise(
         for name, port in zip(("--port", "--grpc-port"), ports, strict=True):
             if port is not None:
                 command += [name, str(port.getsockname()[1])]
-        return anyio.run(_Supervisor(command, workers, watched).run)
+        supervisor = _Supervisor(command, workers, watched, endpoint.metrics_port)
+        return anyio.run(supervisor.run)
 
 
 class _Supervisor:
     """The processes, and whether they are to end."""
 
-    def __init__(self, command: list[str], workers: int, watched: str | None) -> None:
+    def __init__(
+        self, command: list[str], workers: int, watched: str | None, metrics_port: int | None
+    ) -> None:
         self._command, self._workers, self._watched = command, workers, watched
+        self._metrics_port = metrics_port
         self._processes: set[Process] = set()
         self._ending = False
         self._exit_code = 0
@@ -76,12 +80,14 @@ class _Supervisor:
 
     async def _keep(self, number: int) -> None:
         """Run a process, and another when it has ended."""
-        pause_s = _FIRST_PAUSE_S
+        pause_s, command = _FIRST_PAUSE_S, [*self._command]
+        if (port := self._metrics_port) is not None:  # counts are those of one process
+            command += ["--metrics-port", str(port and port + number - 1)]
         while not self._ending:
             born, changed = monotonic(), self._changed
             process = await anyio.open_process(
                 # A session of its own, or Ctrl-C would reach it twice.
-                self._command, stdin=subprocess.PIPE, stdout=None, stderr=None,
+                command, stdin=subprocess.PIPE, stdout=None, stderr=None,
                 start_new_session=True,
             )  # fmt: skip
             self._processes.add(process)
