@@ -64,6 +64,7 @@ def test_folders_are_models_and_those_in_them_versions(folder):
         ("net/model.py", "model = 1 / 0", "division by zero"),
         ("net/model.py", "def other(): pass", "has no function 'model'"),
         ("config.toml", "max_queue = 1", "unknown setting 'max_queue'"),
+        ("config.toml", "max_queued = -1", "max_queued must be at least 0"),
         ("net/model.py", None, "no model in"),
     ],
 )
@@ -119,6 +120,48 @@ async def test_what_changes_is_loaded_what_goes_is_unloaded_and_what_fails_stays
         (folder / "other" / "model.py").unlink()
         await until(lambda: [one.name for one in server.models] == ["net"])
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_of_a_folder_what_has_changed_is_loaded_once_and_nothing_else(
+    folder, monkeypatch, caplog
+):
+    monkeypatch.setattr("actorgraph.serving.directory.LOOK_S", 0.0)
+    caplog.set_level("INFO", "actorgraph")
+    write(folder / "net" / "2", 3)
+    directory = await anyio.to_thread.run_sync(Directory, str(folder))
+    server = directory.server
+
+    async def told(text):
+        await until(lambda: text in caplog.text)
+
+    async with server, anyio.create_task_group() as tasks:
+        tasks.start_soon(directory.watch)
+        write(folder / "net" / "2", 4)
+        await told("version '2' of model 'net' was loaded")
+        (folder / "net" / "2" / "model.py").unlink()
+        await told("version '2' of model 'net' was unloaded")
+        for name in "ab":  # whatever comes of the other is there before these two are
+            write(folder / name, 5)
+            await told(f"version '1' of model {name!r} was loaded")
+        tasks.cancel_scope.cancel()
+    assert "of model 'net' was not loaded" not in caplog.text
+    assert "version '1' of model 'net'" not in caplog.text
+
+
+@pytest.mark.anyio
+async def test_the_function_of_a_folder_says_its_config_and_says_it_anew(folder):
+    def say(max_queued):
+        text = MODEL.format(factor="2.0")
+        decorator = f"@ag.serving.configured(max_queued={max_queued})\ndef model"
+        (folder / "net" / "model.py").write_text(text.replace("def model", decorator))
+
+    say(3)
+    server = (await anyio.to_thread.run_sync(Directory, str(folder))).server
+    async with server:
+        assert server.model("net").config.max_queued == 3
+        say(4)
+        assert (await server.load("net")).config.max_queued == 4
 
 
 @pytest.mark.anyio
