@@ -73,11 +73,15 @@ def _function(name: str, function: str) -> Callable[[], Any]:
         exec(code, vars(module))
 
     _theirs(file, execute)
-    found: Callable[[], Any] | None = vars(module).get(function)
+    found: Any = vars(module).get(function)
     if not callable(found):
         functions = [key for key, value in vars(module).items() if callable(value)]
-        raise GraphError(f"{name!r} has no function {function!r}{near_names(function, functions)}")
-    return found
+        near = near_names(function, functions)
+        if found is not None:
+            near = f", only a {type(found).__name__}; a function that returns it is wanted"
+        raise GraphError(f"{name!r} has no function {function!r}{near}")
+    made: Callable[[], Any] = found
+    return made
 
 
 def _theirs(file: Path, function: Callable[..., Any], *args: Any) -> Any:

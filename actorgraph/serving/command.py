@@ -81,9 +81,13 @@ def server_of(target: str, config: ConfigFile | None = None) -> Server:
         server = returned
     else:
         outputs, feeds = outputs_and_feeds_of(target, returned, "a Server, or (outputs, feeds)")
+
+        @configured(**own)
+        def make() -> tuple[Any, Any]:
+            return outputs, feeds
+
         try:
             server = Server(config)
-            make = configured(**own)(lambda: (outputs, feeds))
             server.add(target.rpartition(":")[2], make)
         except (TypeError, ValueError) as error:
             raise GraphError(str(error)) from error

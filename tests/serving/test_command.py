@@ -43,6 +43,8 @@ def declared():
 def declared_server():
     return several()
 
+made = ag.serving.Server()
+
 def wrong():
     return build()[0], {}
 
@@ -102,6 +104,7 @@ def test_the_function_says_the_config_of_what_it_returns_and_a_file_goes_before(
     [
         ("{}:wrong", "missing feed 'x'"),
         ("{}:nothing", "has no function"),
+        ("{}:made", "has no function 'made', only a Server; a function that returns it is wanted"),
         ("nowhere.py:f", "file"),
     ],
 )
