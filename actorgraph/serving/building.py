@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +25,8 @@ FILE = "model.py"
 
 _ROWS = "batch"
 _CONFIG = "actorgraph_config"  # of a function
+
+_IMPORTING, _FOLDERS = threading.RLock(), set[str]()
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -69,16 +76,44 @@ def built(
     inputs by position, in the order of the example, and gives a node (``"output"``), a dict of
     nodes, or several (``"output_0"`` and so on).
     """
-    if isinstance(served, (str, os.PathLike)):
-        served = function_of(f"{os.path.join(served, FILE)}:model")
     config: Mapping[str, Any] = {}
-    if callable(served) and not isinstance(served, (Machine, Module)):
+    if isinstance(served, (str, os.PathLike)):
+        with _importing_beside(Path(served)):
+            function = function_of(f"{os.path.join(served, FILE)}:model")
+            config, served = declared(function), function()
+    elif callable(served) and not isinstance(served, (Machine, Module)):
         config, served = declared(served), served()
     if isinstance(served, tuple) and len(served) == 2 and isinstance(served[1], Mapping):
         served, own = served
         example = own if example is None else example
     outputs = _outputs_of(served, example) if isinstance(served, Module) else served
     return outputs, example, config
+
+
+@contextmanager
+def _importing_beside(folder: Path) -> Iterator[None]:
+    """Have a model import the files beside it, as they are now.
+
+    Other folders have files of the same names, so those that have any are loaded one by one.
+    """
+    if all(file.name == FILE for file in folder.rglob("*.py")):
+        yield
+        return
+    own, writes = str(folder.resolve()), sys.dont_write_bytecode
+    with _IMPORTING:
+        _FOLDERS.add(own + os.sep)
+        names = {file.stem for file in folder.iterdir()}
+        for name, module in [*sys.modules.items()]:
+            file = getattr(module, "__file__", None) or ""
+            if name.partition(".")[0] in names and file.startswith(tuple(_FOLDERS)):
+                del sys.modules[name]
+        importlib.invalidate_caches()
+        sys.path[:] = [own, *(one for one in sys.path if one != own)]
+        sys.dont_write_bytecode = True  # two changes of one second look the same to compiled code
+        try:
+            yield
+        finally:
+            sys.dont_write_bytecode = writes
 
 
 def _outputs_of(served: Module, example: Mapping[str, Any] | None) -> dict[str, Node]:

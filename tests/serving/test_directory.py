@@ -1,6 +1,7 @@
 """A folder of models: what is served of it, and what becomes of changes while requests come."""
 
 import json
+import sys
 import threading
 
 import anyio
@@ -147,6 +148,34 @@ async def test_of_a_folder_what_has_changed_is_loaded_once_and_nothing_else(
         tasks.cancel_scope.cancel()
     assert "of model 'net' was not loaded" not in caplog.text
     assert "version '1' of model 'net'" not in caplog.text
+
+
+@pytest.mark.anyio
+async def test_a_model_imports_the_files_beside_it_as_they_are_now(folder, monkeypatch):
+    monkeypatch.setattr("sys.path", [*sys.path])
+
+    def write_both(name, beside, later):
+        text = MODEL.format(factor="0.0").replace("0.0", "(FACTOR + LATER)")
+        text = text.replace("    x =", "    from beside.later import LATER\n    x =", 1)
+        write(folder / name, 0)
+        (folder / name / "model.py").write_text("from factors import FACTOR\n" + text)
+        (folder / name / "factors.py").write_text(f"FACTOR = {beside}")
+        (folder / name / "beside").mkdir(exist_ok=True)
+        (folder / name / "beside" / "__init__.py").touch()
+        (folder / name / "beside" / "later.py").write_text(f"LATER = {later}")
+
+    for number, name in enumerate("abcd"):
+        write_both(name, number, 10)
+    server = (await anyio.to_thread.run_sync(Directory, str(folder))).server
+    async with server:
+        for number, name in enumerate("abcd"):
+            assert await factor(server, name) == 10 + number
+        for later in (20, 30):
+            write_both("a", 5, later)
+            await server.load("a")
+            assert await factor(server, "a") == 5 + later
+        assert await factor(server, "b") == 11
+        assert await factor(server) == 2
 
 
 @pytest.mark.anyio
