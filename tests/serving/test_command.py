@@ -334,16 +334,18 @@ def test_workers_share_a_port_and_are_started_again_with_their_files_or_their_de
 METRICS = r"metrics at http://127.0.0.1:(\d+)/metrics"
 
 
-def test_metrics_have_a_port_of_their_own_where_that_is_asked_for(file):
-    with Process(f"{file}:build", "--metrics-port", "0") as process:
-        at = f"http://127.0.0.1:{process.logs(METRICS)[1]}/metrics"
+@pytest.mark.parametrize("alone", [False, True])
+def test_metrics_are_told_at_the_port_of_http_or_at_one_of_their_own_alone(file, alone):
+    with Process(f"{file}:build", *["--metrics-port", "0"] * alone) as process:
+        port = int(process.logs(METRICS)[1]) if alone else None
         process.serving()
         assert process.ask()[0] == 200
-        with urlopen(at) as answer:
+        with urlopen(f"http://127.0.0.1:{port or process.port}/metrics") as answer:
             told = answer.read().decode()
         assert 'actorgraph_requests_total{model="build",outcome="ok",protocol="http"' in told
         assert "python_info" in told  # of the process
-        assert process.ask("GET", "/metrics")[0] == 404
+        if alone:
+            assert process.ask("GET", "/metrics")[0] == 404
         process.signal()
         assert process.ended() == 0
 
