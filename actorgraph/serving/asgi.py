@@ -74,7 +74,8 @@ def asgi(
     server : Server
     admit : callable, optional
         Called with the scope of each request for inference before its body is read; what it
-        raises is the answer, such as ``RateLimited("100 a minute")``.
+        raises is the answer, such as ``RateLimited("100 a minute")``, whose ``retry_after_s`` may
+        be set.
     repository_token : str, optional
         Switches on the routes that load and unload models, for clients that send
         ``Authorization: Bearer TOKEN``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from actorgraph.errors import shown
+from actorgraph.errors import GraphError, shown, text_of
 from actorgraph.graph import Node
-from actorgraph.serving.errors import InvalidInput, Unsupported
+from actorgraph.serving.errors import InvalidInput, ServingError, Unsupported
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Array
 from actorgraph.types import dtype_of
@@ -195,13 +195,21 @@ def parameters_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def check_change(parameters: Mapping[str, Any]) -> None:
-    """Raise `Unsupported` where a model is to be loaded or unloaded in another way than ours."""
+async def change(
+    model: str, call: Callable[[str], Awaitable[Any]], parameters: Mapping[str, Any]
+) -> None:
+    """Load or unload a model; whoever may ask for it is told what is wrong."""
     asked = [name for name, value in parameters.items() if value]
     if asked:
         raise Unsupported(
             f"models are loaded as they were added, and unloaded alone: {shown(asked)} is not known"
         )
+    try:
+        await call(model)
+    except GraphError:
+        raise
+    except Exception as error:  # of the user's code
+        raise ServingError(f"model {model!r} was not loaded: {text_of(error)}") from error
 
 
 def _is_size(value: object) -> bool:

@@ -185,9 +185,9 @@ class Routes:
         asked = protocol.parsed(await read(_MOST_BYTES) or b"{}")
         if rest == ["index"]:
             return as_json(200, self.server.index(ready=asked.get("ready") is True))
-        protocol.check_change(protocol.parameters_of(asked))
         _, name, word = rest
-        await (self.server.load(name) if word == "load" else self.server.unload(name))
+        call = self.server.load if word == "load" else self.server.unload
+        await protocol.change(name, call, protocol.parameters_of(asked))
         return as_json(200, {})
 
 

@@ -189,9 +189,8 @@ class _Calls:
     def _index(self, request: Any) -> Mapping[str, Any]:
         return {"models": self.server.index(ready=request.ready)}
 
-    def _change(self, change: Callable[[str], Awaitable[Any]], request: Any) -> Awaitable[Any]:
-        protocol.check_change(_parameters(request.parameters))
-        return change(request.model_name)
+    def _change(self, call: Callable[[str], Awaitable[Any]], request: Any) -> Awaitable[Any]:
+        return protocol.change(request.model_name, call, _parameters(request.parameters))
 
     def _check_token(self, context: Context) -> None:
         if self.token is None:

@@ -327,6 +327,12 @@ async def test_what_a_load_or_an_index_is_asked_for_is_not_passed_over(builder):
         async def control(path, content):
             return await post(content, f"/v2/repository/{path}", headers=TOKEN).asked(app)
 
+        builder.factor = None
+        answer = await control("models/net/load", {})
+        assert (answer.status, answer.json["error"]) == (
+            500, "model 'net' was not loaded: ArithmeticError: no factor"
+        )  # fmt: skip
+        builder.factor = 2.0
         for path, asked in (("load", {"config": "{}"}), ("unload", {"unload_dependents": True})):
             answer = await control(f"models/net/{path}", {"parameters": asked})
             assert (answer.status, answer.json["code"]) == (501, "UNIMPLEMENTED")
