@@ -39,6 +39,9 @@ def supervise(
     if not hasattr(socket, "SO_REUSEPORT"):
         raise GraphError("several processes need SO_REUSEPORT, which this platform has not")
     show_log()
+    if endpoint.metrics_port:  # each has one, and is started again and again where it is not free
+        for number in range(workers):
+            bound(endpoint.host, endpoint.metrics_port + number, shared=False).close()
     with ExitStack() as stack:
         # Bound and never listened at: the ports are ours as long as we live.
         ports = [

@@ -363,6 +363,14 @@ def test_each_worker_tells_its_metrics_at_a_port_of_its_own(file):
         assert ports == {first, first + 1}
 
 
+def test_ports_of_workers_for_metrics_that_are_not_free_are_told_before_any_starts():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        endpoint = Endpoint(port=0, metrics_port=port - 1)
+        with pytest.raises(GraphError, match=f"{port}: Address already in use"):
+            supervise(["nothing.py:build"], endpoint, workers=2)
+
+
 def test_workers_that_cannot_start_end_the_parent_with_their_code(file, capfd):
     assert supervise([f"{file}:nothing"], Endpoint(port=0), workers=1) == 2
     assert "has no function 'nothing'" in capfd.readouterr().err
