@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial, update_wrapper
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,18 @@ def outputs_and_feeds(target: str) -> tuple[Any, Mapping[Any, Any]]:
 
 def called(target: str) -> Any:
     """Return what the function that ``FILE.py:function`` names returns, or raise `GraphError`."""
+    return function_of(target)()
+
+
+def function_of(target: str) -> Callable[[], Any]:
+    """Return the function that ``FILE.py:function`` names; all it raises is a `GraphError`."""
     name, colon, function = target.rpartition(":")
     if not colon or not name or not function.isidentifier():
         raise GraphError(f"expected FILE.py:function, such as model.py:build, got {target!r}")
     if not Path(name).is_file():
         raise GraphError(f"there is no file {name!r}; expected FILE.py:function, got {target!r}")
-    return _theirs(Path(name), _function(name, function))
+    found = _function(name, function)
+    return update_wrapper(partial(_theirs, Path(name), found), found)
 
 
 def outputs_and_feeds_of(target: str, returned: Any, wanted: str) -> tuple[Any, Mapping[Any, Any]]:
@@ -66,11 +73,15 @@ def _function(name: str, function: str) -> Callable[[], Any]:
         exec(code, vars(module))
 
     _theirs(file, execute)
-    found: Callable[[], Any] | None = vars(module).get(function)
+    found: Any = vars(module).get(function)
     if not callable(found):
         functions = [key for key, value in vars(module).items() if callable(value)]
-        raise GraphError(f"{name!r} has no function {function!r}{near_names(function, functions)}")
-    return found
+        near = near_names(function, functions)
+        if found is not None:
+            near = f", only a {type(found).__name__}; a function that returns it is wanted"
+        raise GraphError(f"{name!r} has no function {function!r}{near}")
+    made: Callable[[], Any] = found
+    return made
 
 
 def _theirs(file: Path, function: Callable[..., Any], *args: Any) -> Any:

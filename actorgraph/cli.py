@@ -162,6 +162,9 @@ def _add_serving(commands: Any, json_option: _Option) -> None:
                 help="to listen at; 0 for any (8000)"),
         _option("--grpc-port", type=_at_least(0, 65535),
                 help="to listen at for gRPC too; 0 for any"),
+        _option("--metrics-port", type=_at_least(0, 65535),
+                help="to tell /metrics at instead; those of further workers are at the next "
+                "ports; 0 for any"),
         _option("--config", metavar="FILE.toml", help="fields of ag.serving.Config"),
         _option("--workers", type=_at_least(1, _WORKERS), default=1,
                 help="processes that listen at the same ports and share nothing (1)"),
@@ -354,7 +357,7 @@ def _serve(arguments: argparse.Namespace) -> None:
     is_folder = os.path.isdir(arguments.target)
     delay_s = None if arguments.drain_delay is None else float(arguments.drain_delay)
     endpoint = Endpoint(
-        arguments.host, arguments.port, arguments.grpc_port, delay_s,
+        arguments.host, arguments.port, arguments.grpc_port, arguments.metrics_port, delay_s,
         not arguments.no_access_log, arguments.supervised,
     )  # fmt: skip
     restarts = arguments.reload and not is_folder

@@ -7,6 +7,7 @@ and `grpc` makes one of gRPC.
 
 from actorgraph.keywords import all_answering
 from actorgraph.serving.asgi import asgi
+from actorgraph.serving.building import configured
 from actorgraph.serving.config import Config, ServerConfig
 from actorgraph.serving.disconnects import cancel_on_disconnect
 from actorgraph.serving.errors import (
@@ -31,7 +32,7 @@ __all__ = [
     "ClientGone", "Config", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady",
     "Overloaded", "PayloadTooLarge", "RateLimited", "ServedModel", "Server", "ServerConfig",
     "ServingError", "Unauthorized", "Unsupported", "asgi", "cancel_on_disconnect", "cancelled",
-    "grpc",
+    "configured", "grpc",
 ]  # fmt: skip
 __dir__ = __all__.copy
 

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import anyio
 
 from actorgraph.errors import GraphError, shown, text_of
+from actorgraph.options import flag
 from actorgraph.serving import protocol
 from actorgraph.serving.access import logged
 from actorgraph.serving.config import Config
@@ -61,6 +62,7 @@ def asgi(
     admit: Admit | None = None,
     repository_token: str | None = None,
     registry: Any = None,
+    metrics: bool = True,
 ) -> App:
     """Return an application that serves the models of `server`.
 
@@ -72,13 +74,16 @@ def asgi(
     server : Server
     admit : callable, optional
         Called with the scope of each request for inference before its body is read; what it
-        raises is the answer, such as ``RateLimited("100 a minute")``.
+        raises is the answer, such as ``RateLimited("100 a minute")``, whose ``retry_after_s`` may
+        be set.
     repository_token : str, optional
         Switches on the routes that load and unload models, for clients that send
         ``Authorization: Bearer TOKEN``.
     registry : CollectorRegistry of prometheus_client, optional
         Of the application: the server's metrics are registered there, and ``/metrics`` tells all
         that it has.  One is for one server.
+    metrics : bool
+        Whether there is ``/metrics``; False where something else tells what is in `registry`.
 
     Examples
     --------
@@ -87,7 +92,7 @@ def asgi(
     """
     if registry is not None:
         registry.register(Collector(server))
-    routes = Routes(server, repository_token, registry)
+    routes = Routes(server, repository_token, registry, flag("metrics", metrics))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -162,7 +167,7 @@ class _Exchange:
 
     async def _reply(self) -> Reply | None:
         """Return the answer; None where it has been streamed."""
-        found = await self._routes.found(self._scope)
+        found = await self._routes.found(self._scope, self._received)
         if not isinstance(found, Inference):
             return found
         with logged("http", self._routes.server, found.name, found.version) as told:
@@ -203,7 +208,8 @@ class _Exchange:
     async def _body(self, limits: Config) -> bytes:
         encoding = header(self._scope, b"content-encoding")
         if encoding not in (None, b"identity"):
-            raise InvalidInput(f"bodies with the content encoding {shown(encoding)} are not read")
+            told = shown(encoding.decode("latin-1"))
+            raise InvalidInput(f"bodies with the content encoding {told} are not read")
         with anyio.move_on_after(limits.request_timeout_s):
             return await self._received(limits.max_request_bytes)
         late = DeadlineExceeded("the body was not there in time (request_timeout_s)")

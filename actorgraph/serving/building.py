@@ -1,40 +1,119 @@
-"""What a model is added as, and the outputs that it is served as."""
+"""What a model is added as, and the outputs that it is served as; `configured`."""
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Mapping
-from typing import Any
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from actorgraph._target import called
+from actorgraph._target import function_of
 from actorgraph.errors import GraphError, shown
 from actorgraph.graph import Graph, Node
 from actorgraph.machines import Machine
 from actorgraph.nn import Module
+from actorgraph.serving.config import Config
 
 FILE = "model.py"
 """Of a folder that holds a model."""
 
 _ROWS = "batch"
+_CONFIG = "actorgraph_config"  # of a function
+
+_IMPORTING, _FOLDERS = threading.RLock(), set[str]()
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def built(served: Any, example: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
-    """Return outputs or a machine, and an example of the inputs if there is one.
+def configured(**config: Any) -> Callable[[_F], _F]:
+    """Decorate a function that makes a model with the config that it is served by.
+
+    The function is what `Server.add` is given, ``model`` in the file of a folder, or what
+    ``actorgraph serve FILE.py:function`` names.  A call, a file and the environment go before.
+
+    Parameters
+    ----------
+    **config
+        Fields of `Config`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> @ag.serving.configured(max_batch_size=8)
+    ... def twice():
+    ...     return ag.Graph().input("x", ("rows", 2)) * 2
+    >>> with ag.serving.Server() as server:
+    ...     server.add("twice", twice).config.max_batch_size
+    8
+    """
+    Config(**config)  # what makes no sense is told where it stands
+
+    def decorated(function: _F) -> _F:
+        setattr(function, _CONFIG, config)
+        return function
+
+    return decorated
+
+
+def declared(function: Any) -> Mapping[str, Any]:
+    """Return what a function was decorated with."""
+    found: Mapping[str, Any] = getattr(function, _CONFIG, {})
+    return found
+
+
+def built(
+    served: Any, example: Mapping[str, Any] | None
+) -> tuple[Any, Mapping[str, Any] | None, Mapping[str, Any]]:
+    """Return outputs or a machine, an example of the inputs if there is one, and what it declares.
 
     A module gives the graph that it evaluates, with a dim for the rows of requests: it is called on
     inputs by position, in the order of the example, and gives a node (``"output"``), a dict of
     nodes, or several (``"output_0"`` and so on).
     """
+    config: Mapping[str, Any] = {}
     if isinstance(served, (str, os.PathLike)):
-        served = called(f"{os.path.join(served, FILE)}:model")
+        with _importing_beside(Path(served)):
+            function = function_of(f"{os.path.join(served, FILE)}:model")
+            config, served = declared(function), function()
     elif callable(served) and not isinstance(served, (Machine, Module)):
-        served = served()
+        config, served = declared(served), served()
     if isinstance(served, tuple) and len(served) == 2 and isinstance(served[1], Mapping):
         served, own = served
         example = own if example is None else example
-    return _outputs_of(served, example) if isinstance(served, Module) else served, example
+    outputs = _outputs_of(served, example) if isinstance(served, Module) else served
+    return outputs, example, config
+
+
+@contextmanager
+def _importing_beside(folder: Path) -> Iterator[None]:
+    """Have a model import the files beside it, as they are now.
+
+    Other folders have files of the same names, so those that have any are loaded one by one.
+    """
+    if all(file.name == FILE for file in folder.rglob("*.py")):
+        yield
+        return
+    own, writes = str(folder.resolve()), sys.dont_write_bytecode
+    with _IMPORTING:
+        _FOLDERS.add(own + os.sep)
+        names = {file.stem for file in folder.iterdir()}
+        for name, module in [*sys.modules.items()]:
+            file = getattr(module, "__file__", None) or ""
+            if name.partition(".")[0] in names and file.startswith(tuple(_FOLDERS)):
+                del sys.modules[name]
+        importlib.invalidate_caches()
+        sys.path[:] = [own, *(one for one in sys.path if one != own)]
+        sys.dont_write_bytecode = True  # two changes of one second look the same to compiled code
+        try:
+            yield
+        finally:
+            sys.dont_write_bytecode = writes
 
 
 def _outputs_of(served: Module, example: Mapping[str, Any] | None) -> dict[str, Node]:

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib import util
 from math import ceil
@@ -22,12 +22,14 @@ from typing import Any
 
 import anyio
 
-from actorgraph._target import called, outputs_and_feeds_of
+from actorgraph._target import function_of, outputs_and_feeds_of
 from actorgraph.errors import GraphError
 from actorgraph.scheduler import make_threads_nice
 from actorgraph.serving.asgi import asgi
+from actorgraph.serving.building import configured, declared
 from actorgraph.serving.config import ConfigFile
 from actorgraph.serving.directory import Directory
+from actorgraph.serving.metrics import process_registry, told_at
 from actorgraph.serving.refusing import refusing
 from actorgraph.serving.rpc import grpc
 from actorgraph.serving.server import Server
@@ -51,6 +53,7 @@ class Endpoint:
     host: str = "127.0.0.1"
     port: int = 8000
     grpc_port: int | None = None
+    metrics_port: int | None = None  # None for the port of HTTP
     drain_delay_s: float | None = None  # None for the server's own, or what Kubernetes needs
     access_log: bool = True  # False goes before the config of models
     supervised: bool = False
@@ -70,16 +73,22 @@ def server_of(target: str, config: ConfigFile | None = None) -> Server:
     Outputs are served under the function's name.  Models are warmed up, outputs by the feeds that
     come with them, so that what cannot run is told before a port is open.
     """
-    returned = called(target)
+    function = function_of(target)
+    returned, own = function(), declared(function)
     if isinstance(returned, Server):
-        if config is not None:
+        if config is not None or own:
             raise GraphError(f"{target} returns a Server, which has its own config: Server(config)")
         server = returned
     else:
         outputs, feeds = outputs_and_feeds_of(target, returned, "a Server, or (outputs, feeds)")
+
+        @configured(**own)
+        def make() -> tuple[Any, Any]:
+            return outputs, feeds
+
         try:
             server = Server(config)
-            server.add(target.rpartition(":")[2], outputs, example=feeds)
+            server.add(target.rpartition(":")[2], make)
         except (TypeError, ValueError) as error:
             raise GraphError(str(error)) from error
     try:
@@ -162,15 +171,21 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
                 _LOGGER.info("HTTP at http://%s", at)
 
     show_log()
+    registry, alone = process_registry(), endpoint.metrics_port is not None
     token = os.environ.get("ACTORGRAPH_REPOSITORY_TOKEN") or None
     config = uvicorn.Config(
-        asgi(server, repository_token=token), http=refusing(server), lifespan="on",
-        host=endpoint.host, port=endpoint.port,
+        asgi(server, repository_token=token, registry=registry, metrics=not alone),
+        http=refusing(server), lifespan="on", host=endpoint.host, port=endpoint.port,
         access_log=False, log_level="warning", proxy_headers=False, server_header=False,
     )  # fmt: skip
     if not endpoint.access_log:  # said after uvicorn's config, which switches all loggers on
         logging.getLogger("actorgraph.access").disabled = True
-    with bound(endpoint.host, endpoint.port, shared=endpoint.supervised) as port:
+    with ExitStack() as stack:
+        port = stack.enter_context(bound(endpoint.host, endpoint.port, shared=endpoint.supervised))
+        if endpoint.metrics_port is not None:
+            telling = told_at(endpoint.host, endpoint.metrics_port, registry)
+            at = _address(endpoint.host, stack.enter_context(telling))
+            _LOGGER.info("metrics at http://%s/metrics", at)
         make_threads_nice(_NICE)
         run = _Serving(server, endpoint, token, QuietUvicorn(config)).run
         fast = {"use_uvloop": util.find_spec("uvloop") is not None}

@@ -277,7 +277,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 class ConfigLayers:
-    """Where configs come from: a call, a file, the environment, in this order.
+    """Where configs come from: a call, a file, the environment, a decorator, in this order.
 
     A file has fields of `ServerConfig`, of `Config` for all models, and tables ``[models.NAME]``
     for one.  What is unknown is a `TypeError`, what makes no sense a `ValueError`.
@@ -296,10 +296,20 @@ class ConfigLayers:
                 raise ValueError(f"a model in {self._where} has to be a table, got {shown(table)}")
             _check_names(table, _OF_MODEL, "setting", f" of a model in {self._where}")
 
-    def config(self, name: str, given: Mapping[str, Any]) -> Config:
-        """Return the config of a model that is added with these keywords."""
+    def of_model(
+        self, name: str, given: Mapping[str, Any]
+    ) -> Callable[[Mapping[str, Any]], Config]:
+        """Return what gives the config of a model that is added with these keywords.
+
+        It takes what the model declares by itself.
+        """
         _check_names(given, _OF_MODEL, "keyword", " of a model")
-        return Config(**{**self._found(_OF_MODEL), **self._models.get(name, {}), **given})
+
+        def config(declared: Mapping[str, Any]) -> Config:
+            own = self._models.get(name, {})
+            return Config(**{**declared, **self._found(_OF_MODEL), **own, **given})
+
+        return config
 
     def server(self, given: Mapping[str, Any]) -> ServerConfig:
         """Return the config of a server that is made with these keywords."""

@@ -40,17 +40,19 @@ class Directory:
             config = self._path / _CONFIG
         try:
             self.server = Server(config, **settings)
-            self._seen = self._loaded = self._found()
+            self._seen = self._found()
+            # What was last loaded; None for what has gone.
+            self._loaded: dict[tuple[str, str], Times | None] = {**self._seen}
             if not self._seen:
                 raise GraphError(f"there is no model in {path!r}; expected NAME/{FILE} in it")
             self.server.expect({key: self._folder(*key) for key in self._seen}, self._newest)
+            try:
+                anyio.run(self.server.start)
+            except BaseException:
+                self.server.close()
+                raise
         except (TypeError, ValueError) as error:
             raise GraphError(str(error)) from error
-        try:
-            anyio.run(self.server.start)
-        except BaseException:
-            self.server.close()
-            raise
 
     def _newest(self, name: str, version: str | None) -> tuple[str | None, Path | None]:
         known = [one for one in self._found() if one[0] == name and version in (None, one[1])]
@@ -67,6 +69,9 @@ class Directory:
             name, *version = file.parent.relative_to(self._path).parts
             if not name.startswith("."):
                 found[name, version[0] if version else "1"] = times(file.parent)
+        for (name, number), own in found.items():
+            if number != "1" and (name, "1") in found:  # it may be in a folder of the first one
+                found[name, "1"] -= own
         # The last one is what a request gets that names none: "10" after "9".
         return dict(sorted(found.items(), key=_by_version))
 
@@ -83,7 +88,7 @@ class Directory:
                 for key in {**self._loaded, **self._seen}:
                     now = self._seen.get(key)
                     if now == before.get(key) and now != self._loaded.get(key):
-                        self._loaded = {**self._loaded, key: now or frozenset()}
+                        self._loaded[key] = now
                         tasks.start_soon(self._load, *key)
 
     async def _load(self, name: str, version: str) -> None:

@@ -32,7 +32,7 @@ class ServingError(GraphError):
     reference = "AG111"
     status: int = 500
     code: ClassVar[str] = "INTERNAL"
-    retry_after_s: ClassVar[int | None] = None
+    retry_after_s: int | None = None
     why: str | None = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
 from operator import attrgetter
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from actorgraph._version import __version__
+from actorgraph.errors import GraphError
 from actorgraph.serving.config import told
 from actorgraph.serving.errors import Unsupported
 from actorgraph.serving.model import ServedModel
@@ -38,6 +40,40 @@ def exposition(server: Server, registry: Any) -> tuple[int, list[tuple[bytes, by
     return 200, [(b"content-type", exposition.CONTENT_TYPE_LATEST.encode())], content
 
 
+def process_registry() -> Any:
+    """Return the registry of the process, which tells of its memory and time too, or None."""
+    try:
+        from prometheus_client import REGISTRY
+    except ImportError:
+        return None
+    return REGISTRY
+
+
+@contextmanager
+def told_at(host: str, port: int, registry: Any) -> Iterator[int]:
+    """Tell what a registry has at a port of its own, in a thread; gives the port.
+
+    One that cannot be had is a `GraphError`.
+    """
+    if registry is None:
+        raise GraphError(
+            'metrics need prometheus-client; install it with: pip install "actorgraph[serve]"'
+        )
+    from prometheus_client import start_http_server
+
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        why = error.strerror or error
+        raise GraphError(f"cannot tell metrics at {host}:{port}: {why}") from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 class Collector:
     """Reads the counts of all models when it is asked."""
 
@@ -55,7 +91,7 @@ class Collector:
             "version": __version__, "python": platform.python_version(), "numpy": np.__version__,
             "cupy": _cupy(),
         }  # fmt: skip
-        yield _family("gauge", "build_info", "1", versions, [((*versions.values(),), 1)])
+        yield _family("gauge", "build_info", "Versions; 1.", versions, [((*versions.values(),), 1)])
         models = [model for model in server.models if model.config.metrics != "off"]
         for name, kind, about, extra, read in _METRICS:
             samples = (
@@ -66,7 +102,7 @@ class Collector:
             yield _family(kind, name, about, ("model", "version", *extra), samples)
         of_model = ("model", "version")
         states = [((one["name"], one["version"], one["state"]), 1) for one in server.index()]
-        yield _family("gauge", "model_state", "1", (*of_model, "state"), states)
+        yield _family("gauge", "model_state", "Models by state; 1.", (*of_model, "state"), states)
         loads = [((name, version), one) for name, version, one in server.loads()]
         yield _family("histogram", "model_load_seconds", "Time to make it.", of_model, loads)
 

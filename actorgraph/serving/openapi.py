@@ -82,8 +82,10 @@ _SCHEMAS = {
 _OF_MODEL = {"": "Model", "/ready": "Ready", "/stats": "Statistics", "/config": "Config"}
 
 
-def openapi(server: Server, root: str = "", *, repository: bool = False) -> dict[str, Any]:
-    """Return the document, with the models that are served and whether they come and go."""
+def openapi(
+    server: Server, root: str = "", *, repository: bool = False, metrics: bool = True
+) -> dict[str, Any]:
+    """Return the document, with the models that are served and the routes that may be off."""
     paths: dict[str, Any] = {
         path: {"get": _operation(told, schema)}
         for path, told, schema in (
@@ -95,6 +97,8 @@ def openapi(server: Server, root: str = "", *, repository: bool = False) -> dict
             ("/config", "The configs of the server and its models, after defaults.", "Settings"),
         )
     }
+    if not metrics:
+        del paths["/metrics"]
     if repository:
         paths["/v2/repository/index"] = {"post": _operation("All models.", "Index")}
     for model in server.models:

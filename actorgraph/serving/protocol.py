@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from actorgraph.errors import shown
+from actorgraph.errors import GraphError, shown, text_of
 from actorgraph.graph import Node
-from actorgraph.serving.errors import InvalidInput, Unsupported
+from actorgraph.serving.errors import InvalidInput, ServingError, Unsupported
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Array
 from actorgraph.types import dtype_of
@@ -119,7 +119,7 @@ def read(model: ServedModel, body: bytes, header_bytes: int | None = None) -> As
 
     def array(name: str, tensor: Mapping[str, Any], dtype: Dtype, shape: list[int]) -> Array:
         nonlocal binary
-        size = _parameters(tensor).get("binary_data_size")
+        size = parameters_of(tensor).get("binary_data_size")
         if size is None:
             return _from_json(name, tensor.get("data"), dtype, shape)
         if not _is_size(size) or size > len(binary):
@@ -130,7 +130,7 @@ def read(model: ServedModel, body: bytes, header_bytes: int | None = None) -> As
         found, binary = binary[:size], binary[size:]
         return from_bytes(name, found, dtype, shape)
 
-    asked = understood(model, _parsed(body[:header_bytes]), array)
+    asked = understood(model, parsed(body[:header_bytes]), array)
     if len(binary):
         raise InvalidInput(f"{len(binary)} bytes follow the last binary input")
     return asked
@@ -144,7 +144,7 @@ def understood(model: ServedModel, given: Mapping[str, Any], array: _ReadTensor)
         if name in inputs:
             raise InvalidInput(f"input {name!r} is given twice")
         inputs[name] = array(name, tensor, *_type(name, tensor))
-    parameters = _parameters(given)
+    parameters = parameters_of(given)
     if parameters.get("sequence_id"):
         raise Unsupported("sequences are not served")
     timeout, identity = parameters.get("timeout"), given.get("id")
@@ -158,7 +158,8 @@ def understood(model: ServedModel, given: Mapping[str, Any], array: _ReadTensor)
     )  # fmt: skip
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
+def parsed(text: bytes) -> dict[str, Any]:
+    """Return the object that a body is in JSON, or raise `InvalidInput`."""
     try:
         found = _ORJSON.loads(text) if _ORJSON else json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -186,11 +187,29 @@ def _name(tensor: Mapping[str, Any], key: str) -> str:
     return name
 
 
-def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+def parameters_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a request, or of a tensor."""
     found = given.get("parameters", {})
     if not isinstance(found, dict):
         raise InvalidInput(f"parameters has to be an object, got {shown(found)}")
     return found
+
+
+async def change(
+    model: str, call: Callable[[str], Awaitable[Any]], parameters: Mapping[str, Any]
+) -> None:
+    """Load or unload a model; whoever may ask for it is told what is wrong."""
+    asked = [name for name, value in parameters.items() if value]
+    if asked:
+        raise Unsupported(
+            f"models are loaded as they were added, and unloaded alone: {shown(asked)} is not known"
+        )
+    try:
+        await call(model)
+    except GraphError:
+        raise
+    except Exception as error:  # of the user's code
+        raise ServingError(f"model {model!r} was not loaded: {text_of(error)}") from error
 
 
 def _is_size(value: object) -> bool:
@@ -203,18 +222,22 @@ def _outputs(
     known = model.signature.outputs
     binary = parameters.get("binary_data_output") is True
     asked = _list(given, "outputs")
-    if not asked:
-        return dict.fromkeys(known, binary)
-    found = {}
+    found = {} if asked else dict.fromkeys(known, binary)
     for tensor in asked:
         name = _name(tensor, "outputs")
         if name not in known:
             names = ", ".join(map(repr, known))
             raise InvalidInput(f"model {model.name!r} has no output {name!r}; it has {names}")
-        own = _parameters(tensor)
+        own = parameters_of(tensor)
         if own.get("classification"):
             raise Unsupported("classification of outputs is not served")
         found[name] = own.get("binary_data", binary) is True
+    for name in found:  # before anything runs for it
+        if _word_of(known[name].dtype) is None:
+            raise InvalidInput(
+                f"output {name!r} is {known[name].dtype}, for which the protocol has no datatype; "
+                "ask for others"
+            )
     return found
 
 

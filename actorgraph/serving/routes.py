@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -25,10 +25,14 @@ from actorgraph.serving.server import Server
 Scope: TypeAlias = MutableMapping[str, Any]
 """Of ASGI: what is known of a request before its body."""
 
+Read: TypeAlias = Callable[[int], Awaitable[bytes]]
+"""Returns the body of a request, of at most so many bytes."""
+
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 Reply: TypeAlias = tuple[int, Headers, bytes]
 """Status, headers, body."""
 
+_MOST_BYTES = 64 << 20  # of a body that is not for a model
 _HEADERS = "actorgraph.headers"  # of a scope: by name, as they were read
 
 JSON = (b"content-type", b"application/json")
@@ -49,7 +53,8 @@ def number(scope: Scope, name: bytes) -> int | None:
     if value is None:
         return None
     if not value.isdigit() or len(value) > 18:
-        raise InvalidInput(f"the header {name.decode()} is a whole number, got {shown(value)}")
+        told = shown(value.decode("latin-1"))
+        raise InvalidInput(f"the header {name.decode()} is a whole number, got {told}")
     return int(value)
 
 
@@ -121,14 +126,18 @@ class Routes:
     server: Server
     repository_token: str | None = None  # what loads have to show; None switches them off
     registry: Any = None  # of prometheus-client; None for one of each look
+    has_metrics: bool = True
 
     @property
     def has_repository(self) -> bool:
         """Whether models come and go."""
         return self.repository_token is not None
 
-    async def found(self, scope: Scope) -> Reply | Inference:
-        """Return the answer to a request, or what it asks of a model; what refuses raises."""
+    async def found(self, scope: Scope, read: Read) -> Reply | Inference:
+        """Return the answer to a request, or what it asks of a model; what refuses raises.
+
+        A body is read where it is part of what is answered here.
+        """
         path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/")).strip("/")
         asked = inference_at(path)
         if asked is not None:
@@ -140,9 +149,9 @@ class Routes:
             case ["v2", "models", name, *rest] if (name, rest) != ("stats", []):
                 return self._of_model(name, rest, scope)
             case ["v2", "repository", *rest] if self.has_repository:
-                return await self._of_repository(rest, scope)
+                return await self._of_repository(rest, scope, read)
         tell = _TELLING.get(path)
-        if tell is None:
+        if tell is None or (path == "metrics" and not self.has_metrics):
             raise ModelNotFound(f"there is nothing at {shown(scope['path'])}")
         return tell(self, scope) if _asks(scope) else _not_allowed(scope)
 
@@ -165,7 +174,7 @@ class Routes:
         versions = server.versions(name) if version is None else [version]
         return as_json(200, protocol.metadata(model, versions))
 
-    async def _of_repository(self, rest: list[str], scope: Scope) -> Reply:
+    async def _of_repository(self, rest: list[str], scope: Scope, read: Read) -> Reply:
         if rest != ["index"] and (
             len(rest) != 3 or rest[0] != "models" or rest[2] not in ("load", "unload")
         ):
@@ -173,10 +182,12 @@ class Routes:
         if scope["method"] != "POST":
             return _not_allowed(scope, b"POST")
         check_token(header(scope, b"authorization"), self.repository_token)
+        asked = protocol.parsed(await read(_MOST_BYTES) or b"{}")
         if rest == ["index"]:
-            return as_json(200, self.server.index())
+            return as_json(200, self.server.index(ready=asked.get("ready") is True))
         _, name, word = rest
-        await (self.server.load(name) if word == "load" else self.server.unload(name))
+        call = self.server.load if word == "load" else self.server.unload
+        await protocol.change(name, call, protocol.parameters_of(asked))
         return as_json(200, {})
 
 
@@ -205,7 +216,13 @@ _TELLING: dict[str, Callable[[Routes, Scope], Reply]] = {
     **dict.fromkeys(
         ("openapi.json", "v2/docs"),
         lambda to, at: as_json(
-            200, openapi(to.server, at.get("root_path", ""), repository=to.has_repository)
+            200,
+            openapi(
+                to.server,
+                at.get("root_path", ""),
+                repository=to.has_repository,
+                metrics=to.has_metrics,
+            ),
         ),
     ),
     **dict.fromkeys(_LIVE, lambda routes, _: as_json(200, {"live": True})),

@@ -187,8 +187,10 @@ class _Calls:
     # -- models that come and go ----------------------------------------------------------------
 
     def _index(self, request: Any) -> Mapping[str, Any]:
-        found = self.server.index()
-        return {"models": [one for one in found if one["state"] == "READY" or not request.ready]}
+        return {"models": self.server.index(ready=request.ready)}
+
+    def _change(self, call: Callable[[str], Awaitable[Any]], request: Any) -> Awaitable[Any]:
+        return protocol.change(request.model_name, call, _parameters(request.parameters))
 
     def _check_token(self, context: Context) -> None:
         if self.token is None:
@@ -297,8 +299,8 @@ _TELLING: dict[str, Callable[[_Calls, Any], Mapping[str, Any] | Awaitable[Any]]]
     "ModelStatistics": _Calls._statistics,
     "Check": _Calls._check,
     "RepositoryIndex": _Calls._index,
-    "RepositoryModelLoad": lambda calls, asked: calls.server.load(asked.model_name),
-    "RepositoryModelUnload": lambda calls, asked: calls.server.unload(asked.model_name),
+    "RepositoryModelLoad": lambda calls, asked: calls._change(calls.server.load, asked),
+    "RepositoryModelUnload": lambda calls, asked: calls._change(calls.server.unload, asked),
 }
 """What is told of the server and its models, by the names of calls."""
 

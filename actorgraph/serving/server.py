@@ -43,6 +43,8 @@ class _Entry:
     outputs: Any  # as of `Server.add`
     model: ServedModel | None = None
     reason: str = "not loaded yet"
+    asked: int = 0  # loads and unloads, and which of them the model is from
+    placed: int = 0
     loads: Histogram = field(default_factory=Histogram)  # seconds that it took to make one
 
     def built(self, outputs: Any) -> ServedModel:
@@ -84,7 +86,7 @@ class Server:
     config : path of a TOML file, or dict, optional
         What keywords are where a call leaves them out: fields of `ServerConfig`, fields of `Config`
         for all models, and tables ``[models.NAME]`` for one.  What the file leaves out, the
-        environment may say, as in ``ACTORGRAPH_MAX_QUEUED=50``.
+        environment may say, as in ``ACTORGRAPH_MAX_QUEUED=50``, and then `configured`.
     **settings
         Fields of `ServerConfig`.
 
@@ -167,8 +169,12 @@ class Server:
             inputs=inputs, feedback=feedback, until=until, mask=mask,
         )  # fmt: skip
         model = entry.model = entry.built(outputs)
-        self._entries.setdefault(name, {})[version] = entry
+        self._keep(name, version, entry)
         return model
+
+    def _keep(self, name: str, version: str, entry: _Entry) -> None:
+        # Never changed in place: other threads, such as that of a metrics port, walk them.
+        self._entries = {**self._entries, name: {**self._entries.get(name, {}), version: entry}}
 
     def _new_entry(
         self,
@@ -182,12 +188,8 @@ class Server:
         for what, text in (("name", name), ("version", version)):
             if not isinstance(text, str) or not text or "/" in text or not text.isprintable():
                 raise GraphError(f"the {what} of a model is a word without '/', got {shown(text)}")
-        settings = self._layers.config(name, config)
-        shape = partial(
-            Signature, batched=settings.max_batch_size > 1, dim=settings.batch_by,
-            buckets=settings.buckets, **shaped,
-        )  # fmt: skip
-        return _Entry(partial(_made, name, version, example, shape, settings), outputs)
+        configure = self._layers.of_model(name, config)
+        return _Entry(partial(_made, name, version, example, shaped, configure), outputs)
 
     @property
     def ready(self) -> bool:
@@ -257,7 +259,7 @@ class Server:
         try:
             config = self.model(name, version).config
         except ModelNotFound:
-            config = self._layers.config(name, {})
+            config = self._layers.of_model(name, {})({})
         return config.access_log == "on"
 
     def _entry(self, name: str, version: str | None) -> _Entry:
@@ -277,7 +279,7 @@ class Server:
         """Have models, by name and version, made when the server starts; `load` asks `find`."""
         self._find = find
         for (name, version), outputs in models.items():
-            self._entries.setdefault(name, {})[version] = self._new_entry(name, version, outputs)
+            self._keep(name, version, self._new_entry(name, version, outputs))
 
     async def start(self) -> None:
         """Warm up all models that have an example; `asgi` and ``async with`` do it.
@@ -317,7 +319,7 @@ class Server:
     ) -> ServedModel:
         """Make a model anew and return it: it is warmed up, put in place, and the old one drained.
 
-        On failure the old one stays.
+        On failure the old one stays, and so does one that was asked for later and is there before.
 
         Parameters
         ----------
@@ -331,7 +333,7 @@ class Server:
         Raises
         ------
         ModelNotFound
-            No such model was added.
+            No such model was added, or it was unloaded meanwhile.
         """
         self._check_reloads()
         if outputs is None and self._find is not None:
@@ -343,16 +345,22 @@ class Server:
             if (version or "1") not in self._entries.get(name, ()):
                 self.expect({(name, version or "1"): outputs}, self._find)
             entry = self._entry(name, version or "1")
+        entry.asked += 1
+        turn = entry.asked
         try:
             made = await entry.made(outputs)
         except Exception as error:
             if entry.model is None:
                 entry.reason = text_of(error)
             raise
-        if self.draining:
+        if self.draining or turn < entry.placed:
             await made.aclose()
-            raise NotReady("the server takes no more models: it is stopping")
-        old, entry.model, entry.outputs = entry.model, made, outputs
+            if self.draining:
+                raise NotReady("the server takes no more models: it is stopping")
+            if entry.model is None:
+                raise ModelNotFound(f"model {name!r} was unloaded while it was loaded")
+            return entry.model
+        old, entry.model, entry.outputs, entry.placed = entry.model, made, outputs, turn
         if old is not None:
             await _ended(old)
         return made
@@ -368,7 +376,8 @@ class Server:
         self._check_reloads()
         model = self.model(name, version)
         entry = self._entry(name, model.version)
-        entry.model, entry.reason = None, _UNLOADED
+        entry.asked += 1
+        entry.model, entry.reason, entry.placed = None, _UNLOADED, entry.asked
         await _ended(model)
 
     def _check_reloads(self) -> None:
@@ -381,12 +390,13 @@ class Server:
             for version, entry in versions.items():
                 yield name, version, entry.loads
 
-    def index(self) -> list[dict[str, str]]:
-        """Return name, version, state and reason of each model."""
+    def index(self, *, ready: bool = False) -> list[dict[str, str]]:
+        """Return name, version, state and reason of each model, or of the ready ones alone."""
         return [
             {"name": name, "version": version, **entry.state()}
             for name, versions in self._entries.items()
             for version, entry in versions.items()
+            if entry.model is not None or not ready
         ]
 
     # -- the end --------------------------------------------------------------------------------
@@ -462,16 +472,20 @@ def _made(
     name: str,
     version: str,
     example: Mapping[str, Any] | None,
-    shape: Callable[..., Signature],
-    config: Config,
+    shaped: Mapping[str, Any],
+    configure: Callable[[Mapping[str, Any]], Config],
     outputs: Any,
 ) -> ServedModel:
-    outputs, example = built(outputs, example)
+    outputs, example, declared = built(outputs, example)
+    config = configure(declared)
     owned = not isinstance(outputs, Machine)
     made = partial(ActorMachine, wrt=[], capacity=config.channel_capacity)
     machine = made(outputs) if owned else outputs
     try:
-        signature = shape(machine.outputs)
+        signature = Signature(
+            machine.outputs, batched=config.max_batch_size > 1, dim=config.batch_by,
+            buckets=config.buckets, **shaped,
+        )  # fmt: skip
         if config.exact_batches:
             if not owned:
                 raise GraphError("exact_batches=True takes outputs, not a machine that has its own")

@@ -39,6 +39,9 @@ def supervise(
     if not hasattr(socket, "SO_REUSEPORT"):
         raise GraphError("several processes need SO_REUSEPORT, which this platform has not")
     show_log()
+    if endpoint.metrics_port:  # each has one, and is started again and again where it is not free
+        for number in range(workers):
+            bound(endpoint.host, endpoint.metrics_port + number, shared=False).close()
     with ExitStack() as stack:
         # Bound and never listened at: the ports are ours as long as we live.
         ports = [
@@ -49,14 +52,18 @@ def supervise(
         for name, port in zip(("--port", "--grpc-port"), ports, strict=True):
             if port is not None:
                 command += [name, str(port.getsockname()[1])]
-        return anyio.run(_Supervisor(command, workers, watched).run)
+        supervisor = _Supervisor(command, workers, watched, endpoint.metrics_port)
+        return anyio.run(supervisor.run)
 
 
 class _Supervisor:
     """The processes, and whether they are to end."""
 
-    def __init__(self, command: list[str], workers: int, watched: str | None) -> None:
+    def __init__(
+        self, command: list[str], workers: int, watched: str | None, metrics_port: int | None
+    ) -> None:
         self._command, self._workers, self._watched = command, workers, watched
+        self._metrics_port = metrics_port
         self._processes: set[Process] = set()
         self._ending = False
         self._exit_code = 0
@@ -76,12 +83,14 @@ class _Supervisor:
 
     async def _keep(self, number: int) -> None:
         """Run a process, and another when it has ended."""
-        pause_s = _FIRST_PAUSE_S
+        pause_s, command = _FIRST_PAUSE_S, [*self._command]
+        if (port := self._metrics_port) is not None:  # counts are those of one process
+            command += ["--metrics-port", str(port and port + number - 1)]
         while not self._ending:
             born, changed = monotonic(), self._changed
             process = await anyio.open_process(
                 # A session of its own, or Ctrl-C would reach it twice.
-                self._command, stdin=subprocess.PIPE, stdout=None, stderr=None,
+                command, stdin=subprocess.PIPE, stdout=None, stderr=None,
                 start_new_session=True,
             )  # fmt: skip
             self._processes.add(process)

@@ -272,6 +272,17 @@ async def test_all_settings_are_told_after_defaults_and_numbers_as_gauges(gate):
         assert line + str(float(getattr(model.config, name))) in text
 
 
+async def test_metrics_may_be_told_elsewhere_alone(gate):
+    prometheus = pytest.importorskip("prometheus_client")
+    registry = prometheus.CollectorRegistry()
+    async with ag.serving.Server() as server:
+        server.add("net", outputs())
+        app = ag.serving.asgi(server, registry=registry, metrics=False)
+        assert (await Client("GET", "/metrics").asked(app)).status == 404
+        assert "/metrics" not in (await Client("GET", "/openapi.json").asked(app)).json["paths"]
+        assert b"actorgraph_requests_inflight{" in prometheus.generate_latest(registry)
+
+
 async def _families(server, **options):
     parser = pytest.importorskip("prometheus_client.parser")
     app = ag.serving.asgi(server, **options)

@@ -11,7 +11,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.serving import NotReady, RateLimited
 from tests.serving._http import Client, post, tensor
-from tests.serving._models import entered, expected, new_gate, outputs, rows, until
+from tests.serving._models import entered, expected, gated, new_gate, outputs, rows, until
 
 pytestmark = pytest.mark.anyio
 INFER = "/v2/models/double/infer"
@@ -203,6 +203,21 @@ async def test_a_datatype_of_two_bytes_is_binary_only(server):
         asked = await post(header + b"\x00\x3c", path=path, headers=size).asked(app)
         assert asked.status == status
     assert asked.body.endswith(b"\x00\x40")
+
+
+async def test_what_no_datatype_says_is_refused_before_it_runs(server, gate):
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    server.add("wave", {"y": (y := gated(x)), "wave": y.astype("complex64")})
+    app, path = ag.serving.asgi(server), "/v2/models/wave/infer"
+    asked = await post({"inputs": [tensor(1)]}, path=path).asked(app)
+    assert (asked.status, asked.json["error"]) == (
+        400, "output 'wave' is complex64, for which the protocol has no datatype; ask for others"
+    )  # fmt: skip
+    assert not gate.calls
+    gate.open()
+    one = {"inputs": [tensor(1)], "outputs": [{"name": "y"}]}
+    asked = await post(one, path=path).asked(app)
+    assert asked.json["outputs"][0]["data"] == [2, 2]
 
 
 async def test_too_many_requests_are_503_and_say_when_to_come_again(app, gate):

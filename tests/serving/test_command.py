@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from urllib.request import urlopen
 
 import pytest
 
@@ -33,6 +34,16 @@ def several():
     server.add("one", build()[0])
     server.add("two", build()[0])
     return server
+
+@ag.serving.configured(max_queued=5)
+def declared():
+    return build()
+
+@ag.serving.configured(max_queued=5)
+def declared_server():
+    return several()
+
+made = ag.serving.Server()
 
 def wrong():
     return build()[0], {}
@@ -79,11 +90,21 @@ def test_a_function_returns_a_server_or_what_is_served_under_its_name(file):
         assert [model.name for model in server.models] == ["one", "two"]
 
 
+def test_the_function_says_the_config_of_what_it_returns_and_a_file_goes_before(file):
+    with server_of(f"{file}:declared") as server:
+        assert server.model("declared").config.max_queued == 5
+    with server_of(f"{file}:declared", {"max_queued": 7}) as server:
+        assert server.model("declared").config.max_queued == 7
+    with pytest.raises(GraphError, match="returns a Server, which has its own config"):
+        server_of(f"{file}:declared_server")
+
+
 @pytest.mark.parametrize(
     ("target", "says"),
     [
         ("{}:wrong", "missing feed 'x'"),
         ("{}:nothing", "has no function"),
+        ("{}:made", "has no function 'made', only a Server; a function that returns it is wanted"),
         ("nowhere.py:f", "file"),
     ],
 )
@@ -116,6 +137,14 @@ def test_a_port_in_use_is_told_before_anything_starts(file):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         endpoint = Endpoint(port=taken.getsockname()[1])
         with server_of(f"{file}:build") as server, pytest.raises(GraphError, match="in use"):
+            serve(server, endpoint)
+
+
+def test_a_metrics_port_in_use_is_told_before_anything_starts(file):
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = Endpoint(port=0, metrics_port=taken.getsockname()[1])
+        with server_of(f"{file}:build") as server, pytest.raises(GraphError, match="cannot tell"):
             serve(server, endpoint)
 
 
@@ -300,6 +329,46 @@ def test_workers_share_a_port_and_are_started_again_with_their_files_or_their_de
         assert not answering() & second
         parent.signal(signal.SIGINT)
         assert parent.ended() == 0
+
+
+METRICS = r"metrics at http://127.0.0.1:(\d+)/metrics"
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_metrics_are_told_at_the_port_of_http_or_at_one_of_their_own_alone(file, alone):
+    with Process(f"{file}:build", *["--metrics-port", "0"] * alone) as process:
+        port = int(process.logs(METRICS)[1]) if alone else None
+        process.serving()
+        assert process.ask()[0] == 200
+        with urlopen(f"http://127.0.0.1:{port or process.port}/metrics") as answer:
+            told = answer.read().decode()
+        assert 'actorgraph_requests_total{model="build",outcome="ok",protocol="http"' in told
+        assert "python_info" in told  # of the process
+        if alone:
+            assert process.ask("GET", "/metrics")[0] == 404
+        process.signal()
+        assert process.ended() == 0
+
+
+def test_each_worker_tells_its_metrics_at_a_port_of_its_own(file):
+    first = None
+    while first is None:
+        with socket.create_server(("127.0.0.1", 0)) as found, suppress(OSError, OverflowError):
+            port = found.getsockname()[1]
+            with socket.create_server(("127.0.0.1", port + 1)):
+                first = port
+    options = ["--workers", "2", "--metrics-port", str(first)]
+    with Process(f"{file}:build", *options) as parent:
+        ports = {int(parent.logs(METRICS)[1]) for _ in range(2)}
+        assert ports == {first, first + 1}
+
+
+def test_ports_of_workers_for_metrics_that_are_not_free_are_told_before_any_starts():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        endpoint = Endpoint(port=0, metrics_port=port - 1)
+        with pytest.raises(GraphError, match=f"({port - 1}|{port}): Address already in use"):
+            supervise(["nothing.py:build"], endpoint, workers=2)
 
 
 def test_workers_that_cannot_start_end_the_parent_with_their_code(file, capfd):

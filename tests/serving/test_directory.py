@@ -1,6 +1,7 @@
 """A folder of models: what is served of it, and what becomes of changes while requests come."""
 
 import json
+import sys
 import threading
 
 import anyio
@@ -64,6 +65,7 @@ def test_folders_are_models_and_those_in_them_versions(folder):
         ("net/model.py", "model = 1 / 0", "division by zero"),
         ("net/model.py", "def other(): pass", "has no function 'model'"),
         ("config.toml", "max_queue = 1", "unknown setting 'max_queue'"),
+        ("config.toml", "max_queued = -1", "max_queued must be at least 0"),
         ("net/model.py", None, "no model in"),
     ],
 )
@@ -119,6 +121,76 @@ async def test_what_changes_is_loaded_what_goes_is_unloaded_and_what_fails_stays
         (folder / "other" / "model.py").unlink()
         await until(lambda: [one.name for one in server.models] == ["net"])
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_of_a_folder_what_has_changed_is_loaded_once_and_nothing_else(
+    folder, monkeypatch, caplog
+):
+    monkeypatch.setattr("actorgraph.serving.directory.LOOK_S", 0.0)
+    caplog.set_level("INFO", "actorgraph")
+    write(folder / "net" / "2", 3)
+    directory = await anyio.to_thread.run_sync(Directory, str(folder))
+    server = directory.server
+
+    async def told(text):
+        await until(lambda: text in caplog.text)
+
+    async with server, anyio.create_task_group() as tasks:
+        tasks.start_soon(directory.watch)
+        write(folder / "net" / "2", 4)
+        await told("version '2' of model 'net' was loaded")
+        (folder / "net" / "2" / "model.py").unlink()
+        await told("version '2' of model 'net' was unloaded")
+        for name in "ab":  # whatever comes of the other is there before these two are
+            write(folder / name, 5)
+            await told(f"version '1' of model {name!r} was loaded")
+        tasks.cancel_scope.cancel()
+    assert "of model 'net' was not loaded" not in caplog.text
+    assert "version '1' of model 'net'" not in caplog.text
+
+
+@pytest.mark.anyio
+async def test_a_model_imports_the_files_beside_it_as_they_are_now(folder, monkeypatch):
+    monkeypatch.setattr("sys.path", [*sys.path])
+
+    def write_both(name, beside, later):
+        text = MODEL.format(factor="0.0").replace("0.0", "(FACTOR + LATER)")
+        text = text.replace("    x =", "    from beside.later import LATER\n    x =", 1)
+        write(folder / name, 0)
+        (folder / name / "model.py").write_text("from factors import FACTOR\n" + text)
+        (folder / name / "factors.py").write_text(f"FACTOR = {beside}")
+        (folder / name / "beside").mkdir(exist_ok=True)
+        (folder / name / "beside" / "__init__.py").touch()
+        (folder / name / "beside" / "later.py").write_text(f"LATER = {later}")
+
+    for number, name in enumerate("abcd"):
+        write_both(name, number, 10)
+    server = (await anyio.to_thread.run_sync(Directory, str(folder))).server
+    async with server:
+        for number, name in enumerate("abcd"):
+            assert await factor(server, name) == 10 + number
+        for later in (20, 30):
+            write_both("a", 5, later)
+            await server.load("a")
+            assert await factor(server, "a") == 5 + later
+        assert await factor(server, "b") == 11
+        assert await factor(server) == 2
+
+
+@pytest.mark.anyio
+async def test_the_function_of_a_folder_says_its_config_and_says_it_anew(folder):
+    def say(max_queued):
+        text = MODEL.format(factor="2.0")
+        decorator = f"@ag.serving.configured(max_queued={max_queued})\ndef model"
+        (folder / "net" / "model.py").write_text(text.replace("def model", decorator))
+
+    say(3)
+    server = (await anyio.to_thread.run_sync(Directory, str(folder))).server
+    async with server:
+        assert server.model("net").config.max_queued == 3
+        say(4)
+        assert (await server.load("net")).config.max_queued == 4
 
 
 @pytest.mark.anyio

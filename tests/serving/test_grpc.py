@@ -465,6 +465,9 @@ async def test_models_come_and_go_for_who_shows_the_token(server):
     server = ag.serving.Server()
     server.add("double", outputs)
     async with serving(server, repository_token="secret") as client:
+        asked = {"config": {"string_param": "{}"}}
+        call = client("RepositoryModelLoad", TOKEN, model_name="double", parameters=asked)
+        assert (await refused(call))[0] == "UNIMPLEMENTED"
         for given in ((), (("authorization", "Bearer guessed"),)):
             call = client("RepositoryModelUnload", given, model_name="double")
             assert (await refused(call))[0] == "UNAUTHENTICATED"

@@ -1,6 +1,9 @@
 """Models that are warmed up, loaded anew and unloaded while requests come."""
 
+import threading
+
 import anyio
+import anyio.to_thread
 import numpy as np
 import pytest
 
@@ -162,6 +165,57 @@ async def test_a_request_that_runs_ends_with_the_model_that_took_it(gate):
         np.testing.assert_array_equal(again["y"], expected(5))
 
 
+class Held(Builder):
+    """Builds when it is let, with the factor that it had when it was called."""
+
+    def __init__(self):
+        self.entered, self.let = threading.Event(), threading.Event()
+
+    def __call__(self):
+        held = Builder()
+        held.factor = self.factor
+        self.entered.set()
+        assert self.let.wait(20)
+        return held()
+
+
+async def test_a_load_that_a_later_one_has_overtaken_changes_nothing(builder):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        server.add("net", builder)
+        held, found = Held(), []
+
+        async def load():
+            found.append(await server.load("net", outputs=held))
+
+        tasks.start_soon(load)
+        await anyio.to_thread.run_sync(held.entered.wait)
+        builder.factor = 3.0
+        new = await server.load("net", outputs=builder)
+        held.let.set()
+        await until(lambda: found)
+        assert server.model("net") is new is found[0]
+        builder.factor = 5.0
+        assert await first(await server.load("net")) == 5  # nor is it what is loaded from then on
+
+
+async def test_a_model_that_was_unloaded_while_it_was_loaded_stays_out(builder):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        server.add("net", builder)
+        held, found = Held(), []
+
+        async def load():
+            with pytest.raises(ModelNotFound, match="was unloaded while it was loaded"):
+                await server.load("net", outputs=held)
+            found.append(True)
+
+        tasks.start_soon(load)
+        await anyio.to_thread.run_sync(held.entered.wait)
+        await server.unload("net")
+        held.let.set()
+        await until(lambda: found)
+        assert not server.models
+
+
 async def test_an_unloaded_model_is_not_found_until_it_is_loaded_again(builder):
     async with ag.serving.Server() as server:
         server.add("net", builder)
@@ -261,3 +315,33 @@ async def test_models_are_loaded_and_unloaded_over_http(builder):
         assert (await control("models/net/other")).status == 404
         asked = await Client("GET", "/v2/repository/index", headers=TOKEN).asked(app)
         assert asked.status == 405
+
+
+async def test_what_a_load_or_an_index_is_asked_for_is_not_passed_over(builder):
+    async with ag.serving.Server() as server:
+        model = server.add("net", builder)
+        server.add("old", builder)
+        await server.unload("old")
+        app = ag.serving.asgi(server, repository_token="secret")
+
+        async def control(path, content):
+            return await post(content, f"/v2/repository/{path}", headers=TOKEN).asked(app)
+
+        builder.factor = None
+        answer = await control("models/net/load", {})
+        assert (answer.status, answer.json["error"]) == (
+            500, "model 'net' was not loaded: ArithmeticError: no factor"
+        )  # fmt: skip
+        builder.factor = 2.0
+        for path, asked in (("load", {"config": "{}"}), ("unload", {"unload_dependents": True})):
+            answer = await control(f"models/net/{path}", {"parameters": asked})
+            assert (answer.status, answer.json["code"]) == (501, "UNIMPLEMENTED")
+            assert next(iter(asked)) in answer.json["error"]
+        assert server.model("net") is model
+        asked = {"parameters": {"unload_dependents": False}}  # as tritonclient always says
+        assert (await control("models/net/unload", asked)).status == 200
+        await server.load("net")
+        assert (await control("index", b"no JSON")).status == 400
+        for ready, names in ((True, ["net"]), (False, ["net", "old"])):
+            index = (await control("index", {"ready": ready})).json
+            assert [one["name"] for one in index] == names

@@ -29,6 +29,35 @@ def test_a_call_goes_before_the_file_and_the_file_before_the_environment(file, m
     assert net.max_inflight == ag.serving.Config().max_inflight
 
 
+def test_what_the_function_of_a_model_says_goes_before_defaults_alone(file, monkeypatch):
+    @ag.serving.configured(
+        warmup=4, max_queued=5, overflow="shed_oldest", batch_wait_s=0.1, priority_levels=3
+    )
+    def declared():
+        return outputs()
+
+    with ag.serving.Server() as server:
+        alone = server.add("net", declared, default_priority=2).config
+    monkeypatch.setenv("ACTORGRAPH_BATCH_WAIT_S", "0.5")
+    with ag.serving.Server(file) as server:
+        net = server.add("net", declared, warmup=3).config
+    assert (net.warmup, net.max_queued, net.overflow) == (3, 10, "wait")
+    assert (net.batch_wait_s, net.priority_levels) == (0.5, 3)
+    assert (alone.warmup, alone.max_queued, alone.overflow) == (4, 5, "shed_oldest")
+    assert alone.batch_wait_s == 0.1
+    assert (alone.priority_levels, alone.default_priority) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [({"max_queue": 3}, "did you mean 'max_queued'"), ({"max_queued": -1}, "at least 0"),
+     ({"load_threads": 2}, "load_threads")],
+)  # fmt: skip
+def test_a_decorator_that_makes_no_sense_is_refused_where_it_stands(config, says):
+    with pytest.raises((TypeError, ValueError), match=says):
+        ag.serving.configured(**config)
+
+
 def test_settings_of_a_server_come_from_the_same_places(file, monkeypatch):
     monkeypatch.setenv("ACTORGRAPH_RELOAD_MODE", "watch")
     monkeypatch.setenv("ACTORGRAPH_DRAIN_DELAY_S", "2.5")
