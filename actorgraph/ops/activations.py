@@ -62,7 +62,6 @@ _FAR = 1000
 _GATE = "divide(1, add(exp(negative(x)), 1))"
 _LOG_OF_SUM = "log1p(exp(negative(absolute(x))))"
 _SOFT = f"add(maximum(x, 0), {_LOG_OF_SUM})"
-_SIXTH = "divide(minimum(maximum(add(x, 3), 0), 6), 6)"
 
 
 def _sigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
@@ -211,9 +210,8 @@ softsign = unary(
     ),
 )  # fmt: skip
 tanhshrink = unary(
-    "tanhshrink", lambda xp, x: xp.subtract(x, xp.tanh(x)), lambda t, y, x: t * tanh(x) ** 2,
+    "tanhshrink", "subtract(x, tanh(x))", lambda t, y, x: t * tanh(x) ** 2,
     "x - tanh(x).", scheme="x[*s] -> x[*s]", flops=6,
-    loop=LoopRule("value", "subtract(x, tanh(x))"),
 )  # fmt: skip
 
 
@@ -309,11 +307,6 @@ _HARDTANH = _op(
 )  # fmt: skip
 
 
-def _sixth(xp: Any, x: Any) -> Any:
-    raised = limited(xp, xp.add(x, scalar(x, 3)), zero(xp, x), scalar(x, 6))
-    return xp.divide(raised, scalar(x, 6))
-
-
 @raises(types=NO_FLOAT, other="``min_val > max_val``.")
 def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
     """Limit to an interval: ``clip(x, min_val, max_val)``, with gradient 0 at the bounds.
@@ -334,28 +327,24 @@ def relu6(x: Node) -> Node:
     return hardtanh(x, 0.0, 6.0)
 
 
+_SIXTH = "divide(minimum(maximum(add(x, 3), 0), 6), 6)"
 hardsigmoid = unary(
-    "hardsigmoid", lambda xp, x: _sixth(xp, x),
-    lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0), "clip(x + 3, 0, 6) / 6.",
-    scheme="f[*s] -> f[*s]", flops=6, loop=LoopRule("value", _SIXTH),
+    "hardsigmoid", _SIXTH, lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0),
+    "clip(x + 3, 0, 6) / 6.", scheme="f[*s] -> f[*s]", flops=6,
     notes="The gradient is 0 at -3 and 3.",
 )  # fmt: skip
 hardswish = unary(
-    "hardswish", lambda xp, x: xp.multiply(at_least(xp, x, scalar(x, -3)), _sixth(xp, x)),
+    "hardswish", f"multiply(maximum(x, -3), {_SIXTH})",
     lambda t, y, x: t * where(x >= 3, 1, where(x > -3, clip(x, -3, 3) / 3 + 0.5, 0)),
     "x * hardsigmoid(x).", scheme="f[*s] -> f[*s]", flops=6,
-    loop=LoopRule("value", f"multiply(maximum(x, -3), {_SIXTH})"),
     notes="The gradient is 0 at -3 and 1 at 3.  Source: Howard et al., Searching for MobileNetV3, "
     "2019.",
 )  # fmt: skip
-
-
 _LEAKY = _op(
     "leaky_relu",
     lambda xp, x, slope: chosen(xp, xp.greater(x, zero(xp, x)), x, x * scalar(x, slope)),
     lambda t, y, x, slope: where(x > 0, t, t * slope), "x where x > 0, else slope * x.",
-    "where(greater(x, 0), x, multiply(x, slope))",
-    {"slope": 0.1},
+    "where(greater(x, 0), x, multiply(x, slope))", {"slope": 0.1},
 )  # fmt: skip
 _prelu = binary(
     "prelu", lambda xp, x, w: chosen(xp, xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
@@ -402,12 +391,10 @@ def _elu_forward(xp: Any, x: Any, alpha: float, scale: float, rate: float) -> An
     return chosen(xp, xp.greater(x, zero(xp, x)), x * scalar(x, scale), below)
 
 
-def _elu_slope(t: Node, y: Node, x: Node, alpha: float, scale: float, rate: float) -> Node:
-    return t * where(x > 0, scale, exp(minimum(x, 0) * rate) * (alpha * scale * rate))
-
-
 _ELU = _op(
-    "elu", _elu_forward, _elu_slope, "scale * x where x > 0, else scale * alpha * expm1(rate * x).",
+    "elu", _elu_forward, lambda t, y, x, alpha, scale, rate: t
+    * where(x > 0, scale, exp(minimum(x, 0) * rate) * (alpha * scale * rate)),
+    "scale * x where x > 0, else scale * alpha * expm1(rate * x).",
     "where(greater(x, 0), multiply(x, scale), "
     "multiply(expm1(multiply(minimum(x, 0), rate)), multiply(alpha, scale)))",
     {"alpha": 0.7, "scale": 1.1, "rate": 1.3},

@@ -54,12 +54,9 @@ all = reduction(
 )  # fmt: skip
 
 
-def _count_forward(xp: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return xp.add.reduce(x != x.dtype.type(0), axis=axis, dtype=xp.int64, keepdims=keepdims)
-
-
 count_nonzero = reduction(
-    "count_nonzero", "a[*s] -> int64[*out]", _count_forward,
+    "count_nonzero", "a[*s] -> int64[*out]",
+    lambda xp, x, **axes: xp.add.reduce(x != x.dtype.type(0), dtype=xp.int64, **axes),
     "Number of elements over axes that are not zero.", notes="NaN is not zero; no gradient.",
 )  # fmt: skip
 
@@ -119,16 +116,14 @@ def _bincount_forward(xp: Any, x: Any, *weights: Any, minlength: int) -> Any:
     return found.astype(weights[0].dtype)
 
 
-def _bincount_jvp(tans: Any, y: Node, x: Node, *weights: Node, minlength: int) -> Node | None:
-    return build(_BINCOUNT, x, tans[1], minlength=minlength) if weights else None
-
-
 _BINCOUNT: Op = declare(
     "bincount",
     lambda arity, attrs: "i[n] -> int64[*out]" if arity == 1 else "i[n] -> f[n] -> f[*out]",
     _bincount_forward,
     shape=lambda checks, x, *weights, minlength: (UNKNOWN,),
-    vjp=(None, lambda ct, y, x, weights, minlength: take(ct, x)), jvp=_bincount_jvp,
+    vjp=(None, lambda ct, y, x, weights, minlength: take(ct, x)),
+    jvp=lambda tans, y, x, *weights, minlength: build(_BINCOUNT, x, tans[1], minlength=minlength)
+    if weights else None,
     samples=(
         Sample(((5,), (5,)), {"minlength": 0}, ints={0: 4}),
         Sample(((5,),), {"minlength": 6}, ints={0: 4}),

@@ -174,10 +174,6 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
     return build(_ARANGE, home.constant(0, kind), first=first, size=size, step=step)
 
 
-def _linspace_forward(xp: Any, start: Any, stop: Any, num: int, endpoint: bool) -> Any:
-    return xp.linspace(start, stop, num, endpoint=endpoint, dtype=start.dtype)
-
-
 def _weights(y: Node, first: int, **attrs: Any) -> Node:
     """Return what `start` (first = 1) or `stop` (first = 0) counts in each entry."""
     ends = (y.graph.constant(np.array(end, y.dtype)) for end in (first, 1 - first))
@@ -191,7 +187,8 @@ def _linspace_jvp(tans: tuple[Node | None, ...], y: Node, *ends: Node, **attrs: 
 
 
 _LINSPACE: Op = declare(
-    "linspace", "x[] -> x[] -> x[*out]", _linspace_forward,
+    "linspace", "x[] -> x[] -> x[*out]",
+    lambda xp, start, stop, **attrs: xp.linspace(start, stop, dtype=start.dtype, **attrs),
     shape=lambda checks, start, stop, num, endpoint: (num,),
     vjp=lambda argnum, ct, y, start, stop, **attrs: sum(ct * _weights(y, 1 - argnum, **attrs)),
     jvp=_linspace_jvp,

@@ -17,7 +17,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op
+from actorgraph.op import Op
 from actorgraph.ops import _rules
 from actorgraph.ops._rules import add_all, declare, on, raises, returns
 from actorgraph.ops.arithmetic import neg
@@ -191,10 +191,6 @@ def _solve_jvp(tans: tuple[Node | None, ...], y: Node, a: Node, b: Node) -> Node
     return None if moved is None else _solve(a, moved)
 
 
-def _solve_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
-    return float(shapes[0][-1] * (2 / 3 * prod(shapes[0]) + 2 * prod(result)))
-
-
 _SOLVE: Op = declare(
     "solve", "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]", lambda xp, a, b: xp.linalg.solve(a, b),
     vjp=(
@@ -202,7 +198,7 @@ _SOLVE: Op = declare(
         lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b),
     ),
     jvp=_solve_jvp,
-    cost=_solve_flops,
+    cost=lambda of, to, attrs: of[0][-1] * (2 / 3 * prod(of[0]) + 2 * prod(to)),
     samples=(
         on((3, 3), (3, 2)), on((2, 2, 2), (2, 1)), on((2, 2), (3, 2, 2)),
         on((0, 0), (0, 2)), on((2, 2), (2, 2)),

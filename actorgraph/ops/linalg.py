@@ -13,7 +13,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
+from actorgraph.op import FRESH_OUT, Op, Sample
 from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._rules import MIXED, declare, on, raises, returns
 from actorgraph.ops.arithmetic import multiply, power
@@ -271,15 +271,12 @@ def _tensordot_vjp_y(ct: Node, z: Node, x: Node, y: Node, x_axes: Axes, y_axes: 
     return _in_order(product, (*(axis for _, axis in pairs), *_free(y.ndim, y_axes)))
 
 
-def _tensordot_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
-    return float(2 * prod(result) * prod(shapes[0][axis] for axis in attrs["x_axes"]))
-
-
 _TENSORDOT: Op = declare(
     "tensordot", "n[*s] -> n[*t] -> n[*out]",
     lambda xp, x, y, x_axes, y_axes: xp.asarray(xp.tensordot(x, y, (x_axes, y_axes))),
     shape=_tensordot_shape,
-    vjp=(_tensordot_vjp_x, _tensordot_vjp_y), linear=(0, 1), cost=_tensordot_flops,
+    vjp=(_tensordot_vjp_x, _tensordot_vjp_y), linear=(0, 1),
+    cost=lambda of, to, attrs: 2.0 * prod(to) * prod(of[0][axis] for axis in attrs["x_axes"]),
     samples=(
         on((2, 3, 4), (4, 3, 5), x_axes=(1, 2), y_axes=(1, 0)),
         on((2, 3, 4), (3, 4), x_axes=(2, 1), y_axes=(1, 0)), on((3,), (2,), x_axes=(), y_axes=()),

@@ -122,10 +122,6 @@ def _quantile(p: Array) -> Array:
     return result
 
 
-def _gumbel(p: Array) -> Array:
-    return -_log(-_log(p))
-
-
 def normal_share(x: float) -> float:
     """Return the share of the standard normal distribution below `x`.
 
@@ -186,7 +182,7 @@ class PhiloxStream:
 
     def gumbel(self, shape: Any) -> Array:
         """Return float64 numbers of the standard Gumbel distribution."""
-        return self._inside(shape, 52, _gumbel)
+        return self._inside(shape, 52, lambda p: -_log(-_log(p)))
 
     def truncated_normal(self, shape: Any, low: float, high: float) -> Array:
         """Return float64 standard normal numbers in [low, high]."""

@@ -228,14 +228,14 @@ _BY = "By ``scipy.special.{}``, an extra: ``pip install 'actorgraph[special]'``.
 
 def _declared(
     name: str, function: str, derivative: Any, doc: str, low: float = -2.0, high: float = 2.0,
-    notes: str = "", forward: Any = None, **more: Any,
+    notes: str = "", forward: Any = None,
 ) -> Unary:  # fmt: skip
     def by_library(xp: Any, x: Any) -> Any:
         return special_function(xp, function, x)
 
     op = nary_elementwise(
         name, "f[*s] -> f[*s]", forward or by_library, (derivative,), flops=30, doc=doc,
-        low=low, high=high, **more,
+        low=low, high=high, loop=LoopRule("value", f"{function}(x)"),
     )  # fmt: skip
 
     def apply(x: Any) -> Node:
@@ -252,12 +252,10 @@ _NORMAL = "the normal distribution function"
 erf: Unary = _declared(
     "erf", "erf", lambda t, y, x: t * (_bell(x) * _SLOPE),
     "Error function, 2 / sqrt(pi) times the integral of exp(-t * t) from 0 to x.",
-    loop=LoopRule("value", "erf(x)"),
 )  # fmt: skip
 erfc: Unary = _declared(
     "erfc", "erfc", lambda t, y, x: t * (_bell(x) * -_SLOPE),
     "Complementary error function, 1 - erf(x), exact for large x.",
-    loop=LoopRule("value", "erfc(x)"),
 )  # fmt: skip
 
 

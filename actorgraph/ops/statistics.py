@@ -91,13 +91,12 @@ def _std_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, ddof: float) -> An
     return xp.sqrt(total / _freedom(x, axis, ddof)).astype(x.dtype, copy=False)
 
 
-def _deviation_forward(xp: Any, x: Any, axis: Axes, ddof: float) -> Any:
-    return (_centered(xp, x, axis) / _freedom(x, axis, ddof)).astype(x.dtype, copy=False)
-
-
 # A symmetric linear map: it is its own adjoint.
 _DEVIATION: Op = declare(
-    "deviation", "f[*s] -> f[*s]", _deviation_forward,
+    "deviation", "f[*s] -> f[*s]",
+    lambda xp, x, axis, ddof: (
+        (_centered(xp, x, axis) / _freedom(x, axis, ddof)).astype(x.dtype, copy=False)
+    ),
     vjp=(lambda ct, y, x, **attrs: build(_DEVIATION, ct, **attrs),), linear=(0,), cost=each(4),
     samples=(on((3, 4), axis=(0, 1), ddof=1), on((2, 3), axis=(1,), ddof=0)),
     doc="(x - mean(x)) / (n - ddof) over axes.",
