@@ -234,10 +234,6 @@ PLACES: Op = declare(
 )  # fmt: skip
 
 
-def _max_vjp(ct: Node, y: Node, x: Node, **geometry: Any) -> Node:
-    return pool_put(ct, build(PLACES, x, y, **geometry), x, len(geometry["kernel"]))
-
-
 def _max_jvp(tans: tuple[Node, ...], y: Node, x: Node, **geometry: Any) -> Node:
     return pool_take(tans[0], build(PLACES, x, y, **geometry), len(geometry["kernel"]))
 
@@ -247,7 +243,8 @@ _OVERLAP = {
 }  # fmt: skip
 
 MAX: Op = declare(
-    "max_pool", "r[*s] -> r[*out]", _max_forward, shape=_pooled_shape, vjp=(_max_vjp,),
+    "max_pool", "r[*s] -> r[*out]", _max_forward, shape=_pooled_shape,
+    vjp=(lambda ct, y, x, **a: pool_put(ct, build(PLACES, x, y, **a), x, len(a["kernel"])),),
     jvp=_max_jvp, cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
     samples=(
         on((2, 1, 4, 5), **_PLAIN), on((2, 6), **_OVERLAP),

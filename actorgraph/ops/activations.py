@@ -395,8 +395,7 @@ _ELU = _op(
     "elu", _elu_forward, lambda t, y, x, alpha, scale, rate: t
     * where(x > 0, scale, exp(minimum(x, 0) * rate) * (alpha * scale * rate)),
     "scale * x where x > 0, else scale * alpha * expm1(rate * x).",
-    "where(greater(x, 0), multiply(x, scale), "
-    "multiply(expm1(multiply(minimum(x, 0), rate)), multiply(alpha, scale)))",
+    "where(greater(x, 0), x * scale, expm1(minimum(x, 0) * rate) * (alpha * scale))",
     {"alpha": 0.7, "scale": 1.1, "rate": 1.3},
 )  # fmt: skip
 

@@ -54,10 +54,6 @@ def _rows_vjp(ct: Node, y: Node, weight: Node, index: Node, padding: int | None)
     return build(_ADD, ct, index, size=weight.dims[0], padding=padding)
 
 
-def _rows_jvp(tans: Any, y: Node, weight: Node, index: Node, padding: int | None) -> Node:
-    return _without_padding(build(_ROWS, tans[0], index, padding=padding), index, padding)
-
-
 def _add_vjp(
     argnum: int, u: Node, y: Node, ct: Node, index: Node, *like: Node, size: Any,
     padding: int | None,
@@ -69,7 +65,9 @@ def _add_vjp(
 
 _ROWS: Op = declare(
     "embedding", "x[v, d] -> i[*s] -> x[*s, d]", _rows_forward, vjp=(_rows_vjp, None),
-    jvp=_rows_jvp,
+    jvp=lambda tans, y, w, at, padding: _without_padding(
+        build(_ROWS, tans[0], at, padding=padding), at, padding
+    ),
     samples=tuple(
         Sample(((4, 3), shape), {"padding": None}, ints={1: 4})
         for shape in ((5,), (2, 3), (0,))

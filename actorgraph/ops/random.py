@@ -122,6 +122,10 @@ def _quantile(p: Array) -> Array:
     return result
 
 
+def _gumbel(p: Array) -> Array:
+    return -_log(-_log(p))
+
+
 def normal_share(x: float) -> float:
     """Return the share of the standard normal distribution below `x`.
 
@@ -182,7 +186,7 @@ class PhiloxStream:
 
     def gumbel(self, shape: Any) -> Array:
         """Return float64 numbers of the standard Gumbel distribution."""
-        return self._inside(shape, 52, lambda p: -_log(-_log(p)))
+        return self._inside(shape, 52, _gumbel)
 
     def truncated_normal(self, shape: Any, low: float, high: float) -> Array:
         """Return float64 standard normal numbers in [low, high]."""

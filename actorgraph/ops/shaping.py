@@ -39,16 +39,12 @@ def one_axis(axis: Any, ndim: int, what: str) -> int:
     return axes[0]
 
 
-def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted(range(len(axes)), key=axes.__getitem__))
-
-
 def _pulled(ct: Node, y: Node, x: Node, axes: tuple[int, ...]) -> Node:
     """Return the cotangent of `x`; a product of two matrices is made anew, to lie as `x` does."""
     if ct.owner is not None and ct.op.name == "matmul" and ct.inputs[0].ndim == x.ndim == 2:
         first, second = ct.inputs
         return build(ct.op, transpose(second), transpose(first))
-    return transpose(ct, _inverse(axes))
+    return transpose(ct, sorted(range(len(axes)), key=axes.__getitem__))
 
 
 def _quick_transpose(node: Node, xp: Any, attrs: Attrs) -> Any:
