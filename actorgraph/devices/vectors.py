@@ -54,7 +54,7 @@ _LOGIC = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 _INTRINSICS = {
     "absolute": "fabs", "ceil": "ceil", "floor": "floor", "sqrt": "sqrt", "trunc": "trunc"
 }  # fmt: skip
-_ONLY_FLOAT32 = frozenset({"exp", "tanh"})
+_ONLY_FLOAT32 = frozenset({"exp", "sigmoid", "tanh"})
 _KNOWN = frozenset({
     *_BINARY, *_TESTS, *_LOGIC, *_TEXTS, *_INTRINSICS, *_ONLY_FLOAT32, "where", "logical_not"
 })  # fmt: skip
@@ -66,8 +66,6 @@ _TELLING = frozenset({*_TESTS, *_LOGIC, "logical_not", "isfinite", "isinf", "isn
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
         5.0000001201e-1)  # fmt: skip
-_TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
-         -3.33332819422e-1)  # fmt: skip
 _ROUNDING = 12582912.0
 """1.5 * 2 ** 23: a small number plus this has its nearest integer in the last bits."""
 
@@ -130,6 +128,7 @@ class VectorLines:
         self._suffix = f"{f'v{lanes}' if lanes else ''}f{8 * self.size}"
         self.lines = [] if lines is None else lines
         self._texts = {**_TEXTS, **(texts or {})}
+        self._is_widest = char == "f" and 4 * lanes == registers()[0] == 64
         self._exact, self._load = exact, "load volatile" if exact else "load"
         self.constants: dict[str, str] = {}
 
@@ -213,7 +212,7 @@ class VectorLines:
             return self.new(f"xor {self.bits} {given[0]}, {self._filled('i1', 'true')}")
         if name == "exp" and self.kind == "double":
             return self._exp_of_double(*given)
-        return self._exp(*given) if name == "exp" else self._tanh(*given)
+        return {"exp": self._exp, "sigmoid": self._sigmoid, "tanh": self._tanh}[name](*given)
 
     def write(self, text: str | ast.expr, names: Mapping[str, str]) -> str:
         """Return the value of an expression."""
@@ -237,24 +236,48 @@ class VectorLines:
 
     def _exp(self, x: str) -> str:
         x = self.write("where(greater(x, 89.0), 89.0, where(less(x, -104.0), -104.0, x))", {"x": x})
+        power, rest = self._parted(x)
+        return self._scaled(self.call("add", rest, self.number(1)), power)
+
+    def _parted(self, x: str) -> tuple[str, str]:
+        """Return k and ``exp(r) - 1`` for ``x = k log(2) + r``, k whole and r small."""
         rounding = self.number(_ROUNDING)
         shifted = self.fma(x, self.number(_LOG2_E), rounding)
         power = self.call("subtract", shifted, rounding)
         r = self.fma(power, self.number(-_LN2_HIGH), x)
         r = self.fma(power, self.number(-_LN2_LOW), r)
-        series = self.fma(self._series(_EXP, r), self.call("multiply", r, r), r)
-        found = self.call("add", series, self.number(1))
+        return power, self.fma(self._series(_EXP, r), self.call("multiply", r, r), r)
+
+    def _scaled(self, x: str, power: str) -> str:
+        """Return ``x * 2 ** power``, which may not be a number where its root is one."""
+        if self._is_widest:
+            given = f"{self.type} {x}, {self.type} {power}, {self.type} {x}, i16 -1, i32 4"
+            return self.new(f"call {self.type} @llvm.x86.avx512.mask.scalef.ps.512({given})")
+        shifted = self.call("add", power, self.number(_ROUNDING))
         bits, zero = [self.new(f"bitcast {self.type} {one} to {self.whole}")
-                      for one in (shifted, rounding)]  # fmt: skip
+                      for one in (shifted, self.number(_ROUNDING))]  # fmt: skip
         whole = self.new(f"sub {self.whole} {bits}, {zero}")
         half = self.new(f"ashr {self.whole} {whole}, {self.integer(1)}")
         rest = self.new(f"sub {self.whole} {whole}, {half}")
-        for part in (half, rest):  # 2 ** power, which may not be a number where its root is one
+        for part in (half, rest):
             raised = self.new(f"add {self.whole} {part}, {self.integer(127)}")
             placed = self.new(f"shl {self.whole} {raised}, {self.integer(23)}")
             scale = self.new(f"bitcast {self.whole} {placed} to {self.type}")
-            found = self.call("multiply", found, scale)
-        return found
+            x = self.call("multiply", x, scale)
+        return x
+
+    def _ratio(self, x: str, y: str) -> str:
+        """Return ``x / y`` of numbers of which y is neither large nor small.
+
+        A division takes as long as an exponential, so it is an estimate that is mended.
+        """
+        if not self._is_widest:
+            return self.call("divide", x, y)
+        given = f"{self.type} {y}, {self.type} {y}, i16 -1"
+        estimate = self.new(f"call {self.type} @llvm.x86.avx512.rcp14.ps.512({given})")
+        found = self.call("multiply", x, estimate)
+        return self.fma(self.fma(self.call("subtract", self.number(-0.0), found), y, x),
+                        estimate, found)  # fmt: skip
 
     def _exp_of_double(self, x: str) -> str:
         """Return the exponential of a single double that is at most 0, or NaN.
@@ -277,11 +300,25 @@ class VectorLines:
         return self.write(small, {"x": x, "e": found})
 
     def _tanh(self, x: str) -> str:
-        square = self.call("multiply", x, x)
-        small = self.fma(self.call("multiply", self._series(_TANH, square), square), x, x)
-        far = self._exp(self.call("add", x, x))
-        large = self.write("subtract(1, divide(2, add(x, 1)))", {"x": far})
-        return self.write("where(less(z, 0.390625), x, y)", {"x": small, "y": large, "z": square})
+        """Return m / (m + 2) for m = exp(2 |x|) - 1, with the sign of x."""
+        twice = self.call("absolute", self.call("add", x, x))
+        power, rest = self._parted(self.write("where(greater(x, 20.0), 20.0, x)", {"x": twice}))
+        scale = self._scaled(self.number(1), power)
+        m = self.fma(scale, rest, self.call("subtract", scale, self.number(1)))
+        found = self._ratio(m, self.call("add", m, self.number(2)))
+        called = f"@llvm.copysign.{self._suffix}({self.type} {found}, {self.type} {x})"
+        return self.new(f"call {self.type} {called}")
+
+    def _sigmoid(self, x: str) -> str:
+        """Return 1 / (1 + e) or e / (1 + e), as the sign of x is, for e = exp(-|x|)."""
+        far = self.write("where(less(x, -104.0), -104.0, x)", {
+            "x": self.call("subtract", self.number(-0.0), self.call("absolute", x))
+        })  # fmt: skip
+        power, rest = self._parted(far)
+        one = self.number(1)
+        e = self._scaled(self.call("add", rest, one), power)
+        above = self.write("where(less(x, 0), e, 1)", {"x": x, "e": e})
+        return self._ratio(above, self.call("add", e, one))
 
 
 def elements_text(

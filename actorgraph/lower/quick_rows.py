@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import count
 from math import gcd, inf, nan, prod
 from time import perf_counter
@@ -117,20 +117,9 @@ def quick_kernel(
     return plain if describe is None else _Quick(plain, describe, len(node.inputs), wait)
 
 
-@cache
-def quick_arrays(wait: bool) -> _QuickArrays:
-    """Return the array module of products that may change last bits."""
-    return _QuickArrays(_Quick(np.matmul, _product, 2, wait))
-
-
-class _QuickArrays:
-    """An array module that is NumPy, but for `matmul`."""
-
-    def __init__(self, matmul: Callable[..., Any]) -> None:
-        self.matmul = matmul
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
+def quick_product(plain: Callable[..., Any], wait: bool) -> Callable[..., Any]:
+    """Return a kernel of products of arrays with a matrix: machine code, else the `plain` one."""
+    return _Quick(plain, _product, 2, wait)
 
 
 class _Seen(NamedTuple):
@@ -458,7 +447,7 @@ def _rule(step: Node, exact: bool) -> str | None:
     op = step.op
     if step.dtype.char not in "fd" or op.checked or step.attrs:
         return None
-    text = "divide(1, add(1, exp(negative(x))))" if op is _SIGMOID else None
+    text = "sigmoid(x)" if op is _SIGMOID else None
     if op.loop is not None and op.loop.kind == "value":
         text = op.loop.text
     elif op.ufunc == "positive":
