@@ -367,7 +367,10 @@ def quickened(one: Any, fixed: int, symbols: Mapping[str, int]) -> Any:
     """
     numbers = count(1 + max([node.id for node in (*one.steps, *one.given)]))
     quick: dict[int, Any] = {}
-    steps = _sums(one, quick, symbols)
+    later: dict[int, tuple[int, int]] = {}
+    steps = _sums(one, quick, later, symbols)
+    over = {number: carry for number, carry in one.over.items() if carry.id not in later}
+    one = replace(one, over=over, later=later)
     first = {node.id: place for place, node in enumerate(one.given[:fixed])}
     packed: list[tuple[int, Node]] = []
     for place, step in enumerate(steps):
@@ -413,8 +416,18 @@ def _multiplies(step: Node, symbols: Mapping[str, int]) -> bool:
     return 0 < size <= _MOST_BYTES and not gcd(shapes[1][1], _LEAST_LANES) % _LEAST_LANES
 
 
-def _sums(one: Any, quick: dict[int, Any], symbols: Mapping[str, int]) -> list[Node]:
-    """Return the steps, of which products are one with the sum that is copied over a carry."""
+def _sums(
+    one: Any,
+    quick: dict[int, Any],
+    later: dict[int, tuple[int, int]],
+    symbols: Mapping[str, int],
+) -> list[Node]:
+    """Return the steps, of which products are one with the sum that is copied over a carry.
+
+    Where both factors are there for all iterations in the end, the sum is made `later`: it is one
+    product, of the transpose of all rows of the first with the second.
+    """
+    moving = {node.id: place for place, node in enumerate(one.moving)}
     uses = Counter([part.id for step in one.steps for part in step.inputs])
     uses.update([node.id for node in one.results])
     made = {step.id: step for step in one.steps}
@@ -427,9 +440,13 @@ def _sums(one: Any, quick: dict[int, Any], symbols: Mapping[str, int]) -> list[N
         if len(terms) == 1 and uses[terms[0].id] == 1 and _multiplies(terms[0], symbols):
             x, y = terms[0].inputs
             if terms[0].dims == carry.dims and not is_view(y):
-                last = made[number]
-                made[number] = node_like(last, number, terms[0].op, (x, y))
-                quick[number] = _Product(made[number], x, y, adds=True)
+                turned = x.inputs[0].id if x.op is _TRANSPOSE else x.id
+                if one.asking is None and turned != x.id and {turned, y.id}.issubset(moving):
+                    later[carry.id] = moving[turned], moving[y.id]
+                    gone.add(number)
+                else:
+                    made[number] = node_like(made[number], number, terms[0].op, (x, y))
+                    quick[number] = _Product(made[number], x, y, adds=True)
                 gone |= {total.id, terms[0].id}
     return [step for number, step in made.items() if number not in gone]
 
