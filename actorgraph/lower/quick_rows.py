@@ -335,7 +335,7 @@ _ALONE_TRIES, _HINDERED, _REST = 3, 1.5, 200
 _resting = 0
 """Calls that are made alone, as helpers were a hindrance."""
 
-_WRITERS: Mapping[Any, Callable[..., tuple[str, int] | None]] = {
+_WRITERS: dict[Any, Callable[..., tuple[str, int] | None]] = {
     dense.Product: dense.product_code, dense.RowSums: dense.rows_code,
     convolving.Convolution: convolving.convolution_code,
 }  # fmt: skip
