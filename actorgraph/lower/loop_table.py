@@ -22,7 +22,8 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.quick_rows import QuickRows, grouped, node_like, quick_product, quickened
+from actorgraph.lower.quick_rows import QuickRows, grouped, quick_product, quickened
+from actorgraph.lower.seen import node_like
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table import kinds
 from actorgraph.lower.text import Dead
@@ -54,8 +55,8 @@ class _Iteration:
     """Steps, what they are given, what is stacked, and which carries some steps write `over`.
 
     The step `asking` says whether there is another iteration.  `copied` is as in `Stretch`: nothing
-    waits for the end.  `moving` are the nodes of which each iteration has another element.  `quick`,
-    `packed`, `exact` and `later` are as `quick_rows` has them.
+    waits for the end.  `moving` are the nodes of which each iteration has another element.
+    `quick`, `packed`, `exact` and `later` are as `quick_rows` has them.
     """
 
     steps: Sequence[Node]
@@ -252,9 +253,9 @@ def _iteration(
     indexed = any(part is position for step in every for part in step.inputs)
     given = (*captured, *tested, *carries, *elements, *[position] * indexed)
     said = asking[-1] if asking else None
-    kept = (*entered, *stacked)
+    stored = (*entered, *stacked)
     written = {node.id: carry for carry, node in over.items()}
-    return _Iteration(every, given, kept, said, written, (*elements, *kept))
+    return _Iteration(every, given, stored, said, written, (*elements, *stored))
 
 
 def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:

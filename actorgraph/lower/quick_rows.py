@@ -30,6 +30,7 @@ from actorgraph.devices.loops import Routine
 from actorgraph.devices.vectors import Pointer
 from actorgraph.graph import Node
 from actorgraph.lower.rates import path
+from actorgraph.lower.seen import node_like, parted
 from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, coalesced, strides_of
 from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import is_view
@@ -40,7 +41,7 @@ from actorgraph.ops._arrays import one as one_like
 from actorgraph.ops.windows import frame_of
 from actorgraph.scratch import scratch
 from actorgraph.tiles import here
-from actorgraph.types import Checks, Tensor, bind_shape
+from actorgraph.types import bind_shape
 
 _LEAST_ELEMENTS, _LEAST_LANES, _LEAST_PASSES = 32, 4, 2
 """Elements of a group, and what it has to save where it is exact."""
@@ -68,7 +69,6 @@ _LOGISTIC = Op(
 )  # fmt: skip
 """What `sigmoid` does, one after another: exponentials are NumPy's alone."""
 _SIGMOID, _ADD, _TRANSPOSE = REGISTRY["sigmoid"], REGISTRY["add"], REGISTRY["transpose"]
-_GETITEM, _FULL = REGISTRY["getitem"], slice(None)
 
 
 _LEAST_ROW_FLOPS, _LEAST_FLOPS, _SHARED_FLOPS = 2.0**12, 2.0**18, 2.0**21
@@ -349,14 +349,6 @@ def _code(what: Any, wait: bool) -> _Code:
     return found
 
 
-def node_like(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node:
-    """Return a node of the same type, with a number and an op of its own."""
-    attrs = node.attrs if op is node.op else {}
-    return Node(
-        node.graph, number, op, inputs, attrs, node.type, Checks(), node.line, node.owner, node.name
-    )  # fmt: skip
-
-
 # -- which steps ----------------------------------------------------------------------------------
 
 
@@ -382,7 +374,8 @@ def quickened(one: Any, fixed: int, symbols: Mapping[str, int]) -> Any:
                 packed.append((first[of.id], y))
                 steps[place] = step = node_like(step, step.id, step.op, (x, y))
             quick.setdefault(step.id, _Product(step, x, y))
-    steps = _parted(steps, one, symbols, numbers)
+    kept = {node.id for node in one.results} | set(one.over)
+    steps = parted(steps, kept, symbols, numbers, partial(_rule, exact=False))
     found = _Grouping(steps, one, symbols, numbers, quick, exact=False).found
     given = [*one.given[:fixed], *[node for _, node in packed], *one.given[fixed:]]
     places = [place for place, _ in packed]
@@ -449,67 +442,6 @@ def _sums(
                     quick[number] = _Product(made[number], x, y, adds=True)
                 gone |= {total.id, terms[0].id}
     return [step for number, step in made.items() if number not in gone]
-
-
-def _parted(
-    steps: Sequence[Node], one: Any, symbols: Mapping[str, int], numbers: Iterator[int]
-) -> list[Node]:
-    """Return the steps, of which those that others only see parts of are computed in parts.
-
-    So what is computed of the parts is one group with them, and what nobody sees is not computed.
-    """
-    kept = {node.id for node in one.results} | set(one.over)
-    orders = {step.id: (place, 0) for place, step in enumerate(steps)}
-    made = {step.id: step for step in steps}
-    readers: dict[int, list[Node]] = {}
-    for step in reversed(steps):
-        views = readers.get(step.id, ())
-        sizes = [prod(bind_shape(view.dims, symbols, 0)) for view in (step, *views)]
-        if (
-            step.id in kept or not views or not all(map(_shows_part, views))
-            or sum(sizes[1:]) > sizes[0] or _rule(step, False) is None
-            or any(part.op is CONSTANT and part.ndim for part in step.inputs)
-        ):  # fmt: skip
-            for part in step.inputs:
-                readers.setdefault(part.id, []).append(step)
-            continue
-        del made[step.id]
-        for view in views:
-            place, _ = orders[view.id]
-            parts = []
-            for part in step.inputs:
-                index = _index_of(view, step, part)
-                if any(piece != _FULL for piece in index):
-                    number = next(numbers)
-                    orders[number] = place, -number
-                    part = made[number] = _view_of(view, number, part, index)
-                    readers.setdefault(part.inputs[0].id, []).append(part)
-                parts.append(part)
-            made[view.id] = node_like(view, view.id, step.op, tuple(parts))
-    return sorted(made.values(), key=lambda step: orders[step.id])
-
-
-def _shows_part(step: Node) -> bool:
-    """Return whether a step shows a part of a value of as many axes, by slices."""
-    index = step.attrs.get("index", ()) if step.op is _GETITEM else ()
-    return bool(index) and all(isinstance(part, slice) for part in index)
-
-
-def _index_of(view: Node, step: Node, part: Node) -> tuple[slice, ...]:
-    """Return which part of an operand of a step a view of the step is computed of."""
-    index = (*view.attrs["index"], *[_FULL] * (step.ndim - len(view.attrs["index"])))
-    pairs = zip(index[step.ndim - part.ndim :], part.dims, strict=True)
-    return tuple([_FULL if dim == 1 else one for one, dim in pairs])
-
-
-def _view_of(view: Node, number: int, of: Node, index: tuple[slice, ...]) -> Node:
-    """Return a step that shows a part of a value, as a view of a result of it does."""
-    pairs = zip(of.dims, view.dims[view.ndim - of.ndim :], strict=True)
-    dims = tuple([dim if dim == 1 else shown for dim, shown in pairs])
-    return Node(
-        view.graph, number, view.op, (of,), {"index": index}, Tensor.of(str(of.dtype), dims),
-        Checks(), view.line, view.owner, view.name,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
