@@ -46,12 +46,12 @@ def _over_time(
         state = (zeros_like(row) * np.ones(size, x.dtype),) * len(state)  # type: ignore[arg-type]
     first = tuple([graph.lift(part) for part in state])
     into, again = weights_of(x, first[0], *weights, gates, what)
-    products, hidden = in_blocks(x, swap_last(into), bias), turned(again)
+    products, hidden = in_blocks(x, swap_last(into)), turned(again)
     reach = None if lengths is None else graph.lift(lengths)
 
     def body(state: _State, given: Any) -> tuple[_State, Node]:
         now, place = given
-        new = step(now, state, hidden)
+        new = step(now if bias is None else now + bias, state, hidden)
         if reach is None:
             return new, new[0]
         live = expand_dims(greater(reach, place), -1)

@@ -193,10 +193,10 @@ class _WaveKernel:
     def allow_tables(self, wait: bool, quick: bool) -> None:
         """Let the loops be walked as tables."""
         if quick:
-            from actorgraph.lower.quick_rows import quick_arrays
+            from actorgraph.lower.quick_rows import quick_product
 
-            products = [node for node in self._nodes if node.op is IN_BLOCKS]
-            self._kernels |= {node.id: kernel(node, quick_arrays(wait), {}) for node in products}
+            products = [node.id for node in self._nodes if node.op is IN_BLOCKS]
+            self._kernels |= {one: quick_product(self._kernels[one], wait) for one in products}
         for one in self._kernels.values():
             if hasattr(one, "allow_tables"):
                 one.allow_tables(wait, quick)

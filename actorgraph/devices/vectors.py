@@ -54,7 +54,7 @@ _LOGIC = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
 _INTRINSICS = {
     "absolute": "fabs", "ceil": "ceil", "floor": "floor", "sqrt": "sqrt", "trunc": "trunc"
 }  # fmt: skip
-_ONLY_FLOAT32 = frozenset({"erf", "erfc", "exp", "expm1", "log", "log1p", "tanh"})
+_ONLY_FLOAT32 = frozenset({"erf", "erfc", "exp", "expm1", "log", "log1p", "sigmoid", "tanh"})
 _KNOWN = frozenset({
     *_BINARY, *_TESTS, *_LOGIC, *_TEXTS, *_INTRINSICS, *_ONLY_FLOAT32, "where", "logical_not"
 })  # fmt: skip
@@ -66,8 +66,6 @@ _TELLING = frozenset({*_TESTS, *_LOGIC, "logical_not", "isfinite", "isinf", "isn
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
         5.0000001201e-1)  # fmt: skip
-_TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
-         -3.33332819422e-1)  # fmt: skip
 _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
         -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
 _ERF = (-5.6253962e-4, 4.9160235e-3, -2.6709950e-2, 1.1280131e-1, -3.7612319e-1, 1.1283791)
@@ -139,6 +137,7 @@ class VectorLines:
         self._suffix = f"{f'v{lanes}' if lanes else ''}f{8 * self.size}"
         self.lines = [] if lines is None else lines
         self._texts = {**_TEXTS, **(texts or {})}
+        self._is_widest = char == "f" and 4 * lanes == registers()[0] == 64
         self._exact, self._load = exact, "load volatile" if exact else "load"
         self.constants: dict[str, str] = {}
 
@@ -248,24 +247,47 @@ class VectorLines:
     def _exp(self, x: str) -> str:
         # Nothing is computed of what gives 0: denormal numbers on the way take 100 times as long.
         near = self.write("where(greater(x, 89), 89, where(less(x, -104), 0, x))", {"x": x})
-        less_one, power = self._exp_series(near)
-        found = self.call("add", less_one, self.number(1))
-        half = self.new(f"ashr {self.whole} {power}, {self.integer(1)}")
-        rest = self.new(f"sub {self.whole} {power}, {half}")
-        for part in (half, rest):  # 2 ** power, which may not be a number where its root is one
-            found = self.call("multiply", found, self._two_to(part))
+        power, rest = self._parted(near)
+        found = self._scaled(self.call("add", rest, self.number(1)), power)
         return self.write("where(less(x, -104), 0, y)", {"x": x, "y": found})
 
-    def _exp_series(self, x: str) -> tuple[str, str]:
-        """Return what plus 1, times 2 to the power of an integer, is `exp`, and that integer."""
+    def _parted(self, x: str) -> tuple[str, str]:
+        """Return k and ``exp(r) - 1`` for ``x = k log(2) + r``, k whole and r small."""
         rounding = self.number(_ROUNDING)
         shifted = self.fma(x, self.number(_LOG2_E), rounding)
         power = self.call("subtract", shifted, rounding)
         r = self.fma(power, self.number(-_LN2_HIGH), x)
         r = self.fma(power, self.number(-_LN2_LOW), r)
-        series = self.fma(self._series(_EXP, r), self.call("multiply", r, r), r)
-        bits, zero = self._bits_of(shifted), self._bits_of(rounding)
-        return series, self.new(f"sub {self.whole} {bits}, {zero}")
+        return power, self.fma(self._series(_EXP, r), self.call("multiply", r, r), r)
+
+    def _scaled(self, x: str, power: str) -> str:
+        """Return ``x * 2 ** power``, which may not be a number where its root is one."""
+        if self._is_widest:
+            given = f"{self.type} {x}, {self.type} {power}, {self.type} {x}, i16 -1, i32 4"
+            return self.new(f"call {self.type} @llvm.x86.avx512.mask.scalef.ps.512({given})")
+        shifted = self.call("add", power, self.number(_ROUNDING))
+        bits, zero = self._bits_of(shifted), self._bits_of(self.number(_ROUNDING))
+        whole = self.new(f"sub {self.whole} {bits}, {zero}")
+        half = self.new(f"ashr {self.whole} {whole}, {self.integer(1)}")
+        rest = self.new(f"sub {self.whole} {whole}, {half}")
+        for part in (half, rest):
+            raised = self.new(f"add {self.whole} {part}, {self.integer(127)}")
+            placed = self.new(f"shl {self.whole} {raised}, {self.integer(23)}")
+            x = self.call("multiply", x, self._of_bits(placed))
+        return x
+
+    def _ratio(self, x: str, y: str) -> str:
+        """Return ``x / y`` of numbers of which y is neither large nor small.
+
+        A division takes as long as an exponential, so it is an estimate that is mended.
+        """
+        if not self._is_widest:
+            return self.call("divide", x, y)
+        given = f"{self.type} {y}, {self.type} {y}, i16 -1"
+        estimate = self.new(f"call {self.type} @llvm.x86.avx512.rcp14.ps.512({given})")
+        found = self.call("multiply", x, estimate)
+        return self.fma(self.fma(self.call("subtract", self.number(-0.0), found), y, x),
+                        estimate, found)  # fmt: skip
 
     def _bits_of(self, x: str) -> str:
         return self.new(f"bitcast {self.type} {x} to {self.whole}")
@@ -273,12 +295,8 @@ class VectorLines:
     def _of_bits(self, x: str) -> str:
         return self.new(f"bitcast {self.whole} {x} to {self.type}")
 
-    def _two_to(self, power: str) -> str:
-        raised = self.new(f"add {self.whole} {power}, {self.integer(127)}")
-        return self._of_bits(self.new(f"shl {self.whole} {raised}, {self.integer(23)}"))
-
     def _expm1(self, x: str) -> str:
-        small, _ = self._exp_series(x)  # whose power is 0 there
+        _, small = self._parted(x)
         large = self.call("subtract", self._exp(x), self.number(1))
         test = "where(less(absolute(x), 0.34), y, z)"
         return self.write(test, {"x": x, "y": small, "z": large})
@@ -347,15 +365,20 @@ class VectorLines:
         return self.write(small, {"x": x, "e": found})
 
     def _tanh(self, x: str) -> str:
-        square = self.call("multiply", x, x)
-        small = self.fma(self.call("multiply", self._series(_TANH, square), square), x, x)
-        # Beyond 10 it rounds to 1, and there are no powers that are not numbers.
-        near = self.write("where(greater(x, 10), 10, where(less(x, -10), -10, x))", {"x": x})
-        less_one, power = self._exp_series(self.call("add", near, near))
-        far = self.call("add", less_one, self.number(1))
-        far = self.call("multiply", far, self._two_to(power))
-        large = self.write("subtract(1, divide(2, add(x, 1)))", {"x": far})
-        return self.write("where(less(z, 0.390625), x, y)", {"x": small, "y": large, "z": square})
+        """Return m / (m + 2) for m = exp(2 |x|) - 1, with the sign of x."""
+        twice = self.call("absolute", self.call("add", x, x))
+        power, rest = self._parted(self.write("where(greater(x, 20.0), 20.0, x)", {"x": twice}))
+        scale = self._scaled(self.number(1), power)
+        m = self.fma(scale, rest, self.call("subtract", scale, self.number(1)))
+        found = self._ratio(m, self.call("add", m, self.number(2)))
+        called = f"@llvm.copysign.{self._suffix}({self.type} {found}, {self.type} {x})"
+        return self.new(f"call {self.type} {called}")
+
+    def _sigmoid(self, x: str) -> str:
+        """Return 1 / (1 + e) or e / (1 + e), as the sign of x is, for e = exp(-|x|)."""
+        one, e = self.number(1), self._exp(self.call("negative", self.call("absolute", x)))
+        above = self.write("where(less(x, 0), e, 1)", {"x": x, "e": e})
+        return self._ratio(above, self.call("add", e, one))
 
 
 def elements_text(

@@ -8,11 +8,13 @@ user, and views, which cost nothing.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import depends_on_symbols, kernel
+from actorgraph.memory.buffers import is_view
 from actorgraph.op import CONSTANT
 from actorgraph.rewrite.exact import is_pure, restated
 
@@ -20,24 +22,49 @@ _MOST_BYTES = 65_536
 
 
 def folded(node: Node) -> Node | None:
-    """Return a constant in the place of an op on constants, or None where the run computes it."""
+    """Return a constant in the place of an op on constants, or None where the run computes it.
+
+    The op may see its constants through views.
+    """
     for part in node.inputs:
-        if part.op is not CONSTANT:
+        if part.op is not CONSTANT and not _shows_constants(part):
             return None
-    sizes = [dim for dim in node.dims if isinstance(dim, int)]
-    if len(sizes) < node.ndim or prod(sizes) * node.dtype.itemsize > _MOST_BYTES:
-        return None
-    if not node.inputs or node.checks or not is_pure(node.op) or depends_on_symbols(node):
+    if not node.inputs or not _may_be(node):
         return None
     try:
         with np.errstate(all="raise"):
-            value = kernel(node, np, {})(*[part.attrs["value"] for part in node.inputs])
+            given = [_value(part) for part in node.inputs]
+            value = kernel(node, np, {})(*given)
     except Exception:  # noqa: BLE001 - whatever an op raises, it shall raise in the run
         return None
     value = np.asarray(value)
-    if value.base is not None or any(value is part.attrs["value"] for part in node.inputs):
+    if value.base is not None or any(value is one for one in given):
         return None  # a copy of a view could have another layout
-    if value.dtype != node.dtype or value.shape != tuple(sizes):
+    if value.dtype != node.dtype or value.shape != node.dims:
         return None
     value.flags.writeable = False
     return restated(node, CONSTANT, (), {"value": value})
+
+
+def _may_be(node: Node) -> bool:
+    """Return whether the value of an op is small, and the same in all runs."""
+    sizes = [dim for dim in node.dims if isinstance(dim, int)]
+    if len(sizes) < node.ndim or prod(sizes) * node.dtype.itemsize > _MOST_BYTES:
+        return False
+    return is_pure(node.op) and not node.checks and not depends_on_symbols(node)
+
+
+def _shows_constants(node: Node) -> bool:
+    """Return whether a node is a view of constants."""
+    shows = bool(node.inputs) and all(part.op is CONSTANT for part in node.inputs)
+    return shows and is_view(node) and _may_be(node)
+
+
+def _value(node: Node) -> np.ndarray[Any, Any]:
+    """Return the value of a constant, or of a view of some."""
+    value: np.ndarray[Any, Any]
+    if node.op is CONSTANT:
+        value = node.attrs["value"]
+    else:
+        value = kernel(node, np, {})(*map(_value, node.inputs))
+    return value

@@ -176,7 +176,9 @@ class InnerLoop(_Body):
         # Else nobody knows how much there will be.
         if self._stored or not (saved or len(results) > len(inputs[2])):
             with suppress(Exception):  # the loop in Python goes on
-                return LoopTable(inputs, computed, results, saved, tested, symbols, self._quick)
+                return LoopTable(
+                    inputs, computed, results, saved, tested, symbols, self._quick, self._wait
+                )
         for one in self._kernels:
             if hasattr(one, "allow_tables"):
                 one.allow_tables(self._wait, self._quick)

@@ -22,7 +22,8 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.quick_rows import QuickRows, grouped, node_like, quickened
+from actorgraph.lower.quick_rows import QuickRows, grouped, quick_product, quickened
+from actorgraph.lower.seen import node_like
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table import kinds
 from actorgraph.lower.text import Dead
@@ -54,7 +55,8 @@ class _Iteration:
     """Steps, what they are given, what is stacked, and which carries some steps write `over`.
 
     The step `asking` says whether there is another iteration.  `copied` is as in `Stretch`: nothing
-    waits for the end.  `quick`, `packed` and `exact` are as `quick_rows` has them.
+    waits for the end.  `moving` are the nodes of which each iteration has another element.
+    `quick`, `packed`, `exact` and `later` are as `quick_rows` has them.
     """
 
     steps: Sequence[Node]
@@ -62,10 +64,12 @@ class _Iteration:
     results: Sequence[Node]
     asking: Node | None
     over: Mapping[int, Node]
+    moving: Sequence[Node]
     copied: Collection[int] = ()
     quick: Mapping[int, Any] = field(default_factory=dict)
     packed: Sequence[int] = ()
     exact: bool = True
+    later: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     others: Mapping[Op, Any] = field(default_factory=dict)
 
 
@@ -84,7 +88,8 @@ class _IterationRows(QuickRows):
 class LoopTable:
     """A loop that is walked, another form of `InnerLoop`; `Unfit` where a step is no row.
 
-    The test has inputs, steps and a result; last bits may change where it is `quick`.
+    The test has inputs, steps and a result; last bits may change where it is `quick`, and then who
+    calls may `wait` for machine code.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class LoopTable:
         test: _Test | None,
         symbols: Mapping[str, int],
         quick: bool = False,
+        wait: bool = False,
     ) -> None:
         _, captured, carries, _ = inputs
         one = _iteration(inputs, steps, results, saved, test, symbols)
@@ -113,6 +119,9 @@ class LoopTable:
         self._flag = made.places[asking.id].offset if asking is not None else None
         self._indexed = any(node is inputs[0][0] for node in given)
         self._packed, self._size = one.packed, len(one.steps)
+        later = [(place, one.later.get(node.id)) for place, node in enumerate(carries)]
+        self._later = [(place, *both) for place, both in later if both is not None]
+        self._product = quick_product(np.matmul, wait)
         fixed = range(first + len(carries))
         self._dtypes = [node.dtype for node in carries]
         every = range(len(made.objects))
@@ -171,6 +180,10 @@ class LoopTable:
         self._blocks.append(block)
         if flags:
             raise Dead if flags == native.DEAD else Declined
+        for state, *both in self._later:
+            low, high = sorted((positions[0], positions[-1]))
+            x, y = [held[k][low : high + 1].reshape(-1, held[k].shape[-1]) for k in both]
+            states[state] += self._product(x.T, y)
         more = more and self._flag is not None
         return [one if one.ndim else one[()] for one in states], trips + more
 
@@ -240,9 +253,9 @@ def _iteration(
     indexed = any(part is position for step in every for part in step.inputs)
     given = (*captured, *tested, *carries, *elements, *[position] * indexed)
     said = asking[-1] if asking else None
-    return _Iteration(
-        every, given, (*entered, *stacked), said, {n.id: carry for carry, n in over.items()}
-    )
+    stored = (*entered, *stacked)
+    written = {node.id: carry for carry, node in over.items()}
+    return _Iteration(every, given, stored, said, written, (*elements, *stored))
 
 
 def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import count
 from math import gcd, inf, nan, prod
 from time import perf_counter
@@ -30,6 +30,7 @@ from actorgraph.devices.loops import Routine
 from actorgraph.devices.vectors import Pointer
 from actorgraph.graph import Node
 from actorgraph.lower.rates import path
+from actorgraph.lower.seen import node_like, parted
 from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, coalesced, strides_of
 from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import is_view
@@ -40,7 +41,7 @@ from actorgraph.ops._arrays import one as one_like
 from actorgraph.ops.windows import frame_of
 from actorgraph.scratch import scratch
 from actorgraph.tiles import here
-from actorgraph.types import Checks, bind_shape
+from actorgraph.types import bind_shape
 
 _LEAST_ELEMENTS, _LEAST_LANES, _LEAST_PASSES = 32, 4, 2
 """Elements of a group, and what it has to save where it is exact."""
@@ -117,20 +118,9 @@ def quick_kernel(
     return plain if describe is None else _Quick(plain, describe, len(node.inputs), wait)
 
 
-@cache
-def quick_arrays(wait: bool) -> _QuickArrays:
-    """Return the array module of products that may change last bits."""
-    return _QuickArrays(_Quick(np.matmul, _product, 2, wait))
-
-
-class _QuickArrays:
-    """An array module that is NumPy, but for `matmul`."""
-
-    def __init__(self, matmul: Callable[..., Any]) -> None:
-        self.matmul = matmul
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
+def quick_product(plain: Callable[..., Any], wait: bool) -> Callable[..., Any]:
+    """Return a kernel of products of arrays with a matrix: machine code, else the `plain` one."""
+    return _Quick(plain, _product, 2, wait)
 
 
 class _Seen(NamedTuple):
@@ -345,7 +335,7 @@ _ALONE_TRIES, _HINDERED, _REST = 3, 1.5, 200
 _resting = 0
 """Calls that are made alone, as helpers were a hindrance."""
 
-_WRITERS: Mapping[Any, Callable[..., tuple[str, int] | None]] = {
+_WRITERS: dict[Any, Callable[..., tuple[str, int] | None]] = {
     dense.Product: dense.product_code, dense.RowSums: dense.rows_code,
     convolving.Convolution: convolving.convolution_code,
 }  # fmt: skip
@@ -359,14 +349,6 @@ def _code(what: Any, wait: bool) -> _Code:
     return found
 
 
-def node_like(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node:
-    """Return a node of the same type, with a number and an op of its own."""
-    attrs = node.attrs if op is node.op else {}
-    return Node(
-        node.graph, number, op, inputs, attrs, node.type, Checks(), node.line, node.owner, node.name
-    )  # fmt: skip
-
-
 # -- which steps ----------------------------------------------------------------------------------
 
 
@@ -377,7 +359,10 @@ def quickened(one: Any, fixed: int, symbols: Mapping[str, int]) -> Any:
     """
     numbers = count(1 + max([node.id for node in (*one.steps, *one.given)]))
     quick: dict[int, Any] = {}
-    steps = _sums(one, quick, symbols)
+    later: dict[int, tuple[int, int]] = {}
+    steps = _sums(one, quick, later, symbols)
+    over = {number: carry for number, carry in one.over.items() if carry.id not in later}
+    one = replace(one, over=over, later=later)
     first = {node.id: place for place, node in enumerate(one.given[:fixed])}
     packed: list[tuple[int, Node]] = []
     for place, step in enumerate(steps):
@@ -389,6 +374,8 @@ def quickened(one: Any, fixed: int, symbols: Mapping[str, int]) -> Any:
                 packed.append((first[of.id], y))
                 steps[place] = step = node_like(step, step.id, step.op, (x, y))
             quick.setdefault(step.id, _Product(step, x, y))
+    kept = {node.id for node in one.results} | set(one.over)
+    steps = parted(steps, kept, symbols, numbers, partial(_rule, exact=False))
     found = _Grouping(steps, one, symbols, numbers, quick, exact=False).found
     given = [*one.given[:fixed], *[node for _, node in packed], *one.given[fixed:]]
     places = [place for place, _ in packed]
@@ -422,8 +409,18 @@ def _multiplies(step: Node, symbols: Mapping[str, int]) -> bool:
     return 0 < size <= _MOST_BYTES and not gcd(shapes[1][1], _LEAST_LANES) % _LEAST_LANES
 
 
-def _sums(one: Any, quick: dict[int, Any], symbols: Mapping[str, int]) -> list[Node]:
-    """Return the steps, of which products are one with the sum that is copied over a carry."""
+def _sums(
+    one: Any,
+    quick: dict[int, Any],
+    later: dict[int, tuple[int, int]],
+    symbols: Mapping[str, int],
+) -> list[Node]:
+    """Return the steps, of which products are one with the sum that is copied over a carry.
+
+    Where both factors are there for all iterations in the end, the sum is made `later`: it is one
+    product, of the transpose of all rows of the first with the second.
+    """
+    moving = {node.id: place for place, node in enumerate(one.moving)}
     uses = Counter([part.id for step in one.steps for part in step.inputs])
     uses.update([node.id for node in one.results])
     made = {step.id: step for step in one.steps}
@@ -436,9 +433,13 @@ def _sums(one: Any, quick: dict[int, Any], symbols: Mapping[str, int]) -> list[N
         if len(terms) == 1 and uses[terms[0].id] == 1 and _multiplies(terms[0], symbols):
             x, y = terms[0].inputs
             if terms[0].dims == carry.dims and not is_view(y):
-                last = made[number]
-                made[number] = node_like(last, number, terms[0].op, (x, y))
-                quick[number] = _Product(made[number], x, y, adds=True)
+                turned = x.inputs[0].id if x.op is _TRANSPOSE else x.id
+                if one.asking is None and turned != x.id and {turned, y.id}.issubset(moving):
+                    later[carry.id] = moving[turned], moving[y.id]
+                    gone.add(number)
+                else:
+                    made[number] = node_like(made[number], number, terms[0].op, (x, y))
+                    quick[number] = _Product(made[number], x, y, adds=True)
                 gone |= {total.id, terms[0].id}
     return [step for number, step in made.items() if number not in gone]
 
@@ -459,7 +460,9 @@ def _rule(step: Node, exact: bool) -> str | None:
     if step.dtype.char not in "fd" or op.checked or step.attrs:
         return None
     text = None
-    if op.loop is not None and op.loop.kind == "value":
+    if op is _SIGMOID:
+        text = "sigmoid(x)"
+    elif op.loop is not None and op.loop.kind == "value":
         text = op.loop.text
     elif op.ufunc == "positive":
         text = "x"

@@ -267,16 +267,18 @@ class Compiled:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
         xp = np if lane is None else lane.device.products or lane.device.xp
         waits, quick = "wait" in (self.native, self.jit), self.jit and self.walks
-        if quick:
-            from actorgraph.control.in_blocks import IN_BLOCKS
-            from actorgraph.lower.quick_rows import quick_arrays, quick_kernel
-
-            xp = quick_arrays(self.jit == "wait") if node.op is IN_BLOCKS else xp
         found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and node.op.moves_windows:
             found = moving(found, waits)
         if quick:
-            found = quick_kernel(node, found, symbols, self.jit == "wait")
+            from actorgraph.control.in_blocks import IN_BLOCKS
+            from actorgraph.lower.quick_rows import quick_kernel, quick_product
+
+            wait = self.jit == "wait"
+            if node.op is IN_BLOCKS:
+                found = quick_product(found, wait)
+            else:
+                found = quick_kernel(node, found, symbols, wait)
         if self.walks and hasattr(found, "allow_tables"):  # a loop
             found.allow_tables(waits, bool(self.jit))
         if self.overlaps and hasattr(found, "parts"):

@@ -5,7 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.autodiff.trees import flatten
-from actorgraph.devices import native, vectors
+from actorgraph.devices import dense, native, vectors
 from actorgraph.lower import loop_table, quick_rows
 
 ops = ag.ops
@@ -89,6 +89,63 @@ def test_gradients_add_products_where_their_sums_lie(g, written):
     assert written.count("a product") == 3
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_products_of_what_is_stacked_anyway_are_summed_behind_the_loop(g, written, reverse):
+    (x, w, _, xs), feeds = given(g)
+    last, states = ag.scan(lambda c, e: ((new := ops.tanh(c @ w + e)), new), x, xs, reverse=reverse)
+    near([(last * last).sum() + (states * 0.1).sum()], feeds, wrt=[w, x, xs])
+    assert written.count("a product") == 2  # of both passes, and none of the gradient of w
+
+
+def parts(x, *places):
+    return [x[:, 16 * place : 16 * place + 16] for place in places]
+
+
+PARTED = {
+    "what nobody sees": (lambda c, e: ops.multiply(*parts(ops.sigmoid(c @ e), 0, 2)), 16),
+    "steps before that": (lambda c, e: ops.add(*parts(ops.exp((c @ e) * 0.1), 0, 1)), 16),
+    "what a vector is added to": (lambda c, e: ops.add(*parts(c @ e + e[0], 1, 2)), 16),
+    "parts that are seen twice": (
+        lambda c, e: parts(t := ops.tanh(c @ e), 0)[0] * t[:, 2:18] * t[:, 4:20] * t[:, 20:36], 240,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", PARTED)
+def test_steps_that_others_see_parts_of_are_computed_in_parts(g, body, monkeypatch):
+    write, columns = vectors.elements_text, []
+
+    def elements_text(*args):
+        columns.append(args[2][1])
+        return write(*args)
+
+    monkeypatch.setattr(vectors, "elements_text", elements_text)
+    x, w = g.input("x", (5, 16)), g.input("w", (16, 48))
+    feeds = {"x": RNG.normal(size=(5, 16)), "w": RNG.normal(size=(16, 48))}
+    feeds = {name: one.astype("float32") / 2 for name, one in feeds.items()}
+    compute, widest = PARTED[body]
+    last, _ = ag.scan(lambda c, _: (compute(c, w), None), x, length=9)
+    near([last], feeds)
+    assert max(columns) == widest
+
+
+def test_products_of_all_steps_are_machine_code(g, monkeypatch):
+    write, sizes = dense.product_code, []
+
+    def product_code(name, one):
+        sizes.append(one.sizes)
+        return write(name, one)
+
+    monkeypatch.setitem(quick_rows._WRITERS, dense.Product, product_code)
+    feeds = {
+        name: RNG.normal(size=shape).astype("float32") / 9
+        for name, shape in {"x": (40, 8, 48), "w": (192, 48), "u": (192, 48)}.items()
+    }
+    x, w, u = [g.input(name, array.shape) for name, array in feeds.items()]
+    near([ag.ops.lstm(x, None, w, u)[0]], feeds)
+    assert (320, 48, 192) in sizes
+
+
 @pytest.mark.parametrize("layer", [ag.ops.rnn, ag.ops.gru, ag.ops.lstm])
 def test_recurrent_layers_are_near_in_both_passes(g, layer, written):
     gates = {"rnn": 1, "gru": 3, "lstm": 4}[layer.__name__]
@@ -103,11 +160,26 @@ def test_recurrent_layers_are_near_in_both_passes(g, layer, written):
     assert "a product" in written
 
 
-def test_infinite_and_missing_numbers_stay_what_they_are(g):
-    x = g.input("x", (4, 16))
+@pytest.mark.parametrize("width", [12, 16])
+def test_exponentials_are_right_to_three_units_in_the_last_place(g, width):
+    x = g.input("x", (64, width))
+    found = ag.scan(lambda c, _: (c, (ops.exp(c), ops.tanh(c), ops.sigmoid(c))), x, length=2)[1]
+    spread = 10.0 ** RNG.uniform(-6, 1.9, size=(64, width))
+    values = (spread * RNG.choice([-1, 1], size=spread.shape)).astype("float32")
+    with ag.TapeMachine([*found], wrt=[], exact=False, jit="wait", native="wait") as machine:
+        run = machine.run_sync({"x": values})
+    exact = values.astype("float64")
+    for node, of in zip(found, (np.exp, np.tanh, lambda v: 1 / (1 + np.exp(-v))), strict=True):
+        np.testing.assert_array_max_ulp(run[node].value[0], of(exact).astype("float32"), 3)
+        np.testing.assert_array_equal(np.signbit(run[node].value[0]), np.signbit(of(exact)))
+
+
+@pytest.mark.parametrize("width", [12, 16])
+def test_infinite_and_missing_numbers_stay_what_they_are(g, width):
+    x = g.input("x", (4, width))
     found = ag.scan(lambda c, _: (c, (ops.exp(c), ops.tanh(c), ops.sigmoid(c))), x, length=2)[1]
     odd = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 88.7, 89.5, -87.0, -103.0, -110.0, 0.6]
-    values = np.resize(np.array(odd, "float32"), (4, 16))
+    values = np.resize(np.array(odd, "float32"), (4, width))
     with ag.TapeMachine([*found], wrt=[], exact=False, jit="wait", native="wait") as machine:
         run = machine.run_sync({"x": values})
     with np.errstate(all="ignore"):

@@ -140,3 +140,12 @@ def test_wrong_cells_are_explained():
         ag.ops.lstm_cell(x, h, w, w)
     with pytest.raises(GraphTypeError, match="nonlinearity is 'tanh' or 'relu', got 'gelu'"):
         ag.ops.rnn_cell(x, h, w[:4], np.ones((4, 4), "f4"), nonlinearity="gelu")
+
+
+@pytest.mark.parametrize("layer", [ag.ops.rnn, ag.ops.lstm])
+def test_biases_are_added_in_the_steps_and_not_to_the_products_of_all(g, layer):
+    gates = 1 if layer is ag.ops.rnn else 4
+    shapes = (5, BATCH, FEATURES), (gates * 4, FEATURES), (gates * 4, HIDDEN), (gates * 4,)
+    x, w, u, b = [g.input(name, shape) for name, shape in zip("xwub", shapes, strict=True)]
+    layer(x, None, w, u, b)
+    assert not [node for node in g.nodes if node.op.name == "add" and node.ndim == 3]

@@ -183,6 +183,12 @@ def test_constants_are_folded_unless_that_would_warn_or_is_large():
     assert "sqrt" in rewritten(ops.sqrt(large).sum() + x.sum(), ["fold"], {"x": np.ones(3)})
 
 
+def test_constants_that_are_seen_through_views_are_folded():
+    x, c = ag.Graph().input("x", (3, 4), "float64"), np.arange(3.0)
+    filled = ops.broadcast_to(x.graph.lift(c[:, None]), (3, 4)) * np.ones(4)
+    assert "multiply" not in rewritten((x - filled).sum(), ["fold"], {"x": np.ones((3, 4))})
+
+
 def test_ops_of_the_user_are_neither_folded_nor_merged():
     calls = []
 
