@@ -107,7 +107,7 @@ def test_the_table_of_the_design_says_how_large_the_engine_is():
     assert wrong == {}, f"run: python -m {__name__}"
 
 
-LINES_OF_AN_OP = 25
+LINES_OF_AN_OP = 26
 
 
 def lines_of_code(path):

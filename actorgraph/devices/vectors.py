@@ -260,17 +260,18 @@ class VectorLines:
         r = self.fma(power, self.number(-_LN2_LOW), r)
         return power, self.fma(self._series(_EXP, r), self.call("multiply", r, r), r)
 
-    def _scaled(self, x: str, power: str) -> str:
-        """Return ``x * 2 ** power``, which may not be a number where its root is one."""
+    def _scaled(self, x: str, power: str, *, far: bool = True) -> str:
+        """Return ``x * 2 ** power``; where that is `far` from 1 the factor may be no number."""
         if self._is_widest:
             given = f"{self.type} {x}, {self.type} {power}, {self.type} {x}, i16 -1, i32 4"
             return self.new(f"call {self.type} @llvm.x86.avx512.mask.scalef.ps.512({given})")
         shifted = self.call("add", power, self.number(_ROUNDING))
         bits, zero = self._bits_of(shifted), self._bits_of(self.number(_ROUNDING))
-        whole = self.new(f"sub {self.whole} {bits}, {zero}")
-        half = self.new(f"ashr {self.whole} {whole}, {self.integer(1)}")
-        rest = self.new(f"sub {self.whole} {whole}, {half}")
-        for part in (half, rest):
+        parts = [self.new(f"sub {self.whole} {bits}, {zero}")]
+        if far:  # by its root, twice
+            half = self.new(f"ashr {self.whole} {parts[0]}, {self.integer(1)}")
+            parts = [half, self.new(f"sub {self.whole} {parts[0]}, {half}")]
+        for part in parts:
             raised = self.new(f"add {self.whole} {part}, {self.integer(127)}")
             placed = self.new(f"shl {self.whole} {raised}, {self.integer(23)}")
             x = self.call("multiply", x, self._of_bits(placed))
@@ -368,7 +369,7 @@ class VectorLines:
         """Return m / (m + 2) for m = exp(2 |x|) - 1, with the sign of x."""
         twice = self.call("absolute", self.call("add", x, x))
         power, rest = self._parted(self.write("where(greater(x, 20.0), 20.0, x)", {"x": twice}))
-        scale = self._scaled(self.number(1), power)
+        scale = self._scaled(self.number(1), power, far=False)
         m = self.fma(scale, rest, self.call("subtract", scale, self.number(1)))
         found = self._ratio(m, self.call("add", m, self.number(2)))
         called = f"@llvm.copysign.{self._suffix}({self.type} {found}, {self.type} {x})"
