@@ -125,7 +125,7 @@ def _ready(work: Work, held: Held) -> bool:
     return True
 
 
-Message = tuple["LaneRun", int, Mapping[int, Any] | None]
+LaneMessage = tuple["LaneRun", int, Mapping[int, Any] | None]
 """For which run and microbatch, and values by the id of their node; None tells of a new run."""
 
 
@@ -218,7 +218,7 @@ class PipelineLane:
         queue: Any = self.inbox.queue
         self._put, self._take = queue.append, queue.popleft
 
-    def tell(self, message: Message, push: Push) -> None:
+    def tell(self, message: LaneMessage, push: Push) -> None:
         """Send a message to this lane."""
         self._put(message)
         if self.task.wait is self.inbox.messages:

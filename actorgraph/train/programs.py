@@ -88,7 +88,7 @@ class BatchProgram(NamedTuple):
 
 @final
 class BatchPrograms:
-    """BatchPrograms of a model, a loss and a solver.
+    """Programs of a model, a loss and a solver.
 
     Parameters
     ----------
