@@ -29,6 +29,7 @@ from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.cuts import Cut, by_cost, sequential
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.lower.kernels import alike
+from actorgraph.lower.program import Tabling
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.compiled import Compiled
 from actorgraph.machines.inline import Inline
@@ -208,6 +209,12 @@ class Plan:
             # Leaves alone have no steps; ratios divide by it.
             predicted_us=sum([spent_us(spec, by_node) for spec in tasks]) or 1.0,
         )
+
+    def tabling(self, errors: Mapping[str, Any] | None) -> Tabling | None:
+        """Return how steps are walked as tables in networks of an `np.errstate`, if they are."""
+        if self.latest is None:
+            return None
+        return self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
 
     # -- costs --------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Any, final
 
 import numpy as np
@@ -115,7 +116,7 @@ class InGraph:
         grads = gradients(loss, nodes, seeds)
         finite = None
         if solver.skip_nonfinite or scaling:
-            finite = _all([ops.isfinite(grad).all() for grad in grads])
+            finite = reduce(and_, [ops.isfinite(grad).all() for grad in grads])
         if scale is not None and finite is not None:
             grads = [grad * (1.0 / scale).astype(grad.dtype) for grad in grads]
             self._rescaled(scale, finite)
@@ -218,13 +219,6 @@ def _free(graph: Graph, name: str) -> str:
     while name in names:
         name += "_"
     return name
-
-
-def _all(conditions: Sequence[Node]) -> Node:
-    found = conditions[0]
-    for one in conditions[1:]:
-        found = found & one
-    return found
 
 
 def _factor(bound: float, *grads: Any) -> Any:

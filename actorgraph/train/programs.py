@@ -147,7 +147,7 @@ class BatchPrograms:
         if same is not None:
             return same
         make = partial(self._make, structure, kind)
-        key = partial(_pair, kind, structure)
+        key = partial(tuple, (kind, structure))
         name = type(self._model).__name__.lower()
         program: BatchProgram = made_for(leaves, self._known, key, make, name)
         self._same[alike] = program
@@ -238,10 +238,6 @@ async def _stepped_later(
         check(run)
     solver.step([run[node] for node in parameters])
     return run
-
-
-def _pair(kind: str, structure: Structure) -> tuple[str, Structure]:
-    return kind, structure
 
 
 def _check(loss: Node, duals: Mapping[Any, Any] | Run) -> None:
