@@ -179,9 +179,10 @@ class BatchPrograms:
             machine = TapeMachine([loss], wrt=[], watch=(kind,))
             return BatchProgram(machine.run_sync, machine.run, loss, [], result)
         step = self._step(outputs if kind == "training True" else [loss], nodes[0])
-        return BatchProgram(step.now, step.later, loss, prediction, result)
+        return BatchProgram(*step, loss, prediction, result)
 
-    def _step(self, outputs: Sequence[Node], fed_in: Node) -> _Step:
+    def _step(self, outputs: Sequence[Node], fed_in: Node) -> tuple[Any, Any]:
+        """Return what makes a step, blocking, and as a coroutine function."""
         loss, *others = dict.fromkeys(outputs)
         parameters = [node for node in loss.graph.parameters if node.dtype.kind in "fcV"]
         if self._staged:
@@ -192,16 +193,11 @@ class BatchPrograms:
         check = None if getattr(self._solver, "skip_nonfinite", False) else partial(_check, loss)
         if isinstance(self._solver, AbstractSolver):
             step = machine.compile_step(self._solver, check=check)
-            return _Step(step, step.run)
-        return _Step(
+            return step, step.run
+        return (
             partial(_stepped_now, machine, parameters, self._solver, check),
             partial(_stepped_later, machine, parameters, self._solver, check),
         )
-
-
-class _Step(NamedTuple):
-    now: Callable[..., Run]
-    later: Callable[..., Awaitable[Run]]
 
 
 def _stepped_now(
