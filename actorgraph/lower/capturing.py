@@ -127,11 +127,11 @@ def captured(
     return found
 
 
-def told(
+def notes(
     tasks: Sequence[TaskSpec], lanes: Sequence[Lane | None], joint: Joint, kernels: Sequence[Any]
 ) -> list[str]:
     """Return in lines what is captured of tasks, and why the rest is not."""
-    lines = [line for one in kernels if isinstance(one, CapturedSteps) for line in one.told()]
+    lines = [line for one in kernels if isinstance(one, CapturedSteps) for line in one.notes()]
     for spec, lane in zip(tasks, lanes, strict=True):
         if lane is not None and lane.device.refused is None:
             lines.append(f"{spec.name} is launched step by step: {lane.device.name} has no graphs")
