@@ -18,7 +18,7 @@ import numpy as np
 from actorgraph import ops
 from actorgraph.autodiff import gradients
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, shown
-from actorgraph.graph import Graph, Node, topological_order
+from actorgraph.graph import Node, topological_order
 from actorgraph.node import Buffer, Parameter, as_nodes
 from actorgraph.solvers._base import LEAST_SCALE, AbstractSolver, Loop
 from actorgraph.solvers._formula import OPERATORS, Arrays, LoopSolver
@@ -97,8 +97,10 @@ class InGraph:
         take(copies([(one.held, values[name]) for name, one in self._buffers.items()]))
 
     def _buffer(self, key: str, name: str, value: Any) -> Buffer:
-        kind = type(self._solver).__name__.lower()
-        node = self._graph.buffer(_free(self._graph, f"{kind}.{name}"), value)
+        free = f"{type(self._solver).__name__.lower()}.{name}"
+        while free in self._graph:
+            free += "_"
+        node = self._graph.buffer(free, value)
         self._buffers[key] = node
         return node
 
@@ -212,13 +214,6 @@ def _parameters(loss: Any, wrt: Iterable[Any] | None) -> list[Parameter]:
     if twice:
         raise GraphError(f"{twice[0]!r} would be stepped twice in a run")
     return nodes
-
-
-def _free(graph: Graph, name: str) -> str:
-    names = {node.name for node in graph.nodes}
-    while name in names:
-        name += "_"
-    return name
 
 
 def _factor(bound: float, *grads: Any) -> Any:
