@@ -59,7 +59,7 @@ class Answering:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            cls.__init__ = _told(vars(cls)["__init__"])  # type: ignore[method-assign]
+            cls.__init__ = _refusing(vars(cls)["__init__"])  # type: ignore[method-assign]
 
 
 def answering(thing: _T) -> _T:
@@ -70,10 +70,10 @@ def answering(thing: _T) -> _T:
     `refusal` itself, and is left alone here.
     """
     if isinstance(thing, FunctionType):
-        return _told(thing)  # type: ignore[return-value]
+        return _refusing(thing)  # type: ignore[return-value]
     for name, one in [*vars(thing).items()]:
         if isinstance(one, FunctionType) and not hasattr(one, "__wrapped__") and _choosing(one):
-            setattr(thing, name, _told(one))
+            setattr(thing, name, _refusing(one))
     return thing
 
 
@@ -107,7 +107,7 @@ def _choosing(function: FunctionType) -> bool:
     return name == "__init__" or (name[0] != "_" and not alone and bool(chosen))
 
 
-def _told(function: FunctionType) -> FunctionType:
+def _refusing(function: FunctionType) -> FunctionType:
     # The globals of what is returned have none of these.
     wrong, refused, fitting = TypeError, refusal, _fitting
 

@@ -352,6 +352,11 @@ class Op:
         """Whether no worker calls it, so that its actor goes on before the reply is there."""
         return self.runs_on != "worker"
 
+    @property
+    def makes_own(self) -> bool:
+        """Whether each result is sure to be an array of its own, or a scalar."""
+        return self.memory.layout in ("kept", "c") and not self.checked
+
     def signature(self, arity: int, attrs: Attrs) -> Function:
         """Return the parsed type scheme for so many arguments."""
         return parse(self.scheme if isinstance(self.scheme, str) else self.scheme(arity, attrs))

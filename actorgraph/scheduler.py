@@ -43,7 +43,7 @@ from actorgraph.devices.blas_threads import OneThread
 from actorgraph.flag import Flag
 from actorgraph.gates import Gate
 from actorgraph.tiles import TileQueue, here
-from actorgraph.warned import runs_steps, told_context
+from actorgraph.warned import reporting_context, runs_steps
 
 if TYPE_CHECKING:
     from random import Random
@@ -202,7 +202,7 @@ class Scheduler:
     def serve(self, slot: int) -> None:
         """Work as a thread of the pool."""
         try:
-            told_context().run(self.work, slot)
+            reporting_context().run(self.work, slot)
         except BaseException as error:  # noqa: BLE001 - our bug; the thread lives, the runs end
             self.on_crash(error)
 

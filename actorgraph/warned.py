@@ -84,7 +84,7 @@ def asked() -> dict[str, Any]:
     return errors
 
 
-def told_errors(errors: Mapping[str, Any]) -> dict[str, Any]:
+def reporting_errors(errors: Mapping[str, Any]) -> dict[str, Any]:
     """Return an `np.errstate`, as keywords, that tells of nodes where `errors` warns."""
     warned = [kind for kind, how in errors.items() if how == "warn"]
     others = set(errors.values())
@@ -129,7 +129,7 @@ def _set(errors: Mapping[str, Any]) -> None:
 @lru_cache(maxsize=16)
 def telling(state: object) -> Any:
     """Return the state that tells of nodes where the current one, `state`, warns."""
-    return state_of(told_errors(asked()))
+    return state_of(reporting_errors(asked()))
 
 
 def state_of(errors: Mapping[str, Any]) -> Any:
@@ -149,7 +149,7 @@ def _tell() -> None:
     ERRORS.set(telling(ERRORS.get()))
 
 
-def told_context(context: Context | None = None) -> Context:
+def reporting_context(context: Context | None = None) -> Context:
     """Return the context, by default a new one, with NumPy telling of nodes in it."""
     found = Context() if context is None else context
     found.run(_tell)

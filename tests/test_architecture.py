@@ -81,6 +81,8 @@ MOST_ATTRIBUTES = 30
 CALLS_OF_A_RUN, FILES_OF_A_RUN = 22, 10  # a call and the file of tables in it
 """What a warm ``run_sync`` of a small graph passes; 41 and 13 before plans were records."""
 THREADS = ("data/_processes.py", "deadlines.py", "scheduler.py", "devices/")
+IN_GRAPHS = "actorgraph.solvers._graph"
+"""The steps of solvers as nodes."""
 STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}
 HEAVY = {
     "IPython",
@@ -211,6 +213,12 @@ def test_nothing_inside_imports_the_root(module):
         assert "actorgraph" not in set(imported_modules(module))
 
 
+@every_module
+def test_who_moves_data_and_parameters_knows_no_graphs(module):
+    if part(module) in ("data", "io", "schedules", "solvers") and module != IN_GRAPHS:
+        assert not {part(other) for other in imported_modules(module)} & {"graph", "node", "ops"}
+
+
 def test_no_import_cycles():
     edges = {module: set() for module in FILES}
     for module in FILES:
@@ -317,6 +325,14 @@ def test_threads_are_started_in_scheduler_and_devices(module):
     started = {called_name(node) for node in calls} & STARTS_THREADS
     started |= {name for name in imported_names(module) if name.startswith("concurrent.futures")}
     assert not started or relative(module).startswith(THREADS)
+
+
+@pytest.mark.parametrize("page", ["docs/design.md", "CONTRIBUTING.md"])
+def test_the_pages_say_where_threads_are_started(page):
+    (told,) = re.findall(
+        r"threads\s+are\s+started\s+in([^.]*(?:\.py[^.]*)*?)\s+only", (ROOT / page).read_text()
+    )
+    assert sorted(re.findall(r"`(.*?)`", told)) == sorted(THREADS)
 
 
 @pytest.mark.parametrize("module", ["actorgraph.node_actor", "actorgraph.channels"])

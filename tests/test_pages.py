@@ -3,6 +3,7 @@
 Those of errors.md are run by tests/test_explanations.py, section by section.
 """
 
+import ast
 import linecache
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests._each import each
-from tests.test_architecture import classes
+from tests.test_architecture import FILES, classes, nodes, part
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -114,6 +115,22 @@ def test_classes_are_named_by_words_of_the_glossary_and_none_by_a_word_of_the_ho
     assert set(glossary()) - in_code == NO_CLASSES
     assert HOUSE_WORDS.isdisjoint(glossary())
     assert [name for name, words in used.items() if words & HOUSE_WORDS] == ["TensorBoard"]
+
+
+def functions():
+    """Return the names of functions and methods, but for laws, which are sentences, and serving."""
+    return {
+        node.name
+        for module in FILES
+        if part(module) not in ("serving", "testing")
+        for node in nodes(module)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+
+
+def test_functions_are_named_by_no_word_of_the_house():
+    named = {name for name in functions() if HOUSE_WORDS & {*name.split("_")}}
+    assert named == set()
 
 
 def test_classes_that_the_design_and_the_glossary_name_are_there():

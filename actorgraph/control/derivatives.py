@@ -20,7 +20,7 @@ from actorgraph.autodiff.forward import push_forward
 from actorgraph.autodiff.reverse import active_nodes, or_zeros, pull_back, seeded
 from actorgraph.control.bodies import Body, copied, is_float, leaf_of
 from actorgraph.control.loop import Spec, loop
-from actorgraph.control.revolve import Chain, revolved
+from actorgraph.control.revolve import REVOLVE, Chain
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.inner import between
 from actorgraph.memory.buffers import size_in_bytes
@@ -169,7 +169,8 @@ def pull_loop(
         )
         first = [item(y, spec.trips)] if step.counted else []
         chain = Chain(step, back.spec, entered, slots)
-        record = revolved(y.graph, chain, [*first, *spec.of_body(operands), *given])
+        every = *first, *spec.of_body(operands), *given
+        record = y.graph.apply(REVOLVE, every, {"chain": chain})
     ends = [*back.moving.values(), *back.summing, *back.elements]
     found = {node: field for field, node in enumerate(ends)}
     numbers = dict(zip(spec.of_body(range(len(operands))), spec.body.inputs[1:], strict=True))

@@ -291,7 +291,7 @@ class LoopKernel:
         self.call.allow_tables(wait, quick)
 
     @property
-    def told(self) -> list[tuple[Node, str]]:
+    def notes(self) -> list[tuple[Node, str]]:
         """How it runs where several workers might."""
         if isinstance(self.parts, str):
             return [(self.node, f"in turn, since {self.parts}")]

@@ -130,11 +130,6 @@ class Chain(NamedTuple):
         return [("step", self.forward.body), ("back", self.back.body)]
 
 
-def revolved(graph: Graph, chain: Chain, operands: Sequence[Node]) -> Node:
-    """Return the record of the reversal: that of the loop turned around, as far as it is read."""
-    return graph.apply(REVOLVE, tuple(operands), {"chain": chain})
-
-
 def _definition(graph: Graph, chain: Chain, operands: Sequence[Node]) -> Node:
     forward, given = chain.split(operands)
     record = loop(graph, chain.forward, forward)

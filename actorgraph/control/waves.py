@@ -209,10 +209,10 @@ class _WaveKernel:
         return sum(loops) + idle
 
     @property
-    def told(self) -> list[tuple[Node, str]]:
+    def notes(self) -> list[tuple[Node, str]]:
         """How its loops run where several workers might."""
         loops = [one for one in self._stages if "loop" in one.attrs]
-        split = [line for one in loops for line in self._kernels[one.id].told if "as " in line[1]]
+        split = [line for one in loops for line in self._kernels[one.id].notes if "as " in line[1]]
         return [*[(one, f"in a wave of {len(loops)} loops") for one in loops], *split]
 
     def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

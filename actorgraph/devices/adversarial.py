@@ -19,7 +19,7 @@ from weakref import ref
 import numpy as np
 
 from actorgraph.devices import base
-from actorgraph.devices.base import Cell, Device, Job, Lane, Queue
+from actorgraph.devices.base import Cell, Device, Lane, Queue
 from actorgraph.devices.events import Event
 
 _AHEAD = 0.3
@@ -121,19 +121,16 @@ class _LateQueue(Queue):
         self._todo: deque[_Step] = deque()
         self._busy = False
 
-    def put(self, job: Job) -> None:
-        self._add(job)
-
     def record(self) -> Event:
         event = _LateEvent(self._device)
-        self._add(event.set)
+        self.put(event.set)
         return event
 
     def wait(self, event: Event) -> None:
-        self._add(_Wait(event))
+        self.put(_Wait(event))
 
     def free(self, cell: Cell) -> None:
-        self._add(partial(_poison, cell))
+        self.put(partial(_poison, cell))
 
     def stop(self, join: bool) -> None:
         if join:
@@ -142,7 +139,7 @@ class _LateQueue(Queue):
     def _is_empty(self) -> bool:
         return not self._todo
 
-    def _add(self, step: _Step) -> None:
+    def put(self, step: _Step) -> None:
         self._todo.append(step)
         device = self._device
         while device.random.random() < _AHEAD and device.step():

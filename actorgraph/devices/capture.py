@@ -181,7 +181,7 @@ class CapturedSteps:
         for known in self._instances.values():
             known.clear()
 
-    def told(self) -> list[str]:
+    def notes(self) -> list[str]:
         """Return what is captured, and why the rest is not, in lines."""
         instances = [one for known in self._instances.values() for one in known.values()]
         captured = sum([len(part.numbers) for part in self._instances])

@@ -1,4 +1,4 @@
-"""ElementLines of arithmetic on the elements of arrays, as machine code with NumPy's bits.
+"""Lines of arithmetic on the elements of arrays, as machine code with NumPy's bits.
 
 A line is an assignment of sums, products, quotients and a few functions, each of which IEEE 754
 rounds as NumPy's loops do: nothing is contracted, reordered or approximated.  One call of the code

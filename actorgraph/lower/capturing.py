@@ -20,7 +20,7 @@ from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.joint import Joint, owner_of
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.lower.residents import is_fresh, launched_name, launching
+from actorgraph.lower.residents import launched_name, launching
 from actorgraph.op import Op, attrs_key, never
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import UNKNOWN, Checks
@@ -41,7 +41,7 @@ def _made(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Cap
         name = launched_name(step, joint)
         types = tuple([part.dtype for part in (step, *step.inputs)])
         kind = step.op, attrs_key(step.attrs), types
-        found.append(GraphStep(call, launched, reads, on, is_fresh(step), step, name, kind))
+        found.append(GraphStep(call, launched, reads, on, step.op.makes_own, step, name, kind))
     results = [number_of[step.id] for step in node.attrs["results"]]
     made = CapturedSteps(lane, found, len(node.inputs), results)
     node.attrs["graphs"].add(made)
@@ -127,11 +127,11 @@ def captured(
     return found
 
 
-def told(
+def notes(
     tasks: Sequence[TaskSpec], lanes: Sequence[Lane | None], joint: Joint, kernels: Sequence[Any]
 ) -> list[str]:
     """Return in lines what is captured of tasks, and why the rest is not."""
-    lines = [line for one in kernels if isinstance(one, CapturedSteps) for line in one.told()]
+    lines = [line for one in kernels if isinstance(one, CapturedSteps) for line in one.notes()]
     for spec, lane in zip(tasks, lanes, strict=True):
         if lane is not None and lane.device.refused is None:
             lines.append(f"{spec.name} is launched step by step: {lane.device.name} has no graphs")

@@ -146,7 +146,7 @@ class InnerLoop(_Body):
         self._test = test
         self._stored = stored
         # What a table is made of.
-        self._form = inputs, computed, results, saved, test, symbols
+        self._given = inputs, computed, results, saved, test, symbols
         self._table: Asking | None = None
         self._wait, self._quick = False, False
 
@@ -171,7 +171,7 @@ class InnerLoop(_Body):
     def _write(self) -> Any:
         from actorgraph.lower.loop_table import LoopTable
 
-        inputs, computed, results, saved, test, symbols = self._form
+        inputs, computed, results, saved, test, symbols = self._given
         tested = None if test is None else (*test.nodes[:2], test.nodes[2][0])
         # Else nobody knows how much there will be.
         if self._stored or not (saved or len(results) > len(inputs[2])):

@@ -27,7 +27,7 @@ from actorgraph.lower.matmul import product
 from actorgraph.op import Op, bind_attrs, is_symbolic
 from actorgraph.ops._arrays import by_host, is_half, raise_if
 from actorgraph.types import Dim, bind_shape
-from actorgraph.warned import told_errors
+from actorgraph.warned import reporting_errors
 
 Kernel = Callable[..., Any]
 
@@ -241,7 +241,7 @@ def with_errstate(forward: Any, errors: Mapping[str, Any]) -> Any:
         return forward._replace(call=with_errstate(forward.call, errors))
     if not is_silent(errors):
         forward = getattr(forward, "ordinary", forward)
-    errors = told_errors(errors)
+    errors = reporting_errors(errors)
 
     def guarded(*arrays: Any, **out: Any) -> Any:
         with np.errstate(**errors):

@@ -129,8 +129,8 @@ def by_region(joint: Joint, groups: Sequence[list[Node]]) -> list[TaskSpec]:
     return list(specs.values())
 
 
-def split_backward(spec: TaskSpec, tasks: Sequence[TaskSpec]) -> tuple[list[Node], list[Node]]:
-    """Return the steps of a backward task as its B and its W part.
+def split_backward(spec: TaskSpec, leaving: Collection[int]) -> tuple[list[Node], list[Node]]:
+    """Return the steps of a backward task as its B and its W part, given what leaves tasks.
 
     B is what a cotangent that leaves the region for another one's forward nodes needs; W is the
     rest, which only gradients of leaves need and which may run at any later time.  With
@@ -139,7 +139,13 @@ def split_backward(spec: TaskSpec, tasks: Sequence[TaskSpec]) -> tuple[list[Node
 
     Source: P. Qi et al., Zero bubble pipeline parallelism, 2023.
     """
-    return _split(spec, _leaving(tasks))
+    needed: set[int] = set()
+    for step in reversed(spec.steps):
+        if step.id in leaving or step.id in needed:
+            needed.add(step.id)
+            needed.update(part.id for part in step.inputs)
+    b_part = [step for step in spec.steps if step.id in needed]
+    return b_part, [step for step in spec.steps if step.id not in needed]
 
 
 def with_weights_apart(tasks: list[TaskSpec], costs: Mapping[int, float]) -> list[TaskSpec]:
@@ -147,11 +153,11 @@ def with_weights_apart(tasks: list[TaskSpec], costs: Mapping[int, float]) -> lis
 
     So the gradient of a layer's weights is computed beside that of the layer before.
     """
-    leaving = _leaving(tasks)
+    leaving = leaving_of(tasks)
     found = list(tasks)
     for spec in tasks:
         if spec.direction == "backward":
-            parts = _split(spec, leaving)
+            parts = split_backward(spec, leaving)
             if all(any(is_heavy(costs[step.id]) for step in part) for part in parts):
                 spec.steps, weights = parts
                 found.append(TaskSpec(len(found), spec.region, "weights", weights))
@@ -230,7 +236,7 @@ def accumulating(tasks: Iterable[TaskSpec]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _leaving(tasks: Sequence[TaskSpec]) -> set[int]:
+def leaving_of(tasks: Sequence[TaskSpec]) -> set[int]:
     """Return the ids of values that another task, of forward nodes and not of a leaf, needs."""
     task_of = {step.id: spec for spec in tasks for step in spec.steps}
     found: set[int] = set()
@@ -239,16 +245,6 @@ def _leaving(tasks: Sequence[TaskSpec]) -> set[int]:
             parts = {part.id for step in spec.steps for part in step.inputs}
             found.update([number for number in parts if task_of.get(number, spec) is not spec])
     return found
-
-
-def _split(spec: TaskSpec, leaving: Collection[int]) -> tuple[list[Node], list[Node]]:
-    needed: set[int] = set()
-    for step in reversed(spec.steps):
-        if step.id in leaving or step.id in needed:
-            needed.add(step.id)
-            needed.update(part.id for part in step.inputs)
-    b_part = [step for step in spec.steps if step.id in needed]
-    return b_part, [step for step in spec.steps if step.id not in needed]
 
 
 def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec]:

@@ -18,7 +18,6 @@ from actorgraph.graph import Graph, Node
 from actorgraph.lower.cuts import Costs, Cut
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.memory.buffers import VIEWS
 from actorgraph.store import PROMISES, promised
 
 
@@ -188,16 +187,11 @@ def launched_name(step: Node, joint: Joint) -> str:
     return f"{source.name} (backward)" if joint.is_backward(step) else source.name
 
 
-def is_fresh(step: Node) -> bool:
-    """Return whether the result shows memory of no operand."""
-    return not (step.op.memory.layout in VIEWS or step.op.checked)
-
-
 def launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[..., Handed]:
     """Return what launches the kernel of a step on a lane."""
     if step.op.on_host:
         found = _with_host_operands(found, step.op.on_host)
-    name, fresh = launched_name(step, joint), is_fresh(step)
+    name, fresh = launched_name(step, joint), step.op.makes_own
     on_host, hold = bool(step.op.on_host), lane.device.hold
 
     def launched(*operands: Any) -> Handed:

@@ -40,4 +40,5 @@ class ActorMachine(Machine):
     """
 
     def _cut(self) -> Cut:
-        return CUTS[self.fuse] if isinstance(self.fuse, str) else checked(self.fuse)
+        cut = CUTS[self.fuse] if isinstance(self.fuse, str) else self.fuse
+        return cut if cut in CUTS.values() else checked(cut)

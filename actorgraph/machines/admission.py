@@ -176,8 +176,8 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
         on: dict[str, int] = {}
         turns: dict[Lane, int] = {}
         brought = _brought(plan, on, binding.symbols)
-        lanes = cut.lanes or [None] * len(cut.tasks)
-        for spec, buffered, lane in zip(cut.tasks, cut.buffered, lanes, strict=True):
+        for spec, buffered in zip(cut.tasks, cut.buffered, strict=True):
+            lane = cut.lane(spec.index)
             planned = buffered if regular else frozenset()
             more, most = bytes_of(spec.steps, spec.kept, planned | cut.over | brought, binding)
             if lane is not None:

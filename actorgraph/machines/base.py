@@ -19,7 +19,7 @@ from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.keywords import answering, refusal
-from actorgraph.lower.cuts import Cut
+from actorgraph.lower.cuts import Cut, one_per_node
 from actorgraph.lower.joint import Mode
 from actorgraph.machines import inspection
 from actorgraph.machines.admission import fitted
@@ -200,7 +200,7 @@ class Machine(Lifetime):
         given = [device] if devices is None else devices
         self.device, self._placing = placed(self, given, lanes, captured)
         self._given_costs = checked_costs(self.graph, costs)
-        self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
+        self._actors_only = self._cut() is one_per_node or bool(self.seed) or self._statistics
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
         self._inputs = {node.name: node for node in self.graph.inputs}
 

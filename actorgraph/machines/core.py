@@ -39,7 +39,7 @@ from actorgraph.machines.tally import Tally
 from actorgraph.scheduler import POOL, WAITING, Scheduler, inside
 from actorgraph.store import take
 from actorgraph.tiles import here
-from actorgraph.warned import asked, told_context
+from actorgraph.warned import asked, reporting_context
 
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
@@ -134,7 +134,7 @@ class Core:
             slot = self.scheduler.acquire() if slot is None else slot
             if slot is not None:
                 # Nothing of this context: runs of others must not meet this caller's np.errstate.
-                told_context().run(self.scheduler.work, slot, run)
+                reporting_context().run(self.scheduler.work, slot, run)
         except BaseException:
             self.give_up()
             raise

@@ -164,9 +164,9 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: s
             where = "in the calling thread"
         rows.append((spec.name, str(len(spec.steps)), f"{cost:.1f}", measured, where))
     if plan.compiled.placing is not None and plan.compiled.placing.captured:
-        from actorgraph.lower.capturing import told
+        from actorgraph.lower.capturing import notes
 
-        lines += told(plan.partition.tasks, lanes, plan.compiled.joint, binding.kernels)
+        lines += notes(plan.partition.tasks, lanes, plan.compiled.joint, binding.kernels)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join([*lines, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])
 
@@ -174,13 +174,13 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: s
 def _loops(plan: Plan) -> list[str]:
     """Return how loops run, and what memory they keep."""
     loops, source = [*plan.compiled.loops], plan.compiled.joint.source
-    told = {
+    notes = {
         f"loop {source(node).name!r}{' backward' * (node.owner is not None)}: {text}": None
         for one in loops
-        for node, text in one.told
+        for node, text in one.notes
     }
     kept = sum([one.kept_bytes for one in loops])
-    return [*sorted(told), *([f"loops keep {kept} bytes between runs"] if kept else [])]
+    return [*sorted(notes), *([f"loops keep {kept} bytes between runs"] if kept else [])]
 
 
 def _why(plan: Plan) -> str:

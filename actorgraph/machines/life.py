@@ -29,7 +29,7 @@ from actorgraph.machines.stream import Stream
 from actorgraph.machines.tuner import Tuner
 from actorgraph.options import positive, seconds, whole
 from actorgraph.tiles import here
-from actorgraph.warned import asked, told_context
+from actorgraph.warned import asked, reporting_context
 
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
@@ -166,7 +166,7 @@ class Lifetime(Answering, ABC):
         """
         core: Core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
-        run.context = told_context(copy_context()) if run.plan.compiled.has_own else None
+        run.context = reporting_context(copy_context()) if run.plan.compiled.has_own else None
         try:
             if self._placing is not None:
                 _check_thread(self._placing)

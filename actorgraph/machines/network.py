@@ -13,11 +13,10 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from actorgraph.channels import Channel
-from actorgraph.devices import Lane
 from actorgraph.graph import Node
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
-from actorgraph.lower.program import Program, Tabling, lower, lower_directly, numbered
+from actorgraph.lower.program import Program, lower, lower_directly, numbered
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.calling import Calling
@@ -179,19 +178,8 @@ class Network:
     def _guarded(self, found: Callable[..., Any], node: Node | None = None) -> Callable[..., Any]:
         return found if self.errors is None else with_errstate(found, self.errors)
 
-    def _tabling(self) -> Tabling | None:
-        latest = self.plan.latest
-        if latest is None:
-            return None
-        ordered = self.plan.partition.ordered
-        return self.plan.compiled.tabling(latest.symbols, ordered, self.errors)
-
-    def _lane(self, spec: TaskSpec) -> Lane | None:
-        lanes = self.plan.partition.lanes
-        return lanes[spec.index] if lanes else None
-
     def _to_device(self, spec: TaskSpec) -> Callable[[Any], Any]:
-        return self.plan.compiled.to_device(self._lane(spec))
+        return self.plan.compiled.to_device(self.plan.partition.lane(spec.index))
 
     # -- construction -------------------------------------------------------------------------
 
@@ -265,7 +253,7 @@ class Network:
             leaving=cut.leaving[spec.index],
             bulky=cut.bulky,
             over=cut.over,
-            tabling=self._tabling(),
+            tabling=self.plan.tabling(self.errors),
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]
@@ -328,7 +316,7 @@ class Network:
     def _kernels(self, spec: TaskSpec) -> list[Any]:
         """Return a kernel per step, or its index among those that depend on the run's symbols."""
         kernels: list[Callable[..., Any] | int] = []
-        compiled, lane = self.plan.compiled, self._lane(spec)
+        compiled, lane = self.plan.compiled, self.plan.partition.lane(spec.index)
         for node in spec.steps:
             index = self._kernel_cache.bound_index.get(node.id)
             if index is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from actorgraph.devices import Device, get
 from actorgraph.errors import GraphError, shown
+from actorgraph.lower.cuts import one_per_node
 from actorgraph.options import NATIVE, flag, positive
 from actorgraph.rewrite import Pass, chosen
 
@@ -89,7 +90,7 @@ def placed(machine: Any, given: Any, lanes: int, captured: bool) -> tuple[Device
     """
     graph, jit = machine.graph, machine.jit
     lanes, captured = positive("lanes", lanes), flag("captured", captured)
-    together = machine._interpreter is None and machine.fuse != "none"
+    together = machine._interpreter is None and machine._cut() is not one_per_node
     exact = machine.exact if together and not machine.watch else None
     devices = checked_devices(given, jit)
     if not graph.placements and all(one.is_host for one in devices):

@@ -48,6 +48,10 @@ class Partition:
     lanes: Sequence[Lane | None] = ()  # per task, None for the host; empty where all run there
     ordered: Collection[int] = _NONE  # with strides in C order in every run whose leaves' are
 
+    def lane(self, index: int) -> Lane | None:
+        """Return the lane of a task, None for the host."""
+        return self.lanes[index] if self.lanes else None
+
     @property
     def lane_of(self) -> dict[int, Lane | None]:
         """The lane of each step, by its id; nothing where all run on the host."""

@@ -29,6 +29,7 @@ from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.cuts import Cut, by_cost, sequential
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.lower.kernels import alike
+from actorgraph.lower.program import Tabling
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.compiled import Compiled
 from actorgraph.machines.inline import Inline
@@ -47,8 +48,34 @@ _BINDINGS_KEPT = 128  # twice what `Repeats` keeps
 class Plan:
     """A mode of a machine, cut at its first run, and bound for the sizes of each.
 
-    Results of a run that has succeeded are made by `collect`; `costs` are microseconds of the
-    user's nodes, forward, instead of predictions.
+    Attributes
+    ----------
+    compiled, cut, partition, latest : Compiled, Cut, Partition, Binding or None
+        Its records, `UNCUT` before the first run; the binding that was made last.
+    names : Names
+        What its runs may be read for.
+    collect : callable
+        Makes the results of a run that has succeeded.
+    inline : Inline
+        The mode as a function, which the calling thread calls.
+    given_costs : mapping or None
+        Microseconds of the user's nodes, forward, instead of predictions.
+    factors : mapping
+        How much longer these take, derivative included, than `lower.cost` predicts.
+    workers : int
+        Those that a cut counts on.
+    sequential : str or None
+        Why the whole is one sequence, if it is.
+    result_count : int
+        Results that a run gathers from its tasks.
+    name : str
+        What users call it: the kind of the mode, or "step".
+    network : callable or None
+        Makes its networks, where they are not those of `machines.network`.
+    note : str
+        What `explain` says of it beside its cut.
+    repeats : Repeats
+        Bindings by the shapes of feeds that have passed all checks.
     """
 
     in_order = "in sequential order"
@@ -70,17 +97,15 @@ class Plan:
         self.collect = collect or Reader(compiled, self.names.nodes).collect
         self.inline = inline or Inline(compiled)
         self.given_costs, self.workers = costs, workers
-        # How much longer the user's nodes take, derivative included, than `lower.cost` predicts.
         self.factors: Mapping[Node, float] = {}
-        self.partition: Partition = UNCUT  # what the cut makes at the first run
-        self.sequential: str | None = None  # why the whole is one sequence, if it is
-        self.result_count = len(compiled.result_of)  # that a run gathers from its tasks
-        self.name: str = compiled.mode.kind  # what users call it; also "step"
-        # Makes its networks, where they are not those of `machines.network`.
+        self.partition: Partition = UNCUT
+        self.sequential: str | None = None
+        self.result_count = len(compiled.result_of)
+        self.name: str = compiled.mode.kind
         self.network: Callable[..., Any] | None = None
-        self.note = ""  # what `explain` says of it beside its cut
+        self.note = ""
         self.repeats = Repeats[Binding]((node.name, node.dtype) for node in compiled.inputs)
-        self.latest: Binding | None = None  # the one that was made last
+        self.latest: Binding | None = None
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
         self._in_sequence: Plan | None = None
 
@@ -184,6 +209,12 @@ class Plan:
             # Leaves alone have no steps; ratios divide by it.
             predicted_us=sum([spent_us(spec, by_node) for spec in tasks]) or 1.0,
         )
+
+    def tabling(self, errors: Mapping[str, Any] | None) -> Tabling | None:
+        """Return how steps are walked as tables in networks of an `np.errstate`, if they are."""
+        if self.latest is None:
+            return None
+        return self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
 
     # -- costs --------------------------------------------------------------------------------
 

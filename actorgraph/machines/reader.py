@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -219,29 +219,6 @@ class Reader:
         """Return the value of a joint node, which is a result or a leaf."""
         place = self._compiled.result_of.get(node)
         return self.leaf_value(run, node) if place is None else arrays[place]
-
-
-def duals_of(
-    nodes: Iterable[Node],
-    kind: str,
-    value: Callable[[Node], Any],
-    derivative: Callable[[Node, Any], Any],
-    terms: Callable[[Node], Sequence[Node]],
-    symbols: Mapping[str, int],
-) -> dict[Node, Dual]:
-    """Return the Duals of nodes whose results are joined, each from its `terms`, of several."""
-    duals: dict[Node, Dual] = {}
-    for node in nodes:
-        try:
-            duals[node] = dual = Dual(value(node), None, None, node)
-            found = derivative(node, dual.value)
-            if kind == "tangents":
-                dual.tangent = found
-            else:
-                dual.grad = found
-        except MemoryError as error:
-            raise Unallocated(terms(node), symbols) from error
-    return duals
 
 
 def _shown_by_one(result_of: Mapping[Node, int]) -> frozenset[int]:

@@ -277,7 +277,7 @@ class _Ahead:
         prepared = self._solver.prepared(slots, [grad], [value])
         out = slots[0].room()
         assert prepared is not None  # a solver that leaves steps out looks at all gradients
-        return out, self._solver.updated(slots, prepared, [value], [out])[0]
+        return out, self._solver.updated((slots, prepared, [value], [out]))[0]
 
     def finish(self, values: Sequence[Array], grads: Sequence[Array]) -> None:
         """Step the other parameters, then switch all of them at once, or none."""

@@ -75,7 +75,7 @@ def _arrives_regular(leaf: Node) -> bool:
 
 def is_fresh(node: Node) -> bool:
     """Return whether the value is always an array of its own, as NumPy has it for no 0-d result."""
-    return node.op.memory.layout in ("kept", "c") and not node.op.checked and bool(node.dims)
+    return node.op.makes_own and bool(node.dims)
 
 
 def is_view(step: Node) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from actorgraph import tables
 from actorgraph.autodiff.trees import flatten
 from actorgraph.graph import Graph
 from actorgraph.node import Node
@@ -62,29 +63,17 @@ class ModuleSummary:
                     )
                 )
 
+    @property
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [(*row[:3], f"{row.parameters:,}", f"{row.flops:,}") for row in self.rows]
+
     def __str__(self) -> str:
-        table = [_TITLES, *[(*row[:3], f"{row[3]:,}", f"{row[4]:,}") for row in self.rows]]
-        widths = [max(len(row[place]) for row in table) for place in range(len(_TITLES))]
-        lines = [
-            [
-                cell.ljust(width) if place < 3 or row is _TITLES else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            for row in table
-        ]
-        return "\n".join("  ".join(line).rstrip() for line in lines)
+        return "\n".join(tables.lines(_TITLES, self._cells))
 
     __repr__ = __str__
 
     def __rich__(self) -> Any:
-        from rich.table import Table
-
-        table = Table()
-        for place, title in enumerate(_TITLES):
-            table.add_column(title, justify="left" if place < 3 else "right")
-        for row in self.rows:
-            table.add_row(*row[:3], f"{row.parameters:,}", f"{row.flops:,}")
-        return table
+        return tables.drawn(_TITLES, self._cells)
 
 
 def _input(graph: Graph, name: str, one: Any) -> Node:

@@ -134,7 +134,7 @@ Function = Callable[..., Any]
 
 def translating(function: Function) -> Function:
     """Return a function whose errors name it, and say what is meant by arguments it has not."""
-    told, wrong = _told, (TypeError, ShapeError)  # which the globals of `own` have not
+    told, wrong = _error_of, (TypeError, ShapeError)  # which the globals of `own` have not
 
     def call(*args: Any, **given: Any) -> Any:
         try:
@@ -156,7 +156,9 @@ def install(families: Iterable[ModuleType]) -> None:
     change_public(map(vars, families), translating)
 
 
-def _told(function: Function, args: Any, given: Mapping[str, Any], error: Exception) -> Exception:
+def _error_of(
+    function: Function, args: Any, given: Mapping[str, Any], error: Exception
+) -> Exception:
     """Return what to raise: an error that begins with the name that the user wrote."""
     if not isinstance(error, (GraphTypeError, ShapeError)):
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:

@@ -173,7 +173,7 @@ class Microbatches:
             part = Run(core, plan, bindings[one.rows], number, priority)
             part.microbatch = one.number
             part.leaves = _leaves(plan, one, cut(checked, one), drawn + one.number)
-            part.regular = all(map(_is_contiguous, part.leaves))
+            part.regular = all(array.flags.c_contiguous for array in part.leaves)
             parts.append(Microbatch(one, part))
         batch = Run(core, plan, parts[0].run.binding, number, priority)
         batch.microbatches, batch.claim, batch.host = parts, claim, host
@@ -201,10 +201,6 @@ def _fitted(
     )  # fmt: skip
     assert isinstance(found, StagedPlan)
     return found, claim
-
-
-def _is_contiguous(array: Any) -> bool:
-    return bool(array.flags.c_contiguous)
 
 
 def _leaves(

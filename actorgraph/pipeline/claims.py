@@ -44,9 +44,9 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
     """
     found = binding.claims.get(regular)
     if found is None:
-        lanes = plan.partition.lanes or [None] * len(plan.partition.tasks)
         tasks: dict[str, set[int]] = {HOST: set()}
-        for index, lane in enumerate(lanes):
+        for index in range(len(plan.partition.tasks)):
+            lane = plan.partition.lane(index)
             name = HOST if lane is None else lane.device.root.name
             tasks.setdefault(name, set()).add(index)
         clocks = _Clocks(plan) if plan.credits is None else None

@@ -9,6 +9,8 @@ when they are; a lane waits for these at the end of a run, and goes on with late
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any, final
 
 from actorgraph.devices import Device, Handed, Lane, base
@@ -171,7 +173,7 @@ def _checked(lane: Lane | None, stage: int, steps: Sequence[Node]) -> Lane | Non
 
 def _completed(answer: Callable[[Callable[[], Any]], None], values: Sequence[Handed]) -> None:
     """Answer True when copies to the host are done: of each lane the last, behind the others."""
-    last = {one.lane: one for one in sorted(values, key=_seq)}
+    last = {one.lane: one for one in sorted(values, key=attrgetter("seq"))}
     left = iter(last.values())
 
     def go_on() -> None:
@@ -179,17 +181,9 @@ def _completed(answer: Callable[[Callable[[], Any]], None], values: Sequence[Han
             assert one.event is not None
             one.event.then(go_on)
             return
-        answer(_true)
+        answer(partial(bool, True))
 
     go_on()
-
-
-def _seq(value: Handed) -> int:
-    return value.seq
-
-
-def _true() -> bool:
-    return True
 
 
 COMPLETION = Waiting(_completed, "lane", None)

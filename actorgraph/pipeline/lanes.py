@@ -36,7 +36,7 @@ import numpy as np
 
 from actorgraph import instrument, scratch
 from actorgraph.channels import Channel
-from actorgraph.devices import Handed, Lane
+from actorgraph.devices import Handed
 from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import with_errstate
@@ -125,7 +125,7 @@ def _ready(work: Work, held: Held) -> bool:
     return True
 
 
-Message = tuple["LaneRun", int, Mapping[int, Any] | None]
+LaneMessage = tuple["LaneRun", int, Mapping[int, Any] | None]
 """For which run and microbatch, and values by the id of their node; None tells of a new run."""
 
 
@@ -218,7 +218,7 @@ class PipelineLane:
         queue: Any = self.inbox.queue
         self._put, self._take = queue.append, queue.popleft
 
-    def tell(self, message: Message, push: Push) -> None:
+    def tell(self, message: LaneMessage, push: Push) -> None:
         """Send a message to this lane."""
         self._put(message)
         if self.task.wait is self.inbox.messages:
@@ -379,11 +379,8 @@ class PipelineLane:
     def _placed(self, lane_run: LaneRun, index: int, args: list[Any]) -> Acting[Any]:
         """Return values where a task takes them, None where there are none."""
         network, stages, run = self.network, self.network.stages, lane_run.run
-        task, known, lane = (
-            network.plan.stage_tasks[index],
-            network.tasks[index],
-            network.lane(index),
-        )
+        task, known = network.plan.stage_tasks[index], network.tasks[index]
+        lane = network.plan.partition.lane(index)
         assert stages is not None
         places = [None if number in task.looked_at else lane for number in task.inputs]
         found = guarded(run, known, _mapped, stages.at, args, places)
@@ -559,11 +556,6 @@ class Lanes:
         task.ports = [Channel(1, f"{one} -> {spec.name}", credited=False) for one in sources]
         return task
 
-    def lane(self, index: int) -> Lane | None:
-        """Return the lane of a device that a task launches on, None for the host."""
-        lanes = self.plan.partition.lanes
-        return lanes[index] if lanes else None
-
     def work(self, tasks: tuple[int, ...], microbatch: int) -> Work:
         """Return tasks as something to do for a microbatch."""
         foreign = [
@@ -591,10 +583,7 @@ class Lanes:
         return partial(_by_credits, forward, backward, self.plan.credits[device]), len(works)
 
     def _tabling(self) -> Tabling | None:
-        latest, compiled = self.plan.latest, self.plan.compiled
-        if latest is None:
-            return None
-        found = compiled.tabling(latest.symbols, self.plan.partition.ordered, self.errors)
+        found = self.plan.tabling(self.errors)
         return None if found is None else found._replace(largest=_LARGEST_BYTES, flag=self.flag)
 
     def _guarded(self, found: Callable[..., Any], node: Node) -> Callable[..., Any]:
@@ -613,7 +602,7 @@ class Lanes:
 
     def _function(self, task: StageTask) -> Callable[..., Any]:
         compiled, bound = self.plan.compiled, self._kernel_cache.bound_index
-        lane = self.lane(task.spec.index)
+        lane = self.plan.partition.lane(task.spec.index)
         kernels = [
             bound[node.id]
             if node.id in bound

@@ -131,8 +131,9 @@ def measure(
         [timed_run(pipeline, partial(pipeline.run_sync, feeds)) for pipeline in pipelines]
         for _ in range(runs)
     ]
-    typical = [sorted(of_one, key=_makespan)[runs // 2] for of_one in zip(*found, strict=True)]
-    return [one.measured() for one in sorted(typical, key=_makespan)]
+    took = attrgetter("makespan")
+    typical = [sorted(of_one, key=took)[runs // 2] for of_one in zip(*found, strict=True)]
+    return [one.measured() for one in sorted(typical, key=took)]
 
 
 class _Turn(NamedTuple):
@@ -241,10 +242,6 @@ class TimedRun:
             label = f"{stage if many and kind != SUM else ''}{kind}{microbatch}"
             row.append(Bar(started - self.began, ended - self.began, label, kind))
         return row
-
-
-def _makespan(timed: TimedRun) -> float:
-    return timed.makespan
 
 
 def _mean(found: Sequence[float]) -> float:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.cost import predicted_us
@@ -28,8 +29,8 @@ from actorgraph.lower.residents import looked_at
 from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.compiled import compiled
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.reader import Collected, Names, Reader, duals_of
-from actorgraph.memory.buffers import is_fresh
+from actorgraph.machines.reader import Collected, Names, Reader
+from actorgraph.memory.buffers import Unallocated, is_fresh
 from actorgraph.node import Variable
 from actorgraph.op import CONSTANT
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement, placed
@@ -362,15 +363,16 @@ class StagedPlan(Plan):
 def _collected(plan: StagedPlan, reader: Reader, run: AbstractRun) -> Collected:
     """Return the Duals of a batch, joined from what its lanes have gathered."""
     joined, values = _Joined(plan, reader, run), plan.compiled.joint.values
-
-    def terms(node: Node) -> list[Node]:
-        return [values[term] for term in (node, *plan.batching.terms(node).values())
-                if term in values]  # fmt: skip
-
-    duals = duals_of(
-        plan.names.nodes, plan.compiled.mode.kind, joined.value, joined.derivative, terms,
-        run.binding.symbols,
-    )  # fmt: skip
+    slot = "tangent" if plan.compiled.mode.kind == "tangents" else "grad"
+    duals: dict[Node, Dual] = {}
+    for node in plan.names.nodes:
+        try:
+            duals[node] = dual = Dual(joined.value(node), None, None, node)
+            setattr(dual, slot, joined.derivative(node, dual.value))
+        except MemoryError as error:
+            made = [node, *plan.batching.terms(node).values()]
+            terms = [values[term] for term in made if term in values]
+            raise Unallocated(terms, run.binding.symbols) from error
     return duals, [
         (buffer, joined.lists[values[value].id][-1]) for buffer, value in plan.compiled.assignments
     ]

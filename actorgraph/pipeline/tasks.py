@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from actorgraph.graph import Node
 from actorgraph.lower.joint import Joint, owner_of
-from actorgraph.lower.regions import TaskSpec, by_region, split_backward
+from actorgraph.lower.regions import TaskSpec, by_region, leaving_of, split_backward
 
 
 def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) -> list[TaskSpec]:
@@ -49,19 +49,15 @@ def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) 
     tasks = by_region(joint, [*groups, *leaves])
     if not split:
         return tasks
-    # All are split before any is changed: what leaves a task is told from the whole.
-    parts = {
-        spec.index: split_backward(spec, tasks)
-        for spec in tasks
-        if spec.direction == "backward" and spec.region.index < len(stages)
-    }
-    for number, (inputs, weights) in parts.items():
-        spec = tasks[number]
-        if not inputs:
-            spec.direction = "weights"
-        elif weights:
-            spec.steps = inputs
-            tasks.append(TaskSpec(len(tasks), spec.region, "weights", weights))
+    leaving = leaving_of(tasks)
+    for spec in list(tasks):
+        if spec.direction == "backward" and spec.region.index < len(stages):
+            inputs, weights = split_backward(spec, leaving)
+            if not inputs:
+                spec.direction = "weights"
+            elif weights:
+                spec.steps = inputs
+                tasks.append(TaskSpec(len(tasks), spec.region, "weights", weights))
     return tasks
 
 

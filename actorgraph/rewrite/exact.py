@@ -88,15 +88,11 @@ def _is_compact(node: Node) -> bool:
     if node.op is CONSTANT:
         flags = node.attrs["value"].flags
         return bool(flags.c_contiguous or flags.f_contiguous)
-    return not node.ndim or _is_variable(node) or _is_fresh(node)
+    return not node.ndim or _is_variable(node) or node.op.makes_own
 
 
 def _is_variable(node: Node) -> bool:
     return isinstance(node, Variable) or node.op.name in ("parameter", "buffer")
-
-
-def _is_fresh(node: Node) -> bool:
-    return node.op.memory.layout in ("kept", "c") and not node.op.checked
 
 
 def _is_c(node: Node) -> bool:
@@ -105,13 +101,13 @@ def _is_c(node: Node) -> bool:
     while stack:
         top = stack.pop()
         looked_at += 1
-        if not top.ndim or _is_variable(top) or (top.op.memory.layout == "c" and _is_fresh(top)):
+        if not top.ndim or _is_variable(top) or (top.op.memory.layout == "c" and top.op.makes_own):
             continue
         if top.op is CONSTANT:
             if not top.attrs["value"].flags.c_contiguous:
                 return False
             continue
-        if not _is_fresh(top) or looked_at > _LOOKED_AT:
+        if not top.op.makes_own or looked_at > _LOOKED_AT:
             return False
         stack += top.inputs
     return True

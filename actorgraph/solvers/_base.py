@@ -30,6 +30,7 @@ from actorgraph.solvers._slots import (
     Away,
     Slot,
     State,
+    Stepped,
     ValueGrad,
     bare,
     check_unchanged,
@@ -271,22 +272,17 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         if prepared is None:
             return None
         outs = [slot.room() for slot in slots]
-        one = self.in_one_call(slots, prepared, values, outs)
+        given = slots, prepared, values, outs
+        one = self.in_one_call(given)
         if one is None:
-            states = self.updated(slots, prepared, values, outs, self.helped)
+            states = self.updated(given, self.helped)
             return self.advance(slots, values, outs, states)
         refused = self.advance(slots, values, outs, None, one.calls)
         if refused is None:
             one.tell()
         return refused
 
-    def in_one_call(
-        self,
-        slots: Sequence[Slot[State]],
-        grads: Sequence[Array],
-        values: Sequence[Array],
-        outs: Sequence[Array],
-    ) -> OneCall | None:
+    def in_one_call(self, given: Stepped[State]) -> OneCall | None:
         """Return what `updated` does as calls that cannot fail; None where there are none."""
         return None
 
@@ -359,34 +355,20 @@ class AbstractSolver(Answering, ABC, Generic[State]):
                     slot.total = slot.total.fetch()
             self.away = False
 
-    def updated(
-        self,
-        slots: Sequence[Slot[State]],
-        grads: Sequence[Array],
-        values: Sequence[Array],
-        outs: Sequence[Array],
-        shared: bool = False,
-    ) -> list[State]:
-        """Write the stepped parameters to `outs` and return the states after the step.
+    def updated(self, given: Stepped[State], shared: bool = False) -> list[State]:
+        """Write the stepped parameters and return the states after the step.
 
         Other threads may help where it is `shared`.
         """
-        found = self.by_lines(slots, grads, values, outs, shared)
+        found = self.by_lines(given, shared)
         if found is not None:
             return found
         return [
             slot.solver.update(slot.state, grad, value, out)
-            for slot, grad, value, out in zip(slots, grads, values, outs, strict=True)
+            for slot, grad, value, out in zip(*given, strict=True)
         ]
 
-    def by_lines(
-        self,
-        slots: Sequence[Slot[State]],
-        grads: Sequence[Array],
-        values: Sequence[Array],
-        outs: Sequence[Array],
-        shared: bool,
-    ) -> list[State] | None:
+    def by_lines(self, given: Stepped[State], shared: bool) -> list[State] | None:
         """Do what `updated` does for all parameters together; None where each is by itself."""
         return None
 

@@ -28,7 +28,7 @@ import numpy as np
 from actorgraph.options import NATIVE
 from actorgraph.scratch import scratch
 from actorgraph.solvers._base import AbstractSolver, Loop, OneCall
-from actorgraph.solvers._slots import Slot
+from actorgraph.solvers._slots import Stepped
 from actorgraph.store import at_once
 from actorgraph.warned import ERRORS, asked, state_of
 
@@ -276,20 +276,12 @@ class LoopSolver(AbstractSolver[Arrays]):
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         return updated([(self, state, grad, current, out)], False)[0]
 
-    def by_lines(
-        self,
-        slots: Sequence[Slot[Arrays]],
-        grads: Sequence[Array],
-        values: Sequence[Array],
-        outs: Sequence[Array],
-        shared: bool,
-    ) -> list[Arrays] | None:
-        """Write the stepped parameters to `outs`; see `AbstractSolver.by_lines`."""
-        if not all(slot.solver.has_loop for slot in slots):
+    def by_lines(self, given: Stepped[Arrays], shared: bool) -> list[Arrays] | None:
+        """Write the stepped parameters; see `AbstractSolver.by_lines`."""
+        if not all(slot.solver.has_loop for slot in given[0]):
             return None
-        own = [(slot.solver, slot.state) for slot in slots]
-        each = zip(own, grads, values, outs, strict=True)
-        return updated([(*one, grad, value, out) for one, grad, value, out in each], shared)
+        each = zip(*given, strict=True)
+        return updated([(slot.solver, slot.state, *others) for slot, *others in each], shared)
 
     def _by_code(
         self, loop: Loop, arrays: Sequence[Array], numbers: Sequence[float], shared: bool
@@ -318,29 +310,16 @@ class LoopSolver(AbstractSolver[Arrays]):
         """Whether the lines are all of a step."""
         return type(self).whole is LoopSolver.whole
 
-    def in_one_call(
-        self,
-        slots: Sequence[Any],
-        grads: Sequence[Array],
-        values: Sequence[Array],
-        outs: Sequence[Array],
-    ) -> OneCall | None:
+    def in_one_call(self, given: Stepped[Arrays]) -> OneCall | None:
         """Return the step of all parameters as calls; None where lines are not all of it."""
         errors = asked()
         if not (self.has_loop and self._is_lines and _SILENT.issuperset(errors.values())):
             return None
-        given = errors, slots, grads, values, outs
-        return self._code_call(*given) or self._ufunc_calls(*given)
+        return self._code_call(errors, given) or self._ufunc_calls(errors, given)
 
-    def _code_call(
-        self,
-        errors: Mapping[str, Any],
-        slots: Sequence[Any],
-        grads: Sequence[Array],
-        values: Sequence[Array],
-        outs: Sequence[Array],
-    ) -> OneCall | None:
+    def _code_call(self, errors: Mapping[str, Any], given: Stepped[Arrays]) -> OneCall | None:
         """Return the step as calls of machine code; None where there is none."""
+        slots, grads, values, outs = given
         calls: list[tuple[Any, ...]] = []
         blocks: list[tuple[ElementCode, Array]] = []
         for (char, step, _), places in self._alike(slots).items():
@@ -350,7 +329,7 @@ class LoopSolver(AbstractSolver[Arrays]):
             code = _code(loop, char.lower(), wanted) if char in "fdFD" else None
             if code is None or (char in "FD" and not self.by_parts):
                 return None
-            given: list[Any] = [None]
+            called: list[Any] = [None]
             for place in places:
                 slot, value, grad = slots[place], values[place], grads[place]
                 arrays = slot.state.arrays
@@ -361,25 +340,19 @@ class LoopSolver(AbstractSolver[Arrays]):
                 except KeyError:  # a setting has changed
                     return None
                 grad = grad if grad.flags.c_contiguous else np.ascontiguousarray(grad)
-                given += [value, grad, outs[place], *own]
+                called += [value, grad, outs[place], *own]
                 calls.append((setattr, slot.state, "step", step + 1))
             parts = 2 if char in "FD" else 1
             sizes = [parts * slots[place].size for place in places]
             numbers, arrays_each = solver.numbers(step + 1), 3 + len(loop.arrays)
-            given[0] = code.block(numbers, sizes, arrays_each, self._main.helped)
-            blocks.append((code, given[0]))
-            calls.insert(0, (code.call, tuple(given)))
+            called[0] = code.block(numbers, sizes, arrays_each, self._main.helped)
+            blocks.append((code, called[0]))
+            calls.insert(0, (code.call, tuple(called)))
         return OneCall(calls, partial(self._tell, blocks, errors))
 
-    def _ufunc_calls(
-        self,
-        errors: Mapping[str, Any],
-        slots: Sequence[Any],
-        grads: Sequence[Array],
-        values: Sequence[Array],
-        outs: Sequence[Array],
-    ) -> OneCall:
+    def _ufunc_calls(self, errors: Mapping[str, Any], given: Stepped[Arrays]) -> OneCall:
         """Return the step as calls of ufuncs, which helpers share where they are long."""
+        slots, grads, values, outs = given
         after: list[tuple[Any, ...]] = []
         pieces: list[tuple[_Plan, Sequence[Array]]] = []
         size = 0

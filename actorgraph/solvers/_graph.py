@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from actorgraph import ops
 from actorgraph.autodiff import gradients
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, shown
-from actorgraph.graph import Graph, Node, topological_order
+from actorgraph.graph import Node, topological_order
 from actorgraph.node import Buffer, Parameter, as_nodes
 from actorgraph.solvers._base import LEAST_SCALE, AbstractSolver, Loop
 from actorgraph.solvers._formula import OPERATORS, Arrays, LoopSolver
@@ -96,8 +97,10 @@ class InGraph:
         take(copies([(one.held, values[name]) for name, one in self._buffers.items()]))
 
     def _buffer(self, key: str, name: str, value: Any) -> Buffer:
-        kind = type(self._solver).__name__.lower()
-        node = self._graph.buffer(_free(self._graph, f"{kind}.{name}"), value)
+        free = f"{type(self._solver).__name__.lower()}.{name}"
+        while free in self._graph:
+            free += "_"
+        node = self._graph.buffer(free, value)
         self._buffers[key] = node
         return node
 
@@ -115,7 +118,7 @@ class InGraph:
         grads = gradients(loss, nodes, seeds)
         finite = None
         if solver.skip_nonfinite or scaling:
-            finite = _all([ops.isfinite(grad).all() for grad in grads])
+            finite = reduce(and_, [ops.isfinite(grad).all() for grad in grads])
         if scale is not None and finite is not None:
             grads = [grad * (1.0 / scale).astype(grad.dtype) for grad in grads]
             self._rescaled(scale, finite)
@@ -211,20 +214,6 @@ def _parameters(loss: Any, wrt: Iterable[Any] | None) -> list[Parameter]:
     if twice:
         raise GraphError(f"{twice[0]!r} would be stepped twice in a run")
     return nodes
-
-
-def _free(graph: Graph, name: str) -> str:
-    names = {node.name for node in graph.nodes}
-    while name in names:
-        name += "_"
-    return name
-
-
-def _all(conditions: Sequence[Node]) -> Node:
-    found = conditions[0]
-    for one in conditions[1:]:
-        found = found & one
-    return found
 
 
 def _factor(bound: float, *grads: Any) -> Any:

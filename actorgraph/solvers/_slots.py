@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -73,6 +73,10 @@ class Slot(Generic[State]):
             return self.held.room()
         room, self.second = self.second, None
         return np.empty(self.shape, self.dtype) if room is None else room
+
+
+Stepped: TypeAlias = tuple[Sequence[Slot[State]], Sequence[Array], Sequence[Array], Sequence[Array]]
+"""Of the parameters of a step: slots, gradients, values, and where the values after go."""
 
 
 class Away(NamedTuple):

@@ -140,7 +140,7 @@ class Converted(Deciding):
             made: list[Node] = fori_loop(0, count, one, init)
             return made
 
-        def until(init: list[Node]) -> list[Node]:
+        def tested(init: list[Node]) -> list[Node]:
             assert has_stopped is not None
 
             def ask(carry: list[Node]) -> Any:
@@ -168,7 +168,7 @@ class Converted(Deciding):
             return made
 
         plain = isinstance(over, Node)
-        state.run(graph, until if has_stopped else along if plain else counted)
+        state.run(graph, tested if has_stopped else along if plain else counted)
 
     def _elements(self, over: Any) -> tuple[Graph | None, Any, Callable[[Node], Any]]:
         """Return the graph, the number of elements, and what gives one."""

@@ -360,9 +360,6 @@ class _Expressions(ast.NodeTransformer):
         node.func = made
         return node
 
-    def visit_Lambda(self, node: ast.Lambda) -> Any:
-        return self.generic_visit(node)
-
     def visit_ListComp(self, node: ast.ListComp) -> Any:
         generator = node.generators[0]
         target = generator.target

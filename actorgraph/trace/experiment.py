@@ -44,7 +44,7 @@ class ExperimentRow(NamedTuple):
     took_us : float
         One run with its copies, parameters being there.
     overlap : float
-        StepLoad of all lanes over that time.
+        Work of all lanes over that time.
     busy : float
         Mean share of the devices in use; NaN where it was measured.
     critical : tuple of str

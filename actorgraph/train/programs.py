@@ -88,7 +88,7 @@ class BatchProgram(NamedTuple):
 
 @final
 class BatchPrograms:
-    """BatchPrograms of a model, a loss and a solver.
+    """Programs of a model, a loss and a solver.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class BatchPrograms:
         if same is not None:
             return same
         make = partial(self._make, structure, kind)
-        key = partial(_pair, kind, structure)
+        key = partial(tuple, (kind, structure))
         name = type(self._model).__name__.lower()
         program: BatchProgram = made_for(leaves, self._known, key, make, name)
         self._same[alike] = program
@@ -179,9 +179,10 @@ class BatchPrograms:
             machine = TapeMachine([loss], wrt=[], watch=(kind,))
             return BatchProgram(machine.run_sync, machine.run, loss, [], result)
         step = self._step(outputs if kind == "training True" else [loss], nodes[0])
-        return BatchProgram(step.now, step.later, loss, prediction, result)
+        return BatchProgram(*step, loss, prediction, result)
 
-    def _step(self, outputs: Sequence[Node], fed_in: Node) -> _Step:
+    def _step(self, outputs: Sequence[Node], fed_in: Node) -> tuple[Any, Any]:
+        """Return what makes a step, blocking, and as a coroutine function."""
         loss, *others = dict.fromkeys(outputs)
         parameters = [node for node in loss.graph.parameters if node.dtype.kind in "fcV"]
         if self._staged:
@@ -192,16 +193,11 @@ class BatchPrograms:
         check = None if getattr(self._solver, "skip_nonfinite", False) else partial(_check, loss)
         if isinstance(self._solver, AbstractSolver):
             step = machine.compile_step(self._solver, check=check)
-            return _Step(step, step.run)
-        return _Step(
+            return step, step.run
+        return (
             partial(_stepped_now, machine, parameters, self._solver, check),
             partial(_stepped_later, machine, parameters, self._solver, check),
         )
-
-
-class _Step(NamedTuple):
-    now: Callable[..., Run]
-    later: Callable[..., Awaitable[Run]]
 
 
 def _stepped_now(
@@ -238,10 +234,6 @@ async def _stepped_later(
         check(run)
     solver.step([run[node] for node in parameters])
     return run
-
-
-def _pair(kind: str, structure: Structure) -> tuple[str, Structure]:
-    return kind, structure
 
 
 def _check(loss: Node, duals: Mapping[Any, Any] | Run) -> None:

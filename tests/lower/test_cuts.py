@@ -9,6 +9,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import DeadlockError, GraphError
 from actorgraph.lower.regions import by_region
+from actorgraph.machines.actor import CUTS
 from actorgraph.testing._examples import results
 
 CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
@@ -52,6 +53,23 @@ def test_a_cut_of_ones_own_has_the_bits_of_every_other(net, workers):
 def test_a_machine_of_ones_own_is_written_as_contributing_says(net):
     found, _ = run(contributed()["HalvesMachine"]([net], seed=1))
     assert found == run(ag.LispMachine([net]))[0]
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_cut_of_the_library_is_the_same_by_its_name_and_as_it_is(net, name):
+    """One actor a node stays so, though the run is short; what is cut by cost is weighed."""
+    (found, one), (other, two) = [
+        run(ag.ActorMachine([net], fuse=cut, workers=2)) for cut in (name, CUTS[name])
+    ]
+    assert found == other
+    cuts = [[(plan.cut, plan.weighs) for plan in machine._plans.values()] for machine in (one, two)]
+    assert cuts[0] == cuts[1] == [(CUTS[name], name == "auto")]
+    assert one._actors_only == two._actors_only == (name == "none")
+
+
+def test_a_sequence_is_computed_by_its_caller_whatever_fuse_says(net):
+    _, machine = run(ag.TapeMachine([net], fuse="none"))
+    assert "in the calling thread" in machine.explain()
 
 
 def lost(joint, costs):

@@ -7,7 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.lower.joint import Mode, join
-from actorgraph.lower.regions import by_region, connect, split_backward
+from actorgraph.lower.regions import by_region, connect, leaving_of, split_backward
 
 
 def stages(loss, first_stage):
@@ -60,7 +60,7 @@ def tied(g):
 @pytest.mark.parametrize("weight", [plain, transposed, masked, tied])
 def test_b_is_the_cotangent_that_the_stage_before_waits_for_and_w_the_rest(weight):
     (_, last), tasks = stages(two_layers(weight), {"h"})
-    b_part, w_part = split_backward(last, tasks)
+    b_part, w_part = split_backward(last, leaving_of(tasks))
     # One product makes the cotangent of h, the other the gradient of the weight.
     assert ops_of(b_part).count("matmul") == 1
     assert ops_of(w_part).count("matmul") == 1
@@ -73,21 +73,21 @@ def test_b_is_the_cotangent_that_the_stage_before_waits_for_and_w_the_rest(weigh
 
 def test_the_transpose_of_a_weight_gradient_and_its_mask_belong_to_w():
     (_, last), tasks = stages(two_layers(transposed), {"h"})
-    assert "transpose" in ops_of(split_backward(last, tasks)[1])
+    assert "transpose" in ops_of(split_backward(last, leaving_of(tasks))[1])
     (_, last), tasks = stages(two_layers(masked), {"h"})
-    assert "multiply" in ops_of(split_backward(last, tasks)[1])
+    assert "multiply" in ops_of(split_backward(last, leaving_of(tasks))[1])
 
 
 def test_the_first_stage_has_no_b_part():
     (first, _), tasks = stages(two_layers(plain), {"h"})
-    b_part, w_part = split_backward(first, tasks)
+    b_part, w_part = split_backward(first, leaving_of(tasks))
     assert b_part == []
     assert "matmul" in ops_of(w_part)
 
 
 def test_w_needs_b_or_what_was_saved_and_never_the_other_way_round():
     (_, last), tasks = stages(two_layers(plain), {"h"})
-    b_part, w_part = split_backward(last, tasks)
+    b_part, w_part = split_backward(last, leaving_of(tasks))
     later = {step.id for step in w_part}
     assert not any(part.id in later for step in b_part for part in step.inputs)
 

@@ -133,6 +133,13 @@ def test_the_grid_shows_times_and_fits_a_width():
     assert found.grid(width=20).splitlines() == ["0 | FF......BW0..BW1", "1 | ..FBW0 FBW1"]
 
 
+def test_steps_that_take_no_time_are_not_drawn():
+    found = simulate("zb-h1", stages=2, microbatches=2, costs=(2, 2, 0))
+    assert found.grid().splitlines() == ["0 | F0 F1 ...B0 ...B1", "1 | ...F0 B0 F1 B1"]
+    none = simulate("gpipe", stages=2, microbatches=2, costs=(0, 0, 0))
+    assert none.grid().splitlines() == none.grid(width=20).splitlines() == ["0 |", "1 |"]
+
+
 @each(
     ("options", "text"),
     [
