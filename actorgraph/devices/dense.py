@@ -325,7 +325,7 @@ class Product(NamedTuple):
     Attributes
     ----------
     sizes : tuple of int
-        RowSums, what is summed over, columns.
+        Rows, what is summed over, columns.
     batch : tuple of tuple
         Counts, and the bytes from matrix to matrix of all three.
     x, y, z : tuple of int
