@@ -77,7 +77,12 @@ def alike(node: Node) -> tuple[Any, ...]:
 
     With equal attributes they may share a kernel, and are predicted to cost the same.
     """
-    return (node.op, id(node.type), *[id(part.type) for part in node.inputs])
+    inputs = node.inputs
+    if len(inputs) == 1:  # asked for each step again and again
+        return node.op, id(node.type), id(inputs[0].type)
+    if len(inputs) == 2:
+        return node.op, id(node.type), id(inputs[0].type), id(inputs[1].type)
+    return (node.op, id(node.type), *[id(part.type) for part in inputs])
 
 
 def depends_on_symbols(node: Node) -> bool:

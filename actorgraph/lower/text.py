@@ -33,7 +33,7 @@ import linecache
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import lru_cache
-from itertools import count, islice
+from itertools import accumulate, count
 from typing import Any, NamedTuple
 from weakref import finalize
 
@@ -77,7 +77,7 @@ def direct_code(key: DirectKey) -> Code:
     body = [f"def actor({', '.join([*_callables(steps), *constants, *given])}):"]
     if key.is_part:
         body.append(f"    def program({', '.join(['run', 'out', *values])}):")
-        body += [f"        {', '.join(outs.values())}, = out"] if outs else []
+        body += _taken_out(key.sizes, list(outs.values()))
     else:
         body.append(f"    def program({', '.join(values)}):")
     # Without a run the context is that of the calling thread.
@@ -88,12 +88,23 @@ def direct_code(key: DirectKey) -> Code:
     return Code(text, *_compiled(text), expressions, lines)
 
 
+def _taken_out(sizes: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Return lines that name the arrays which a part is given, in lists for its own parts."""
+    if max(sizes, default=-1) < 0:
+        return [f"        {', '.join(names)}, = out"] if names else []
+    ends = accumulate(map(abs, sizes))
+    return [
+        f"        {name} = out[{end - size}:{end}]" if size >= 0 else f"        {name} = out[{end - 1}]"
+        for name, size, end in zip(names, sizes, ends, strict=True)
+    ]
+
+
 def _outs(steps: Iterable[StepKey | CallKey]) -> dict[int, str]:
     """Return the names of what steps write into, by position: arrays, for calls lists of them."""
     written = [
         j
         for j, step in enumerate(steps)
-        if (step.writes if isinstance(step, CallKey) else step.how & (keys.BUFFERED | keys.LEAVING))
+        if (step.writes if isinstance(step, CallKey) else step.how & keys.INTO)
     ]
     return {j: f"b{i}" for i, j in enumerate(written)}
 
@@ -180,10 +191,11 @@ def _name_steps(
     operand at the same moment as forgetting it would, and saves the line.  What stands in a buffer
     need not be forgotten.
     """
-    numbers, names = count(first), (f"v{number}" for number in count())
-    made = [
-        tuple(islice(numbers, step.results if isinstance(step, CallKey) else 1)) for step in steps
-    ]
+    names = (f"v{number}" for number in count())
+    made = []
+    for step in steps:
+        made.append(range(first, first + (step.results if isinstance(step, CallKey) else 1)))
+        first = made[-1].stop
     uses = [(*own, *step.operands) for own, step in zip(made, steps, strict=True)]
     buffered: set[int] = set()
     targets: list[list[str]] = []

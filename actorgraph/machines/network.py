@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -179,6 +179,7 @@ class Network:
     def _guarded(self, found: Callable[..., Any], node: Node | None = None) -> Callable[..., Any]:
         return found if self.errors is None else with_errstate(found, self.errors)
 
+    @cached_property
     def _tabling(self) -> Tabling | None:
         latest = self.plan.latest
         if latest is None:
@@ -265,7 +266,7 @@ class Network:
             leaving=cut.leaving[spec.index],
             bulky=cut.bulky,
             over=cut.over,
-            tabling=self._tabling(),
+            tabling=self._tabling,
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]

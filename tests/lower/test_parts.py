@@ -96,10 +96,10 @@ def test_parts_end_where_the_fewest_values_pass():
     order = loss.graph.topological_order(loss)
     steps = [node for node in order if not node.is_leaf]
     cuts = list(cut_steps(steps, [loss]))
-    assert [begin for begin, *_ in cuts[1:]] == [end for _, end, *_ in cuts[:-1]]
-    assert (cuts[0][0], cuts[-1][1]) == (0, len(steps))
+    assert [part.begin for part in cuts[1:]] == [part.end for part in cuts[:-1]]
+    assert (cuts[0].begin, cuts[-1].end) == (0, len(steps))
     # The product with w is shared by all; of a branch nothing but its end is handed over.
-    ends = {node.name for *_, returned in cuts[:-2] for node in returned}
+    ends = {node.name for part in cuts[:-2] for node in part.returned}
     assert len([name for name in ends if not name.startswith("end ")]) == 1
 
 
