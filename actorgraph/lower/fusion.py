@@ -134,6 +134,11 @@ def sharing(parts: int, workers: int) -> float:
     return 1.0 + _SHARED * (min(parts, workers) - 1)
 
 
+def may_gain(tasks: int, workers: int, alone_us: float) -> bool:
+    """Return whether so many tasks may gain at all, by their turns alone."""
+    return tasks * _TURN_US / workers < _WORTH * alone_us
+
+
 def gains(
     tasks: Sequence[Collection[int]], costs: Sequence[float], workers: int, alone_us: float
 ) -> bool:

@@ -66,15 +66,15 @@ class TaskKey(NamedTuple):
 class DirectKey(NamedTuple):
     """All that the text of a direct program depends on, see `TaskKey`.
 
-    Or of a part of a task's steps, which is given the run and the arrays that it writes into: so
-    many as `sizes` say for each of its own parts that writes, -1 for a step.
+    Or of a part of a task's steps, which is given the run and the arrays that it writes into.  If
+    it is in parts itself, `sizes` are how many arrays each of these that writes is given.
     """
 
     leaves: int
     steps: tuple[StepKey | CallKey, ...]
     results: tuple[int, ...]
     is_part: bool = False
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[int, ...] | None = None
 
 
 class LoopKey(NamedTuple):

@@ -82,9 +82,7 @@ def _joined(parts: Sequence[Part], needed: Mapping[int, int]) -> Part:
     return Part(parts[0].begin, end, list(given.values()), returned, True, parts)
 
 
-def _ends(
-    steps: Sequence[Node], begin: int, stop: int, last: Mapping[int, int]
-) -> Iterator[int]:
+def _ends(steps: Sequence[Node], begin: int, stop: int, last: Mapping[int, int]) -> Iterator[int]:
     """Return where parts end: where the fewest values are made before and needed soon after.
 
     What is needed far away says nothing about the place, and there is more of it at every place.

@@ -287,7 +287,9 @@ class _Numbering:
         """Return the program of the calls."""
         chosen = dict.fromkeys([key.kernel for key in self.keys if isinstance(key, StepKey)])
         constants = tuple(self.constants)
-        return Program(code, steps, self.numbers, constants, self.items, tuple(chosen), self.sizes())
+        return Program(
+            code, steps, self.numbers, constants, self.items, tuple(chosen), self.sizes()
+        )
 
 
 def _stretches(
@@ -362,13 +364,12 @@ def _call(
     own, own_how = steps[begin:end], how[begin:end]
     chosen: dict[int, int] = {}
     called = [chosen.setdefault(number, len(chosen)) for number in kernels[begin:end]]
-    sizes: tuple[int, ...] = ()
     for one in parts:
         moved = one._replace(begin=one.begin - begin, end=one.end - begin)
         _call(inner, moved, own, called, own_how)
-        sizes = inner.sizes()
     if not parts:
         inner.take(own, called, own_how)
+    sizes = inner.sizes() if parts else None
     key = DirectKey(len(given), tuple(inner.keys), inner.of(returned), True, sizes)
     program = inner.program(direct_code(key), own)
     written = sum([one & keys.INTO > 0 for one in own_how])

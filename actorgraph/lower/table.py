@@ -138,8 +138,8 @@ def _with_attrs(key: Hashable, attrs: Mapping[str, Any]) -> Hashable | None:
 class Stretch:
     """Steps that may be walked, what they are given and return, as the part that they are.
 
-    The program has arrays for what its steps write into, as `how` (see `keys.StepKey`) tells.  Those
-    of steps `within_turn` may hold something else until all is done, so results are copied there.
+    The program has arrays for what its steps write into, as `how` (see `keys.StepKey`) tells.  In
+    those of steps `within_turn` other values may lie until all is done: results are copied there.
     """
 
     quick: Mapping[int, Any] = {}
@@ -204,7 +204,9 @@ class Stretch:
     @property
     def _is_bound(self) -> bool:
         """Whether all sizes are known without a run."""
-        return not self._tabling.symbols or not any(
+        if not self._tabling.symbols:
+            return True
+        return not any(
             not isinstance(dim, int) for node in (*self.given, *self.steps) for dim in node.dims
         ) and not any(is_symbolic(step.attrs) for step in self.steps)
 
