@@ -1,4 +1,4 @@
-"""The cyclic garbage collector is paused while a graph is compiled, and no garbage stays for good."""
+"""The garbage collector pauses while a graph is compiled, and no garbage stays for good."""
 
 import gc
 import weakref
