@@ -13,8 +13,8 @@ _MANY = 10_000
 
 _pausing = 0
 _was_enabled = False
-_grown = 0
-"""Objects that have grown old here since all were gone through."""
+_grown = _passes = 0
+"""Objects that have grown old here since all were gone through, and how often these were."""
 
 
 @contextmanager
@@ -48,14 +48,15 @@ def _grow_old() -> None:
     Python goes through the old ones when a quarter of them has come that way; this way it does not
     see them come, so it is done here.
     """
-    global _grown
+    global _grown, _passes
     if gc.get_freeze_count():
         gc.collect(1)
         return
-    _grown += gc.get_count()[0]
+    passes = gc.get_stats()[-1]["collections"]
+    _grown = gc.get_count()[0] + (_grown if passes == _passes else 0)
+    _passes = passes
     gc.freeze()
     known = gc.get_freeze_count()
     gc.unfreeze()
     if _grown > known / 4:
         gc.collect()
-        _grown = 0

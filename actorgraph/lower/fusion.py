@@ -83,7 +83,10 @@ def one_after_another(
         )
     until: dict[int, float] = {}
     for node in order:
-        before = max([until.get(part.id, 0.0) for part in node.inputs], default=0.0)
+        before = 0.0
+        for part in node.inputs:  # a third of the time of `max`
+            if (ended := until.get(part.id, 0.0)) > before:
+                before = ended
         until[node.id] = before + costs[node.id]
     if max(until.values()) > _LONGEST * sum([costs[node.id] for node in order]):
         return "nearly all work lies on one path; runs overlap, steps do not"

@@ -204,10 +204,10 @@ def _worthwhile(
     if cut is not by_cost or compiled.waits:
         return _connected(compiled, made, costs[0], symbols)
     weighed = costs[1]
-    alone_us = sum(
-        weighed[node.id] / sharing(tile_count(node, symbols), workers)
-        for node in compiled.joint.order
-    )
+    alone_us = 0.0
+    for node in compiled.joint.order:
+        shared = sharing(tile_count(node, symbols), workers) if node.op.in_blas else 1.0
+        alone_us += weighed[node.id] / shared
     if not may_gain(len(made), workers, alone_us):
         return None
     found = _connected(compiled, made, costs[0], symbols)
