@@ -307,12 +307,11 @@ def _stretches(
     if tabling.quick:
         from actorgraph.lower.quick_rows import is_quick as quick
     apart = keys.AWAITED | keys.OVER | keys.OWN | keys.GIVES_RUN
-    may = [
-        not one & apart
-        and step.id != tabling.apart
-        and not (quick and quick(step, tabling.symbols))
-        for step, one in zip(steps, how, strict=True)
-    ]
+    may = [not one & apart for one in how]
+    if quick is not None or tabling.apart is not None:
+        for place, step in enumerate(steps):
+            if step.id == tabling.apart or (quick and quick(step, tabling.symbols)):
+                may[place] = False
     return table.stretches(steps, may, tabling)
 
 
