@@ -389,21 +389,11 @@ class Graph:
         Without a line they bear the user's.  Nodes of different owners never merge, so that each
         owner's fragment stays whole.
         """
-        # The line is taken here: inside the generator the caller would be contextlib.
-        return self._building(line or self._line or user_line(), owner)
+        return _Inside(self, line or self._line or user_line(), owner)
 
     def on_line(self, line: Line) -> AbstractContextManager[None]:
         """Give nodes built inside this line; whose rule builds them stays."""
-        return self._building(line, self._owner)
-
-    @contextmanager
-    def _building(self, line: Line, owner: Node | None) -> Iterator[None]:
-        before = self._line, self._owner
-        self._line, self._owner = line, owner
-        try:
-            yield
-        finally:
-            self._line, self._owner = before
+        return _Inside(self, line, self._owner)
 
     @contextmanager
     def _having(self, name: str, value: Any) -> Iterator[None]:
@@ -612,6 +602,23 @@ class Graph:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return drawing.mimebundle(self)
+
+
+class _Inside:
+    """Gives what is built inside a line and an owner: a generator would take as long as a node."""
+
+    __slots__ = ("_before", "_given", "_graph")
+
+    def __init__(self, graph: Graph, line: Line, owner: Node | None) -> None:
+        self._graph, self._given = graph, (line, owner)
+
+    def __enter__(self) -> None:
+        graph = self._graph
+        self._before = graph._line, graph._owner
+        graph._line, graph._owner = self._given
+
+    def __exit__(self, *error: object) -> None:
+        self._graph._line, self._graph._owner = self._before
 
 
 def build(op: Op, *args: Any, **attrs: Any) -> Node:

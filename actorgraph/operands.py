@@ -13,6 +13,7 @@ import numpy as np
 from actorgraph.errors import FeedError, GraphError, GraphTypeError
 from actorgraph.node import Node
 from actorgraph.op import CONSTANT, REGISTRY, Attrs, Op, attrs_key
+from actorgraph.options import is_masked
 from actorgraph.types import Dim, DType, Var, dtype_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def as_array(value: Any, what: str) -> np.ndarray[Any, Any]:
     """Return `value` as an array that a graph may hold, or raise saying `what` it was for."""
     if isinstance(value, Node):
         raise GraphTypeError(f"{what} needs an array, got the node {value!r}")
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise FeedError(f"{what} is a masked array, whose mask would be lost; use .filled(...)")
     array = np.asarray(value)
     dtype_of(array.dtype)

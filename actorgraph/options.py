@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from math import inf
 from numbers import Integral, Real
 from operator import index
 from typing import Any, TypeVar
+
+import numpy as np
 
 from actorgraph.errors import GraphTypeError, shown
 
@@ -21,6 +24,11 @@ _S = TypeVar("_S", bound=str)
 _LAST = (1 << 63) - 1
 _COUNTED = ("epochs", "every", "every_steps", "max_bytes", "steps")  # nothing is taken for each
 _MOST = {**dict.fromkeys(_COUNTED, _LAST), "workers": 1 << 16}
+
+
+def is_masked(value: object) -> bool:
+    """Return whether it is a masked array: to import their module takes longer than most graphs."""
+    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 
 def positive(what: str, value: Any) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from actorgraph.errors import FeedError
 from actorgraph.keywords import answering
+from actorgraph.options import is_masked
 from actorgraph.store import Held
 from actorgraph.types import dtype_of
 
@@ -19,7 +20,7 @@ class _Typed(Held):
     __slots__ = ()
 
     def __init__(self, value: Any) -> None:
-        if isinstance(value, np.ma.MaskedArray):
+        if is_masked(value):
             raise FeedError(
                 f"a {self.what} is no masked array, whose mask would be lost; use .filled(...)"
             )

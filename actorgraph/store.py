@@ -1,8 +1,8 @@
 """`Held`, a value that outlives graphs, and `Store`, those that one graph has bound.
 
 A step changes many, all at once or none.  Readers take `Store.arrays`, one tuple, and hold the
-arrays that they read; they lock and count nothing, and give nothing back.  Writers fill other
-arrays, and `switch` replaces the tuples of all graphs.  So
+arrays that they read; they count nothing, give nothing back, and lock only where they are the first
+after a change.  Writers fill other arrays, and `switch` changes what all graphs read next.  So
 
 - who has read arrays has those of one moment, never half of a step, and they stay as they are: an
   array of a tuple is never written here, and one that was only when nobody refers to it;
@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import starmap
-from operator import call
+from operator import call, setitem
 from sys import getrefcount
 from typing import Any, TypeAlias, final
 from weakref import ref
@@ -101,27 +101,42 @@ def _popped(spares: dict[str, Any]) -> tuple[Any, int]:
 
 @final
 class Store:
-    """What one graph has bound.
+    """What one graph has bound."""
 
-    Attributes
-    ----------
-    arrays : tuple of ndarray
-        Those of this moment, by place; replaced, never mutated.
-    """
-
-    __slots__ = ("__weakref__", "arrays")
+    __slots__ = ("__weakref__", "_arrays")
 
     def __init__(self) -> None:
-        self.arrays: tuple[Array, ...] = ()
+        # A tuple from when somebody reads it until the next change, so that many changes one after
+        # another, as of a graph that is being built, copy it once.
+        self._arrays: tuple[Array, ...] | list[Array] = ()
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays of this moment, by place: a tuple that is never changed."""
+        found = self._arrays
+        if type(found) is tuple:
+            return found
+        del found  # it would count as a reference to each
+        with _lock:
+            self._arrays = found = tuple(self._arrays)
+            return found
+
+    def unread(self) -> list[Array]:
+        """Return the arrays to be changed, for whom holds the lock."""
+        found = self._arrays
+        if type(found) is not list:
+            self._arrays = found = list(found)
+        return found
 
     def bind(self, held: Held) -> int:
         """Add what is held, and return its place."""
         with _lock:
             homes = [home for home in held.homes if home[0]() is not None]
-            place = len(self.arrays)
+            arrays = self.unread()
+            place = len(arrays)
+            homes.append((ref(self), place))
             # Both or none: a home without the array would pass for a reader that there is not.
-            arrays, homes = (*self.arrays, held.array), [*homes, (ref(self), place)]
-            at_once([(setattr, self, "arrays", arrays), (setattr, held, "homes", tuple(homes))])
+            at_once([(arrays.append, held.array), (setattr, held, "homes", tuple(homes))])
             return place
 
 
@@ -267,7 +282,6 @@ def switch(
     where another array is; then nothing was done.
     """
     with _lock:
-        new: dict[Store, list[Array]] = {}
         calls = [*also]
         for held, before, after in changes:
             if held.array is not before:
@@ -276,10 +290,7 @@ def switch(
             for home, place in held.homes:
                 store = home()
                 if store is not None:
-                    if store not in new:
-                        new[store] = list(store.arrays)
-                    new[store][place] = after
-        calls += [(setattr, store, "arrays", tuple(arrays)) for store, arrays in new.items()]
+                    calls.append((setitem, store.unread(), place, after))
         at_once(calls)
     for held, before, _ in changes:
         held._window = None

@@ -1,7 +1,8 @@
-"""Ops and functions of thousands of arguments: differentiating them takes linear work."""
+"""Thousands of arguments, parameters and layers: what is done with them takes linear work."""
 
 import gc
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import op, types
 from actorgraph.autodiff import tangents
+from actorgraph.lower.simplify import _Equals
 from tests._evaluate import evaluate
 
 
@@ -89,6 +91,50 @@ def test_twice_the_arguments_take_twice_the_steps(name, mode):
         return steps(size)
 
     assert cold(600) <= 2.05 * cold(300)
+
+
+def test_a_node_of_twice_the_inputs_is_compared_in_twice_the_time():
+    _, y = graph_of(ag.ops.stack, 10_000)
+
+    def seconds(node, inputs):
+        same = _Equals([])
+        start = time.thread_time()
+        for begin in range(0, 80_000, inputs):
+            same.find(node, begin)
+        return time.thread_time() - start
+
+    many, few = y, graph_of(ag.ops.stack, 100)[1]
+    many, few = (
+        min(seconds(many, 10_000) for _ in range(5)),
+        min(seconds(few, 100) for _ in range(5)),
+    )
+    assert many < 8 * few  # as many inputs in both
+
+
+def test_parameters_are_bound_without_copying_those_before():
+    graph = ag.Graph()
+    bound = graph.store.unread()
+    made = [graph.parameter(f"w{i}", np.full(2, i, "float32")) for i in range(50)]
+    assert graph.store.unread() is bound  # no copy was made
+    read = graph.store.arrays
+    assert graph.store.arrays is read
+    assert [array[0] for array in read] == list(range(50))
+    made[7].value = np.full(2, -1, "float32")
+    changed = graph.store.unread()
+    for node in made[8:]:
+        node.value = np.full(2, -1, "float32")
+    assert graph.store.unread() is changed
+    assert [array[0] for array in read] == list(range(50))  # what a run reads stays
+    assert [array[0] for array in graph.store.arrays] == [*range(7), *[-1] * 43]
+
+
+def test_a_state_of_twice_the_layers_is_loaded_in_twice_the_steps():
+    def steps(layers):
+        net = ag.nn.Sequential(*[ag.nn.Linear(1, 1) for _ in range(layers)])
+        state = net.state_dict()
+        return calls_in(lambda: net.load_state_dict(state))
+
+    assert steps(200) <= 2.05 * steps(100)
 
 
 def test_a_rule_that_serves_many_arguments_is_called_once_with_those_that_are_wanted():

@@ -19,6 +19,7 @@ from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.errors import FeedError, GraphTypeError
 from actorgraph.graph import Graph, Node, build
 from actorgraph.op import Op
+from actorgraph.options import is_masked
 from actorgraph.types import dtype_of
 
 _active: ContextVar[Graph | None] = ContextVar("actorgraph_traced_graph", default=None)
@@ -60,7 +61,7 @@ def is_traced(value: Any) -> bool:
 
 def as_array(value: Any) -> np.ndarray[Any, Any]:
     """Return an argument as an array; a Python float is float64."""
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise FeedError("an argument is a masked array, whose mask would be lost; use .filled(...)")
     array = np.asarray(value)
     dtype_of(array.dtype)

@@ -20,7 +20,6 @@ whether the run is dead: the word of `AbstractRun.dead` is not that of None any 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
 import struct
@@ -332,7 +331,7 @@ def engine(text: str, directory: str, passes: bool = False) -> Any:
     machine = target.create_target_machine(
         cpu=cpu, features=features, opt=2, codemodel="jitdefault"
     )
-    key = hashlib.sha256(f"{llvmlite.__version__} {cpu} {features} {text}".encode()).hexdigest()
+    key = _sha256(f"{llvmlite.__version__} {cpu} {features} {text}".encode()).hex()
     place = os.path.join(directory, f"native-{key[:32]}.o")
     code = _read(place)
     if code is None:
@@ -345,12 +344,18 @@ def engine(text: str, directory: str, passes: bool = False) -> Any:
             builder.getModulePassManager().run(module, builder)
         code = machine.emit_object(module)
         with suppress(OSError):
-            write_whole(place, hashlib.sha256(code).digest() + code)
+            write_whole(place, _sha256(code) + code)
     empty = llvm.parse_assembly("")
     made = llvm.create_mcjit_compiler(empty, machine)
     made.add_object_file(llvm.ObjectFileRef.from_data(code))
     made.finalize_object()
     return made
+
+
+def _sha256(data: bytes) -> bytes:
+    from hashlib import sha256  # takes longer to import than a small graph to compile
+
+    return sha256(data).digest()
 
 
 def _read(place: str) -> bytes | None:
@@ -360,7 +365,7 @@ def _read(place: str) -> bytes | None:
             found = file.read()
     except OSError:
         return None
-    return found[32:] if hashlib.sha256(found[32:]).digest() == found[:32] else None
+    return found[32:] if _sha256(found[32:]) == found[:32] else None
 
 
 RUNTIME = Runtime()

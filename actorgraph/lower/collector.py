@@ -13,6 +13,8 @@ _MANY = 10_000
 
 _pausing = 0
 _was_enabled = False
+_grown = _passes = 0
+"""Objects that have grown old here since all were gone through, and how often these were."""
 
 
 @contextmanager
@@ -21,7 +23,7 @@ def paused() -> Iterator[None]:
 
     Compiling a graph makes some hundred thousand objects and no garbage; going through them again
     and again took a third of the time.  Whoever is last of several threads switches it on again,
-    and has it go through what there is once, not twice, before that counts as old.
+    and has what there is count as old: it is gone through with all else, when that is due.
     """
     global _pausing, _was_enabled
     with _lock:
@@ -36,5 +38,25 @@ def paused() -> Iterator[None]:
             _pausing -= 1
             if _pausing == 0 and _was_enabled:
                 if gc.get_count()[0] > _MANY:
-                    gc.collect(1)
+                    _grow_old()
                 gc.enable()
+
+
+def _grow_old() -> None:
+    """Have all objects count as old: what is new is not gone through if nobody has frozen others.
+
+    Python goes through the old ones when a quarter of them has come that way; this way it does not
+    see them come, so it is done here.
+    """
+    global _grown, _passes
+    if gc.get_freeze_count():
+        gc.collect(1)
+        return
+    passes = gc.get_stats()[-1]["collections"]
+    _grown = gc.get_count()[0] + (_grown if passes == _passes else 0)
+    _passes = passes
+    gc.freeze()
+    known = gc.get_freeze_count()
+    gc.unfreeze()
+    if _grown > known / 4:
+        gc.collect()

@@ -83,7 +83,10 @@ def one_after_another(
         )
     until: dict[int, float] = {}
     for node in order:
-        before = max([until.get(part.id, 0.0) for part in node.inputs], default=0.0)
+        before = 0.0
+        for part in node.inputs:  # a third of the time of `max`
+            if (ended := until.get(part.id, 0.0)) > before:
+                before = ended
         until[node.id] = before + costs[node.id]
     if max(until.values()) > _LONGEST * sum([costs[node.id] for node in order]):
         return "nearly all work lies on one path; runs overlap, steps do not"
@@ -132,6 +135,11 @@ def cluster(
 def sharing(parts: int, workers: int) -> float:
     """Return how much sooner a step of so many parts ends where idle workers take some of them."""
     return 1.0 + _SHARED * (min(parts, workers) - 1)
+
+
+def may_gain(tasks: int, workers: int, alone_us: float) -> bool:
+    """Return whether so many tasks may gain at all, by their turns alone."""
+    return tasks * _TURN_US / workers < _WORTH * alone_us
 
 
 def gains(

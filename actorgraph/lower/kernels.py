@@ -26,6 +26,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.matmul import product
 from actorgraph.op import Op, bind_attrs, is_symbolic
 from actorgraph.ops._arrays import by_host, is_half, raise_if
+from actorgraph.options import is_masked
 from actorgraph.types import Dim, bind_shape
 from actorgraph.warned import reporting_errors
 
@@ -77,7 +78,12 @@ def alike(node: Node) -> tuple[Any, ...]:
 
     With equal attributes they may share a kernel, and are predicted to cost the same.
     """
-    return (node.op, id(node.type), *[id(part.type) for part in node.inputs])
+    inputs = node.inputs
+    if len(inputs) == 1:  # asked for each step again and again
+        return node.op, id(node.type), id(inputs[0].type)
+    if len(inputs) == 2:
+        return node.op, id(node.type), id(inputs[0].type), id(inputs[1].type)
+    return (node.op, id(node.type), *[id(part.type) for part in inputs])
 
 
 def depends_on_symbols(node: Node) -> bool:
@@ -141,7 +147,7 @@ def _check(result: Any, operands: Sequence[Any], node: Node, shape: tuple[int | 
     usual = type(result) is np.ndarray and result.shape == shape and not node.op.memory.is_view
     if usual and result.dtype == node.dtype:
         return result
-    if isinstance(result, np.ma.MaskedArray):
+    if is_masked(result):
         raise GraphTypeError(f"op {node.op.name!r} returned a masked array; use .filled(...)")
     if inspect.iscoroutine(result):
         result.close()

@@ -31,6 +31,8 @@ BUFFERED = 8
 """The step writes into memory of the turn."""
 LEAVING = 16
 """The step writes into an array that leaves the turn."""
+INTO = BUFFERED | LEAVING
+"""The step writes into what it is given."""
 BY_NAME = 32
 """The kernel takes the array that it writes to by name."""
 OVER = 64
@@ -64,13 +66,15 @@ class TaskKey(NamedTuple):
 class DirectKey(NamedTuple):
     """All that the text of a direct program depends on, see `TaskKey`.
 
-    Or of a part of a task's steps, which is given the run and the arrays that it writes into.
+    Or of a part of a task's steps, which is given the run and the arrays that it writes into.  If
+    it is in parts itself, `sizes` are how many arrays each of these that writes is given.
     """
 
     leaves: int
     steps: tuple[StepKey | CallKey, ...]
     results: tuple[int, ...]
     is_part: bool = False
+    sizes: tuple[int, ...] | None = None
 
 
 class LoopKey(NamedTuple):

@@ -7,8 +7,9 @@ their code: of 36,000 steps of a wide graph some 2,000 are compiled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from actorgraph.graph import Node
 from actorgraph.op import CONSTANT
@@ -16,29 +17,43 @@ from actorgraph.op import CONSTANT
 _LEAST, _MOST = 64, 128
 """Steps of a part: calling one costs about as much as one step."""
 
-WALKED, WALKED_ALONE = 4, 64
-"""So many times as long are parts that machine code walks, in tasks and of what one thread does.
-
-Each value that passes between them costs 0.1 us, a row 0.02; but equal parts share their text."""
+_TOGETHER = 64
+"""So many parts are one that machine code walks: each value that passes between two costs 0.1 us,
+a row 0.02.  Until there are rows they are called one by one, and share their text."""
 
 FEWEST = 2 * _MOST
 """Steps of a task that is worth parts."""
 
 
+class Part(NamedTuple):
+    """Where a part begins and ends, what it is given and what it returns.
+
+    Where a table may stand for it, it may be in `parts` itself.
+    """
+
+    begin: int
+    end: int
+    given: Sequence[Node]
+    returned: Sequence[Node]
+    is_walked: bool = False
+    parts: Sequence[Part] = ()
+
+
 def cut_steps(
     steps: Sequence[Node],
     kept: Iterable[Node],
-    within: Iterable[tuple[int, int, int]] | None = None,
-) -> Iterator[tuple[int, int, list[Node], list[Node]]]:
-    """Return where each part begins and ends, what it is given and what it returns.
+    within: Iterable[tuple[int, int, bool]] | None = None,
+) -> Iterator[Part]:
+    """Return the parts of steps, in order.
 
     What is `kept` is needed after the last step.  Parts are made `within` stretches, given by
-    begin, end and how many times the usual length they may have; default all of it.
+    begin, end and whether tables may stand for them; default all of it.
     """
     last = {node.id: place for place, step in enumerate(steps) for node in step.inputs}
-    kept_ids = {node.id for node in kept}
-    for begin, stop, times in [(0, len(steps), 1)] if within is None else within:
-        for end in _ends(steps, begin, stop, last, times):
+    needed = last | dict.fromkeys([node.id for node in kept], len(steps))
+    for begin, stop, is_walked in [(0, len(steps), False)] if within is None else within:
+        found = []
+        for end in _ends(steps, begin, stop, last):
             own: set[int] = set()
             given: dict[int, Node] = {}
             for step in steps[begin:end]:
@@ -46,32 +61,41 @@ def cut_steps(
                     if node.id not in own and node.op is not CONSTANT:
                         given[node.id] = node
                 own.add(step.id)
-            returned = [
-                step
-                for step in steps[begin:end]
-                if last.get(step.id, 0) >= end or step.id in kept_ids
-            ]
-            yield begin, end, list(given.values()), returned
+            returned = [step for step in steps[begin:end] if needed.get(step.id, 0) >= end]
+            found.append(Part(begin, end, list(given.values()), returned))
             begin = end
+        if is_walked:
+            for place in range(0, len(found), _TOGETHER):
+                yield _joined(found[place : place + _TOGETHER], needed)
+        else:
+            yield from found
 
 
-def _ends(
-    steps: Sequence[Node], begin: int, stop: int, last: dict[int, int], times: int
-) -> Iterator[int]:
+def _joined(parts: Sequence[Part], needed: Mapping[int, int]) -> Part:
+    """Return a part of parts that follow one another."""
+    if len(parts) == 1:
+        return parts[0]._replace(is_walked=True)
+    end = parts[-1].end
+    made = {node.id for part in parts for node in part.returned}
+    given = {node.id: node for part in parts for node in part.given if node.id not in made}
+    returned = [node for part in parts for node in part.returned if needed[node.id] >= end]
+    return Part(parts[0].begin, end, list(given.values()), returned, True, parts)
+
+
+def _ends(steps: Sequence[Node], begin: int, stop: int, last: Mapping[int, int]) -> Iterator[int]:
     """Return where parts end: where the fewest values are made before and needed soon after.
 
     What is needed far away says nothing about the place, and there is more of it at every place.
     """
-    least, most = times * _LEAST, times * _MOST
-    if stop - begin > most:
+    if stop - begin > _MOST:
         change = [0] * (len(steps) + 1)
         for place in range(begin, stop):
             end = last.get(steps[place].id, place)
-            if end - place <= most:
+            if end - place <= _MOST:
                 change[place + 1] += 1
                 change[end + 1] -= 1
         crossing = list(accumulate(change))
-    while stop - begin > most:
-        begin = min(range(begin + least, begin + most + 1), key=crossing.__getitem__)
+    while stop - begin > _MOST:
+        begin = min(range(begin + _LEAST, begin + _MOST + 1), key=crossing.__getitem__)
         yield begin
     yield stop

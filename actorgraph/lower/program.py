@@ -16,10 +16,9 @@ from actorgraph.errors import printable
 from actorgraph.graph import Node
 from actorgraph.lower import keys
 from actorgraph.lower.keys import CallKey, DirectKey, LoopKey, StepKey, TaskKey
-from actorgraph.lower.parts import FEWEST, WALKED, WALKED_ALONE, cut_steps
+from actorgraph.lower.parts import FEWEST, Part, cut_steps
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.text import Code, code_of, direct_code, loop_code
-from actorgraph.memory.buffers import is_view
 
 if TYPE_CHECKING:
     from actorgraph.flag import Flag
@@ -274,17 +273,23 @@ class _Numbering:
         self.next = number
         self.items += steps
 
+    def sizes(self) -> tuple[int, ...]:
+        """Return how many arrays each call that writes is given, -1 for a step."""
+        return tuple(
+            [
+                item.arrays if isinstance(item, Subprogram) else -1
+                for key, item in zip(self.keys, self.items, strict=True)
+                if (key.writes if isinstance(key, CallKey) else key.how & keys.INTO)
+            ]
+        )
+
     def program(self, code: Code, steps: Sequence[Node]) -> Program:
         """Return the program of the calls."""
         chosen = dict.fromkeys([key.kernel for key in self.keys if isinstance(key, StepKey)])
-        into = keys.BUFFERED | keys.LEAVING
-        sizes = [
-            item.arrays if isinstance(item, Subprogram) else -1
-            for key, item in zip(self.keys, self.items, strict=True)
-            if (key.writes if isinstance(key, CallKey) else key.how & into)
-        ]
         constants = tuple(self.constants)
-        return Program(code, steps, self.numbers, constants, self.items, tuple(chosen), sizes)
+        return Program(
+            code, steps, self.numbers, constants, self.items, tuple(chosen), self.sizes()
+        )
 
 
 def _stretches(
@@ -293,19 +298,21 @@ def _stretches(
     """Return where the steps begin and end that tables may stand for."""
     if tabling is None:
         return ()
-    from actorgraph.lower.table import stretches
+    from actorgraph.lower import table
+
+    if len(steps) < table.FEWEST:
+        return ()
 
     quick: Any = None
     if tabling.quick:
         from actorgraph.lower.quick_rows import is_quick as quick
     apart = keys.AWAITED | keys.OVER | keys.OWN | keys.GIVES_RUN
-    may = [
-        not one & apart
-        and step.id != tabling.apart
-        and not (quick and quick(step, tabling.symbols))
-        for step, one in zip(steps, how, strict=True)
-    ]
-    return stretches(steps, may, tabling)
+    may = [not one & apart for one in how]
+    if quick is not None or tabling.apart is not None:
+        for place, step in enumerate(steps):
+            if step.id == tabling.apart or (quick and quick(step, tabling.symbols)):
+                may[place] = False
+    return table.stretches(steps, may, tabling)
 
 
 def _may_be_in_parts(steps: Sequence[Node], how: Iterable[int], bulky: Container[int]) -> bool:
@@ -322,46 +329,53 @@ def _take(
     within: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]],
     kept: Collection[Node],
     tabling: Tabling | None,
-    times: int = WALKED,
 ) -> None:
     """Note how steps are called: parts stand for those `within` stretches, and tables for some."""
     done = 0
-    tables = {place for begin, end in within[0] for place in range(begin, end)}
-    stretched = sorted([(*one, times) for one in within[0]] + [(*one, 1) for one in within[1]])
-    into = keys.BUFFERED | keys.LEAVING
-    within_turn = {step.id for step, one in zip(steps, how, strict=True) if one & keys.BUFFERED}
-
-    for begin, end, given, returned in cut_steps(steps, kept, stretched) if stretched else ():
+    tables, gaps = within
+    stretched = sorted([(*one, True) for one in tables] + [(*one, False) for one in gaps])
+    numbered_how = zip(steps, how, strict=True) if tables else ()
+    within_turn = frozenset([step.id for step, one in numbered_how if one & keys.BUFFERED])
+    for part in cut_steps(steps, kept, stretched) if stretched else ():
+        begin, end = part.begin, part.end
         made.take(steps[done:begin], kernels[done:begin], how[done:begin])
-        own, done = steps[begin:end], end
-        inner = _Numbering({node.id: number for number, node in enumerate(given)}, len(given))
-        chosen: dict[int, int] = {}
-        called = [chosen.setdefault(number, len(chosen)) for number in kernels[begin:end]]
-        inner.take(own, called, how[begin:end])
-        key = DirectKey(len(given), tuple(inner.keys), inner.of(returned), True)
-        program = inner.program(direct_code(key), own)
-        written = [one for one in zip(own, how[begin:end], strict=True) if one[1] & into]
-        writing = [step for step, _ in written]
-        stretch = None
-        if tabling is not None and begin in tables:
+        done, stretch = end, None
+        if tabling is not None and part.is_walked:
             from actorgraph.lower.table import Stretch
 
-            # What is given may lie in arrays that leave the turn, before these are written.
-            apart = not within_turn.intersection(map(_whole, given))
-            leaving = [step.id for step, one in written if one & keys.LEAVING] if apart else ()
-            stretch = Stretch(own, given, returned, writing, tabling, leaving)
-        made.items.append(Subprogram(program, tuple(chosen), len(writing), stretch))
-        made.keys.append(CallKey(made.of(given), len(returned), bool(writing)))
-        made.numbers.update({node.id: number for number, node in enumerate(returned, made.next)})
-        made.next += len(returned)
+            own, own_how = steps[begin:end], how[begin:end]
+            stretch = Stretch(own, part.given, part.returned, own_how, within_turn, tabling)
+        _call(made, part, steps, kernels, how, stretch)
     made.take(steps[done:], kernels[done:], how[done:])
 
 
-def _whole(node: Node) -> int:
-    """Return the id of that whose memory a node shows, as far as its op tells."""
-    while node.inputs and is_view(node):
-        node = node.inputs[0]
-    return node.id
+def _call(
+    made: _Numbering,
+    part: Part,
+    steps: Sequence[Node],
+    kernels: Sequence[int],
+    how: Sequence[int],
+    stretch: Stretch | None = None,
+) -> None:
+    """Note the call of a part, for which a table may stand."""
+    begin, end, given, returned, _, parts = part
+    inner = _Numbering({node.id: number for number, node in enumerate(given)}, len(given))
+    own, own_how = steps[begin:end], how[begin:end]
+    chosen: dict[int, int] = {}
+    called = [chosen.setdefault(number, len(chosen)) for number in kernels[begin:end]]
+    for one in parts:
+        moved = one._replace(begin=one.begin - begin, end=one.end - begin)
+        _call(inner, moved, own, called, own_how)
+    if not parts:
+        inner.take(own, called, own_how)
+    sizes = inner.sizes() if parts else None
+    key = DirectKey(len(given), tuple(inner.keys), inner.of(returned), True, sizes)
+    program = inner.program(direct_code(key), own)
+    written = sum([one & keys.INTO > 0 for one in own_how])
+    made.items.append(Subprogram(program, tuple(chosen), written, stretch))
+    made.keys.append(CallKey(made.of(given), len(returned), bool(written)))
+    made.numbers.update({node.id: number for number, node in enumerate(returned, made.next)})
+    made.next += len(returned)
 
 
 def _how(
@@ -416,7 +430,7 @@ def lower_directly(
     made = _Numbering({leaf.id: number for number, leaf in enumerate(leaves)}, len(leaves))
     how = [_how(step, bound or (), (), buffered, leaving) for step in steps]
     within, kernels = _stretches(steps, how, tabling), range(len(steps))
-    _take(made, steps, kernels, how, (within, ()), results, tabling, WALKED_ALONE)
+    _take(made, steps, kernels, how, (within, ()), results, tabling)
     key = DirectKey(len(leaves), tuple(made.keys), made.of(results), bound is not None)
     return made.program(direct_code(key), steps)
 

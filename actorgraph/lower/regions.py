@@ -153,14 +153,17 @@ def with_weights_apart(tasks: list[TaskSpec], costs: Mapping[int, float]) -> lis
 
     So the gradient of a layer's weights is computed beside that of the layer before.
     """
-    leaving = leaving_of(tasks)
     found = list(tasks)
-    for spec in tasks:
-        if spec.direction == "backward":
-            parts = split_backward(spec, leaving)
-            if all(any(is_heavy(costs[step.id]) for step in part) for part in parts):
-                spec.steps, weights = parts
-                found.append(TaskSpec(len(found), spec.region, "weights", weights))
+    backward = [spec for spec in tasks if spec.direction == "backward"]
+    heavy = {step.id for spec in backward for step in spec.steps if is_heavy(costs[step.id])}
+    if len(heavy) < 2:
+        return found
+    leaving = leaving_of(tasks)
+    for spec in backward:
+        parts = split_backward(spec, leaving)
+        if all(not heavy.isdisjoint([step.id for step in part]) for part in parts):
+            spec.steps, weights = parts
+            found.append(TaskSpec(len(found), spec.region, "weights", weights))
     return found
 
 

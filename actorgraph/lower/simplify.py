@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from actorgraph.graph import Node
 from actorgraph.lower.folding import folded
@@ -38,6 +39,9 @@ _MOST_STEPS = 16
 
 _SMALL = 16
 """Elements of a constant that is compared with others by its bits."""
+
+_MANY = 8
+"""Inputs of which the numbers are no longer written one behind the other in one number."""
 
 
 def _kept_ids(joint: Joint) -> set[int]:
@@ -151,9 +155,13 @@ class _Equals:
             if not add or not is_pure(node.op):
                 return None
             seen = self._seen[node.op] = {}
-        same, key = self._same, part + 1  # so that the number of inputs tells
-        for one in node.inputs:
-            key = key << 32 | same.get(one.id, one.id)
+        same = self._same
+        key: Any = part + 1  # so that the number of inputs tells
+        if len(node.inputs) > _MANY:  # to shift the number takes the longer the longer it is
+            key = (part, *[same.get(one.id, one.id) for one in node.inputs])
+        else:
+            for one in node.inputs:
+                key = key << 32 | same.get(one.id, one.id)
         whole = (key, attrs_key(node.attrs)) if node.attrs else key
         found = seen.setdefault(whole, node) if add else seen.get(whole)
         return None if found is node else found

@@ -16,10 +16,10 @@ Blocks and constants are owned by the table that says where they are, which the 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from functools import cached_property, partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -27,6 +27,7 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.flag import Flag
 from actorgraph.graph import Node
+from actorgraph.lower import keys
 from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import alike, kernel, with_errstate
 from actorgraph.lower.program import Tabling, constant_value, lower_directly
@@ -93,14 +94,13 @@ def kinds(
     ordered = regular(steps) if ordered is None else ordered
     found = []
     for step in steps:
-        if step.op in others:
+        if others and step.op in others:
             found.append("row" if has_size(step, symbols, largest or LARGEST_BYTES) else "")
             continue
         key: Any = alike(step)
         if step.attrs:
-            try:
-                key = key, attrs_key(step.attrs)
-            except TypeError:  # not those of an op with rows
+            key = _with_attrs(key, step.attrs)
+            if key is None:  # not an op with rows
                 found.append("")
                 continue
         kind = known.get(key)
@@ -113,12 +113,33 @@ def kinds(
     return found
 
 
+class _Results(NamedTuple):
+    """What of a stretch is needed outside: see `Stretch`; views of it, and the places of arrays."""
+
+    results: Sequence[Node]
+    copied: Collection[int]
+    shown: Sequence[Node]
+    place_of: Mapping[int, int]
+
+
+def _with_attrs(key: Hashable, attrs: Mapping[str, Any]) -> Hashable | None:
+    """Return a key that is equal for attributes of which rows are of one kind, None for none."""
+    found = key, *attrs.items()  # a tenth of the time of `attrs_key`
+    try:
+        hash(found)
+    except TypeError:
+        try:
+            return key, attrs_key(attrs)
+        except TypeError:
+            return None
+    return found
+
+
 class Stretch:
     """Steps that may be walked, what they are given and return, as the part that they are.
 
-    `results` are what rows write that is needed outside, if through views.  Of these the program
-    has arrays for those that are `copied` in the end, since others may lie there until then; in
-    arrays that are `leaving` none does.
+    The program has arrays for what its steps write into, as `how` (see `keys.StepKey`) tells.  In
+    those of steps `within_turn` other values may lie until all is done: results are copied there.
     """
 
     quick: Mapping[int, Any] = {}
@@ -130,29 +151,45 @@ class Stretch:
         steps: Sequence[Node],
         given: Sequence[Node],
         returned: Sequence[Node],
-        writing: Sequence[Node],
+        how: Sequence[int],
+        within_turn: frozenset[int],
         tabling: Tabling,
-        leaving: Collection[int] = (),
     ) -> None:
         self.steps, self.given, self.returned = steps, given, returned
-        self.results: Sequence[Node]
-        self.copied: Collection[int]
-        outside = {node.id for node in returned}
-        self._views = [step for step in steps if is_view(step)]
-        for view in reversed(self._views):
-            if view.id in outside:
-                outside.add(view.inputs[0].id)
-        self._shown = [view for view in self._views if view.id in outside]
-        shown = {view.id for view in self._views}
-        self.results = [one for one in steps if one.id in outside and one.id not in shown]
-        self._place_of = {node.id: place for place, node in enumerate(writing)}
-        self.copied = {node.id for node in self.results if node.id in self._place_of}.difference(
-            leaving
-        )
+        self._how, self._within_turn = how, within_turn
         self._tabling, self.others = tabling, tabling.others
         self._latest: Written | None = None
         self._tables: dict[Any, Asking] = {}
         self._blocks: WeakSet[_WalkBlocks] = WeakSet()
+
+    @cached_property
+    def _found(self) -> _Results:
+        """The results, found when rows are written: the first run does not wait for it."""
+        outside = {node.id for node in self.returned}
+        views = [step for step in self.steps if is_view(step)]
+        for view in reversed(views):
+            if view.id in outside:
+                outside.add(view.inputs[0].id)
+        shown = [view for view in views if view.id in outside]
+        inner = {view.id for view in views}
+        results = [one for one in self.steps if one.id in outside and one.id not in inner]
+        into = [one for one in zip(self.steps, self._how, strict=True) if one[1] & keys.INTO]
+        place_of = {step.id: place for place, (step, _) in enumerate(into)}
+        copied = {node.id for node in results if node.id in place_of}
+        # What is given may lie in arrays that leave the turn, before these are written.
+        if not self._within_turn.intersection(map(_whole, self.given)):
+            copied.difference_update([step.id for step, one in into if one & keys.LEAVING])
+        return _Results(results, copied, shown, place_of)
+
+    @property
+    def results(self) -> Sequence[Node]:
+        """What rows write that is needed outside, if through views."""
+        return self._found.results
+
+    @property
+    def copied(self) -> Collection[int]:
+        """The ids of results that are copied in the end to where they belong."""
+        return self._found.copied
 
     @property
     def is_written(self) -> bool:
@@ -167,6 +204,8 @@ class Stretch:
     @property
     def _is_bound(self) -> bool:
         """Whether all sizes are known without a run."""
+        if not self._tabling.symbols:
+            return True
         return not any(
             not isinstance(dim, int) for node in (*self.given, *self.steps) for dim in node.dims
         ) and not any(is_symbolic(step.attrs) for step in self.steps)
@@ -235,7 +274,7 @@ class Stretch:
         empties = [
             partial(fresh, bind_shape(node.dims, symbols, 0), node.dtype) for node in self.results
         ]
-        places = [self._place_of.get(node.id) for node in self.results]
+        places = [self._found.place_of.get(node.id) for node in self.results]
         sources = list(zip(places, empties, strict=True))
         none_given = all(place is None for place in places)
         scalars = [place for place, node in enumerate(self.given) if not node.dims]
@@ -306,7 +345,7 @@ class Stretch:
             return None
         number = {node.id: place for place, node in enumerate((*self.given, *self.results))}
         views = []
-        for view in self._shown:
+        for view in self._found.shown:
             views.append((kernel(view, np, symbols), number[view.inputs[0].id]))
             number[view.id] = len(number)
         wanted = [(number[node.id], not node.dims) for node in self.returned]
@@ -330,6 +369,13 @@ class Stretch:
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
             found.append(f"#   {of}: {prod(times)} x {list(dims)}, {shown}")
         return found
+
+
+def _whole(node: Node) -> int:
+    """Return the id of that whose memory a node shows, as far as its op tells."""
+    while node.inputs and is_view(node):
+        node = node.inputs[0]
+    return node.id
 
 
 class _WalkBlocks:

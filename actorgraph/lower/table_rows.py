@@ -149,9 +149,15 @@ class _AnyStretch(Protocol):
 
     steps: Sequence[Node]
     given: Sequence[Node]
-    results: Sequence[Node]
-    copied: Collection[int]
     others: Mapping[Op, Callable[..., None]]
+
+    @property
+    def results(self) -> Sequence[Node]:
+        """What is needed outside."""
+
+    @property
+    def copied(self) -> Collection[int]:
+        """The ids of those that are copied in the end."""
 
 
 class Written:

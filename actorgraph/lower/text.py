@@ -33,12 +33,14 @@ import linecache
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import lru_cache
-from itertools import count, islice
-from typing import Any, NamedTuple
+from itertools import accumulate, count
+from typing import Any, NamedTuple, TypeVar
 from weakref import finalize
 
 from actorgraph.lower import keys
 from actorgraph.lower.keys import CallKey, DirectKey, LoopKey, StepKey, TaskKey
+
+T = TypeVar("T")
 
 
 class Dead(Exception):
@@ -67,6 +69,8 @@ _MANY = 16
 @lru_cache(maxsize=1024)
 def direct_code(key: DirectKey) -> Code:
     """Return the code of the direct programs of a key."""
+    if key.sizes is not None:
+        return _code_of_parts(key, key.sizes)
     steps, results = key.steps, key.results
     expressions = {number: f"x{number}" for number in range(key.leaves)}
     constants = _name_constants(steps, expressions)
@@ -88,12 +92,52 @@ def direct_code(key: DirectKey) -> Code:
     return Code(text, *_compiled(text), expressions, lines)
 
 
+def _code_of_parts(key: DirectKey, sizes: Sequence[int]) -> Code:
+    """Return the code of a part that is in parts: values stay in the lists that these return."""
+    calls = [step for step in key.steps if isinstance(step, CallKey)]
+    assert len(calls) == len(key.steps), "nothing is beside the parts"
+    places = [("x", number) for number in range(key.leaves)]
+    places += [(f"r{j}", place) for j, step in enumerate(calls) for place in range(step.results)]
+    written = (
+        f"out[{end - size}:{end}]" for end, size in zip(accumulate(sizes), sizes, strict=True)
+    )
+    kept = {places[number][0] for number in key.results} | {"x"}
+    freed = last_uses(
+        [[f"r{j}", *{places[n][0] for n in step.operands}] for j, step in enumerate(calls)], kept
+    )
+    body = [f"def actor({', '.join(_callables(calls))}):", "    def program(run, out, *x):"]
+    lines = {}
+    for j, step in enumerate(calls):
+        args = ["run", next(written) if step.writes else "None", *_runs(places, step.operands)]
+        body.append(f"        r{j} = f{j}({', '.join(args)})")
+        lines[len(body)] = j
+        body += [f"        {' = '.join(freed[j])} = None"] if freed[j] else []
+    body += [f"        return [{', '.join(_runs(places, key.results))}]", "    return program"]
+    text = "\n".join(body) + "\n"
+    expressions = {number: f"{name}[{place}]" for number, (name, place) in enumerate(places)}
+    return Code(text, *_compiled(text), expressions, lines)
+
+
+def _runs(places: Sequence[tuple[str, int]], numbers: Iterable[int]) -> list[str]:
+    """Return what stands for values in a list: those that follow one another are one text."""
+    found: list[tuple[str, int, int]] = []
+    for name, place in [places[number] for number in numbers]:
+        if found and found[-1][::2] == (name, place):
+            found[-1] = name, found[-1][1], place + 1
+        else:
+            found.append((name, place, place + 1))
+    return [
+        f"{name}[{begin}]" if end - begin == 1 else f"*{name}[{begin}:{end}]"
+        for name, begin, end in found
+    ]
+
+
 def _outs(steps: Iterable[StepKey | CallKey]) -> dict[int, str]:
     """Return the names of what steps write into, by position: arrays, for calls lists of them."""
     written = [
         j
         for j, step in enumerate(steps)
-        if (step.writes if isinstance(step, CallKey) else step.how & (keys.BUFFERED | keys.LEAVING))
+        if (step.writes if isinstance(step, CallKey) else step.how & keys.INTO)
     ]
     return {j: f"b{i}" for i, j in enumerate(written)}
 
@@ -180,10 +224,11 @@ def _name_steps(
     operand at the same moment as forgetting it would, and saves the line.  What stands in a buffer
     need not be forgotten.
     """
-    numbers, names = count(first), (f"v{number}" for number in count())
-    made = [
-        tuple(islice(numbers, step.results if isinstance(step, CallKey) else 1)) for step in steps
-    ]
+    names = (f"v{number}" for number in count())
+    made = []
+    for step in steps:
+        made.append(range(first, first + (step.results if isinstance(step, CallKey) else 1)))
+        first = made[-1].stop
     uses = [(*own, *step.operands) for own, step in zip(made, steps, strict=True)]
     buffered: set[int] = set()
     targets: list[list[str]] = []
@@ -204,7 +249,7 @@ def _name_steps(
             expressions[number] = name
             if step.how & keys.BUFFERED:
                 buffered.add(number)
-        freed |= {expressions[number]: number for number in own if number in ended}
+        freed |= {expressions[number]: number for number in ended if number in own}
         idle += freed
         freed_after.append([name for name, number in freed.items() if number not in buffered])
         targets.append([expressions[number] for number in own])
@@ -269,14 +314,14 @@ def _is_local(expression: str) -> bool:
     return expression[0] in "vr"
 
 
-def last_uses(uses: Sequence[Sequence[int]], kept: Collection[int]) -> list[list[int]]:
+def last_uses(uses: Sequence[Sequence[T]], kept: Collection[T]) -> list[list[T]]:
     """Return, for each step, the values that nothing needs after it, but those that are `kept`.
 
     `uses` are by step the values that it makes and takes.
     """
     last = {number: position for position, used in enumerate(uses) for number in used}
     held = set(kept)
-    unused: list[list[int]] = [[] for _ in uses]
+    unused: list[list[T]] = [[] for _ in uses]
     for number, position in last.items():
         if number not in held:
             unused[position].append(number)

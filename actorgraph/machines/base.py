@@ -36,7 +36,6 @@ from actorgraph.machines.run import Run
 from actorgraph.machines.step import SYNC_US, Check, Step
 from actorgraph.machines.tuner import Tuner, checked_costs
 from actorgraph.options import choice, choices, flag, whole
-from actorgraph.solvers import AbstractSolver
 from actorgraph.tiles import here
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.check import Report
     from actorgraph.machines.holdings import LiveBytes
     from actorgraph.machines.inspection import MemoryPlan
+    from actorgraph.solvers import AbstractSolver
 
 INLINE_US = 50.0
 """Runs predicted to take less are run in the calling thread: waking another costs as much."""

@@ -16,6 +16,7 @@ from actorgraph.devices import Handed, get
 from actorgraph.errors import FeedError, GraphTypeError, near_names, shown
 from actorgraph.graph import Node, is_weak
 from actorgraph.node import Variable
+from actorgraph.options import is_masked
 from actorgraph.types import UNKNOWN, UnboundDim, bind_dims, bind_shape
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def as_array(value: Any, node: Node, what: str) -> Any:
         array = value
     elif isinstance(value, Node):
         raise FeedError(f"{what} {node.name!r} is the node {value!r}; feed an array")
-    elif isinstance(value, np.ma.MaskedArray):
+    elif is_masked(value):
         raise FeedError(f"{what} {node.name!r} is a masked array; use .filled(...)")
     elif is_weak(value) and not node.ndim:
         return _scalar(value, node, what)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -178,6 +178,10 @@ class Network:
     def _guarded(self, found: Callable[..., Any], node: Node | None = None) -> Callable[..., Any]:
         return found if self.errors is None else with_errstate(found, self.errors)
 
+    @cached_property
+    def _tabling(self) -> Tabling | None:
+        return self.plan.tabling(self.errors)
+
     def _to_device(self, spec: TaskSpec) -> Callable[[Any], Any]:
         return self.plan.compiled.to_device(self.plan.partition.lane(spec.index))
 
@@ -253,7 +257,7 @@ class Network:
             leaving=cut.leaving[spec.index],
             bulky=cut.bulky,
             over=cut.over,
-            tabling=self.plan.tabling(self.errors),
+            tabling=self._tabling,
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]

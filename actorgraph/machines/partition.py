@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from actorgraph.devices import Lane
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential
-from actorgraph.lower.fusion import gains, is_heavy, one_after_another, sharing
+from actorgraph.lower.fusion import gains, is_heavy, may_gain, one_after_another, sharing
 from actorgraph.lower.kernels import depends_on_symbols
 from actorgraph.lower.matmul import tile_count
 from actorgraph.lower.rates import rates
@@ -28,6 +28,8 @@ _BRIEF_US = 0.2
 """Time of a row of a table that is worth another worker, with many others."""
 
 _NONE: frozenset[int] = frozenset()
+
+_Connected: TypeAlias = tuple[list[TaskSpec], Sequence[Node], list[Lane | None]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,18 +122,19 @@ def partitioned(
     them.  Costs may be `measured`, not predicted.
     """
     reason, ordered = None, regular(compiled.joint.order)
-    tasks: Sequence[TaskSpec] = ()
+    weighed, found = costs, None
     if cut is by_cost:
         walked = _walked(compiled, costs, symbols, ordered, measured) if workers > 1 else {}
-        costs = {**costs, **walked}
-        reason = one_after_another(compiled.joint.order, costs, workers, walked)
+        weighed = costs = {**costs, **walked}
+        if walked and not measured:
+            weighed = _without_calls(costs, walked)
+        reason = one_after_another(compiled.joint.order, weighed, workers, walked)
     if reason is None:
-        tasks, bound, lanes = _connected(compiled, cut, costs, symbols)
-        weighed = cut is by_cost and not compiled.waits
-        if weighed and not _gain(compiled, tasks, costs, symbols, workers):
-            reason = f"{workers} workers would end hardly sooner than one"
-    if reason is not None:
-        tasks, bound, lanes = _connected(compiled, sequential, costs, symbols)
+        found = _worthwhile(compiled, cut, (costs, weighed), symbols, workers)
+        reason = None if found else f"{workers} workers would end hardly sooner than one"
+    if found is None:
+        found = _connected(compiled, sequential(compiled.joint, costs), costs, symbols)
+    tasks, bound, lanes = found
     over = accumulating(tasks) if compiled.placing is None else _NONE
     buffered, out = _buffers(compiled, tasks, costs, over, ordered)
     long_steps = {number for number, cost in costs.items() if is_heavy(cost)}
@@ -181,30 +184,51 @@ def spent_us(spec: TaskSpec, costs: Costs) -> float:
     return sum([costs.get(node.id, 0.0) for node in spec.steps if not node.op.waits])
 
 
-def _gain(
+def _without_calls(costs: Costs, walked: Collection[int]) -> dict[int, float]:
+    """Return costs of which brief steps have no call: those without a row hold Python's lock."""
+    call_us = rates().call_us
+    return {
+        number: cost - call_us if number not in walked and cost - call_us < _BRIEF_US else cost
+        for number, cost in costs.items()
+    }
+
+
+def _worthwhile(
     compiled: Compiled,
-    tasks: Sequence[TaskSpec],
-    costs: Costs,
+    cut: Cut,
+    costs: tuple[Costs, Costs],
     symbols: Mapping[str, int],
     workers: int,
-) -> bool:
-    """Return whether the tasks are expected to end clearly sooner than one sequence."""
+) -> _Connected | None:
+    """Return what a cut makes, None if it is weighed and would hardly end sooner than a sequence.
+
+    The second costs are those to weigh by.
+    """
+    made = cut(compiled.joint, costs[0])
+    if cut is not by_cost or compiled.waits:
+        return _connected(compiled, made, costs[0], symbols)
+    weighed = costs[1]
+    alone_us = 0.0
+    for node in compiled.joint.order:
+        shared = sharing(tile_count(node, symbols), workers) if node.op.in_blas else 1.0
+        alone_us += weighed[node.id] / shared
+    if not may_gain(len(made), workers, alone_us):
+        return None
+    found = _connected(compiled, made, costs[0], symbols)
+    tasks = found[0]
     before = [[port.producer for port in spec.ports if port.producer is not None] for spec in tasks]
-    alone_us = sum(
-        costs[node.id] / sharing(tile_count(node, symbols), workers)
-        for node in compiled.joint.order
-    )
-    return gains(before, [spent_us(spec, costs) for spec in tasks], workers, alone_us)
+    sooner = gains(before, [spent_us(spec, weighed) for spec in tasks], workers, alone_us)
+    return found if sooner else None
 
 
 def _connected(
-    compiled: Compiled, cut: Cut, costs: Costs, symbols: Mapping[str, int]
-) -> tuple[list[TaskSpec], Sequence[Node], list[Lane | None]]:
+    compiled: Compiled, made: list[TaskSpec], costs: Costs, symbols: Mapping[str, int]
+) -> _Connected:
     """Return the tasks with their ports and sends, the steps that depend on symbols, and lanes."""
     from actorgraph.lower.simplify import combined
 
     joint = compiled.joint
-    tasks = combined(cut(joint, costs), joint, compiled.late)
+    tasks = combined(made, joint, compiled.late)
     parts = compiled.lowered([spec.steps for spec in tasks], symbols)
     for spec, steps in zip(tasks, parts, strict=True):
         spec.steps = steps

@@ -22,11 +22,11 @@ from actorgraph.machines.reader import Collected, Reader
 from actorgraph.node import Parameter
 from actorgraph.node_actor import blamed
 from actorgraph.runs import AbstractRun
-from actorgraph.solvers import AbstractSolver, LoopSolver
 
 if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
     from actorgraph.machines.run import Run
+    from actorgraph.solvers import AbstractSolver
 
 SYNC_US = 3000.0
 """Runs of one sequence predicted to take less are computed by the thread that waits for them.
@@ -50,6 +50,8 @@ class Step:
     def __init__(
         self, machine: Machine, solver: AbstractSolver[Any], check: Check | None = None
     ) -> None:
+        from actorgraph.solvers import AbstractSolver, LoopSolver  # most machines have no step
+
         if not isinstance(solver, AbstractSolver):
             raise GraphError(
                 f"compile_step takes a solver such as ag.solvers.SGD(lr=0.1), got {shown(solver)}"

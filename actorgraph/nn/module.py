@@ -355,10 +355,12 @@ class Module(Answering):
         if not isinstance(state, Mapping):
             raise GraphError(f"a state is a mapping of name to array, got {shown(state)}")
         given = {name: _array_of(name, value) for name, value in state.items()}
+        shapes: dict[str, dict[str, Any]] = {"": {k: value.shape for k, value in given.items()}}
+        for name, value in given.items():
+            for dot in [place for place, letter in enumerate(name) if letter == "."]:
+                shapes.setdefault(name[:dot], {})[name[dot + 1 :]] = value.shape
         for path, module in self.named_modules():
-            start = f"{path}." if path else ""
-            own = [key for key in given if key.startswith(start)]
-            module.prepare_for({key[len(start) :]: given[key].shape for key in own})
+            module.prepare_for(shapes.get(path, {}))
         known = dict(self._named(Parameter, Buffer))
         first = {id(held): name for name, held in known.items()}
         names = {name: first[id(held)] for name, held in self._all_named(Parameter, Buffer)}

@@ -380,6 +380,5 @@ def unbroadcast(ct: Node, x: Node) -> Node:
     axes = (*range(lead), *stretched)
     if not axes:
         return ct
-    if not stretched:
-        return sum(ct, axes)
-    return squeeze(sum(ct, axes, keepdims=True), tuple(range(lead)))
+    summed = build(_SUM, ct, axis=axes, keepdims=bool(stretched))
+    return squeeze(summed, tuple(range(lead))) if stretched else summed

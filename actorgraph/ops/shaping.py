@@ -103,7 +103,10 @@ def swapaxes(x: Node, axis1: int, axis2: int) -> Node:
 
 def swap_last(x: Node) -> Node:
     """Exchange the last two axes: the transpose of each matrix of a batch."""
-    return swapaxes(x, -1, -2)
+    last = x.ndim - 1
+    if last < 1:
+        return swapaxes(x, -1, -2)  # which says what is wrong
+    return build(_TRANSPOSE, x, axes=(*range(last - 1), last, last - 1))
 
 
 _TURNED_ROWS, _SET_BYTES = 64, 256

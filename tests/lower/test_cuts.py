@@ -8,6 +8,8 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import DeadlockError, GraphError
+from actorgraph.lower.fusion import gains, may_gain
+from actorgraph.lower.rates import Rates
 from actorgraph.lower.regions import by_region
 from actorgraph.machines.actor import CUTS
 from actorgraph.testing._examples import results
@@ -126,3 +128,35 @@ def test_a_cut_whose_tasks_wait_for_each_other_is_refused_with_their_names(net):
 def test_what_is_neither_a_known_word_nor_a_function_is_no_cut(net, fuse):
     with pytest.raises(ValueError, match="fuse must be one of 'none', 'auto', 'all'"):
         ag.ActorMachine([net], fuse=fuse)
+
+
+def test_what_may_not_gain_by_its_turns_alone_does_not_gain():
+    rng = np.random.default_rng(3)
+    refused = 0
+    for _ in range(200):
+        count, workers = int(rng.integers(1, 40)), int(rng.integers(2, 5))
+        before = [[j for j in range(i) if rng.random() < 0.1] for i in range(count)]
+        costs = list(rng.exponential(rng.choice([0.1, 3.0, 30.0]), count))
+        if not may_gain(count, workers, sum(costs)):
+            refused += 1
+            assert not gains(before, costs, workers, sum(costs))
+    assert 20 < refused < 180
+
+
+def test_steps_that_a_table_saves_the_calls_of_are_not_weighed_with_them(monkeypatch):
+    """Branches of steps of 0.3 us and less: 6 us a branch are not worth a turn."""
+    pytest.importorskip("llvmlite")
+    x = ag.Graph().input("x", (8,), dtype="float64")
+    ends = []
+    for branch in range(40):
+        value = x * (1.0 + branch)
+        for _ in range(20):
+            value = ag.ops.tanh(value) + 1.0
+        ends.append(value)
+    loss = ag.ops.stack(ends).sum()
+    rates = Rates(call_us=0.5, transcendental_flops_per_us=300.0)
+    monkeypatch.setattr("actorgraph.machines.partition.rates", lambda: rates)
+    monkeypatch.setattr("actorgraph.lower.cost.rates", lambda: rates)
+    with ag.ActorMachine([loss], workers=2) as machine:
+        machine.start({"x": np.ones(8)}).result()
+        assert "2 workers would end hardly sooner than one" in machine.explain()

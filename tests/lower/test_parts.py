@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.lower import fusion, text
+from actorgraph.lower import fusion, keys, table, text
+from actorgraph.lower.keys import CallKey, DirectKey, StepKey
 from actorgraph.lower.parts import FEWEST, cut_steps
+from actorgraph.lower.text import direct_code
 
 _broken = []
 
@@ -55,6 +57,26 @@ def programs(machine):
     return [task.program for network in machine._networks() for task in network.tasks]
 
 
+def test_a_part_of_parts_gives_each_its_arrays_and_forgets_what_it_no_longer_needs():
+    called = StepKey(0, (0,), keys.LEAVING)
+    inner = direct_code(DirectKey(1, (called,), (1,), True))
+    steps = (CallKey((0,), 1, True), CallKey((1,), 1, False), CallKey((2, 0), 2, True))
+    code = direct_code(DirectKey(1, steps, (4, 3, 0), True, (2, 1)))
+    assert code.text.splitlines()[1:] == [
+        "    def program(run, out, *x):",
+        "        r0 = f0(run, out[0:2], x[0])",
+        "        r1 = f1(run, None, r0[0])",
+        "        r0 = None",
+        "        r2 = f2(run, out[2:3], r1[0], x[0])",
+        "        r1 = None",
+        "        return [r2[1], r2[0], x[0]]",
+        "    return program",
+    ]
+    assert [code.lines[line] for line in (3, 4, 6)] == [0, 1, 2]
+    assert code.expressions == {0: "x[0]", 1: "r0[0]", 2: "r1[0]", 3: "r2[0]", 4: "r2[1]"}
+    assert inner.make(lambda x, out: x + out)(None, [1], 2) == [3]
+
+
 MACHINES = pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -78,17 +100,25 @@ def test_parts_have_the_bits_of_steps_one_by_one(kind, options):
         assert [program for program in programs(machine) if program.parts]
 
 
-def test_what_repeats_is_compiled_once():
+@pytest.mark.parametrize("native", [False, True])
+def test_what_repeats_is_compiled_once(native):
     loss = branches(64)
     text.direct_code.cache_clear()
-    with ag.TapeMachine([loss], native=False) as machine:  # tables are as long as they can be
+    with ag.TapeMachine([loss], native=native) as machine:
         machine.start(feeds(5), backward=True).result()
         made = programs(machine)
     parts = [part.program for program in made for part in program.parts]
+    parts = [inner.program for part in parts for inner in part.parts] or parts
     steps = sum(len(program.steps) for program in made)
     compiled = {id(part.code): part.code.text.count("\n") for part in parts}
     assert sum(len(part.steps) for part in parts) > 0.9 * steps
     assert sum(compiled.values()) < 0.4 * steps
+
+
+def test_tasks_too_short_for_a_table_are_not_looked_through(monkeypatch):
+    monkeypatch.setattr(table, "kinds", pytest.fail)
+    with ag.ActorMachine([branches(4)], fuse="none") as machine:
+        machine.start(feeds(5), backward=True).result()
 
 
 def test_parts_end_where_the_fewest_values_pass():
@@ -96,10 +126,10 @@ def test_parts_end_where_the_fewest_values_pass():
     order = loss.graph.topological_order(loss)
     steps = [node for node in order if not node.is_leaf]
     cuts = list(cut_steps(steps, [loss]))
-    assert [begin for begin, *_ in cuts[1:]] == [end for _, end, *_ in cuts[:-1]]
-    assert (cuts[0][0], cuts[-1][1]) == (0, len(steps))
+    assert [part.begin for part in cuts[1:]] == [part.end for part in cuts[:-1]]
+    assert (cuts[0].begin, cuts[-1].end) == (0, len(steps))
     # The product with w is shared by all; of a branch nothing but its end is handed over.
-    ends = {node.name for *_, returned in cuts[:-2] for node in returned}
+    ends = {node.name for part in cuts[:-2] for node in part.returned}
     assert len([name for name in ends if not name.startswith("end ")]) == 1
 
 

@@ -406,7 +406,9 @@ def test_what_is_watched_uses_no_table_and_ops_of_users_stand_beside_them():
 def test_a_row_that_leaves_its_memory_is_refused():
     h, _, _ = layers("float32")
     tanh = h.inputs[0]
-    stretch = table.Stretch((tanh,), tanh.inputs, (tanh,), (), Tabling({}, wait=True))
+    stretch = table.Stretch(
+        (tanh,), tanh.inputs, (tanh,), (0,), frozenset(), Tabling({}, wait=True)
+    )
     rows = table_rows.Written(stretch, {})
     place = rows.places[tanh.id]
     loop = loops.loop_of("tanh", "ff")
@@ -421,7 +423,7 @@ def test_a_row_without_machine_code_is_refused():
     check([h], feeds)  # so that there is machine code
     tanh = h.inputs[0]
     rows = table_rows.Written(
-        table.Stretch((tanh,), tanh.inputs, (tanh,), (), Tabling({}, True)), {}
+        table.Stretch((tanh,), tanh.inputs, (tanh,), (0,), frozenset(), Tabling({}, True)), {}
     )
     place = rows.places[tanh.id]
     assert native.RUNTIME.routine("add_d")

@@ -493,3 +493,21 @@ def test_blas_has_its_threads_back_when_the_last_machine_is_closed():
     assert set(blas_threads()) <= {1}
     two.close()
     assert blas_threads() == before
+
+
+SMALL = """
+import sys
+import numpy, anyio, threadpoolctl
+modules = set(sys.modules)
+import actorgraph as ag
+x = ag.Graph().input("x", (2, 2), "float64")
+loss = numpy.tanh(x @ x.graph.parameter("w", numpy.eye(2))).sum()
+with ag.ActorMachine([loss]) as machine:
+    machine.run_sync({"x": numpy.ones((2, 2))}, backward=True)
+print(*{"hashlib", "numpy.ma", "actorgraph.solvers"} & (set(sys.modules) - modules))
+"""
+
+
+def test_the_first_run_of_a_small_graph_imports_nothing_that_it_does_not_need():
+    done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,72 @@
+"""The garbage collector pauses while a graph is compiled, and no garbage stays for good."""
+
+import gc
+import weakref
+
+import pytest
+
+from actorgraph.lower.collector import paused
+
+
+@pytest.fixture
+def collected():
+    """The generations that are gone through."""
+    found = []
+
+    def note(phase, info):
+        if phase == "start":
+            found.append(info["generation"])
+
+    was_frozen = gc.get_freeze_count()  # as by `conftest`
+    gc.unfreeze()
+    gc.collect()
+    with paused():  # so that nothing is counted that others have left
+        held = [[] for _ in range(2 * len(gc.get_objects()))]
+    del held
+    gc.collect()
+    gc.callbacks.append(note)
+    yield found
+    gc.callbacks.remove(note)
+    if was_frozen:
+        gc.freeze()
+
+
+def test_what_is_made_meanwhile_grows_old_without_being_gone_through(collected):
+    few = max(10_001, len(gc.get_objects()) // 8)
+    with paused():
+        kept = [[] for _ in range(few)]
+        collected.clear()
+    assert collected == []
+    assert gc.isenabled()
+    assert not any(one is kept[0] for young in (0, 1) for one in gc.get_objects(young))
+    assert any(one is kept[0] for one in gc.get_objects(2))
+
+
+class Cycle:
+    def __init__(self):
+        self.own = self
+
+
+def test_garbage_that_has_grown_old_is_found_when_there_is_a_quarter_of_it(collected):
+    most = len(gc.get_objects())
+    made, first = 0, None
+    while first is None or first() is not None:
+        with paused():
+            others = [Cycle() for _ in range(10_001)]
+            first = first or weakref.ref(others[0])
+        made += len(others)
+        assert made < most
+    assert 2 in collected
+
+
+def test_what_somebody_has_frozen_stays_frozen(collected):
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with paused():
+            kept = [[] for _ in range(10_001)]
+        assert gc.get_freeze_count() == frozen
+        assert collected == [1]
+    finally:
+        gc.unfreeze()
+    assert len(kept) == 10_001
