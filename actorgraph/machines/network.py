@@ -16,7 +16,7 @@ from actorgraph.channels import Channel
 from actorgraph.graph import Node
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
-from actorgraph.lower.program import Program, lower, lower_directly, numbered
+from actorgraph.lower.program import Program, Tabling, lower, lower_directly, numbered
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.calling import Calling
