@@ -404,6 +404,16 @@ def print_table(rows: Sequence[Row]) -> None:
             print(f"  {row.name}: {row.note}")
 
 
+def told_of(over: Overload) -> str:
+    """Return what became of the requests in a sentence."""
+    return (
+        f"Served {over.served_per_s:.0f} requests a second (at best {over.peak_per_s:.0f}) with a "
+        f"p99 of {over.served_p99_ms:.0f} ms, refused {over.refused_per_s:.0f} with a median of "
+        f"{over.refused_p50_ms:.1f} ms and a p99 of {over.refused_p99_ms:.1f} ms; memory grew by "
+        f"{over.grown_mb:.1f} MB."
+    )
+
+
 def verdicts(rows: Sequence[Row], over: Overload | None) -> dict[str, bool]:
     """Tell what was wanted and what was found, of what was measured."""
     by_name, most = {row.name: row for row in rows if row.rates}, CLIENTS[-1]
@@ -452,7 +462,7 @@ def verdicts(rows: Sequence[Row], over: Overload | None) -> dict[str, bool]:
         limit_ms = DEADLINE_S * 1e3 + CLIENTS[-1] / over.peak_per_s * 1e3
         judge("deadline and one batch over the p99 of these", limit_ms / over.served_p99_ms, 1.0)
         judge(f"{REFUSED_MS:g} ms over the p99 of a 503", REFUSED_MS / over.refused_p99_ms, 1.0)
-        tell(f"{over}")
+        tell(told_of(over))
     return found
 
 
