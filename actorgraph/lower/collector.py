@@ -46,7 +46,7 @@ def _grow_old() -> None:
     """Have all objects count as old: what is new is not gone through if nobody has frozen others.
 
     Python goes through the old ones when a quarter of them has come that way; this way it does not
-    see them come, so it is done here.
+    see them come, so it is done here.  Python 3.12 freezes its immortal objects by itself.
     """
     global _grown, _passes
     if gc.get_freeze_count():
