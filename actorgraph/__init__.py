@@ -41,10 +41,9 @@ if TYPE_CHECKING:
         switch,
         while_loop,
     )
-    from actorgraph.control.vmap import vmap
     from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMachine
     from actorgraph.source.functions import function
-    from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
+    from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp, vmap
 
 __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
@@ -64,10 +63,9 @@ _MODULES = frozenset(
 )
 _NAMES = {
     "control.functions": ("cond", "fori_loop", "map", "scan", "switch", "while_loop"),
-    "control.vmap": ("vmap",),
     "machines": ("ActorMachine", "LispMachine", "Machine", "Run", "TapeMachine"),
     "source.functions": ("function",),
-    "transforms": ("grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp"),
+    "transforms": ("grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp", "vmap"),
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 

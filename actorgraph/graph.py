@@ -126,6 +126,11 @@ class Graph:
         self.stages: dict[int, int] = {}
         self.placements: dict[int, Placement] = {}
 
+    @property
+    def outermost(self) -> Graph:
+        """This graph, or the one around it where it is a body's."""
+        return self
+
     # -- leaves -------------------------------------------------------------------------------
 
     @answering
@@ -158,7 +163,7 @@ class Graph:
         """
         return self._variable(Buffer, BUFFER, name, value)
 
-    def assign(self, buffer: Variable, value: Node, on: Node) -> None:
+    def assign(self, buffer: Node, value: Node, on: Node) -> None:
         """Let every run that computes `on` end by giving `buffer` the value of the node `value`.
 
         Runs that fail change nothing.  Runs in flight at the same time commit in the order of
@@ -173,7 +178,8 @@ class Graph:
         if self.inside is not None:
             raise GraphError(
                 f"{buffer!r} cannot be assigned in {self.inside.name}, which may run any "
-                "number of times; return the value as a result and assign it outside"
+                "number of times; return the value as a result and assign it outside (batch "
+                "normalisation: .eval(), or track_running_stats=False)"
             )
         if not isinstance(buffer, Variable):
             raise GraphTypeError(

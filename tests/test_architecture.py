@@ -524,8 +524,9 @@ def ancestors(cls):
 
 
 OTHERWISE = {
-    ("BatchNorm2d", "make"), ("BodyGraph", "apply"),
-    ("BodyGraph", "lift"), ("BodyGraph", "next_draw"), ("BodyGraph", "run_number"),
+    ("BatchNorm2d", "make"), ("BodyGraph", "_variable"), ("BodyGraph", "apply"),
+    ("BodyGraph", "assign"), ("BodyGraph", "bind"), ("BodyGraph", "lift"),
+    ("BodyGraph", "next_draw"), ("BodyGraph", "run_number"),
     ("LSTM", "_shapes"), ("ModuleDict", "_own"), ("ModuleList", "_own"),
     ("_Forward", "size_of_weight"),
 }  # fmt: skip

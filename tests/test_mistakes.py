@@ -167,7 +167,8 @@ ag.gradients(failing(x).sum(), [x]) | has no gradient rule | an output | give th
 ag.train.Trainer(net, 'mse', sgd) | 'mse' | a function of two nodes | such as ag.ops.mse_loss
 ag.train.Trainer(net, ag.ops.mse_loss, 'adam') | got 'adam' | a solver | such as ag.solvers.Adam
 ag.train.Trainer(net, ag.ops.mse_loss, sgd).fit([], epochs=0) | got 0 | an int | at least 1
-ag.vmap(lambda a: a * 2)(np.ones((2, 3))) | finds no node | its arguments | graph.constant(array)
+ag.vmap(lambda a: a * 2)(3) | Python scalar 3 | no dtype | np.array(3
+ag.map(lambda a: a * 2, np.ones((2, 3))) | finds no node | its arguments | graph.constant(array)
 ag.vmap(3) | got 3 | takes a function | a function of nodes
 ag.function(3) | got 3 | takes | a Python function
 ag.pipeline.schedule('gpip', stages=1, microbatches=2) | 'gpip' | known are | did you mean 'gpipe'

@@ -20,6 +20,7 @@ from actorgraph.lower.fusion import is_heavy
 from actorgraph.lower.inner import between
 from actorgraph.op import CONSTANT, RUN_NUMBER, Attrs, Op, attrs_key
 from actorgraph.operands import foreign, is_weak
+from actorgraph.store import Held
 from actorgraph.types import Checks, Tensor, dtype_of
 
 INDEX = Tensor.of("int64", ())
@@ -98,6 +99,22 @@ class BodyGraph(Graph):
             return super().lift(value)
         self._check_open()
         return self.captured(value)
+
+    @property
+    def outermost(self) -> Graph:
+        """The graph around all bodies, which has the parameters and buffers."""
+        return self.outer.outermost
+
+    def bind(self, held: Held, name: str | None = None) -> Any:
+        """Return what stands here for a leaf of the outermost graph."""
+        return self.captured(self.outermost.bind(held, name))
+
+    def _variable(self, kind: Any, op: Op, name: str, value: Any) -> Any:
+        return self.captured(self.outermost._variable(kind, op, name, value))
+
+    def assign(self, buffer: Node, value: Node, on: Node) -> None:
+        """Raise `GraphError`: the end of a body is not the end of a run."""
+        self.outermost.assign(buffer, value, on)
 
     def _check_open(self) -> None:
         if not self.is_open:

@@ -36,6 +36,17 @@ _LOOKED_INTO = 100
 
 def graph_of(what: str, leaves: Sequence[Any], *functions: Any) -> Graph:
     """Return the graph to build in: that of a leaf, or of what a function closes over."""
+    found = graph_if_any(leaves, *functions)
+    if found is None:
+        raise GraphTypeError(
+            f"{what} finds no node, neither among its arguments nor in what its functions close "
+            "over; make one of an array by graph.constant(array)"
+        )
+    return found
+
+
+def graph_if_any(leaves: Sequence[Any], *functions: Any) -> Graph | None:
+    """Return the graph to build in, or None where there are arrays alone."""
     waiting: deque[Any] = deque([*leaves, *functions])
     known: set[int] = set()
     while waiting:
@@ -48,12 +59,7 @@ def graph_of(what: str, leaves: Sequence[Any], *functions: Any) -> Graph:
             known.add(id(value))
             waiting += surroundings(value)
     found = active_graph(())
-    if found is None:
-        raise GraphTypeError(
-            f"{what} finds no node, neither among its arguments nor in what its functions close "
-            "over; make one of an array by graph.constant(array)"
-        )
-    return innermost(found)
+    return None if found is None else innermost(found)
 
 
 def _root(graph: Graph) -> Graph:

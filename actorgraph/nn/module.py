@@ -109,7 +109,7 @@ class Module(Answering):
             return run_on_arrays(self, args, kwargs)
         building = _building.get()
         if building is None or building.graph is not graph or id(self) not in building.paths:
-            building = _Building(graph, self._paths(graph))
+            building = _Building(graph, self._paths(graph.outermost))
         token = _building.set(building)
         path = building.paths[id(self)]
         try:

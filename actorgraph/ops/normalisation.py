@@ -378,7 +378,7 @@ def local_response_norm(
 @returns("Node of the shape of `x`")
 @raises(types="The statistics are no buffers, or `momentum` is outside of [0, 1].")
 def running_batch_norm(
-    x: Node, scale: Any, bias: Any, running_mean: Buffer, running_var: Buffer, *, training: bool,
+    x: Node, scale: Any, bias: Any, running_mean: Node, running_var: Node, *, training: bool,
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Node:  # fmt: skip
     """Normalise each channel by the batch in training, by running statistics in evaluation.
@@ -401,7 +401,7 @@ def running_batch_norm(
     momentum, eps : float
     """
     for buffer in (running_mean, running_var):
-        if not isinstance(buffer, Buffer):
+        if not isinstance(buffer, Buffer) and x.graph is x.graph.outermost:
             raise GraphTypeError(
                 f"running statistics are buffers, got {buffer!r}; make them with graph.buffer(...)"
             )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 from actorgraph.autodiff.trees import flatten, map_leaves, unflatten
 from actorgraph.control import batching_loops, batching_rules  # noqa: F401 - rules of ops
 from actorgraph.control.batching import AllRows, RowsDiffer, Value, batched
 from actorgraph.control.bodies import traced
-from actorgraph.control.functions import graph_of, lifted_leaves, map  # noqa: A004
+from actorgraph.control.functions import graph_if_any, lifted_leaves, map  # noqa: A004
 from actorgraph.errors import GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
 from actorgraph.keywords import answering
 from actorgraph.lower.inner import between
 from actorgraph.ops.rearranging import moveaxis
+from actorgraph.transforms.staging import Staged, graph_of, named
 from actorgraph.types import UNKNOWN, Dim, Tensor
 
 _Axes = int | None | tuple[int | None, ...] | list[int | None]
@@ -35,7 +36,8 @@ def vmap(fun: Callable[..., Any], in_axes: _Axes = 0, out_axes: int = 0) -> Call
     Parameters
     ----------
     fun : callable
-        Function of trees of nodes.
+        Function of trees of nodes.  What is returned takes nodes and returns nodes; given arrays
+        alone, where `fun` closes over no node, it returns arrays, as gradient functions do.
     in_axes : int, None, or a tuple of these
         The axis of rows of each argument, of all leaves of it; None for one that all rows share.
     out_axes : int
@@ -48,50 +50,65 @@ def vmap(fun: Callable[..., Any], in_axes: _Axes = 0, out_axes: int = 0) -> Call
     Raises
     ------
     GraphTypeError, ShapeError
-        When called: nothing has rows, an axis is not there, or numbers of rows differ.
+        When called: nothing has rows, an axis is not there, or numbers of rows differ.  A call with
+        arrays blocks, so it raises inside a running event loop.
 
     Examples
     --------
+    >>> import numpy as np
     >>> import actorgraph as ag
-    >>> from actorgraph.autodiff import gradients
+    >>> per_example = ag.vmap(ag.grad(lambda w, x: (w * x).sum() ** 2.0), in_axes=(None, 0))
+    >>> per_example(np.array([1.0, 2.0]), np.array([[1.0, 0.0], [1.0, 1.0]]))
+    array([[2., 0.],
+           [6., 6.]])
     >>> g = ag.Graph()
     >>> w, xs = g.input("w", (3,), "float64"), g.input("xs", ("batch", 3), "float64")
-    >>> slope = lambda w, x: gradients((w * x).sum() ** 2.0, [w])[0]
-    >>> ag.vmap(slope, in_axes=(None, 0))(w, xs).shape
+    >>> per_example(w, xs).shape
     (batch, 3)
     """
     if not callable(fun):
         raise GraphTypeError(f"vmap takes a function of nodes, got {shown(fun)}")
 
-    @wraps(fun)
+    def builder(*args: Any) -> Any:
+        return _of_rows(fun, graph_of(args), args, in_axes, out_axes)
+
+    staged = Staged(builder, fun)
+
     def of_rows(*args: Any) -> Any:
-        axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
-        if len(axes) != len(args):
-            raise GraphTypeError(f"in_axes has {len(axes)} entries for {len(args)} arguments")
-        flat, structure = flatten(args)
-        graph = graph_of("vmap", flat, fun)
-        leaves = lifted_leaves(graph, flat, "an argument of vmap")
-        axis_of = [axis for arg, axis in zip(args, axes, strict=True) for _ in flatten(arg)[0]]
-        rows = {
-            place: _moved(leaf, axis)
-            for place, (leaf, axis) in enumerate(zip(leaves, axis_of, strict=True))
-            if axis is not None
-        }
-        if not rows:
-            raise GraphTypeError("vmap needs an argument that has rows; in_axes says None for all")
-        size = _size_of([x.dims[0] for x in rows.values()])
+        graph = graph_if_any(flatten(args)[0], fun)
+        return staged(*args) if graph is None else _of_rows(fun, graph, args, in_axes, out_axes)
 
-        def of_row(row: Sequence[Node] | dict[int, Node]) -> Any:
-            given = [row[place] if place in rows else leaf for place, leaf in enumerate(leaves)]
-            return fun(*unflatten(structure, given))
+    vectorised: Callable[..., Any] = named(of_rows, "vmap", fun)
+    return vectorised
 
-        try:
-            made = _together(of_row, graph, size, rows)
-        except RowsDiffer:
-            made = map(of_row, rows)
-        return map_leaves(partial(moveaxis, source=0, destination=out_axes), made)
 
-    return of_rows
+def _of_rows(
+    fun: Callable[..., Any], graph: Graph, args: tuple[Any, ...], in_axes: _Axes, out_axes: int
+) -> Any:
+    axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
+    if len(axes) != len(args):
+        raise GraphTypeError(f"in_axes has {len(axes)} entries for {len(args)} arguments")
+    flat, structure = flatten(args)
+    leaves = lifted_leaves(graph, flat, "an argument of vmap")
+    axis_of = [axis for arg, axis in zip(args, axes, strict=True) for _ in flatten(arg)[0]]
+    rows = {
+        place: _moved(leaf, axis)
+        for place, (leaf, axis) in enumerate(zip(leaves, axis_of, strict=True))
+        if axis is not None
+    }
+    if not rows:
+        raise GraphTypeError("vmap needs an argument that has rows; in_axes says None for all")
+    size = _size_of([x.dims[0] for x in rows.values()])
+
+    def of_row(row: Sequence[Node] | dict[int, Node]) -> Any:
+        given = [row[place] if place in rows else leaf for place, leaf in enumerate(leaves)]
+        return fun(*unflatten(structure, given))
+
+    try:
+        made = _together(of_row, graph, size, rows)
+    except RowsDiffer:
+        made = map(of_row, rows)
+    return map_leaves(partial(moveaxis, source=0, destination=out_axes), made)
 
 
 def _moved(leaf: Node, axis: Any) -> Node:
