@@ -586,16 +586,26 @@ _cache: dict[Hashable, tuple[Tensor, Checks]] = {}
 def infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs, key: Hashable) -> tuple[Tensor, Checks]:
     """Return the type of `op` applied to arguments of the given types, and what runs must check.
 
-    The same application, `key` being ``attrs_key(attrs)``, is inferred once.  Raises
-    `GraphTypeError` or `ShapeError` where scheme or shape rule do not admit the arguments.
+    The same application, `key` being ``attrs_key(attrs)``, is inferred once, unless keeping the key
+    would keep what is a user's.  Raises `GraphTypeError` or `ShapeError` where scheme or shape rule
+    do not admit the arguments.
     """
     cache_key = (op, key, types)
     found = _cache.get(cache_key)
     if found is None:
-        if len(_cache) >= _CACHE_LIMIT:
-            _cache.clear()
-        found = _cache[cache_key] = _infer(op, types, attrs)
+        found = _infer(op, types, attrs)
+        if _registry.get(op.name) is op and _is_plain(key):
+            if len(_cache) >= _CACHE_LIMIT:
+                _cache.clear()
+            _cache[cache_key] = found
     return found
+
+
+def _is_plain(key: Hashable) -> bool:
+    """Return whether a key of attributes holds no function, body of a loop, or array."""
+    if isinstance(key, tuple):
+        return all(map(_is_plain, key))
+    return type(key) in _PLAIN or isinstance(key, (bytes, type, Dim))
 
 
 def _infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs) -> tuple[Tensor, Checks]:

@@ -42,6 +42,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
         code = "\n" * text[: block.start(1)].count("\n") + block[1]
         monkeypatch.setitem(linecache.cache, str(page), _source(code))
         exec(compile(code, page, "exec"), scope)
+    scope.clear()  # declared ops stay, and with them what their functions refer to
 
 
 def anchors(page):

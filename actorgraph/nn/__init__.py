@@ -11,6 +11,7 @@ from actorgraph.nn.attention import (
     TransformerDecoderLayer,
     TransformerEncoderLayer,
 )
+from actorgraph.nn.cells import GRUCell, LSTMCell, RNNCell
 from actorgraph.nn.containers import Lambda, ModuleDict, ModuleList, Sequential
 from actorgraph.nn.convolution import (
     Conv1d,
@@ -42,11 +43,11 @@ from actorgraph.parameters import Buffer, Parameter
 __all__ = [
     "AdaptiveLogSoftmaxWithLoss", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Buffer",
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-    "Embedding", "GRU", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LSTM",
-    "Lambda", "LayerNorm", "Linear", "LinearCrossEntropyLoss", "Module", "ModuleDict", "ModuleList",
-    "MultiheadAttention", "PReLU", "Parameter", "RMSNorm", "RNN", "Sequential", "Stateless",
-    "TransformerDecoderLayer", "TransformerEncoderLayer", "TreeLSTM", "functional", "init",
-    "manual_seed", "models",
+    "Embedding", "GRU", "GRUCell", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
+    "InstanceNorm3d", "LSTM", "LSTMCell", "Lambda", "LayerNorm", "Linear", "LinearCrossEntropyLoss",
+    "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "PReLU", "Parameter", "RMSNorm",
+    "RNN", "RNNCell", "Sequential", "Stateless", "TransformerDecoderLayer",
+    "TransformerEncoderLayer", "TreeLSTM", "functional", "init", "manual_seed", "models",
 ]  # fmt: skip
 __all__ += layers.__all__
 __all__.sort()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, MutableMapping
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -16,8 +15,6 @@ from actorgraph.node import Node
 
 if TYPE_CHECKING:
     from actorgraph.nn.module import Module
-
-_machines: WeakKeyDictionary[Module, dict[Any, Any]] = WeakKeyDictionary()
 
 
 def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
@@ -49,7 +46,7 @@ def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
         outputs = {f"result_{number}": node for number, node in enumerate(results)}
         return ActorMachine(outputs, wrt=[]), result
 
-    known = _machines.setdefault(module, {})
+    known = vars(module).setdefault("_machines", {})
     try:
         machine, result = made_for(leaves, known, key, make, type(module).__name__)
     except GraphTypeError as error:

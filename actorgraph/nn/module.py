@@ -179,6 +179,10 @@ class Module(Answering):
         hooks[key] = hook
         return partial(hooks.pop, key, None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies have too; each makes machines of its own."""
+        return {name: value for name, value in vars(self).items() if name != "_machines"}
+
     # -- what belongs to it ---------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -220,7 +224,7 @@ class Module(Answering):
     def _own(self) -> Iterator[tuple[str, Any]]:
         """Yield the parameters, buffers and modules that are attributes or in containers."""
         for name, value in (*self.__dict__.get("_held", {}).items(), *self.__dict__.items()):
-            if name not in ("_held", "_hooks"):
+            if name not in ("_held", "_hooks", "_machines"):
                 yield from _found(name, value)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:

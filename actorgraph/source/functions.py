@@ -12,7 +12,6 @@ from functools import update_wrapper, wraps
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from actorgraph.autodiff.trees import flatten
 from actorgraph.errors import GraphError, GraphTypeError, shown
@@ -27,7 +26,7 @@ _NOT_OURS = (
     str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"),
 )  # fmt: skip
 """Where functions stand that are called as they are."""
-_CONVERTED: WeakKeyDictionary[FunctionType, FunctionType] = WeakKeyDictionary()
+_KEPT = "_converted_by_actorgraph"
 _TEXTS: set[CodeType] = set()
 """Code that has been made here: functions that converted ones define."""
 
@@ -132,10 +131,13 @@ def _called(func: Any) -> Any:
 
 
 def _made(func: FunctionType) -> FunctionType:
-    found = _CONVERTED.get(func)
-    if found is None:
-        found = _CONVERTED[func] = _compiled(func)
-    return found
+    # Kept by the function, for they refer to each other; a wrapper may have copied what it keeps.
+    made: FunctionType
+    of, made = vars(func).get(_KEPT, (None, func))
+    if of is not func:
+        made = _compiled(func)
+        setattr(func, _KEPT, (func, made))
+    return made
 
 
 def _compiled(func: FunctionType) -> FunctionType:

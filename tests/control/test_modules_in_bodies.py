@@ -67,3 +67,13 @@ def test_running_statistics_that_a_body_would_move_are_refused():
         ag.GraphError, match=r"running_mean.* the body of scan.*track_running_stats"
     ):
         ag.map(ag.nn.BatchNorm1d(3), x)
+
+
+def test_a_scan_of_a_cell_is_a_layer_of_its_network():
+    cell, layer = ag.nn.LSTMCell(3, 2), ag.nn.LSTM(3, 2)
+    layer.load_state_dict({f"{name}_l0": one for name, one in cell.state_dict().items()})
+    x = ag.Graph().input("x", (4, 3), "float32")
+    zeros = np.zeros(2, "float32")
+    hidden = ag.scan(lambda c, x: (cell(x, c), cell(x, c)[0]), (zeros, zeros), x)[1]
+    with ag.TapeMachine([hidden]) as machine:
+        np.testing.assert_allclose(machine.run_sync({x: X})[hidden].value, layer(X)[0], rtol=1e-5)

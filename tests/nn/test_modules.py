@@ -3,6 +3,8 @@
 import copy
 import gc
 import pickle
+from functools import partial
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -259,16 +261,37 @@ def test_a_wrong_call_says_which_layer_what_it_expected_and_what_it_got():
         nn.Linear(2.5, 2)
 
 
-def test_a_module_that_is_gone_takes_its_machines_along():
-    from actorgraph.nn._arrays import _machines
+class Watched(nn.Module):
+    """What it builds refers to it."""
 
-    net = nn.Linear(4, 2)
+    def __init__(self):
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return ag.hook_gradient(self.fc(x), lambda ct: ct * float(self.training))
+
+
+@pytest.mark.parametrize("kind", [partial(nn.Linear, 4, 2), Watched])
+def test_a_module_that_is_gone_takes_its_machines_along(kind):
+    net = kind()
     net(XS)
+    (machine, _), *_ = vars(net)["_machines"].values()
+    gone = [ref(net), ref(machine)]
+    del net, machine
     gc.collect()
-    before = len(_machines)
-    del net
-    gc.collect()
-    assert len(_machines) == before - 1
+    assert [one() for one in gone] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))]
+)
+def test_a_copy_of_a_module_that_has_run_makes_machines_of_its_own(copied):
+    net = nn.Linear(4, 2)
+    expected = net(XS)
+    other = copied(net)
+    assert "_machines" in vars(net)
+    assert "_machines" not in vars(other)
+    np.testing.assert_array_equal(other(XS), expected)
 
 
 def test_seeds_decide_about_first_values():
