@@ -296,7 +296,7 @@ class Job:
 
 def described(array: Any) -> str:
     """Return what an error tells of an operand."""
-    if isinstance(array, tuple):
+    if isinstance(array, (tuple, list)):
         return f"{len(array)} arrays"
     return "nothing yet" if array is None else f"{array.dtype}{list(array.shape)}"
 

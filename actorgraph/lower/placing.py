@@ -34,6 +34,7 @@ from actorgraph.lower.regions import Port, Region, TaskSpec, connect
 from actorgraph.lower.residents import Brought, Residents, launching, looked_at
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.op import Op
+from actorgraph.ops._records import ITEM
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import Checks
 
@@ -133,6 +134,8 @@ class Placing(Residents):
 
     def _wanted(self, step: Node, joint: Joint) -> Placement | None:
         """Return where a step has to run, None where its machine may choose."""
+        if step.op is ITEM:
+            return self._wanted(step.inputs[0], joint)  # only fields of a record can be moved
         if step.op.waits or step.op.kernel is not None:
             return _HOST  # who waits, and loops and branches, which look at values
         return self._explicit.get(joint.source(step).id)
@@ -185,6 +188,9 @@ class Placing(Residents):
             _, index = heappop(ready)
             spec = tasks[index]
             options = lanes or self._options(spec, joint, of_region)
+            if spec.steps[0].op is ITEM:
+                record = task_of.get(spec.steps[0].inputs[0].id, index)
+                options = options if record == index else [chosen[record]]
             near = [chosen[producer] for producer in before[index]]
             best: tuple[float, bool, int] | None = None
             for place, lane in enumerate(options):

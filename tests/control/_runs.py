@@ -12,13 +12,18 @@ from actorgraph.lower import loop_table
 MACHINES = (ag.LispMachine, ag.TapeMachine, ag.ActorMachine)
 WALKING = (partial(ag.TapeMachine, native="wait"),) if native.expected() is None else ()
 """Machines that walk the bodies of loops as tables."""
+ON_DEVICES = (
+    partial(ag.ActorMachine, device="virtual:0", lanes=2),
+    partial(ag.TapeMachine, devices=["virtual:0", "virtual:1"]),
+)
+"""Machines that compute on devices what is no branch and no loop."""
 
 
 def on_every_machine(outputs, feeds, **how):
     """Return what a run gives, after all machines have given the bits of `LispMachine`."""
     run_options = {key: how.pop(key) for key in ("backward", "tangents") if key in how}
     found = []
-    for machine in (*MACHINES, *WALKING):
+    for machine in (*MACHINES, *WALKING, *ON_DEVICES):
         with machine(outputs, **how) as made, mock.patch.object(loop_table, "FEWEST", 1):
             run = made.run_sync(feeds, **run_options)
             nodes = [*made.outputs.values(), *made.wrt]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from tests.control._runs import MACHINES, WALKING, values
+from tests.control._runs import MACHINES, ON_DEVICES, WALKING, values
 
 on_machines = pytest.mark.parametrize("machine", MACHINES)
 
@@ -38,7 +38,7 @@ def test_only_the_branch_that_is_taken_runs(g):
     assert values(y, {"x": -1.0}) == [-1.0]
     assert calls == []
     assert values(y, {"x": 1.0}) == [1.0]
-    assert calls == [1.0] * len((*MACHINES, *WALKING))
+    assert calls == [1.0] * len((*MACHINES, *WALKING, *ON_DEVICES))
 
 
 def test_a_python_bool_chooses_at_once(g):
