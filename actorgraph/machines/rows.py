@@ -28,7 +28,7 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.op import CONSTANT, INPUT
 from actorgraph.ops.elementwise import ASTYPE
 from actorgraph.ops.reductions import DIVIDE_BY_SIZE
-from actorgraph.types import UNKNOWN, Dim, Shape, size_of
+from actorgraph.types import UNKNOWN, Dim, Record, Shape, size_of
 
 Reduce: TypeAlias = Literal["mean", "sum"]
 """How what takes the rows away makes one of them."""
@@ -119,7 +119,7 @@ class Rows:
             if node in self._noted:
                 continue
             self._noted.add(node)
-            having = self._mentioned(node.dims)
+            having = any(self._mentioned(shape) for shape in _shapes(node))
             sized = having or self._is_sized(node)
             fed = self._computed_of_feeds(node)
             if fed is not None:
@@ -137,7 +137,9 @@ class Rows:
 
     def _alters(self, node: Node, sized: bool) -> bool:
         """Return whether slices have other rows than the batch: shares, pairs, fewer or more."""
-        if node in self._having and not self._counts_rows(node):
+        if node in self._having and not all(
+            self._counts_rows(shape) for shape in _shapes(node) if self._mentioned(shape)
+        ):
             return True
         return sized and (
             node.op is DIVIDE_BY_SIZE
@@ -208,7 +210,7 @@ class Rows:
         """Return whether what takes the rows away is a sum or a mean over them."""
         inputs, total = node.inputs, node.op.total
         plain = not any(part in self._altered for part in inputs)
-        if plain and total is not None and all(map(self._counts_rows, inputs)):
+        if plain and total is not None and all(self._counts_rows(one.dims) for one in inputs):
             found: Reduce = node.attrs["reduction"] if total == "reduction" else total
             return found
         if self._reduce is None or any(dim is UNKNOWN for dim in node.dims):
@@ -220,13 +222,13 @@ class Rows:
             raise self._refusal(output, node, why)
         return self._reduce
 
-    def _counts_rows(self, node: Node) -> bool:
-        """Return whether a node has so many entries for each row."""
-        found = self._counted.get(node.dims)
+    def _counts_rows(self, shape: Shape) -> bool:
+        """Return whether arrays of a shape have so many entries for each row."""
+        found = self._counted.get(shape)
         if found is None:
-            size = size_of(tuple(dim for dim in node.dims if self._mentioned([dim])))
+            size = size_of(tuple(dim for dim in shape if self._mentioned([dim])))
             products = size.terms if isinstance(size, Dim) else ()
-            found = self._counted[node.dims] = bool(products) and all(
+            found = self._counted[shape] = bool(products) and all(
                 [str(atom) for atom in atoms if self._word.search(str(atom))] == [self.dim]
                 for atoms, _ in products
             )
@@ -268,6 +270,13 @@ class Rows:
             f"from slices of a batch, which give sums and means over their rows:{place} "
             f"the op {node.op.name!r} built at {node.where_built()}, {why}"
         )
+
+
+def _shapes(node: Node) -> list[Shape]:
+    """Return the shapes of what a node gives: several where it is a record."""
+    if isinstance(node.type, Record):
+        return [field.shape for field in node.type.fields]
+    return [node.dims]
 
 
 def _truncates(node: Node) -> bool:

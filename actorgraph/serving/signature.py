@@ -15,8 +15,9 @@ from actorgraph.machines.feeds import bind_feeds, by_node
 from actorgraph.machines.repeats import Repeats
 from actorgraph.op import INPUT
 from actorgraph.serving.errors import InvalidInput
+from actorgraph.serving.independence import changed_by_others
 from actorgraph.serving.padding import Padding
-from actorgraph.types import UNKNOWN, Dim
+from actorgraph.types import UNKNOWN, Dim, Record
 
 Array = np.ndarray[Any, Any]
 """Of NumPy."""
@@ -108,14 +109,25 @@ class Signature:
                 self._out_axes[name] = axis
         whole = set(batching.whole)
         for node in nodes:
-            words = {word for one in node.dims for word in re.findall(r"\w+", str(one))}
-            has_rows = dim in words or any(one is UNKNOWN for one in node.dims)
+            types = node.type.fields if isinstance(node.type, Record) else [node.type]
+            dims = [one for type_ in types for one in type_.shape]
+            words = {word for one in dims for word in re.findall(r"\w+", str(one))}
+            has_rows = dim in words or any(one is UNKNOWN for one in dims)
+            if getattr(node.attrs.get("loop"), "test", None) is not None:
+                has_rows = False  # it ends for all rows at once
             if node in whole or (batching.rows.varies(node) and not has_rows):
                 raise ShapeError(
                     f"requests cannot be joined along {dim!r}: {node.name!r} (built at "
                     f"{node.where_built()}) looks over all rows, so an answer would depend on "
                     "others; leave max_batch_size out"
                 )
+        name_of = changed_by_others(self.outputs, self._in_axes, self._out_axes, dim)
+        if name_of is not None:
+            raise ShapeError(
+                f"requests cannot be joined along {dim!r}: a row of {name_of!r} is another one "
+                "where other rows are, as after a sort, softmax or normalisation along that dim "
+                "(modules: .eval()), so an answer would depend on others; leave max_batch_size out"
+            )
 
     def _check_feedback(self) -> None:
         until = () if self._until is None else (self._until,)

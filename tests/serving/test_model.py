@@ -232,6 +232,12 @@ async def test_a_failure_is_that_of_its_request_and_not_of_its_companions(error)
         (lambda x: x.sum(), "has no such dim"),
         (lambda x: x - x.mean(axis=0), "looks over all rows"),
         (lambda x: x.sum(axis=1) / x.shape[0], "looks over all rows"),
+        (lambda x: ag.while_loop(lambda c: c.sum() < 9.0, lambda c: c * 2.0, x), "all rows"),
+        (lambda x: ag.ops.softmax(x, axis=0), "other rows are"),
+        (lambda x: ag.ops.cumsum(x, axis=0), "other rows are"),
+        (lambda x: x[::-1] + 0.0, "other rows are"),
+        (lambda x: ag.ops.batch_norm(x, scale=None, bias=None).y, r"other rows are.*\.eval\(\)"),
+        (lambda x: ag.scan(lambda c, row: (c + row, c), np.zeros(2), x)[1], "other rows are"),
     ],
 )
 def test_a_model_whose_answers_depend_on_companions_is_not_batched(build, says):

@@ -1,5 +1,6 @@
 """Modules are served as they evaluate."""
 
+import anyio
 import numpy as np
 import pytest
 
@@ -70,3 +71,26 @@ def test_several_inputs_and_outputs_have_names(give, names):
 def test_a_module_that_cannot_be_served_says_why(module, given, says):
     with ag.serving.Server() as server, pytest.raises(GraphError, match=says):
         server.add("net", module, example=given)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+def test_recurrent_nets_answer_requests_of_a_batch_as_alone(kind, backend):
+    net = getattr(ag.nn, kind)(5, 4, batch_first=True)
+    x = ag.Graph().input("x", ("rows", "length", 5), "float32")
+    y, found = net(x)[0], {}
+    given = np.random.default_rng(0).normal(size=(6, 1, 3, 5)).astype("float32")
+
+    async def served():
+        async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+            model = server.add("net", {"y": y}, max_batch_size=6, batch_wait_s=0.05)
+
+            async def ask(number):
+                found[number] = (await model.infer({"x": given[number]}))["y"]
+
+            for number in range(len(given)):
+                tasks.start_soon(ask, number)
+
+    anyio.run(served, backend=backend)
+    for number, one in enumerate(given):
+        np.testing.assert_allclose(found[number], net(one)[0], rtol=1e-5, atol=1e-6)
