@@ -36,9 +36,20 @@ class CustomRule:
         self._rule: Rule | None = None
         self._ops: dict[int, Op] = {}
 
-    def defvjp(self, rule: Rule) -> Rule:
-        """Set the reverse rule, ``rule(ct, y, *xs, **kwargs)``, and return it (a decorator)."""
-        return self._set("vjp", rule)
+    def defvjp(self, rule: Rule, backward: Callable[..., Any] | None = None) -> Rule:
+        """Set the reverse rule, ``rule(ct, y, *xs, **kwargs)``, and return it (a decorator).
+
+        Two functions are JAX's pair: ``rule(*xs, **kwargs)`` returns the result and what
+        ``backward(residuals, ct)`` is to have, which returns the cotangents.
+        """
+        if backward is None:
+            return self._set("vjp", rule)
+
+        def of_pair(ct: Node, y: Node, *xs: Node, **kwargs: Any) -> Any:
+            _, residuals = rule(*xs, **kwargs)
+            return backward(residuals, ct)
+
+        return self._set("vjp", of_pair)
 
     def defjvp(self, rule: Rule) -> Rule:
         """Set the forward rule, ``rule(tans, y, *xs, **kwargs)``, and return it (a decorator)."""

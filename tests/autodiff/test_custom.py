@@ -196,3 +196,18 @@ def test_a_cotangent_of_another_shape_is_refused(x):
 
     with pytest.raises(ShapeError, match="cotangent that the rule of <lambda> gave"):
         ag.gradients(bad(x).sum(), [x])
+
+
+def test_the_rule_may_be_the_pair_of_jax():
+    @ag.custom_vjp
+    def inside(x, y, *, times=1.0):
+        return ag.ops.sin(x) * y * times
+
+    inside.defvjp(
+        lambda x, y, times: (ag.ops.sin(x) * y * times, (ag.ops.cos(x), y)),
+        lambda residuals, ct: (residuals[0] * residuals[1] * ct * 3.0, None),
+    )
+    x, y = ag.Graph().input("x", (3,), "float64"), np.array([1.0, 2.0, 3.0])
+    (slope,) = ag.gradients(inside(x, y, times=2.0).sum(), [x])
+    found = evaluate([slope], {x: X[:3]})[0]
+    np.testing.assert_allclose(found, np.cos(X[:3]) * y * 3.0)
