@@ -338,7 +338,7 @@ class Module(Answering):
 
     def state_dict(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return copies of all parameters and buffers by name, as PyTorch names and orders them."""
-        return {name: np.array(held.array) for name, held in self._named(Parameter, Buffer)}
+        return {name: np.array(held.present()) for name, held in self._named(Parameter, Buffer)}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Take the values of a state, of all or of none.

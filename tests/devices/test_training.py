@@ -369,3 +369,36 @@ def test_steps_on_the_stand_in_for_a_gpu_are_right_and_no_race(seed, monkeypatch
         assert world.on_null == 0
     finally:
         devices._known.pop("cuda:0", None)
+
+
+def saved(net, tmp_path):
+    ag.io.save(tmp_path / "net", model=net)
+    other = ag.nn.Linear(4, 2)
+    ag.io.load(tmp_path / "net", model=other)
+    return other.state_dict()
+
+
+ASKED = {
+    "state_dict": lambda net, _: net.state_dict(),
+    "a checkpoint": saved,
+    "a copy": lambda net, _: copy.deepcopy(net).state_dict(),
+    "a pickle": lambda net, _: pickle.loads(pickle.dumps(net)).state_dict(),
+    "a conversion": lambda net, _: net.to(dtype="float64").state_dict(),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_module_trained_on_a_device_gives_what_it_has_learnt(asked, tmp_path):
+    nets = [ag.nn.Linear(4, 2)]
+    nets.append(copy.deepcopy(nets[0]))
+    x = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
+    for net, device in zip(nets, ("cpu", "virtual:0"), strict=True):
+        loss = (net(ag.Graph().input("x", ("n", 4))) ** 2.0).mean()
+        with ag.TapeMachine([loss], device=device) as machine:
+            step = machine.compile_step(ag.solvers.Adam(0.1))
+            for _ in range(3):
+                step({"x": x})
+    assert promised(nets[1].weight.array) is not None
+    expected, found = nets[0].state_dict(), ASKED[asked](nets[1], tmp_path)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
