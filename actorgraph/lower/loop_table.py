@@ -13,7 +13,7 @@ has its turn: for signals, and for floating-point errors that end the loop.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any, TypeAlias
 
@@ -82,6 +82,8 @@ class _IterationRows(QuickRows):
 
     def _lay(self, stretch: Any) -> None:
         self.places.update({step: self.places[leaf.id] for step, leaf in self._over.items()})
+        if stretch.asking is not None:  # what it says is read when all rows are done
+            stretch = replace(stretch, results=(*stretch.results, stretch.asking))
         super()._lay(stretch)
 
 

@@ -19,13 +19,14 @@ ON_DEVICES = (
 """Machines that compute on devices what is no branch and no loop."""
 
 
-def on_every_machine(outputs, feeds, **how):
-    """Return what a run gives, after all machines have given the bits of `LispMachine`."""
+def on_every_machine(outputs, feeds, times=1, **how):
+    """Return what the last run gives, after all machines have given the bits of `LispMachine`."""
     run_options = {key: how.pop(key) for key in ("backward", "tangents") if key in how}
     found = []
     for machine in (*MACHINES, *WALKING, *ON_DEVICES):
         with machine(outputs, **how) as made, mock.patch.object(loop_table, "FEWEST", 1):
-            run = made.run_sync(feeds, **run_options)
+            for _ in range(times):
+                run = made.run_sync(feeds, **run_options)
             nodes = [*made.outputs.values(), *made.wrt]
             duals = [run[node] for node in nodes]
             values = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from tests.control._runs import MACHINES, ON_DEVICES, WALKING, values
+from tests.control._runs import MACHINES, ON_DEVICES, WALKING, on_every_machine, values
 
 on_machines = pytest.mark.parametrize("machine", MACHINES)
 
@@ -165,6 +165,19 @@ def test_a_while_loop_ends_when_its_test_is_false(g):
     assert values(list(doubled), {"x": 3.0}) == [192.0, 6]
     assert values(list(doubled), {"x": 300.0}) == [300.0, 0]
     assert values(list(doubled), {"x": np.nan})[1] == 0
+
+
+def test_steps_that_are_walked_after_the_test_write_elsewhere_than_it_does(g):
+    x, w = g.input("x", ("n", 5), "float32"), g.parameter("w", np.eye(5, dtype="float32"))
+    zero = np.zeros((), "int64")
+    y, trips = ag.while_loop(
+        lambda c: c[1] < 3, lambda c: (ag.ops.tanh(c[0] @ w), c[1] + 1), (x, zero)
+    )
+    moves = {w: np.ones((5, 5), "float32")}
+    for rows in (1, 3, 9, 17, 33):
+        feeds = {"x": np.full((rows, 5), 0.5, "float32")}
+        found = on_every_machine([y, trips], feeds, wrt=[], tangents=moves, times=4)
+        assert [int(one) for one in found if one.dtype == zero.dtype] == [3]
 
 
 @on_machines
