@@ -8,11 +8,8 @@ one worker, with all of them, and with the default, which joins cheap operations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from threading import current_thread, main_thread
@@ -22,13 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actorgraph._progress import Display, ThreadRow
-from actorgraph.data import digits, split
+from actorgraph.data import ArrayDataset, DataLoader, digits, split
 from actorgraph.graph import Graph, Node
 from actorgraph.machines import ActorMachine, LispMachine, Run
 from actorgraph.machines.instrument import Instrument
 from actorgraph.machines.step import Step
+from actorgraph.nn import manual_seed
+from actorgraph.nn.models import MLP
 from actorgraph.node_actor import Task
-from actorgraph.ops import cross_entropy, relu, stack
+from actorgraph.ops import cross_entropy, stack
 from actorgraph.solvers import Adam, schedules
 from actorgraph.trace import use
 
@@ -38,7 +37,7 @@ Batch = dict[str, Array]
 NETWORKS = 4
 WIDTHS = (64, 512, 256, 10)
 BATCH = 128
-LEARNING_RATE = 2e-3
+LEARNING_RATE = 6e-3
 TIMED_STEPS, TIMED_ROUNDS = 8, 5
 _SETTLED = 40  # runs after which a machine cuts its graph no more
 _SMOOTHING = 0.9  # of the loss and accuracy that are shown
@@ -93,7 +92,6 @@ class Committee:
 
     loss: Node
     votes: Node
-    parameters: Sequence[Node]
 
 
 class Watch(Instrument):
@@ -119,25 +117,14 @@ class Watch(Instrument):
 
 
 def build(seed: int) -> Committee:
-    """Build the networks with weights drawn after He et al., 2015 (variance 2 / inputs)."""
-    rng = np.random.default_rng(seed)
+    """Build the networks."""
+    manual_seed(seed)
     graph = Graph("committee")
     images = graph.input("x", shape=("batch", WIDTHS[0]), dtype="float32")
     labels = graph.input("t", shape=("batch",), dtype="int64")
-    parameters: list[Node] = []
-    logits = []
-    for member in range(NETWORKS):
-        layer = images
-        for number, (inputs, outputs) in enumerate(pairwise(WIDTHS), start=1):
-            weights = rng.normal(scale=np.sqrt(2.0 / inputs), size=(inputs, outputs))
-            name = f"{member}_{number}"
-            W = graph.parameter(f"W{name}", weights.astype(np.float32))
-            b = graph.parameter(f"b{name}", np.zeros(outputs, np.float32))
-            parameters += [W, b]
-            layer = (layer if number == 1 else relu(layer)) @ W + b
-        logits.append(layer)
+    logits = [MLP(*WIDTHS)(images) for _ in range(NETWORKS)]
     loss = stack([cross_entropy(one, labels) for one in logits]).mean()
-    return Committee(loss, stack(logits).mean(axis=0), parameters)
+    return Committee(loss, stack(logits).mean(axis=0))
 
 
 def committee() -> tuple[list[Node], Batch]:
@@ -151,22 +138,18 @@ def train(workers: int, epochs: int, seed: int, progress: Display) -> Outcome:
     """Train and test the committee, and measure what the workers bring."""
     training, (test_images, test_labels) = split(*digits())
     model = build(seed)
-    first = next(_batches(training, np.random.default_rng(seed)))
-    steps_per_epoch = -(-len(training[0]) // BATCH)
-    steps = epochs * steps_per_epoch
+    first = {"x": training[0][:BATCH], "t": training[1][:BATCH]}
+    loader = DataLoader(ArrayDataset(*training), batch_size=BATCH, shuffle=True, seed=seed)
+    steps = epochs * len(loader)
     watch = Watch()
-    with ActorMachine(
-        [model.loss, model.votes], wrt=model.parameters, workers=workers, fuse="none"
-    ) as machine:
+    with ActorMachine([model.loss, model.votes], workers=workers, fuse="none") as machine:
         difference = _gradient_difference(machine, model, first)
         with progress, use(watch, machine):
             for line in (*_introduction(machine, workers), _verdict(difference)):
                 progress.say(line)
-            progress.begin(epochs, steps_per_epoch)
+            progress.begin(epochs, len(loader))
             step = machine.compile_step(Adam(lr=schedules.cosine(LEARNING_RATE, steps=steps)))
-            # Other draws than those of the weights.
-            batches = partial(_batches, training, np.random.default_rng([seed, 1]))
-            seconds = _fit(step, model, batches, epochs, progress, watch)
+            seconds = _fit(step, model, loader, epochs, progress, watch)
         run = machine.run_sync({"x": test_images, "t": test_labels})
         accuracy = _accuracy(run[model.votes].value, test_labels)
     progress.say("training has ended; measuring what the workers bring ...")
@@ -187,7 +170,7 @@ def train(workers: int, epochs: int, seed: int, progress: Display) -> Outcome:
 def _fit(
     step: Step,
     model: Committee,
-    batches: Callable[[], Iterator[Batch]],
+    loader: DataLoader,
     epochs: int,
     progress: Display,
     watch: Watch,
@@ -196,9 +179,9 @@ def _fit(
     figures: dict[str, float] = {}
     start = time.perf_counter()
     for epoch in range(epochs):
-        for batch in batches():
-            run = step(batch)
-            hits = _accuracy(run[model.votes].value, batch["t"])
+        for images, labels in loader:
+            run = step({"x": images, "t": labels})
+            hits = _accuracy(run[model.votes].value, labels)
             found = {"loss": float(run[model.loss].value), "accuracy": hits}
             figures = {
                 name: _SMOOTHING * figures.get(name, value) + (1.0 - _SMOOTHING) * value
@@ -210,23 +193,14 @@ def _fit(
     return time.perf_counter() - start
 
 
-def _batches(training: tuple[Array, ...], rng: np.random.Generator) -> Iterator[Batch]:
-    """Give the batches of an epoch."""
-    images, labels = training
-    order = rng.permutation(len(images))
-    for start in range(0, len(order), BATCH):
-        rows = order[start : start + BATCH]
-        yield {"x": images[rows], "t": labels[rows]}
-
-
 def _gradient_difference(machine: ActorMachine, model: Committee, batch: Batch) -> float:
     """Return the largest difference to the reference machine's gradients on one batch."""
     ours = machine.run_sync(batch, backward=True)
-    with LispMachine([model.loss], wrt=model.parameters) as reference:
+    with LispMachine([model.loss]) as reference:
         theirs = reference.run_sync(batch, backward=True)
     return max(
         float(np.abs(ours[parameter].grad - theirs[parameter].grad).max())
-        for parameter in model.parameters
+        for parameter in model.loss.graph.parameters
     )
 
 
@@ -248,7 +222,7 @@ def _step_ms(model: Committee, batch: Batch, workers: int) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in settings}
     with ExitStack() as scope:
         machines = {
-            name: scope.enter_context(ActorMachine([model.loss], wrt=model.parameters, **chosen))
+            name: scope.enter_context(ActorMachine([model.loss], **chosen))
             for name, chosen in settings.items()
         }
         for machine in machines.values():

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 
@@ -32,11 +31,6 @@ Line = tuple[str, int, str]
 
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-
-
-@cache
-def _numpy_dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(name)
 
 
 _ELSEWHERE = {
@@ -147,7 +141,7 @@ class Node:
         )
         put(self, "type", type)
         put(self, "dims", type.row.dims)  # a node's type has no variables
-        put(self, "dtype", _numpy_dtype(type.dtype.name))
+        put(self, "dtype", np.dtype(type.dtype.name))
         put(self, "checks", checks)
         put(self, "line", line)
         put(self, "owner", owner)

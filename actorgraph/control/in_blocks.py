@@ -64,10 +64,9 @@ IN_BLOCKS: Op = declare(
 """The op of such products."""
 
 
-def in_blocks(x: Node, y: Node, bias: Any = None) -> Node:
-    """Return the product of what an array has at each step with a matrix, plus a bias if given.
+def in_blocks(x: Node, y: Node) -> Node:
+    """Return the product of what an array has at each step with a matrix.
 
     Blocks of steps follow from the shape alone: so who makes which, and when, changes no bit.
     """
-    product = build(IN_BLOCKS, x, y)
-    return product if bias is None else product + bias
+    return build(IN_BLOCKS, x, y)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -154,10 +154,22 @@ def fused_kernel(node: Node, symbols: Mapping[str, int], *, wait: bool) -> Calla
             room[...] = value
         return np.ascontiguousarray(result) if result.ndim else result
 
-    make = _wrapper(count, what.arrays, what.numbers, what.rooms, what.feet(symbols), not node.dims)
-    found: Callable[..., Any] = make(compiled, ordinary, empty, what.constants(symbols))
-    found.ordinary = ordinary  # type: ignore[attr-defined]
-    return found
+    constants, feet, single = what.constants(symbols), what.feet(symbols), not node.dims
+
+    def fused_step(*given: Any, out: Any = None) -> Any:
+        if compiled.call is None:
+            return ordinary(*given)
+        result = empty() if out is None else out
+        numbers = map(np.asarray, given[what.arrays : what.arrays + what.numbers])
+        called = [*given[: what.arrays], *numbers, constants, *given[operands:], result]
+        if feet:
+            called.append(np.empty(feet))
+        if compiled.call(tuple(called), id(np.ndarray)):
+            return result[()] if single else result
+        return ordinary(*given)
+
+    fused_step.ordinary = ordinary  # type: ignore[attr-defined]
+    return fused_step
 
 
 def write_row(rows: Any, step: Node) -> None:
@@ -194,29 +206,3 @@ def _room(empty: Callable[[], Any]) -> Callable[..., Any]:
         return empty() if out is None else out
 
     return room
-
-
-@lru_cache(maxsize=1024)
-def _wrapper(
-    count: int, arrays: int, numbers: int, rooms: int, feet: int, single: bool
-) -> Callable[..., Any]:
-    """Return what makes the kernel of a group; a text, for a list of arguments costs 0.3 us."""
-    given = [f"g{i}" for i in range(count)]
-    live = [f"asarray({name})" for name in given[arrays : arrays + numbers]]
-    call = [*given[:arrays], *live, "constants", *given[count - rooms :], "y"]
-    call += [f"new({feet})"] * bool(feet)
-    text = f"""\
-def make(compiled, ordinary, empty, constants):
-    def fused_step({", ".join([*given, "*", "out=None"])}):
-        loops = compiled.call
-        if loops is not None:
-            y = empty() if out is None else out
-            if loops(({", ".join(call)}), ndarray):
-                return y{"[()]" if single else ""}
-        return ordinary({", ".join(given)})
-    return fused_step
-"""
-    scope: dict[str, Any] = {"asarray": np.asarray, "new": np.empty, "ndarray": id(np.ndarray)}
-    exec(text, scope)  # our own text, made from numbers only
-    made: Callable[..., Any] = scope["make"]
-    return made

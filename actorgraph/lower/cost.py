@@ -6,10 +6,7 @@ An op states its flops, additions as the unit; `rates` says how fast this machin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from math import prod
-
-import numpy as np
 
 from actorgraph.devices import blas
 from actorgraph.errors import GraphTypeError
@@ -49,10 +46,10 @@ def predicted_us(node: Node, symbols: Mapping[str, int], walked: bool = False) -
             f"cost failed with {type(error).__name__}: {error}"
         ) from error
     elements = prod(result)
-    moved = elements * _itemsize(node)
+    moved = elements * node.dtype.itemsize
     for shape, part in zip(shapes, node.inputs, strict=True):
         elements = max(elements, prod(shape))
-        moved += prod(shape) * _itemsize(part)
+        moved += prod(shape) * part.dtype.itemsize
     found = rates()
     computing = _computing_us(node, flops, elements, found)
     return computing if walked else found.call_us + computing + moved / found.bytes_per_us
@@ -66,13 +63,4 @@ def _computing_us(node: Node, flops: float, elements: int, found: Rates) -> floa
     if flops < _TRANSCENDENTAL * elements:
         return flops / found.additions_per_us
     # The rate is that of float32.
-    return flops * _itemsize(node) / 4 / found.transcendental_flops_per_us
-
-
-@cache
-def _size_of_dtype(name: str) -> int:
-    return np.dtype(name).itemsize
-
-
-def _itemsize(node: Node) -> int:
-    return _size_of_dtype(str(node.type.dtype))
+    return flops * node.dtype.itemsize / 4 / found.transcendental_flops_per_us

@@ -13,11 +13,6 @@ def uniform(shape: tuple[int, ...], bound: float, dtype: Any) -> Parameter:
     return Parameter(init.uniform(shape, -bound, bound, dtype))
 
 
-def normal(shape: tuple[int, ...], dtype: Any) -> Parameter:
-    """Return a parameter of standard normal numbers."""
-    return Parameter(init.normal(shape, dtype=dtype))
-
-
 def filled(shape: tuple[int, ...], value: float, dtype: Any) -> Parameter:
     """Return a parameter of one number."""
     return Parameter(init.constant(shape, value, dtype))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph import ops
-from actorgraph.nn import _draws
+from actorgraph.nn import _draws, init
 from actorgraph.nn._sized import Layer, Sized
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
@@ -165,12 +165,10 @@ class Embedding(Layer):
     ) -> None:
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
-        weight = _draws.normal((num_embeddings, embedding_dim), dtype)
+        weight = init.normal((num_embeddings, embedding_dim), dtype=dtype)
         if padding_idx is not None:
-            array = np.array(weight.array)
-            array[padding_idx] = 0
-            weight = Parameter(array)
-        self.weight: Any = weight
+            weight[padding_idx] = 0
+        self.weight: Any = Parameter(weight)
 
     def forward(self, index: Node) -> Node:
         """Return a row for each number."""

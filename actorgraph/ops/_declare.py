@@ -12,13 +12,12 @@ import re
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import signature
-from math import prod
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, LoopRule, Op, Sample
-from actorgraph.ops._rules import add_all, declare
+from actorgraph.ops._rules import add_all, declare, each
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
@@ -95,10 +94,7 @@ def nary_elementwise(
         ]
         return add_all(parts)
 
-    def cost(shapes: Any, result: tuple[int, ...], attrs: Any) -> float:
-        return flops * prod(result)
-
-    return declare(name, scheme, forward, vjp=vjp, jvp=jvp, cost=cost, **more)
+    return declare(name, scheme, forward, vjp=vjp, jvp=jvp, cost=each(flops), **more)
 
 
 def _calling(ufunc: str) -> Any:

@@ -13,7 +13,6 @@ from actorgraph.op import KEPT_OUT, Attrs, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import exp_without_warning, limited, zero
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
 from actorgraph.ops._rules import declare, each, on, raises, returns
-from actorgraph.tiles import evenly
 from actorgraph.types import dtype_of
 
 __all__ = [
@@ -152,8 +151,8 @@ def round(x: Any, decimals: int = 0) -> Node:
 # np.where branches on every element: 250 us for 256x256 float32 and a random condition, where
 # masking the bits takes 14 to 22 us for the same bits.  Below this size np.where is faster.
 _MANY = 2048
-_BLOCK, _FEW = 1 << 16, 1 << 13
-"""Elements whose masks are made at a time, so that these stay in the cache, and small."""
+_FEW = 1 << 13
+"""Up to so many elements a mask is cast at once, larger ones in parts, by the multiplication."""
 _WORDS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -173,31 +172,16 @@ def chosen(xp: Any, condition: Any, x: Any, y: Any, out: Any = None) -> Any:
 
 
 def select_positive(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
-    """Return x where y > 0, else 0: a forward."""
+    """Return x where y > 0, else 0: its bits, as an integer, times 1 or 0, without a branch."""
     if xp is not np or x.dtype.itemsize not in _WORDS:
         return xp.where(xp.greater(y, zero(xp, y)), x, zero(xp, x))
-    if y.size <= _BLOCK or not _lie_alike(x, y):
-        return _times_sign(x, y, out)
-    out = np.empty(x.shape, x.dtype) if out is None else out
-    into, chosen, by = out.reshape(-1), x.reshape(-1), y.reshape(-1)
-    for part in evenly(y.size, -(-y.size // _BLOCK)):
-        _times_sign(chosen[part], by[part], into[part])
-    return out
-
-
-def _times_sign(x: Any, y: Any, out: Any) -> Any:
-    """Return x where y > 0, else 0: its bits, as an integer, times 1 or 0, without a branch."""
     word = _WORDS[x.dtype.itemsize]
     kept = np.greater(y, zero(np, y))
-    kept = kept.astype(word) if y.size <= _FEW else kept.view(np.int8)  # which is cast in parts
+    kept = kept.astype(word) if y.size <= _FEW else kept.view(np.int8)
     if out is None:
         return np.multiply(x.view(word), kept).view(x.dtype)
     np.multiply(x.view(word), kept, out.view(word))
     return out
-
-
-def _lie_alike(x: Any, y: Any) -> bool:
-    return x.shape == y.shape and bool(x.flags.c_contiguous and y.flags.c_contiguous)
 
 
 _WHERE = nary_elementwise(

@@ -69,10 +69,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _cost(shapes: Any, result: Any, attrs: Any) -> float:
-    return float(2 * size_of_shape(shapes[0]))
-
-
 def _accumulate(xp: Any, ufunc: Any, x: Any, axis: int, reverse: bool) -> Any:
     x = xp.flip(x, axis) if reverse else x
     total = ufunc.accumulate(x, axis=axis, dtype=accumulator(x.dtype))
@@ -155,7 +151,7 @@ _SCAN: Op = declare(
 _BEFORE: Op = declare(
     "cumprod_before", "x[*s] -> x[*s]", _before_forward,
     vjp=(lambda ct, y, x, axis, reverse: _scan(ct, conj(x), axis, not reverse) * conj(y),),
-    jvp=lambda tans, y, x, axis, reverse: _scan(y * tans[0], x, axis, reverse), cost=_cost,
+    jvp=lambda tans, y, x, axis, reverse: _scan(y * tans[0], x, axis, reverse), cost=each(2, 0),
     samples=_ALONG, doc="Product of the elements before each one along an axis.",
 )  # fmt: skip
 
@@ -190,7 +186,7 @@ def _cumprod_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int, reverse: b
 _CUMPROD: Op = declare(
     "cumprod", "n[*s] -> n[*s]",
     lambda xp, x, axis, reverse: _accumulate(xp, xp.multiply, x, axis, reverse),
-    vjp=(_cumprod_vjp,), jvp=_cumprod_jvp, cost=_cost, samples=_ALONG,
+    vjp=(_cumprod_vjp,), jvp=_cumprod_jvp, cost=each(2, 0), samples=_ALONG,
 )  # fmt: skip
 
 
@@ -243,7 +239,7 @@ def _extreme_forward(xp: Any, x: Any, axis: int, largest: bool) -> Any:
 
 
 _EXTREME: Op = declare(
-    "running_extreme", "r[*s] -> int64[*s]", _extreme_forward, cost=_cost,
+    "running_extreme", "r[*s] -> int64[*s]", _extreme_forward, cost=each(2, 0),
     samples=tuple(
         on(shape, axis=axis, largest=largest)
         for shape, axis in (((3, 4), 1), ((4, 2), 0), ((0, 2), 0))

@@ -259,13 +259,7 @@ class PipelineLane:
                 return True
             work = lane_run.next()
             if work is not None:
-                if self.network.pauses:
-                    self._go_on(lane_run, self._act(lane_run, work))
-                    return True
-                for index in work.tasks:
-                    self._do_at_once(lane_run, index, work.microbatch)
-                if lane_run.over():
-                    self._end(lane_run)
+                self._go_on(lane_run, self._act(lane_run, work))
                 return True
         return False
 
@@ -305,22 +299,6 @@ class PipelineLane:
         self._send(lane_run, index, microbatch, outputs)
         if guarded(run, known, self._keep, lane_run, index, microbatch, outputs):
             self._note(part, index, started)
-
-    @runs_steps("known")
-    def _do_at_once(self, lane_run: LaneRun, index: int, microbatch: int) -> None:
-        """Do the same on the host where no op waits: nothing pauses then."""
-        started, known = perf_counter(), self.network.tasks[index]
-        if guarded(lane_run.run, known, self._done, lane_run, index, microbatch):
-            self._note(lane_run.microbatches[microbatch].run, index, started)
-
-    def _done(self, lane_run: LaneRun, index: int, microbatch: int) -> bool:
-        held, task = lane_run.held[microbatch], self.network.plan.stage_tasks[index]
-        args = [held[number] for number in task.inputs]
-        outputs = self._call(lane_run.microbatches[microbatch].run, index, args)
-        del args
-        self._forget(lane_run, task, microbatch)
-        self._send(lane_run, index, microbatch, outputs)
-        return self._keep(lane_run, index, microbatch, outputs)
 
     def _forget(self, lane_run: LaneRun, task: StageTask, microbatch: int) -> None:
         """Let go of what nothing else needs: who gets a message may write there again."""
@@ -533,7 +511,6 @@ class Lanes:
         self.memory_index = self._kernel_cache.memory_index
         placing = plan.compiled.placing
         self.stages = placing if isinstance(placing, Stages) else None
-        self.pauses = self.stages is not None or any(task.waits for task in plan.stage_tasks)
         tabling = self._tabling()
         self._programs = [task.lower(tabling=tabling) for task in plan.stage_tasks]
         self.unflagged = {i for i, one in enumerate(self._programs) if not one.begins_with_walk}

@@ -1,8 +1,7 @@
 """Serving: models that answer requests, in process and over HTTP.
 
 A `Server` holds models.  Each takes requests within bounds, joins them into batches, and keeps
-deadlines; `asgi` gives them to any server of HTTP,
-and `grpc` makes one of gRPC.
+deadlines.  `asgi` gives them to any server of HTTP, and `grpc` makes one of gRPC.
 """
 
 from actorgraph.keywords import all_answering

@@ -8,7 +8,7 @@ ops do in their threads is below the batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from time import monotonic, perf_counter, time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -126,24 +126,17 @@ class _NodeSpans(Instrument):
             ).end(int(ended * 1e9) + offset)  # fmt: skip
 
 
-_OFF = nullcontext()
-
-
-def parent_of(
-    tracing: str, headers: Iterable[tuple[str | bytes, str | bytes]]
-) -> AbstractContextManager[None]:
-    """Return the context of what the client traces, by W3C's ``traceparent``, where we trace."""
-    return _OFF if tracing == "off" else _parent(headers)
-
-
 @contextmanager
-def _parent(headers: Iterable[tuple[str | bytes, str | bytes]]) -> Iterator[None]:
-    """Be below the client's span, unless another is there; what is read is the application's."""
-    try:
-        from opentelemetry import context, propagate, trace
-    except ImportError:
+def parent_of(tracing: str, headers: Iterable[tuple[str | bytes, str | bytes]]) -> Iterator[None]:
+    """Be below the client's span, by W3C's ``traceparent``, where we trace and no other is there.
+
+    What is read is the application's.
+    """
+    if tracing == "off":
         yield
         return
+    from opentelemetry import context, propagate, trace
+
     if trace.get_current_span().get_span_context().is_valid:
         yield
         return

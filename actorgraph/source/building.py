@@ -59,7 +59,6 @@ class Session:
         self._halves: dict[Any, tuple[Late, Late]] = {}
         self._tangents: dict[Any, Any] = {}
         self._derived: dict[Any, Derived] = {}
-        self._kept: list[Any] = []
 
     # -- what sweeps ask for ------------------------------------------------------------------
 
@@ -98,12 +97,9 @@ class Session:
             first, owner = [made], function.__func__
         if isinstance(function, Scope):
             inner = Scope(scope.function, function.tree, function.captured, function.nested)
-            name, key = function.tree.name, id(function)
         else:
-            self._kept.append(owner)
             inner = Scope(owner, read(owner))
-            name, key = inner.tree.name, id(owner)
-        call = BoundCall(name, inner, key, dict(one.kwargs))
+        call = BoundCall(inner.tree.name, inner, owner, dict(one.kwargs))
         self._bind_all(call, [*first, *args], scope, one)
         moved = [name for name, given in call.given.items() if _reads(given) & scope.active]
         call.active = tuple(name for name in inner.args if name in moved)
@@ -186,11 +182,10 @@ class Session:
         owner = getattr(function, "__func__", function)
         if owner is not function:
             raise GraphError(f"{function!r} is a method; call it on an object of the module")
-        self._kept.append(function)
         scope = Scope(function, read(function))
         names = tuple(scope.args[i] for i in active)
         given = dict.fromkeys(scope.args[: len(args)])
-        return BoundCall(scope.tree.name, scope, id(function), given=given, active=names)
+        return BoundCall(scope.tree.name, scope, function, given=given, active=names)
 
     # -- functions ----------------------------------------------------------------------------
 

@@ -59,9 +59,6 @@ class History(Mapping[str, list[Any]]):
     def __len__(self) -> int:
         return len(self._figures)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._figures
-
     def last(self) -> dict[str, Any]:
         """Return the figures of the last epoch."""
         return {name: rows[-1] for name, rows in self._figures.items()}

@@ -110,7 +110,6 @@ class BatchPrograms:
         self._staged = getattr(machine, "func", machine) is Pipeline
         self._forward = partial(ActorMachine if self._staged else machine, wrt=[])
         self._known: dict[Any, Any] = {}
-        self._same: dict[Any, BatchProgram] = {}  # by dims too: found in a tenth of the time
         self._held: tuple[int, ...] = ()
         self.buffers: list[Buffer] = []
 
@@ -118,7 +117,6 @@ class BatchPrograms:
         """Forget what belongs to parameters that the model no longer has."""
         if held(self._model) != self._held:
             self._known.clear()
-            self._same.clear()
             self._look()
 
     def _look(self) -> None:
@@ -142,15 +140,10 @@ class BatchPrograms:
         return self._made(batch.leaves, batch.structure, kind)
 
     def _made(self, leaves: list[Any], structure: Structure, kind: str) -> BatchProgram:
-        alike = kind, structure, *[(leaf.shape, leaf.dtype) for leaf in leaves]
-        same: BatchProgram | None = self._same.get(alike)
-        if same is not None:
-            return same
         make = partial(self._make, structure, kind)
         key = partial(tuple, (kind, structure))
         name = type(self._model).__name__.lower()
         program: BatchProgram = made_for(leaves, self._known, key, make, name)
-        self._same[alike] = program
         return program
 
     def _make(self, structure: Structure, kind: str, nodes: list[Node]) -> BatchProgram:

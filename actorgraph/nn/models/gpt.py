@@ -6,7 +6,7 @@ from typing import Any
 
 from actorgraph import ops
 from actorgraph.errors import ShapeError
-from actorgraph.nn import _draws
+from actorgraph.nn import init
 from actorgraph.nn.containers import ModuleDict, ModuleList
 from actorgraph.nn.layers import Dropout
 from actorgraph.nn.linear import Embedding, Linear
@@ -113,7 +113,7 @@ class GPT(Module):
             if name.endswith("bias"):
                 parameter.value = 0 * parameter.array
             elif parameter.array.ndim > 1:
-                draw = _draws.normal(parameter.shape, dtype).array
+                draw = init.normal(parameter.shape, dtype=dtype)
                 parameter.value = (draw * (0.02 * narrow)).astype(parameter.dtype)
 
     def forward(self, index: Node) -> Node:
