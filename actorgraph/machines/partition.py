@@ -172,10 +172,10 @@ def walked_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
     least = rates().call_us + _BRIEF_US
     found = []
     for spec in tasks:
-        steps = [step for step in spec.steps if not is_view(step)]
-        long = [cost for step in steps if (cost := costs.get(step.id, 0.0)) >= least]
+        long = [step for step in spec.steps if costs.get(step.id, 0.0) >= least]
         # Fewer steps are called from Python.
-        found.append(sum(long) if len(steps) >= FEWEST else 0.0)
+        walks = bool(long) and sum([not is_view(step) for step in spec.steps]) >= FEWEST
+        found.append(sum([costs[step.id] for step in long if walks and not is_view(step)], 0.0))
     return found
 
 
