@@ -33,7 +33,7 @@ import linecache
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import lru_cache
-from itertools import accumulate, count
+from itertools import accumulate, chain, count
 from typing import Any, NamedTuple, TypeVar
 from weakref import finalize
 
@@ -123,16 +123,14 @@ def _listed(expressions: Mapping[int, str], numbers: Iterable[int]) -> str:
     found: list[tuple[str, list[int]]] = []
     for text in [expressions[number] for number in numbers]:
         name, _, rest = text.partition("[")
-        if not rest:
-            found.append((text, []))
-            continue
-        place = int(rest[:-1])
-        if found and found[-1][0] == name and found[-1][1]:
+        places = [int(rest[:-1])] if rest else []
+        if places and found and found[-1][0] == name:
             run = found[-1][1]
-            if place - run[-1] == (run[1] - run[0] if len(run) > 1 else 1 - 2 * (place < run[-1])):
-                run.append(place)
+            by = places[0] - run[-1]
+            if by in (1, -1) and (len(run) == 1 or run[1] - run[0] == by):
+                run += places
                 continue
-        found.append((name, [place]))
+        found.append((name, places))
     return ", ".join([_part_of(name, run) for name, run in found])
 
 
@@ -244,24 +242,24 @@ def _name_steps(
     for step in steps:
         made.append(range(first, first + (step.results if isinstance(step, CallKey) else 1)))
         first = made[-1].stop
-    uses: list[Sequence[int]] = [
-        (*own, *step.operands) for own, step in zip(made, steps, strict=True)
-    ]
+    uses = [[*own, *step.operands] for own, step in zip(made, steps, strict=True)]
     together = _together([*made, *tuples], uses, kept)
     if together:
         kept = [together.get(number, number) for number in kept]
         uses = [list(dict.fromkeys([together.get(n, n) for n in numbers])) for numbers in uses]
     variables = dict(expressions)
-    for number, begin in together.items():
-        if number in expressions:
-            variables[begin] = expressions[begin].partition("[")[0]
-            expressions[number] = f"{variables[begin]}[{number - begin}]"
+
+    def shown(numbers: Iterable[int]) -> dict[int, str]:
+        found = [(number, together.get(number)) for number in numbers]
+        return {n: variables[n] if b is None else f"{variables[b]}[{n - b}]" for n, b in found}
+
+    expressions |= shown(chain.from_iterable(tuples))
     buffered: set[int] = set()
     targets: list[list[str]] = []
     freed_after: list[list[str]] = []
     idle: list[str] = []
     for step, results, ended in zip(steps, made, last_uses(uses, kept), strict=True):
-        own = results[:1] if together and results and results[0] in together else results
+        own = results[:1] if together.keys() & results[:1] else results
         freed = {variables[n]: n for n in ended if n not in own and _is_local(variables[n])}
         if isinstance(step, CallKey):
             for number in own:
@@ -276,11 +274,7 @@ def _name_steps(
             variables[number] = name
             if step.how & keys.BUFFERED:
                 buffered.add(number)
-        if own is results:
-            expressions.update([(number, variables[number]) for number in own])
-        else:
-            name = variables[own[0]]
-            expressions.update([(n, f"{name}[{place}]") for place, n in enumerate(results)])
+        expressions |= shown(results)
         freed |= {variables[number]: number for number in ended if number in own}
         idle += freed
         freed_after.append([name for name, number in freed.items() if number not in buffered])
@@ -297,11 +291,8 @@ def _together(
         return {}
     last = {number: position for position, used in enumerate(uses) for number in used}
     last |= dict.fromkeys(kept, len(uses))
-    found: dict[int, int] = {}
-    for group in large:
-        if len({last.get(number) for number in group}) == 1:
-            found |= dict.fromkeys(group, group[0])
-    return found
+    whole = [group for group in large if len({last.get(number) for number in group}) == 1]
+    return {number: group[0] for group in whole for number in group}
 
 
 def _write_steps(

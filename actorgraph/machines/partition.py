@@ -153,7 +153,8 @@ def _walked(
 ) -> dict[int, float]:
     """Return what steps cost that machine code walks: no call from Python, if not measured so.
 
-    Of what takes less than `_BRIEF_US` one thread does so many that a second gains nothing.
+    Of what takes less than `_BRIEF_US` one thread does so many that a second gains nothing; views
+    are no rows.
     """
     if compiled.tabling(symbols, ordered) is None:
         return {}
@@ -162,7 +163,7 @@ def _walked(
     call_us = 0.0 if measured else rates().call_us
     order = [node for node in compiled.joint.order if costs[node.id] - call_us >= _BRIEF_US]
     found = zip(order, kinds(order, symbols, ordered), strict=True)
-    return {node.id: costs[node.id] - call_us for node, kind in found if kind}
+    return {node.id: costs[node.id] - call_us for node, kind in found if kind == "row"}
 
 
 def walked_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
