@@ -92,7 +92,7 @@ def kinds(
     """Return of each step whether it is a ``"row"`` or a ``"view"``, else nothing.
 
     `ordered` are the ids that `regular` finds, `others` ops whose rows somebody else writes;
-    `known` is what calls with the same settings share.
+    calls with the same settings may share `known`.
     """
     known = {} if known is None else known
     ordered = regular(steps) if ordered is None else ordered
@@ -164,11 +164,7 @@ class Stretch:
         self._tabling, self.others = tabling, tabling.others
         self._latest: Written | None = None
         self._tables: dict[Any, Asking] = {}
-
-    @cached_property
-    def _blocks(self) -> WeakSet[_WalkBlocks]:
-        """Those that there are: most stretches are given none, and a set is several objects."""
-        return WeakSet()
+        self._blocks: WeakSet[_WalkBlocks] = WeakSet()
 
     @cached_property
     def _found(self) -> _Results:

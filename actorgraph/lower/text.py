@@ -260,7 +260,7 @@ def _name_steps(
     idle: list[str] = []
     for step, results, ended in zip(steps, made, last_uses(uses, kept), strict=True):
         own = results[:1] if together.keys() & results[:1] else results
-        freed = {variables[n]: n for n in ended if n not in own and _is_local(variables[n])}
+        freed = {variables[n]: n for n in ended if n not in own and variables[n][0] in "vr"}
         if isinstance(step, CallKey):
             for number in own:
                 variables[number] = idle.pop() if idle else next(names)
@@ -349,10 +349,6 @@ def _call(
     return f"{kernel}({', '.join(args)})"
 
 
-def _is_local(expression: str) -> bool:
-    return expression[0] in "vr"
-
-
 def last_uses(uses: Sequence[Sequence[T]], kept: Collection[T]) -> list[list[T]]:
     """Return, for each step, the values that nothing needs after it, but those that are `kept`.
 
@@ -431,7 +427,6 @@ class _Writer:
                 received[i] = range(first, first + size)
                 self.expressions.update([(number, f"r{number}") for number in received[i]])
                 first += size
-        self.first = first
         self.constants = _name_constants(key.steps, self.expressions)
         bundled = [number for numbers in key.bundles for number in numbers]
         kept = [*key.sends, *key.results, *bundled]
@@ -573,8 +568,7 @@ class _Writer:
                 "                push(t)",
             ]
         body += [f"        a{last}.append({name})" for name in targets[last:]]
-        messages = {*outgoing.values(), *[one for one in delivered if one[0] == "e"]}
-        self._park(sorted(messages), len(targets) - 1)
+        self._park(sorted({*outgoing.values(), *delivered}), len(targets) - 1)
 
     @staticmethod
     def _wake(target: int) -> list[str]:
@@ -584,14 +578,13 @@ class _Writer:
         """Forget every array, which a parked frame would keep alive; hand over to a consumer."""
         key = self.key
         names = [f"m{i}" for i in range(len(key.ports))]
-        names += [name for name in messages if name not in names]
-        names += dict.fromkeys([name for own in self.made for name in own])
+        names += [*messages, *[name for own in self.made for name in own]]
         names += [name for held in self.bundles.values() for name in held]
         names += ["message"] if last >= _MANY else []
         names += ["arena", *self.outs.values()] if self.outs else []
         self.body += [
             f"        task.wait = q{key.preferred}",
-            f"        {' = '.join([*names, 'run'])} = None",
+            f"        {' = '.join(dict.fromkeys([*names, 'run']))} = None",
         ]
         if last < 0:
             self.body.append("        push = yield")
