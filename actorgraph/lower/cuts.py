@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
+from itertools import pairwise
 from typing import TypeAlias
 
 from actorgraph.errors import GraphError, shown, text_of
 from actorgraph.graph import Node
 from actorgraph.lower.fusion import cluster, is_heavy
 from actorgraph.lower.joint import Joint, owner_of
+from actorgraph.lower.parts import ends, last_needs
 from actorgraph.lower.regions import (
     Region,
     TaskSpec,
@@ -38,12 +40,12 @@ REGION_LIMIT = 1000
 
 def one_per_node(joint: Joint, costs: Costs) -> list[TaskSpec]:
     """One region a forward node."""
-    return with_sums_apart(by_region(joint, chunked(joint.owners, 1)), joint)
+    return with_sums_apart(by_region(joint, [[owner] for owner in joint.owners]), joint)
 
 
 def fewest(joint: Joint, costs: Costs) -> list[TaskSpec]:
     """As few regions as their limit of size allows."""
-    return with_sums_apart(by_region(joint, chunked(joint.owners, REGION_LIMIT)), joint)
+    return with_sums_apart(by_region(joint, chunked(joint.owners)), joint)
 
 
 def by_cost(joint: Joint, costs: Costs) -> list[TaskSpec]:
@@ -69,19 +71,23 @@ def _totals(joint: Joint, costs: Costs) -> dict[int, float]:
 
 def sequential(joint: Joint, costs: Costs) -> list[TaskSpec]:
     """The whole in sequential order, both directions in one task, of a limited size."""
-    chunks = chunked(joint.order, REGION_LIMIT)
+    chunks = chunked(joint.order)
     return [TaskSpec(i, Region(i, steps), "forward", steps) for i, steps in enumerate(chunks)]
 
 
-def chunked(nodes: Sequence[Node], size: int) -> list[list[Node]]:
-    """Cut into runs of at most `size` nodes; an op that waits stands alone."""
+def chunked(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Cut into runs of a limited size, where few values pass; an op that waits stands alone.
+
+    So the runs of a graph that repeats itself begin alike, and share their code.
+    """
+    waiting = [place for place, node in enumerate(nodes) if node.op.waits]
+    edges = sorted({0, len(nodes), *waiting, *[place + 1 for place in waiting]})
     chunks: list[list[Node]] = []
-    full = True
-    for node in nodes:
-        if full or node.op.waits or len(chunks[-1]) >= size:
-            chunks.append([])
-        chunks[-1].append(node)
-        full = node.op.waits
+    last, size = last_needs(nodes), (-(-REGION_LIMIT // 2), REGION_LIMIT)
+    for begin, stop in pairwise(edges):
+        for end in ends(nodes, begin, stop, last, size):
+            chunks.append([*nodes[begin:end]])
+            begin = end
     return chunks
 
 

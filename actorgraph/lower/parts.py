@@ -49,11 +49,11 @@ def cut_steps(
     What is `kept` is needed after the last step.  Parts are made `within` stretches, given by
     begin, end and whether tables may stand for them; default all of it.
     """
-    last = {node.id: place for place, step in enumerate(steps) for node in step.inputs}
+    last = last_needs(steps)
     needed = last | dict.fromkeys([node.id for node in kept], len(steps))
     for begin, stop, is_walked in [(0, len(steps), False)] if within is None else within:
         found = []
-        for end in _ends(steps, begin, stop, last):
+        for end in ends(steps, begin, stop, last):
             own: set[int] = set()
             given: dict[int, Node] = {}
             for step in steps[begin:end]:
@@ -82,12 +82,20 @@ def _joined(parts: Sequence[Part], needed: Mapping[int, int]) -> Part:
     return Part(parts[0].begin, end, list(given.values()), returned, True, parts)
 
 
-def _ends(steps: Sequence[Node], begin: int, stop: int, last: Mapping[int, int]) -> Iterator[int]:
+def ends(
+    steps: Sequence[Node],
+    begin: int,
+    stop: int,
+    last: Mapping[int, int],
+    size: tuple[int, int] = (_LEAST, _MOST),
+) -> Iterator[int]:
     """Return where parts end: where the fewest values are made before and needed soon after.
 
+    `last` has by id where a value is needed last; the last part may be shorter than any `size`.
     What is needed far away says nothing about the place, and there is more of it at every place.
     """
-    if stop - begin > _MOST:
+    least, most = size
+    if stop - begin > most:
         change = [0] * (len(steps) + 1)
         for place in range(begin, stop):
             end = last.get(steps[place].id, place)
@@ -95,7 +103,12 @@ def _ends(steps: Sequence[Node], begin: int, stop: int, last: Mapping[int, int])
                 change[place + 1] += 1
                 change[end + 1] -= 1
         crossing = list(accumulate(change))
-    while stop - begin > _MOST:
-        begin = min(range(begin + _LEAST, begin + _MOST + 1), key=crossing.__getitem__)
+    while stop - begin > most:
+        begin = min(range(begin + most, begin + least - 1, -1), key=crossing.__getitem__)
         yield begin
     yield stop
+
+
+def last_needs(steps: Sequence[Node]) -> dict[int, int]:
+    """Return by id where each value is needed last."""
+    return {node.id: place for place, step in enumerate(steps) for node in step.inputs}

@@ -35,8 +35,8 @@ def constant_value(node: Node) -> Any:
 class Program:
     """The code of a task, and which nodes its numbers stand for.
 
-    `items` are what the text calls: steps, and parts in place of others; `kernels` the numbers of
-    the task's kernels that it calls itself, not in parts; `sizes` how many arrays each item that
+    `items` are what the text calls: steps, and `parts` in place of others; `kernels` the numbers
+    of the task's kernels that it calls itself, not in parts; `sizes` how many arrays each item that
     writes writes into, -1 for a step.
     """
 
@@ -45,6 +45,7 @@ class Program:
     numbers: dict[int, int]
     constants: tuple[Node, ...]
     items: Sequence[Node | Subprogram]
+    parts: Sequence[Subprogram]
     kernels: Sequence[int]
     sizes: Sequence[int]
 
@@ -57,11 +58,6 @@ class Program:
     def make(self) -> Callable[..., Any]:
         """The compiled function."""
         return self.code.make
-
-    @property
-    def parts(self) -> list[Subprogram]:
-        """The parts among the items."""
-        return [one for one in self.items if isinstance(one, Subprogram)]
 
     @property
     def arrays(self) -> Sequence[int]:
@@ -158,6 +154,7 @@ class Tabling(NamedTuple):
     - `largest`: bytes of the largest result of a row, None for as many as pay for one thread
     - `others`: what writes the rows of ops that no user has, ``write(rows, step)``
     - `flag`: set by a walk as soon as it has let go of Python's lock
+    - `known`: what `table.kinds` has found for these sizes, of types that the steps keep alive
     """
 
     symbols: Mapping[str, int]
@@ -169,6 +166,7 @@ class Tabling(NamedTuple):
     largest: int | None = None
     others: Mapping[Op, Callable[..., None]] = MappingProxyType({})
     flag: Flag | None = None
+    known: dict[Any, str] | None = None
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
@@ -228,7 +226,7 @@ def lower(
         gaps = [one for one in zip(edges[::2], edges[1::2], strict=True) if one[0] < one[1]]
     how[:1] = [one & ~keys.LONG for one in how[:1]]  # it has just looked
     made = _Numbering(numbers, count)
-    _take(made, spec.steps, kernels, how, (within, gaps), spec.kept, tabling)
+    _take(made, spec.steps, kernels, how, (within, gaps), spec.kept, buffered, tabling)
     key = TaskKey(
         tuple(ports),
         tuple(made.keys),
@@ -286,10 +284,11 @@ class _Numbering:
     def program(self, code: Code, steps: Sequence[Node]) -> Program:
         """Return the program of the calls."""
         chosen = dict.fromkeys([key.kernel for key in self.keys if isinstance(key, StepKey)])
-        constants = tuple(self.constants)
+        parts = [one for one in self.items if isinstance(one, Subprogram)]
         return Program(
-            code, steps, self.numbers, constants, self.items, tuple(chosen), self.sizes()
-        )
+            code, steps, self.numbers, tuple(self.constants), self.items, parts, tuple(chosen),
+            self.sizes(),
+        )  # fmt: skip
 
 
 def _stretches(
@@ -328,14 +327,13 @@ def _take(
     how: Sequence[int],
     within: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]],
     kept: Collection[Node],
+    buffered: Container[int],
     tabling: Tabling | None,
 ) -> None:
     """Note how steps are called: parts stand for those `within` stretches, and tables for some."""
     done = 0
     tables, gaps = within
     stretched = sorted([(*one, True) for one in tables] + [(*one, False) for one in gaps])
-    numbered_how = zip(steps, how, strict=True) if tables else ()
-    within_turn = frozenset([step.id for step, one in numbered_how if one & keys.BUFFERED])
     for part in cut_steps(steps, kept, stretched) if stretched else ():
         begin, end = part.begin, part.end
         made.take(steps[done:begin], kernels[done:begin], how[done:begin])
@@ -344,7 +342,7 @@ def _take(
             from actorgraph.lower.table import Stretch
 
             own, own_how = steps[begin:end], how[begin:end]
-            stretch = Stretch(own, part.given, part.returned, own_how, within_turn, tabling)
+            stretch = Stretch(own, part.given, part.returned, own_how, buffered, tabling)
         _call(made, part, steps, kernels, how, stretch)
     made.take(steps[done:], kernels[done:], how[done:])
 
@@ -430,7 +428,7 @@ def lower_directly(
     made = _Numbering({leaf.id: number for number, leaf in enumerate(leaves)}, len(leaves))
     how = [_how(step, bound or (), (), buffered, leaving) for step in steps]
     within, kernels = _stretches(steps, how, tabling), range(len(steps))
-    _take(made, steps, kernels, how, (within, ()), results, tabling)
+    _take(made, steps, kernels, how, (within, ()), results, buffered, tabling)
     key = DirectKey(len(leaves), tuple(made.keys), made.of(results), bound is not None)
     return made.program(direct_code(key), steps)
 

@@ -16,7 +16,7 @@ Blocks and constants are owned by the table that says where they are, which the 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
@@ -66,7 +66,9 @@ def stretches(
     """Return where stretches begin and end, of steps that are `allowed` to be in one."""
     found: list[tuple[int, int]] = []
     begin = rows = 0
-    found_kinds = kinds(steps, tabling.symbols, tabling.ordered, tabling.largest, tabling.others)
+    found_kinds = kinds(
+        steps, tabling.symbols, tabling.ordered, tabling.largest, tabling.others, tabling.known
+    )
     for place, (kind, may) in enumerate(zip(found_kinds, allowed, strict=True)):
         if kind and may:
             rows += kind == "row"
@@ -85,12 +87,14 @@ def kinds(
     ordered: Collection[int] | None = None,
     largest: int | None = None,
     others: Collection[Op] = (),
+    known: dict[Any, str] | None = None,
 ) -> list[str]:
     """Return of each step whether it is a ``"row"`` or a ``"view"``, else nothing.
 
-    `ordered` are the ids that `regular` finds, `others` ops whose rows somebody else writes.
+    `ordered` are the ids that `regular` finds, `others` ops whose rows somebody else writes;
+    calls with the same settings may share `known`.
     """
-    known: dict[Any, str] = {}
+    known = {} if known is None else known
     ordered = regular(steps) if ordered is None else ordered
     found = []
     for step in steps:
@@ -139,7 +143,7 @@ class Stretch:
     """Steps that may be walked, what they are given and return, as the part that they are.
 
     The program has arrays for what its steps write into, as `how` (see `keys.StepKey`) tells.  In
-    those of steps `within_turn` other values may lie until all is done: results are copied there.
+    those of `buffered` steps other values may lie until all is done: results are copied there.
     """
 
     quick: Mapping[int, Any] = {}
@@ -152,11 +156,11 @@ class Stretch:
         given: Sequence[Node],
         returned: Sequence[Node],
         how: Sequence[int],
-        within_turn: frozenset[int],
+        buffered: Container[int],
         tabling: Tabling,
     ) -> None:
         self.steps, self.given, self.returned = steps, given, returned
-        self._how, self._within_turn = how, within_turn
+        self._how, self._buffered = how, buffered
         self._tabling, self.others = tabling, tabling.others
         self._latest: Written | None = None
         self._tables: dict[Any, Asking] = {}
@@ -177,7 +181,7 @@ class Stretch:
         place_of = {step.id: place for place, (step, _) in enumerate(into)}
         copied = {node.id for node in results if node.id in place_of}
         # What is given may lie in arrays that leave the turn, before these are written.
-        if not self._within_turn.intersection(map(_whole, self.given)):
+        if not any(_whole(node) in self._buffered for node in self.given):
             copied.difference_update([step.id for step, one in into if one & keys.LEAVING])
         return _Results(results, copied, shown, place_of)
 
@@ -320,7 +324,7 @@ class Stretch:
 
         Whatever it raises the whole part is to raise, with the right line.
         """
-        tabling = self._tabling._replace(symbols=symbols, wait=True, apart=step.id)
+        tabling = self._tabling._replace(symbols=symbols, wait=True, apart=step.id, known=None)
         program = lower_directly(self.steps, self.given, self.returned, bound=(), tabling=tabling)
         raising = {"divide": "raise", "invalid": "raise", "over": "raise", "under": "raise"}
         kernels = [with_errstate(kernel(one, np, symbols), raising) for one in self.steps]

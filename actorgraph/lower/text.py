@@ -33,7 +33,7 @@ import linecache
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import lru_cache
-from itertools import accumulate, count
+from itertools import accumulate, chain, count
 from typing import Any, NamedTuple, TypeVar
 from weakref import finalize
 
@@ -87,7 +87,7 @@ def direct_code(key: DirectKey) -> Code:
     # Without a run the context is that of the calling thread.
     of_run = ("run.context.copy()", "run") if key.is_part else ("copy_context()", "None")
     lines = _write_steps(body, 8, steps, (made, freed_after), outs, expressions, *of_run)
-    body.append(f"        return [{', '.join([expressions[number] for number in results])}]")
+    body.append(f"        return [{_listed(expressions, results)}]")
     text = "\n".join([*body, "    return program"]) + "\n"
     return Code(text, *_compiled(text), expressions, lines)
 
@@ -98,6 +98,7 @@ def _code_of_parts(key: DirectKey, sizes: Sequence[int]) -> Code:
     assert len(calls) == len(key.steps), "nothing is beside the parts"
     places = [("x", number) for number in range(key.leaves)]
     places += [(f"r{j}", place) for j, step in enumerate(calls) for place in range(step.results)]
+    expressions = {number: f"{name}[{place}]" for number, (name, place) in enumerate(places)}
     written = (
         f"out[{end - size}:{end}]" for end, size in zip(accumulate(sizes), sizes, strict=True)
     )
@@ -108,28 +109,38 @@ def _code_of_parts(key: DirectKey, sizes: Sequence[int]) -> Code:
     body = [f"def actor({', '.join(_callables(calls))}):", "    def program(run, out, *x):"]
     lines = {}
     for j, step in enumerate(calls):
-        args = ["run", next(written) if step.writes else "None", *_runs(places, step.operands)]
-        body.append(f"        r{j} = f{j}({', '.join(args)})")
+        out = next(written) if step.writes else "None"
+        body.append(f"        r{j} = f{j}(run, {out}, {_listed(expressions, step.operands)})")
         lines[len(body)] = j
         body += [f"        {' = '.join(freed[j])} = None"] if freed[j] else []
-    body += [f"        return [{', '.join(_runs(places, key.results))}]", "    return program"]
+    body += [f"        return [{_listed(expressions, key.results)}]", "    return program"]
     text = "\n".join(body) + "\n"
-    expressions = {number: f"{name}[{place}]" for number, (name, place) in enumerate(places)}
     return Code(text, *_compiled(text), expressions, lines)
 
 
-def _runs(places: Sequence[tuple[str, int]], numbers: Iterable[int]) -> list[str]:
-    """Return what stands for values in a list: those that follow one another are one text."""
-    found: list[tuple[str, int, int]] = []
-    for name, place in [places[number] for number in numbers]:
-        if found and found[-1][::2] == (name, place):
-            found[-1] = name, found[-1][1], place + 1
-        else:
-            found.append((name, place, place + 1))
-    return [
-        f"{name}[{begin}]" if end - begin == 1 else f"*{name}[{begin}:{end}]"
-        for name, begin, end in found
-    ]
+def _listed(expressions: Mapping[int, str], numbers: Iterable[int]) -> str:
+    """Return values one behind the other: those in the order of a list, or its reverse, are one."""
+    found: list[tuple[str, list[int]]] = []
+    for text in [expressions[number] for number in numbers]:
+        name, _, rest = text.partition("[")
+        places = [int(rest[:-1])] if rest else []
+        if places and found and found[-1][0] == name:
+            run = found[-1][1]
+            by = places[0] - run[-1]
+            if by in (1, -1) and (len(run) == 1 or run[1] - run[0] == by):
+                run += places
+                continue
+        found.append((name, places))
+    return ", ".join([_part_of(name, run) for name, run in found])
+
+
+def _part_of(name: str, run: Sequence[int]) -> str:
+    """Return the text of places of a list that follow one another, up or down."""
+    if len(run) < 2:
+        return f"{name}[{run[0]}]" if run else name
+    if run[1] > run[0]:
+        return f"*{name}[{run[0]}:{run[-1] + 1}]"
+    return f"*{name}[{run[0]}:{run[-1] - 1 if run[-1] else ''}:-1]"
 
 
 def _outs(steps: Iterable[StepKey | CallKey]) -> dict[int, str]:
@@ -217,28 +228,42 @@ def _name_steps(
     first: int,
     kept: Collection[int],
     expressions: dict[int, str],
+    tuples: Iterable[range] = (),
 ) -> tuple[list[list[str]], list[list[str]]]:
     """Give results local variables; return by step its variables, and those to forget after it.
 
     A step takes over the variable of an operand that nothing needs any more: that frees the
     operand at the same moment as forgetting it would, and saves the line.  What stands in a buffer
-    need not be forgotten.
+    need not be forgotten.  Many results of a part, and values of `tuples`, that are all needed
+    until the same moment stay in the one list or tuple that they come in.
     """
     names = (f"v{number}" for number in count())
     made = []
     for step in steps:
         made.append(range(first, first + (step.results if isinstance(step, CallKey) else 1)))
         first = made[-1].stop
-    uses = [(*own, *step.operands) for own, step in zip(made, steps, strict=True)]
+    uses = [[*own, *step.operands] for own, step in zip(made, steps, strict=True)]
+    together = _together([*made, *tuples], uses, kept)
+    if together:
+        kept = [together.get(number, number) for number in kept]
+        uses = [list(dict.fromkeys([together.get(n, n) for n in numbers])) for numbers in uses]
+    variables = dict(expressions)
+
+    def shown(numbers: Iterable[int]) -> dict[int, str]:
+        found = [(number, together.get(number)) for number in numbers]
+        return {n: variables[n] if b is None else f"{variables[b]}[{n - b}]" for n, b in found}
+
+    expressions |= shown(chain.from_iterable(tuples))
     buffered: set[int] = set()
     targets: list[list[str]] = []
     freed_after: list[list[str]] = []
     idle: list[str] = []
-    for step, own, ended in zip(steps, made, last_uses(uses, kept), strict=True):
-        freed = {expressions[n]: n for n in ended if n not in own and _is_local(expressions[n])}
+    for step, results, ended in zip(steps, made, last_uses(uses, kept), strict=True):
+        own = results[:1] if together.keys() & results[:1] else results
+        freed = {variables[n]: n for n in ended if n not in own and variables[n][0] in "vr"}
         if isinstance(step, CallKey):
             for number in own:
-                expressions[number] = idle.pop() if idle else next(names)
+                variables[number] = idle.pop() if idle else next(names)
         else:
             [number] = own
             name = next(iter(freed), None)
@@ -246,14 +271,28 @@ def _name_steps(
                 del freed[name]
             else:
                 name = idle.pop() if idle else next(names)
-            expressions[number] = name
+            variables[number] = name
             if step.how & keys.BUFFERED:
                 buffered.add(number)
-        freed |= {expressions[number]: number for number in ended if number in own}
+        expressions |= shown(results)
+        freed |= {variables[number]: number for number in ended if number in own}
         idle += freed
         freed_after.append([name for name, number in freed.items() if number not in buffered])
-        targets.append([expressions[number] for number in own])
+        targets.append([variables[number] for number in own])
     return targets, freed_after
+
+
+def _together(
+    groups: Iterable[range], uses: Sequence[Sequence[int]], kept: Collection[int]
+) -> dict[int, int]:
+    """Return by number the first value of its group, where that is large and ends at one step."""
+    large = [group for group in groups if len(group) >= _MANY]
+    if not large:
+        return {}
+    last = {number: position for position, used in enumerate(uses) for number in used}
+    last |= dict.fromkeys(kept, len(uses))
+    whole = [group for group in large if len({last.get(number) for number in group}) == 1]
+    return {number: group[0] for group in whole for number in group}
 
 
 def _write_steps(
@@ -274,9 +313,9 @@ def _write_steps(
     space, parts = " " * indent, count()
     for j, (step, made, freed) in enumerate(zip(steps, *named, strict=True)):
         if isinstance(step, CallKey):
-            args = [run, outs.get(j, "None"), *[expressions[number] for number in step.operands]]
-            targets = f"{', '.join(made)}, = " if made else ""
-            call = f"{targets}f{next(parts)}({', '.join(args)})"
+            args = f"{run}, {outs.get(j, 'None')}, {_listed(expressions, step.operands)}"
+            targets = f"{', '.join(made)}{', =' if len(made) == step.results else ' ='} "
+            call = f"{targets if made else ''}f{next(parts)}({args})"
         else:
             if step.how & keys.LONG:
                 body += [f"{space}if run.dead is not None:", f"{space}    raise Dead"]
@@ -308,10 +347,6 @@ def _call(
     if out is not None:
         args.append(f"out={out}" if step.how & keys.BY_NAME else out)
     return f"{kernel}({', '.join(args)})"
-
-
-def _is_local(expression: str) -> bool:
-    return expression[0] in "vr"
 
 
 def last_uses(uses: Sequence[Sequence[T]], kept: Collection[T]) -> list[list[T]]:
@@ -368,8 +403,8 @@ class _Writer:
         self.body += ["        try:"]
         self._steps()
         outgoing = self._outgoing()
-        delivered = {self.expressions[number]: None for number in self.key.results}
-        marks = " = ".join([*outgoing.values(), *delivered, "bad"])
+        delivered = self._delivered()
+        marks = " = ".join([*outgoing.values(), *dict.fromkeys(delivered), "bad"])
         self.body += [
             "        except BaseException as error:",
             f"            {marks} = fail(task, error, {self.messages})",
@@ -377,26 +412,31 @@ class _Writer:
         ]
         if self.outs:
             self.body += ["        if arena is not None:", "            give(arena)"]
-        self._sends(outgoing)
+        self._sends(outgoing, delivered)
         return "\n".join(self.body) + "\n"
 
     def _name_values(self) -> None:
         key = self.key
-        self.bundles: dict[int, list[str]] = {}
+        received: dict[int, range] = {}
         first = 0
         for i, size in enumerate(key.ports):
             if size < 0:
                 self.expressions[first] = f"m{i}.value"
                 first += 1
             else:
-                names = self.bundles[i] = [f"r{number}" for number in range(first, first + size)]
-                self.expressions.update(enumerate(names, first))
+                received[i] = range(first, first + size)
+                self.expressions.update([(number, f"r{number}") for number in received[i]])
                 first += size
-        self.first = first
         self.constants = _name_constants(key.steps, self.expressions)
         bundled = [number for numbers in key.bundles for number in numbers]
         kept = [*key.sends, *key.results, *bundled]
-        self.made, self.freed_after = _name_steps(key.steps, first, kept, self.expressions)
+        self.made, self.freed_after = _name_steps(
+            key.steps, first, kept, self.expressions, received.values()
+        )
+        self.bundles = {
+            i: list(dict.fromkeys([self.expressions[n].partition("[")[0] for n in numbers]))
+            for i, numbers in received.items()
+        }
 
     def _header(self) -> None:
         key = self.key
@@ -460,7 +500,9 @@ class _Writer:
         body += ["            if run.dead is not None:", "                raise Dead"]
         for i, names in self.bundles.items():
             # The message would keep alive what a step has used for the last time.
-            body += [f"            {', '.join(names)}, = m{i}", f"            m{i} = None"]
+            whole = len(names) == 1 < self.key.ports[i]
+            taken = f"{names[0]} = [*m{i}]" if whole else f"{', '.join(names)}, = m{i}"
+            body += [f"            {taken}", f"            m{i} = None"]
         if self.outs:
             body.append(f"            {', '.join(self.outs.values())}, arena = run.kernels[kb]()")
         single = len(key.steps) == 1
@@ -478,8 +520,7 @@ class _Writer:
         for numbers in key.bundles:
             if numbers not in outgoing:
                 name = outgoing[numbers] = f"s{len(outgoing)}"
-                values = "".join([f"{self.expressions[number]}, " for number in numbers])
-                self.body.append(f"            {name} = ({values})")
+                self.body.append(f"            {name} = ({_listed(self.expressions, numbers)},)")
         spare = list(key.exclusive)
         for number in key.sends:
             if number in outgoing:
@@ -492,11 +533,20 @@ class _Writer:
                 self.body.append(f"            {name} = Message({self.expressions[number]}, run)")
         return outgoing
 
-    def _sends(self, outgoing: dict[Any, str]) -> None:
+    def _delivered(self) -> list[str]:
+        """Return the variables of results; what is in a list gets one, which may be a mark."""
+        found = [self.expressions[number] for number in self.key.results]
+        for i, text in enumerate(found):
+            if "[" in text:
+                found[i] = f"e{i}"
+                self.body.append(f"            e{i} = {text}")
+        return found
+
+    def _sends(self, outgoing: dict[Any, str], delivered: Sequence[str]) -> None:
         key, body = self.key, self.body
         body += [f"        y{i}()" for i in key.credited_out]
-        for i, number in enumerate(key.results):
-            body.append(f"        run.results[i{i}] = {self.expressions[number]}")
+        for i, result in enumerate(delivered):
+            body.append(f"        run.results[i{i}] = {result}")
         if key.results:
             many = len(key.results) > 1
             body += [f"        for _ in range({len(key.results)}):"] if many else []
@@ -518,7 +568,7 @@ class _Writer:
                 "                push(t)",
             ]
         body += [f"        a{last}.append({name})" for name in targets[last:]]
-        self._park(sorted(set(outgoing.values())), len(targets) - 1)
+        self._park(sorted({*outgoing.values(), *delivered}), len(targets) - 1)
 
     @staticmethod
     def _wake(target: int) -> list[str]:
@@ -528,14 +578,13 @@ class _Writer:
         """Forget every array, which a parked frame would keep alive; hand over to a consumer."""
         key = self.key
         names = [f"m{i}" for i in range(len(key.ports))]
-        names += [name for name in messages if name not in names]
-        names += dict.fromkeys([name for own in self.made for name in own])
+        names += [*messages, *[name for own in self.made for name in own]]
         names += [name for held in self.bundles.values() for name in held]
         names += ["message"] if last >= _MANY else []
         names += ["arena", *self.outs.values()] if self.outs else []
         self.body += [
             f"        task.wait = q{key.preferred}",
-            f"        {' = '.join([*names, 'run'])} = None",
+            f"        {' = '.join(dict.fromkeys([*names, 'run']))} = None",
         ]
         if last < 0:
             self.body.append("        push = yield")

@@ -102,7 +102,7 @@ class Compiled:
             return None
         quick = bool(self.jit) and (errors is None or is_silent(errors))
         wait = "wait" in (self.native, self.jit)
-        tabling = Tabling(symbols, wait, errors, ordered, quick=quick)
+        tabling = Tabling(symbols, wait, errors, ordered, quick=quick, known={})
         if not quick:
             return tabling
         from actorgraph.jit import lowering as jit

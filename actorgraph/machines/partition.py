@@ -153,7 +153,8 @@ def _walked(
 ) -> dict[int, float]:
     """Return what steps cost that machine code walks: no call from Python, if not measured so.
 
-    Of what takes less than `_BRIEF_US` one thread does so many that a second gains nothing.
+    Of what takes less than `_BRIEF_US` one thread does so many that a second gains nothing; views
+    are no rows.
     """
     if compiled.tabling(symbols, ordered) is None:
         return {}
@@ -162,7 +163,7 @@ def _walked(
     call_us = 0.0 if measured else rates().call_us
     order = [node for node in compiled.joint.order if costs[node.id] - call_us >= _BRIEF_US]
     found = zip(order, kinds(order, symbols, ordered), strict=True)
-    return {node.id: costs[node.id] - call_us for node, kind in found if kind}
+    return {node.id: costs[node.id] - call_us for node, kind in found if kind == "row"}
 
 
 def walked_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
@@ -172,10 +173,10 @@ def walked_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
     least = rates().call_us + _BRIEF_US
     found = []
     for spec in tasks:
-        steps = [step for step in spec.steps if not is_view(step)]
-        long = [cost for step in steps if (cost := costs.get(step.id, 0.0)) >= least]
+        long = [step for step in spec.steps if costs.get(step.id, 0.0) >= least]
         # Fewer steps are called from Python.
-        found.append(sum(long) if len(steps) >= FEWEST else 0.0)
+        walks = bool(long) and sum([not is_view(step) for step in spec.steps]) >= FEWEST
+        found.append(sum([costs[step.id] for step in long if walks and not is_view(step)], 0.0))
     return found
 
 

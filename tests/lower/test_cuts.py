@@ -57,6 +57,15 @@ def test_a_machine_of_ones_own_is_written_as_contributing_says(net):
     assert found == run(ag.LispMachine([net]))[0]
 
 
+def test_views_are_no_work_for_another_worker():
+    x = ag.Graph().input("x", (2000, 4), "float32")
+    loss = ag.ops.stack([np.tanh(x[place]) for place in range(2000)]).sum()
+    with ag.ActorMachine([loss], workers=2, native=True) as machine:
+        machine.run_sync({"x": np.ones((2000, 4), "float32")})
+        [plan] = machine._plans.values()
+    assert "us and more make up only" in plan.sequential
+
+
 @pytest.mark.parametrize("name", CUTS)
 def test_a_cut_of_the_library_is_the_same_by_its_name_and_as_it_is(net, name):
     """One actor a node stays so, though the run is short; what is cut by cost is weighed."""

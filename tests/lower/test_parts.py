@@ -69,7 +69,7 @@ def test_a_part_of_parts_gives_each_its_arrays_and_forgets_what_it_no_longer_nee
         "        r0 = None",
         "        r2 = f2(run, out[2:3], r1[0], x[0])",
         "        r1 = None",
-        "        return [r2[1], r2[0], x[0]]",
+        "        return [*r2[1::-1], x[0]]",
         "    return program",
     ]
     assert [code.lines[line] for line in (3, 4, 6)] == [0, 1, 2]
@@ -113,6 +113,50 @@ def test_what_repeats_is_compiled_once(native):
     compiled = {id(part.code): part.code.text.count("\n") for part in parts}
     assert sum(len(part.steps) for part in parts) > 0.9 * steps
     assert sum(compiled.values()) < 0.4 * steps
+
+
+def test_tasks_of_what_repeats_share_their_text():
+    loss = branches(400)
+    text.code_of.cache_clear()
+    with ag.TapeMachine([loss]) as machine:
+        machine.start(feeds(5)).result()
+        made = programs(machine)
+    assert len(made) > 5
+    # The first has the product that all share, and the last is short.
+    assert len({id(program.code) for program in made}) <= 4
+
+
+def test_many_values_that_pass_between_tasks_are_no_variables_each():
+    loss = branches(200)
+    with ag.LispMachine([loss]) as sequential, ag.TapeMachine([loss], native=True) as machine:
+        wanted = sequential.run_sync(feeds(5), backward=True)
+        got = machine.start(feeds(5), backward=True).result()
+        np.testing.assert_array_equal(got["w"].grad, wanted["w"].grad)
+        tasks = [task for network in machine._networks() for task in network.tasks]
+    assert max(len(nodes) for task in tasks for nodes, _ in task.spec.bundles) > 100
+    texts = [task.program.code.text for task in tasks]
+    assert max(len(line) for text in texts for line in text.splitlines()) < 1500
+
+
+def test_values_of_a_part_that_end_at_several_steps_are_forgotten_one_by_one():
+    inner, writes = StepKey(0, (1,), 0), False
+    parts = (CallKey((0,), 20, writes), inner, CallKey(tuple(range(2, 22)), 1, writes))
+    code = direct_code(DirectKey(1, parts, (22,)))
+    assert "v0, v1, v2, " in code.text
+    together = (CallKey((0,), 20, writes), CallKey(tuple(range(20, 0, -1)), 1, writes))
+    code = direct_code(DirectKey(1, together, (21, 0)))
+    assert code.text.splitlines()[1:] == [
+        "    def program(x0):",
+        "        v0 = f0(None, None, x0)",
+        "        v1, = f1(None, None, *v0[19::-1])",
+        "        v0 = None",
+        "        return [v1, x0]",
+        "    return program",
+    ]
+    assert code.expressions[20] == "v0[19]"
+    assert code.make(lambda *_: [*range(20)], lambda _, __, *found: [found])(7) == [
+        tuple(range(19, -1, -1)), 7,
+    ]  # fmt: skip
 
 
 def test_tasks_too_short_for_a_table_are_not_looked_through(monkeypatch):
