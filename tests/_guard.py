@@ -11,8 +11,13 @@ from math import prod
 import numpy as np
 
 from actorgraph import scratch
-from actorgraph.lower import table, table_rows
+from actorgraph.control import loop, waves
+from actorgraph.jit import lowering
+from actorgraph.lower import quick_rows, table, table_rows
 from actorgraph.memory import arenas, buffers, free_lists
+
+MAKERS = table, quick_rows, loop, waves, lowering
+"""Modules with `memory.buffers.fresh`."""
 
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
 _LIBRARY.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
@@ -42,6 +47,10 @@ class Guard:
         begin = page if self._at_begin else (page + room - size) // alignment * alignment
         return np.ndarray(shape, dtype, whole, begin, strides)
 
+    def fresh(self, shape, dtype=float):
+        """Return what `memory.buffers.fresh` does."""
+        return self.array(shape if isinstance(shape, tuple) else (shape,), np.dtype(dtype))
+
     def aligned(self, size):
         """Return what `memory.buffers.aligned` does."""
         return self.array((size,), np.dtype(np.uint8), alignment=64)
@@ -58,7 +67,8 @@ class Guard:
         """Have all memory that machine code writes come from here, and what its rows keep."""
         for module in (arenas, buffers, table_rows):
             patch.setattr(module, "aligned", self.aligned)
-        patch.setattr(table, "fresh", self.array)
+        for module in MAKERS:
+            patch.setattr(module, "fresh", self.fresh)
         patch.setattr(scratch, "_room", self.room)
         patch.setattr(free_lists.FreeList, "_fresh", lambda one: self.listed(one))
         constant = table_rows.Written.constant

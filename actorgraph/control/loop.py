@@ -25,6 +25,7 @@ from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.fusion import parallel_us
 from actorgraph.lower.inner import ALONE, Inner, InnerLoop
+from actorgraph.memory.buffers import fresh
 from actorgraph.memory.free_lists import FreeLists
 from actorgraph.op import CONSTANT, Attrs, Op, Together
 from actorgraph.ops._records import any_types, fields_read
@@ -323,7 +324,7 @@ class LoopKernel:
             made = [(*one, lists.of(*one, True, 2) if kept else None) for one in found]
             self.lists = length, made
         return [
-            np.empty(shape, dtype) if free is None else free.take()
+            fresh(shape, dtype) if free is None else free.take()
             for shape, dtype, free in self.lists[1]
         ]
 

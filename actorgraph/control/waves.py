@@ -27,6 +27,7 @@ from actorgraph.lower.inner import ALONE
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import lower_directly
+from actorgraph.memory.buffers import fresh
 from actorgraph.memory.free_lists import FreeLists
 from actorgraph.op import CONSTANT, Op
 from actorgraph.ops._records import ITEM, any_types
@@ -222,7 +223,7 @@ class _WaveKernel:
             self._lists.clear()
         free = self._lists.of(shape, dtype, True, 0)
         if free is None or prod(shape) * dtype.itemsize > KEPT_BYTES:
-            return np.empty(shape, dtype)
+            return fresh(shape, dtype)
         free.limit = most
         return free.take()
 

@@ -31,6 +31,7 @@ from actorgraph.jit.loops import LEVELS, Loops, LoopWriter, open_sizes
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.spots import Unfit
+from actorgraph.memory.buffers import fresh
 from actorgraph.op import CONSTANT, FRESH_OUT, Op, bind_attrs, never
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import bind_shape
@@ -136,7 +137,7 @@ def _steps_for(group: Group) -> list[Node]:
 
 def fused_kernel(node: Node, symbols: Mapping[str, int], *, wait: bool) -> Callable[..., Any]:
     """Return the kernel of one of `OWN`; with `wait` blocks until its loops are compiled."""
-    empty = partial(np.empty, bind_attrs(node.attrs["dims"], symbols), node.dtype)
+    empty = partial(fresh, bind_attrs(node.attrs["dims"], symbols), node.dtype)
     if node.op is _ROOM:
         return _room(empty)
     what: _Fused = node.attrs["loops"]
@@ -163,7 +164,7 @@ def fused_kernel(node: Node, symbols: Mapping[str, int], *, wait: bool) -> Calla
         numbers = map(np.asarray, given[what.arrays : what.arrays + what.numbers])
         called = [*given[: what.arrays], *numbers, constants, *given[operands:], result]
         if feet:
-            called.append(np.empty(feet))
+            called.append(fresh((feet,), np.dtype(np.float64)))
         if compiled.call(tuple(called), id(np.ndarray)):
             return result[()] if single else result
         return ordinary(*given)

@@ -33,7 +33,7 @@ from actorgraph.lower.rates import path
 from actorgraph.lower.seen import node_like, parted
 from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, coalesced, strides_of
 from actorgraph.lower.table_rows import Written
-from actorgraph.memory.buffers import is_view
+from actorgraph.memory.buffers import fresh, is_view
 from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, LoopRule, Op, bind_attrs, never
 from actorgraph.ops import convolution
 from actorgraph.ops._arrays import exp_without_warning
@@ -156,7 +156,7 @@ class _Quick:
         code, shape, shared = found
         if code is None or code.call is None:
             return self.ordinary(*given, **({} if out is None else {"out": out}))
-        result = np.empty(shape, given[0].dtype) if out is None else out
+        result = fresh(shape, given[0].dtype) if out is None else out
         arrays = (*given[: code.operands], result)
         if code.room:
             arrays = (*arrays, scratch(np, (code.room,), _BYTES))

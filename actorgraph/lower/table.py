@@ -34,7 +34,7 @@ from actorgraph.lower.program import Tabling, constant_value, lower_directly
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table_rows import LARGEST_BYTES, RESHAPE, Written, has_size, kind_of
 from actorgraph.lower.text import Dead
-from actorgraph.memory.buffers import is_view, regular
+from actorgraph.memory.buffers import fresh, is_view, regular
 from actorgraph.op import Op, attrs_key, is_symbolic
 from actorgraph.types import bind_shape
 
@@ -55,9 +55,6 @@ _MANY = 16
 _BRIEF_BYTES, _BRIEF_GIVEN = 64 * 1024, 1024 * 1024
 """What rows write and are given below which the walk keeps the GIL: to take it again may cost
 more."""
-
-fresh = np.empty
-"""Makes arrays that leave a table."""
 
 
 def stretches(

@@ -36,6 +36,9 @@ _BULKY_BYTES = 16 * 1024
 Memory: TypeAlias = np.ndarray[Any, Any]
 """Bytes."""
 
+fresh = np.empty
+"""Makes arrays that machine code may write and that leave a step."""
+
 ALIGNMENT = 64
 """Bytes: a cache line and the widest vector; aligned additions ran up to twice as fast."""
 

@@ -226,7 +226,7 @@ def test_a_result_is_the_callers_own_and_kept_buffers_are_not_handed_out(eager):
         kept = first.copy()
         machine.run_sync({"x": sample(8) * 2})
         assert first.tobytes() == kept.tobytes()
-        assert first.flags.owndata
+        assert not isinstance(first.base, np.ndarray)
 
 
 def test_the_source_shows_the_steps_of_a_group(eager):

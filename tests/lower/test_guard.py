@@ -17,7 +17,7 @@ from actorgraph.devices import loops, native
 from actorgraph.lower import table_rows
 from actorgraph.memory.free_lists import FreeList
 from actorgraph.scratch import scratch
-from tests._guard import Guard
+from tests._guard import MAKERS, Guard
 
 pytestmark = pytest.mark.skipif(
     native.expected() is not None, reason=f"no tables: {native.expected()}"
@@ -56,6 +56,10 @@ PLACES = {
     "scratch": lambda many, patch: loop(scratch(np, (COUNT,), np.dtype("d")), many),
     "lists": lambda many, patch: loop(FreeList((COUNT,), np.dtype("d")).take(), many),
     "constants": lambda many, patch: loop(constant(), many),
+    **{
+        one.__name__: lambda many, patch, one=one: loop(one.fresh((COUNT,), np.dtype("d")), many)
+        for one in MAKERS
+    },
 }
 
 
@@ -99,9 +103,7 @@ def end_of(place, many):
 
 def test_one_element_too_many_ends_the_process_wherever_rows_write():
     table_goes = [(place, many) for place in ("results", "arenas") for many in (0, 1)]
-    loop_goes = [
-        (place, many) for place in ("scratch", "lists", "constants") for many in (-1, 0, 1)
-    ]
+    loop_goes = [(place, many) for place in [*PLACES][2:] for many in (-1, 0, 1)]
     cases = [*table_goes, *loop_goes]
     program = f"from {__name__} import *; print([end_of(*one) for one in {cases}])"
     code, said = run(("-c", program))

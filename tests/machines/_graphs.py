@@ -68,6 +68,32 @@ BINARY = {
 }
 
 
+def _grow(draw, pool, unary, binary, index, max_ops):
+    """Add nodes to a pool, each made of some that are there."""
+    for _ in range(draw(st.integers(1, max_ops))):
+        # The newest nodes are the likeliest, so that graphs grow deep; older ones fan out.
+        picks = st.one_of(
+            st.integers(0, len(pool) - 1), st.integers(max(0, len(pool) - 3), len(pool) - 1)
+        )
+        a, b = pool[draw(picks)], pool[draw(picks)]
+        kind = draw(st.sampled_from(["unary", "binary", "binary", "rows"]))
+        try:
+            if kind == "unary":
+                node = unary[draw(st.sampled_from(sorted(unary)))](a)
+            elif kind == "binary":
+                node = binary[draw(st.sampled_from(sorted(binary)))](a, b)
+            else:
+                node = _rows(a, index)
+        except (ShapeError, GraphTypeError):
+            continue  # the draw does not fit; another one will
+        if any(node is other for other in pool):
+            continue
+        if any(list(other.checks) for other in a.graph.topological_order(node)):
+            continue  # "n" would have to be 4
+        if node.ndim <= 2:
+            pool.append(node)
+
+
 @st.composite
 def graphs(draw, dtype=None, max_ops=14, feed_count=2):
     """Draw an `Example`: fan-out, repeated inputs, several outputs, wrt in the middle or unused."""
@@ -83,29 +109,7 @@ def graphs(draw, dtype=None, max_ops=14, feed_count=2):
         graph.constant(rng.normal(size=(4,)).astype(dtype)),
     ]
     index = graph.input("index", (3,), "int64")
-    floats = list(pool)
-    for _ in range(draw(st.integers(1, max_ops))):
-        # The newest nodes are the likeliest, so that graphs grow deep; older ones fan out.
-        picks = st.one_of(
-            st.integers(0, len(pool) - 1), st.integers(max(0, len(pool) - 3), len(pool) - 1)
-        )
-        a, b = pool[draw(picks)], pool[draw(picks)]
-        kind = draw(st.sampled_from(["unary", "binary", "binary", "rows"]))
-        try:
-            if kind == "unary":
-                node = UNARY[draw(st.sampled_from(sorted(UNARY)))](a)
-            elif kind == "binary":
-                node = BINARY[draw(st.sampled_from(sorted(BINARY)))](a, b)
-            else:
-                node = _rows(a, index)
-        except (ShapeError, GraphTypeError):
-            continue  # the draw does not fit; another one will
-        if any(node is other for other in pool):
-            continue
-        if any(list(other.checks) for other in graph.topological_order(node)):
-            continue  # "n" would have to be 4
-        if node.ndim <= 2:
-            pool.append(node)
+    _grow(draw, pool, UNARY, BINARY, index, max_ops)
     floats = [node for node in pool if node.op.name != "constant"]
     chosen = st.lists(st.sampled_from(range(len(floats))), min_size=1, max_size=3)
     outputs = [floats[i] for i in draw(chosen)] + [floats[-1]]
@@ -123,6 +127,82 @@ def graphs(draw, dtype=None, max_ops=14, feed_count=2):
     directions = [floats[i] for i in draw(st.lists(st.integers(0, len(floats) - 1), max_size=3))]
     tangents = [{node: _like(rng, node, size, dtype) for node in directions} for size in sizes]
     return Example(graph, outputs, wrt or None, feeds, backward, tangents)
+
+
+# Of any dtype; numbers may grow, but few draws let them overflow.
+OTHER_UNARY = {
+    **{name: UNARY[name] for name in ("neg", "transpose", "first", "reversed", "max", "min")},
+    **{
+        f"to {dtype}": lambda a, dtype=dtype: a.astype(dtype)
+        for dtype in ("bool", "int64", "float32", "float64", "complex64", "complex128")
+    },
+    "abs": ops.abs,
+    "conj": ops.conj,
+    "real": ops.real,
+    "imag": ops.imag,
+    "sign": ops.sign,
+    "square": lambda a: ops.square(a * 0.25),
+    "tanh": lambda a: ops.tanh(ops.real(a) if a.dtype.kind == "c" else a),
+    "not": lambda a: ~a,
+    "remainder": lambda a: a % 3,
+    "quotient": lambda a: a // 2,
+    "sum": _last_axis(ops.sum),
+    "total": lambda a: a.sum(),
+    "argmax": _last_axis(ops.argmax),
+    "cumsum": _last_axis(ops.cumsum),
+    "clip": lambda a: ops.clip(a, -1, 2),
+}
+OTHER_BINARY = {
+    **{name: BINARY[name] for name in ("add", "subtract", "maximum", "minimum", "concatenate")},
+    "multiply": lambda a, b: a * b if a.dtype.kind == "b" else a * 0.5 * b,
+    "times": lambda a, b: a % 5 * b % 7,
+    "matmul": lambda a, b: a @ b * 0.1,
+    "equal": ops.equal,
+    "less": ops.less,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "where": lambda a, b: ops.where(a.astype("bool"), b, a),
+    "stack": BINARY["stack"],
+}
+
+
+@st.composite
+def graphs_of_other_dtypes(draw, max_ops=14):
+    """Draw an `Example` of bools, whole numbers, floats and complex numbers."""
+    graph = ag.Graph("drawn")
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    moved = draw(st.sampled_from(["float32", "float64", "complex64", "complex128"]))
+    kept = draw(st.sampled_from(["bool", "int64", moved]))
+    pool = [
+        graph.input("x", ("n", 4), kept),
+        graph.input("y", (4,), draw(st.sampled_from(["bool", "int64", moved]))),
+        graph.parameter("w", _numbers(rng, (4, 4), moved)),
+        graph.parameter("s", _numbers(rng, (), moved)),
+        graph.constant(_numbers(rng, (4,), kept)),
+    ]
+    fed, index = pool[:2], graph.input("index", (3,), "int64")
+    _grow(draw, pool, OTHER_UNARY, OTHER_BINARY, index, max_ops)
+    outputs = [pool[i] for i in draw(st.lists(st.integers(0, len(pool) - 1), max_size=3))]
+    outputs = [node for node in (*outputs, pool[-1]) if node.op.name != "constant"] or fed[:1]
+    sizes = [draw(st.integers(1, 3)) for _ in range(2)]
+
+    def like(nodes, size):
+        return {node: _numbers(rng, _shape(node, size), node.dtype) for node in nodes}
+
+    seeded = [node for node in outputs if node.dtype.kind in "fc"]
+    moving = [node for node in pool[:4] if node.dtype.kind in "fc"]
+    feeds = [{**like(fed, size), "index": rng.integers(0, 4, 3)} for size in sizes]
+    backward = [like(seeded, size) or None for size in sizes]
+    return Example(graph, outputs, None, feeds, backward, [like(moving, size) for size in sizes])
+
+
+def _numbers(rng, shape, dtype):
+    kind = np.dtype(dtype).kind
+    if kind in "bi":
+        return rng.integers(0 if kind == "b" else -3, 2 if kind == "b" else 4, shape).astype(dtype)
+    found = rng.normal(size=shape)
+    return (found + 1j * rng.normal(size=shape) if kind == "c" else found).astype(dtype)
 
 
 def _total(outputs):

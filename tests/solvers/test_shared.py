@@ -2,6 +2,7 @@
 
 import _thread
 import os
+import signal
 import threading
 import warnings
 from operator import call
@@ -162,7 +163,9 @@ def everything(solver, weights):
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_an_interrupt_between_two_ufuncs_comes_after_the_step(held, monkeypatch):
+def test_an_interrupt_between_two_ufuncs_comes_after_the_step(held, monkeypatch, request):
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # in a job, it is ignored
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, handler))
     made = []
     for struck in (False, True):
         solver, weights = ag.solvers.Adam(lr=0.1), parameters_of(held)
