@@ -265,7 +265,7 @@ class Stretch:
         if self._tabling.quick:
             from actorgraph.lower.quick_rows import QuickRows as kind
         try:
-            written = self._latest = kind(self, symbols)
+            written = self._latest = self._stranded(symbols) or kind(self, symbols)
         except Unfit as unfit:
             few = len(self.steps) < _MANY
             return None if few else self._around(self.steps[unfit.position], symbols)
@@ -281,7 +281,7 @@ class Stretch:
         finish = self._finish(symbols)
         runtime, idle, errors = native.RUNTIME, native.IDLE, self._tabling.errors
         is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
-        walk = runtime.brief if is_brief else runtime.walk
+        walk = written.walk or (runtime.brief if is_brief else runtime.walk)
         assert walk is not None, "rows are written where there is a runtime"
         idle_blocks, dead = blocks.idle, native.DEAD
 
@@ -314,6 +314,14 @@ class Stretch:
             return None if flags else made if finish is None else finish(given, made)
 
         return walked
+
+    def _stranded(self, symbols: Mapping[str, int]) -> Written | None:
+        """Return the rows in strands, None where one thread walks them as soon."""
+        if self._tabling.strands < 2 or self._tabling.quick:
+            return None
+        from actorgraph.lower.strands import stranded
+
+        return stranded(self, symbols, self._tabling.strands)
 
     def _around(self, step: Node, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None]:
         """Return what walks all but a step that has no row for these sizes, and calls this one.

@@ -167,6 +167,12 @@ class Written:
     the other results are to be copied, then the memory of the table and constants.
     """
 
+    slack = 0
+    """Steps after the last one that needs a value before others lie in its memory."""
+
+    walk: Callable[..., int] | None = None
+    """What walks in place of `native.Runtime.walk`."""
+
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols, self.others = symbols, stretch.others
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
@@ -217,6 +223,11 @@ class Written:
         return False
 
     @property
+    def total(self) -> int:
+        """The bytes that rows write into."""
+        return self.sizes[self._scratch_base]
+
+    @property
     def lines(self) -> native.Words:
         """The rows, as machine code reads them."""
         return np.array(self.rows, np.int64).reshape(-1, native.ROW_WORDS)
@@ -232,7 +243,7 @@ class Written:
         ]  # fmt: skip
         return np.array(found, np.int64)
 
-    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Memory]:
+    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Any]:
         """Return a block to walk with, and its memory; who calls keeps them, specs and lines."""
         memory = aligned(max(self.total, 1))
         bases = [memory.ctypes.data, *[value.ctypes.data for value in self.kept]]
@@ -283,12 +294,14 @@ class Written:
             for position, step in enumerate(stretch.steps)
             if step.id not in self.places and not is_view(step)
         ]
-        spans = [Span(lives.bytes[step.id], at, lives.last[step.id]) for at, step in inner]
-        self.total, places = pack(spans, ())
+        spans = [
+            Span(lives.bytes[step.id], at, lives.last[step.id] + self.slack) for at, step in inner
+        ]
+        total, places = pack(spans, ())
         for (_, step), place in zip(inner, places, strict=True):
             self._whole(step, len(self.objects), place.begin)
-        self._scratch_base, self._within = len(self.sizes), -(-self.total // 64) * 64
-        self.sizes.append(self.total)
+        self._scratch_base, self._within = len(self.sizes), -(-total // 64) * 64
+        self.sizes.append(total)
 
     def place(self, node: Node) -> Spot:
         """Return where a value lies."""
@@ -399,7 +412,7 @@ class Written:
         strides = strides_of(shape, dtype.itemsize)
         base, begin = self._scratch_base, self._scratch
         self._scratch += -(-prod(shape) * dtype.itemsize // 64) * 64
-        self.total = self.sizes[base] = max(self.total, self._scratch)
+        self.sizes[base] = max(self.sizes[base], self._scratch)
         return Spot(base, begin, shape, strides, dtype.itemsize)
 
     def copied(self, result: Spot, x: Spot, char: str) -> None:

@@ -1,0 +1,319 @@
+"""Rows of a table in strands: which rows stand beside each other, and what waits for what.
+
+Steps are laid out in time by what they are predicted to cost: each begins as soon as it may, in the
+strand that is free by then.  Memory is planned, and rows are written, in the order in which they
+begin, which is one of all steps in which each comes after its operands.
+
+What waits for what follows from memory alone: of two steps that touch the same bytes, and one of
+them writes there, the later one waits.  So any order that pieces are taken in (`devices.strands`)
+gives the bits of that one order, which are those of any.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple
+
+from actorgraph.devices import native
+from actorgraph.devices.helpers import HELPERS
+from actorgraph.graph import Node
+from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.kernels import alike
+from actorgraph.lower.rates import path
+from actorgraph.lower.spots import Spot, Unfit
+from actorgraph.lower.table_rows import Written
+from actorgraph.memory.buffers import aligned, is_view
+
+_LEAST_US, _MOST_BYTES = 15.0, 64 * 1024 * 1024
+"""What rows take below which no helper comes in time; memory above which none is kept for them."""
+
+_WORTH = 0.8
+"""Of the time of all steps in turn, what strands have to be predicted to take less."""
+
+_ROW_US, _CROSSING_US, _PIECE_US = 0.05, 0.5, 2.0
+"""What a row takes beside its loop; what it takes until another core has what one has written; and
+a piece that is cut, as another thread may come late."""
+
+_MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 8, 16
+"""Steps above which none are laid out, which takes 20 us each; those that are ready of which the
+first to begin is chosen; and steps after its last one that memory is not used again."""
+
+
+class Timing(NamedTuple):
+    """The strand of each step, when it begins, and when all have ended."""
+
+    strands: list[int]
+    begins: list[float]
+    ends_us: float
+
+
+def timed(before: Sequence[Sequence[int]], costs: Sequence[float], threads: int) -> Timing:
+    """Lay out steps in time; `before` are those that each needs, all of them earlier in order."""
+    after: list[list[int]] = [[] for _ in before]
+    left = [len(some) for some in before]
+    for number, some in enumerate(before):
+        for one in some:
+            after[one].append(number)
+    ready = [number for number, count in enumerate(left) if not count]
+    heapify(ready)
+    free = [0.0] * threads
+    strands, begins, ended = [0] * len(left), [0.0] * len(left), [0.0] * len(left)
+    while ready:
+        few = [heappop(ready) for _ in range(min(len(ready), _LOOKED_AT))]
+        best: tuple[float, int, int, int] | None = None
+        for number in few:
+            for strand in range(threads):
+                since, crossing = free[strand], 0
+                for one in before[number]:
+                    crosses = strands[one] != strand
+                    since = max(since, ended[one] + _CROSSING_US * crosses)
+                    crossing += crosses
+                best = min(best or (since, crossing, number, strand), (since, crossing, number, strand))
+        assert best is not None
+        since, _, number, strand = best
+        strands[number], begins[number] = strand, since
+        ended[number] = free[strand] = since + costs[number]
+        for one in few:
+            if one != number:
+                heappush(ready, one)
+        for one in after[number]:
+            left[one] -= 1
+            if not left[one]:
+                heappush(ready, one)
+    return Timing(strands, begins, max(free))
+
+
+class Touched:
+    """Who has written and read the bytes of memory last, in one order of all that do."""
+
+    def __init__(self) -> None:
+        self._begins: dict[int, list[int]] = {}
+        self._parts: dict[int, list[tuple[int, set[int], set[int]]]] = {}  # end, writers, readers
+
+    def touch(self, who: int, base: int, begin: int, end: int, *, writes: bool) -> set[int]:
+        """Note that somebody reads or writes bytes; return whom that waits for."""
+        begins, parts = self._begins.setdefault(base, []), self._parts.setdefault(base, [])
+        first = max(0, bisect_right(begins, begin) - 1)
+        last, waits, made = first, set[int](), []
+        at = begin
+        while last < len(parts) and begins[last] < end:
+            start, (stop, writers, readers) = begins[last], parts[last]
+            last += 1
+            if stop <= begin:
+                made.append((start, stop, writers, readers))
+                continue
+            waits |= writers | readers if writes else writers
+            if start < begin:
+                made.append((start, begin, writers, readers))
+            if not writes:
+                low, high = max(start, begin), min(stop, end)
+                if at < low:
+                    made.append((at, low, set(), {who}))
+                made.append((low, high, writers, readers | {who}))
+                at = high
+            if stop > end:
+                behind = (end, stop, writers, readers)
+                if writes:
+                    made.append((begin, end, {who}, set()))
+                    at = end
+                made.append(behind)
+        if at < end:
+            made.append((at, end, {who}, set()) if writes else (at, end, set(), {who}))
+        begins[first:last] = [one[0] for one in made]
+        parts[first:last] = [one[1:] for one in made]
+        return waits - {who}
+
+
+class _Laid(NamedTuple):
+    """A stretch whose steps come in another order; as `table_rows` wants it."""
+
+    steps: Sequence[Node]
+    given: Sequence[Node]
+    others: Any
+    results: Sequence[Node]
+    copied: Any
+
+
+def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRows | None:
+    """Return the rows of a stretch in strands, None where they would hardly end sooner."""
+    steps, threads = stretch.steps, min(workers, HELPERS.count + 1)
+    if threads < 2 or len(steps) > _MOST_STEPS:
+        return None
+    number = {step.id: place for place, step in enumerate(steps)}
+    known: dict[Any, float] = {}
+    costs, before, works = [], [], []
+    place_of: dict[int, int] = {}  # of a step, or what a view shows, among those that work
+    for step in steps:
+        some = {place_of[part.id] for part in step.inputs if part.id in place_of}
+        if is_view(step):
+            if some:
+                place_of[step.id] = some.pop()
+            continue
+        key: Any = (*alike(step), repr(step.attrs)) if step.attrs else alike(step)
+        if key not in known:
+            known[key] = _ROW_US + predicted_us(step, symbols, walked=True)
+        place_of[step.id] = len(works)
+        works.append(step)
+        costs.append(known[key])
+        before.append(sorted(some))
+    if sum(costs) < _LEAST_US:
+        return None
+    found = timed(before, costs, threads)
+    if found.ends_us > _WORTH * sum(costs):
+        return None
+    strand_of, begin_of = {}, {}
+    for step in steps:
+        place = place_of.get(step.id)
+        strand_of[step.id] = 0 if place is None else found.strands[place]
+        begin_of[step.id] = -1.0 if place is None else found.begins[place]
+    cost_of = {step.id: cost for step, cost in zip(works, costs, strict=True)}
+    ordered = sorted(steps, key=lambda step: (begin_of[step.id], number[step.id]))
+    laid = _Laid(ordered, stretch.given, stretch.others, stretch.results, stretch.copied)
+    try:
+        rows = StrandRows(laid, symbols, strand_of, cost_of, threads)
+    except Unfit:
+        return None
+    return rows if rows.total < _MOST_BYTES else None
+
+
+class _Entry(NamedTuple):
+    """A step that has rows: its strand, rows, cost, and the steps that it waits for."""
+
+    strand: int
+    begin: int
+    end: int
+    cost: float
+    waits: set[int]
+
+
+class StrandRows(Written):
+    """Writes the rows of a stretch in strands.
+
+    Each strand has memory of its own for what one step alone uses; it lies behind what all use.
+    """
+
+    slack = _SLACK
+
+    def __init__(
+        self,
+        laid: _Laid,
+        symbols: Mapping[str, int],
+        strand_of: Mapping[int, int],
+        cost_of: Mapping[int, float],
+        threads: int,
+    ) -> None:
+        self._strand_of, self._cost_of, self._threads = strand_of, cost_of, threads
+        self._touched, self._entries = Touched(), list[_Entry]()
+        self._heard: list[tuple[int, bool]] = []
+        super().__init__(laid, symbols)
+        self._cut()
+
+    def _lay(self, stretch: Any) -> None:
+        super()._lay(stretch)
+        self._arena, self._within_of = self._scratch_base, [0] * self._threads
+        self.sizes += [0] * self._threads
+
+    @property
+    def total(self) -> int:
+        """The bytes of what all use, and of each strand."""
+        rooms = self.sizes[self._arena : self._arena + 1 + self._threads]
+        return sum([-(-size // 64) * 64 for size in rooms])
+
+    def _step(self, step: Node) -> None:
+        strand, begin = self._strand_of[step.id], len(self.rows)
+        self._scratch_base = room = self._arena + 1 + strand
+        first = self._within = self._within_of[strand]
+        self._scratch_end = first
+        super()._step(step)
+        self._within_of[strand] = self._within
+        if begin == len(self.rows):
+            return
+        read = [(self.place(part), False) for part in step.inputs]
+        used = Spot(room, first, (self._scratch_end - first,), (1,), 1)
+        waits: set[int] = set()
+        who = len(self._entries)
+        for place, writes in (*read, (self.places[step.id], True), (used, True)):
+            if place.begin < place.end:
+                waits |= self._touched.touch(
+                    who, place.base, place.begin, place.end, writes=writes
+                )
+        cost = self._cost_of.get(step.id, _ROW_US)
+        self._entries.append(_Entry(strand, begin, len(self.rows), cost, waits))
+
+    def scratch(self, shape: tuple[int, ...], dtype: Any) -> Spot:
+        """Return memory that the rows of one step alone use."""
+        found = super().scratch(shape, dtype)
+        self._scratch_end = max(self._scratch_end, self._scratch)
+        return found
+
+    def _add(self, loop: Any, times: Any, dims: Any, strides: Any, row: Any, heard: int) -> None:
+        super()._add(loop, times, dims, strides, row, heard)
+        self._heard.append((heard, loop.keeps_flags))
+
+    def _cut(self) -> None:
+        """Cut strands into pieces, and put the rows into their order.
+
+        Only the first step of a piece waits for other strands, and others wait for its last one.
+        """
+        entries = self._entries
+        asked = {
+            one for entry in entries for one in entry.waits if entries[one].strand != entry.strand
+        }
+        longest = max(_PIECE_US, sum([entry.cost for entry in entries]) / (16 * self._threads))
+        strands: list[list[list[int]]] = [[] for _ in range(self._threads)]
+        closed, spent = [True] * self._threads, [0.0] * self._threads
+        for number, entry in enumerate(entries):
+            s = entry.strand
+            crosses = any([entries[one].strand != s for one in entry.waits])
+            if closed[s] or crosses or spent[s] + entry.cost > longest:
+                strands[s].append([])
+                spent[s] = 0.0
+            strands[s][-1].append(number)
+            spent[s] += entry.cost
+            closed[s] = number in asked
+        pieces = [piece for strand in strands for piece in strand]
+        piece_of = {number: place for place, piece in enumerate(pieces) for number in piece}
+        rows, notes, lines = [], [], []
+        for piece in pieces:
+            begin = len(rows)
+            for number in piece:
+                rows += range(entries[number].begin, entries[number].end)
+            lines.append((begin, len(rows)))
+        for (_, end), piece in zip(lines, pieces, strict=True):
+            del end, piece
+        ends = {end for _, end in lines}
+        found = []
+        for place, number in enumerate(rows):
+            heard, later = self._heard[number][0], rows[place + 1 : place + 2]
+            if later and place + 1 not in ends and self._heard[later[0]] == (heard, True):
+                heard = native.LATER
+            found.append([*self.rows[number][:-1], heard])
+            notes.append(self.notes[number])
+        assert len(rows) == self.computing, "a row of no step"
+        self.rows[: self.computing], self.notes[: self.computing] = found, notes
+        firsts = [0]
+        for strand in strands:
+            firsts.append(firsts[-1] + len(strand))
+        waits = [
+            sorted({piece_of[one] for n in piece for one in entries[n].waits} - {place})
+            for place, piece in enumerate(pieces)
+        ]
+        from actorgraph.devices.strands import Pieces
+
+        self.pieces = Pieces(firsts, lines, waits, os.path.dirname(path()))
+        self.walk = self.pieces.walk
+
+    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Any]:
+        """Return a block to walk with, and what it owns."""
+        memory = aligned(max(self.total, 1))
+        bases = [memory.ctypes.data]
+        for size in self.sizes[self._arena : self._arena + self._threads]:
+            bases.append(bases[-1] + -(-size // 64) * 64)
+        bases += [value.ctypes.data for value in self.kept]
+        block = native.block(specs, lines, bases, self.computing)
+        words = self.pieces.words()
+        block[native.STRANDS] = words[0].ctypes.data
+        return block, (memory, words)
