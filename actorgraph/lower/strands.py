@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import accumulate, pairwise, zip_longest
 from typing import Any, NamedTuple
 
 from actorgraph.devices import native
 from actorgraph.devices.helpers import HELPERS
+from actorgraph.devices.strands import Pieces
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.kernels import alike
@@ -63,17 +65,16 @@ def timed(before: Sequence[Sequence[int]], costs: Sequence[float], threads: int)
     strands, begins, ended = [0] * len(left), [0.0] * len(left), [0.0] * len(left)
     while ready:
         few = [heappop(ready) for _ in range(min(len(ready), _LOOKED_AT))]
-        best: tuple[float, int, int, int] | None = None
+        choices = []
         for number in few:
             for strand in range(threads):
-                since, crossing = free[strand], 0
+                since, crossings = free[strand], 0
                 for one in before[number]:
                     crosses = strands[one] != strand
                     since = max(since, ended[one] + _CROSSING_US * crosses)
-                    crossing += crosses
-                best = min(best or (since, crossing, number, strand), (since, crossing, number, strand))
-        assert best is not None
-        since, _, number, strand = best
+                    crossings += crosses
+                choices.append((since, crossings, number, strand))
+        since, _, number, strand = min(choices)
         strands[number], begins[number] = strand, since
         ended[number] = free[strand] = since + costs[number]
         for one in few:
@@ -87,44 +88,38 @@ def timed(before: Sequence[Sequence[int]], costs: Sequence[float], threads: int)
 
 
 class Touched:
-    """Who has written and read the bytes of memory last, in one order of all that do."""
+    """Who has touched which bytes, in one order of all that do."""
 
     def __init__(self) -> None:
-        self._begins: dict[int, list[int]] = {}
-        self._parts: dict[int, list[tuple[int, set[int], set[int]]]] = {}  # end, writers, readers
+        self._latest: dict[int, list[tuple[int, int, int, bool]]] = {}
 
     def touch(self, who: int, base: int, begin: int, end: int, *, writes: bool) -> set[int]:
-        """Note that somebody reads or writes bytes; return whom that waits for."""
-        begins, parts = self._begins.setdefault(base, []), self._parts.setdefault(base, [])
-        first = max(0, bisect_right(begins, begin) - 1)
-        last, waits, made = first, set[int](), []
-        at = begin
-        while last < len(parts) and begins[last] < end:
-            start, (stop, writers, readers) = begins[last], parts[last]
-            last += 1
-            if stop <= begin:
-                made.append((start, stop, writers, readers))
-                continue
-            waits |= writers | readers if writes else writers
-            if start < begin:
-                made.append((start, begin, writers, readers))
-            if not writes:
-                low, high = max(start, begin), min(stop, end)
-                if at < low:
-                    made.append((at, low, set(), {who}))
-                made.append((low, high, writers, readers | {who}))
-                at = high
-            if stop > end:
-                behind = (end, stop, writers, readers)
-                if writes:
-                    made.append((begin, end, {who}, set()))
-                    at = end
-                made.append(behind)
-        if at < end:
-            made.append((at, end, {who}, set()) if writes else (at, end, set(), {who}))
-        begins[first:last] = [one[0] for one in made]
-        parts[first:last] = [one[1:] for one in made]
+        """Note that somebody reads or writes bytes of a base; return whom that waits for."""
+        latest = self._latest.get(base, [])
+        waits = {
+            other
+            for low, high, other, wrote in latest
+            if low < end and begin < high and (writes or wrote)
+        }
+        if writes:  # who touched nothing else counts no more
+            latest = [one for one in latest if one[0] < begin or end < one[1]]
+        latest.append((begin, end, who, writes))
+        self._latest[base] = latest
         return waits - {who}
+
+
+def nearest(waits: Sequence[Collection[int]], order: Sequence[int]) -> list[list[int]]:
+    """Return those to wait for that none of the others waits for; all come earlier in `order`."""
+    place = {number: at for at, number in enumerate(order)}
+    found: list[list[int]] = [[] for _ in waits]
+    behind = [0] * len(waits)  # bits of all that one waits for, and of itself
+    for number in order:
+        for one in sorted(waits[number], key=place.__getitem__, reverse=True):
+            if not behind[number] >> one & 1:
+                found[number].append(one)
+                behind[number] |= behind[one]
+        behind[number] |= 1 << number
+    return found
 
 
 class _Laid(NamedTuple):
@@ -231,7 +226,7 @@ class StrandRows(Written):
         self._within_of[strand] = self._within
         if begin == len(self.rows):
             return
-        read = [(self.place(part), False) for part in step.inputs]
+        read = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
         used = Spot(room, first, (self._scratch_end - first,), (1,), 1)
         waits: set[int] = set()
         who = len(self._entries)
@@ -259,52 +254,47 @@ class StrandRows(Written):
         Only the first step of a piece waits for other strands, and others wait for its last one.
         """
         entries = self._entries
-        asked = {
-            one for entry in entries for one in entry.waits if entries[one].strand != entry.strand
-        }
-        longest = max(_PIECE_US, sum([entry.cost for entry in entries]) / (16 * self._threads))
+        across = [{one for one in e.waits if entries[one].strand != e.strand} for e in entries]
+        asked = {one for some in across for one in some}
+        longest = max(_PIECE_US, sum([one.cost for one in entries]) / (16 * self._threads))
         strands: list[list[list[int]]] = [[] for _ in range(self._threads)]
-        closed, spent = [True] * self._threads, [0.0] * self._threads
+        room = [0.0] * self._threads  # what a strand's last piece may still take
         for number, entry in enumerate(entries):
-            s = entry.strand
-            crosses = any([entries[one].strand != s for one in entry.waits])
-            if closed[s] or crosses or spent[s] + entry.cost > longest:
-                strands[s].append([])
-                spent[s] = 0.0
-            strands[s][-1].append(number)
-            spent[s] += entry.cost
-            closed[s] = number in asked
+            own = entry.strand
+            if across[number] or room[own] < entry.cost:
+                strands[own].append([])
+                room[own] = longest
+            strands[own][-1].append(number)
+            room[own] = 0.0 if number in asked else room[own] - entry.cost
         pieces = [piece for strand in strands for piece in strand]
         piece_of = {number: place for place, piece in enumerate(pieces) for number in piece}
-        rows, notes, lines = [], [], []
-        for piece in pieces:
-            begin = len(rows)
-            for number in piece:
-                rows += range(entries[number].begin, entries[number].end)
-            lines.append((begin, len(rows)))
-        for (_, end), piece in zip(lines, pieces, strict=True):
-            del end, piece
-        ends = {end for _, end in lines}
-        found = []
-        for place, number in enumerate(rows):
-            heard, later = self._heard[number][0], rows[place + 1 : place + 2]
-            if later and place + 1 not in ends and self._heard[later[0]] == (heard, True):
-                heard = native.LATER
-            found.append([*self.rows[number][:-1], heard])
-            notes.append(self.notes[number])
-        assert len(rows) == self.computing, "a row of no step"
-        self.rows[: self.computing], self.notes[: self.computing] = found, notes
-        firsts = [0]
-        for strand in strands:
-            firsts.append(firsts[-1] + len(strand))
         waits = [
-            sorted({piece_of[one] for n in piece for one in entries[n].waits} - {place})
+            {piece_of[one] for number in piece for one in entries[number].waits} - {place}
             for place, piece in enumerate(pieces)
         ]
-        from actorgraph.devices.strands import Pieces
-
-        self.pieces = Pieces(firsts, lines, waits, os.path.dirname(path()))
+        waits = nearest(waits, sorted(range(len(pieces)), key=lambda place: pieces[place][-1]))
+        rows = [[n for one in piece for n in self._rows_of(entries[one])] for piece in pieces]
+        order = [number for some in rows for number in some]
+        marked = [mark for some in rows for mark in self._marked(some)]
+        assert len(order) == self.computing, "a row of no step"
+        self.notes[: self.computing] = [self.notes[number] for number in order]
+        self.rows[: self.computing] = marked
+        ends = [0, *accumulate(map(len, rows))]
+        begins = [0, *accumulate(map(len, strands))]
+        self.pieces = Pieces(begins, [*pairwise(ends)], waits, os.path.dirname(path()))
         self.walk = self.pieces.walk
+
+    @staticmethod
+    def _rows_of(entry: _Entry) -> range:
+        return range(entry.begin, entry.end)
+
+    def _marked(self, numbers: Sequence[int]) -> Iterator[list[int]]:
+        """Return the rows of a piece, of which the last one and others look for flags."""
+        for number, after in zip_longest(numbers, numbers[1:]):
+            heard, later = self._heard[number][0], after is not None
+            if later and self._heard[after] == (heard, True):
+                heard = native.LATER
+            yield [*self.rows[number][:-1], heard]
 
     def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Any]:
         """Return a block to walk with, and what it owns."""

@@ -1,0 +1,205 @@
+"""Strands: rows of a table that several threads walk, in any order that pieces allow."""
+
+import ctypes
+import random
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import actorgraph as ag
+from actorgraph import ops
+from actorgraph.devices import native
+from actorgraph.devices import strands as walking
+from actorgraph.devices.helpers import HELPERS
+from actorgraph.lower import strands, table
+from actorgraph.testing._examples import check_in_turn, expected
+from tests._soak import drawn
+from tests.machines._graphs import graphs
+
+pytestmark = pytest.mark.skipif(
+    native.expected() is not None, reason=f"no tables: {native.expected()}"
+)
+
+
+@contextmanager
+def forced(helped=True, pieces_us=0.0, direct=True):
+    """Have all rows in strands, cut wherever they may be, and helpers come to each walk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "FEWEST", 1)
+        patch.setattr(strands, "_LEAST_US", 0.0)
+        patch.setattr(strands, "_WORTH", np.inf)
+        patch.setattr(strands, "_PIECE_US", pieces_us)
+        patch.setattr(HELPERS, "count", max(HELPERS.count, 1))
+        patch.setattr(walking._Trial, "alone", 0 if helped else 10**9)
+        patch.setattr(walking._Trial, "together", 10**9)
+        patch.setattr(ag.ActorMachine, "_small", lambda *_: direct)
+        yield patch
+
+
+def rows_of(machine):
+    """Return what was written for the parts of a machine's modes."""
+    plans = machine._plans.values()
+    programs = [plan.inline.program for plan in plans if plan.inline.program is not None]
+    return [part.stretch._latest for program in programs for part in program.parts]
+
+
+def columns(count=4, depth=5, side=16, dtype="float32"):
+    """Return chains that are joined now and then, with feeds."""
+    g = ag.Graph()
+    x = g.input("x", (side, side), dtype)
+    w = g.parameter("w", np.linspace(-1, 1, side * side).reshape(side, side).astype(dtype))
+    ends = [ops.tanh(x * (k + 0.5)) @ w for k in range(count)]
+    for level in range(depth):
+        ends = [
+            ops.sigmoid(end) + (ends[k - 1] if (level + k) % 3 == 0 else 1.0)
+            for k, end in enumerate(ends)
+        ]
+    loss = ops.concatenate(ends, axis=0).mean()
+    return loss, {"x": np.random.default_rng(4).normal(size=(side, side)).astype(dtype)}
+
+
+# -- what waits for what ---------------------------------------------------------------------------
+
+TOUCHES = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(1, 6), st.booleans()), max_size=12
+)
+
+
+@drawn(200, 5000)
+@given(TOUCHES)
+def test_who_writes_what_others_touch_or_reads_what_others_wrote_waits_for_them(touches):
+    touched, behind = strands.Touched(), []
+    for who, (base, begin, size, writes) in enumerate(touches):
+        waits = touched.touch(who, base, begin, begin + size, writes=writes)
+        behind.append(waits.union(*[behind[one] for one in waits]))
+        for other in range(who):
+            base_2, begin_2, size_2, wrote = touches[other]
+            same = {*range(begin, begin + size)} & {*range(begin_2, begin_2 + size_2)}
+            meets = base == base_2 and same and (writes or wrote)
+            assert not meets or other in behind[who]
+        assert who not in behind[who]
+
+
+@drawn(200, 5000)
+@given(st.lists(st.sets(st.integers(0, 8)), max_size=9))
+def test_the_nearest_to_wait_for_are_behind_all_the_others(drawn_waits):
+    waits = [{one for one in some if one < at} for at, some in enumerate(drawn_waits)]
+    order = [*range(len(waits))]
+
+    def closure(of):
+        found = []
+        for some in of:
+            found.append({*some}.union(*[found[one] for one in some]))
+        return found
+
+    near = strands.nearest(waits, order)
+    assert closure(near) == closure(waits)
+    for some, all_before in zip(near, [closure(near)] * len(near), strict=True):
+        assert not any(one in all_before[other] for one in some for other in some)
+
+
+@drawn(100, 2000)
+@given(
+    st.lists(st.tuples(st.sets(st.integers(0, 19)), st.floats(0.05, 9)), max_size=20),
+    st.integers(1, 3),
+)
+def test_steps_begin_when_those_before_have_ended_and_their_strand_is_free(steps, threads):
+    before = [sorted(one for one in some if one < at) for at, (some, _) in enumerate(steps)]
+    costs = [cost for _, cost in steps]
+    found = strands.timed(before, costs, threads)
+    ends = [begin + cost for begin, cost in zip(found.begins, costs, strict=True)]
+    for number, some in enumerate(before):
+        assert all(ends[one] <= found.begins[number] for one in some)
+    for strand in range(threads):
+        own = sorted(
+            (begin, end) for begin, end, s in zip(found.begins, ends, found.strands, strict=True)
+            if s == strand
+        )  # fmt: skip
+        assert all(one[1] <= two[0] for one, two in zip(own, own[1:], strict=False))
+    assert found.ends_us == max(ends, default=0.0)
+
+
+# -- bits ------------------------------------------------------------------------------------------
+
+
+@drawn(60, 4000)
+@given(graphs(max_ops=24))
+def test_drawn_graphs_in_strands_have_the_bits_of_the_sequential_machine(example):
+    nodes, wanted = expected(example)
+    with (
+        forced(),
+        ag.ActorMachine(example.outputs, wrt=example.wrt, native="wait", workers=2) as machine,
+    ):
+        for _ in range(3):
+            check_in_turn(machine, example, nodes, wanted)
+
+
+class _AnyOrder:
+    """Walks pieces in an order that is drawn of those that what they wait for allows."""
+
+    def __init__(self, monkeypatch, seed):
+        self._draw, self.walks, self.orders = random.Random(seed), 0, set()
+        kinds = ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t
+        self._begin = ctypes.CFUNCTYPE(*kinds)(self._walk)
+        self._pieces = {}
+        words = walking.Pieces.words
+
+        def made(pieces):
+            found = words(pieces)
+            place = ctypes.cast(self._begin, ctypes.c_void_p).value
+            found[0][0] = place
+            self._pieces[found[0].ctypes.data] = pieces, found
+            return found
+
+        monkeypatch.setattr(walking.Pieces, "words", made)
+
+    def _walk(self, words, block, run):
+        pieces, _ = self._pieces[words]
+        kinds = ctypes.c_int64, *[ctypes.c_size_t] * 2, *[ctypes.c_int64] * 4
+        rows = ctypes.PYFUNCTYPE(*kinds)(native.RUNTIME.routine("rows"))
+        done, left, raised = [], {*range(len(pieces.pieces))}, 0
+        while left:
+            ready = sorted(one for one in left if {*pieces.waits[one]} <= {*done})
+            one = self._draw.choice(ready)
+            begin, end = pieces.pieces[one]
+            flags = rows(block, run, begin, end, end, 0)
+            if flags < 0:
+                return flags
+            raised |= flags
+            done.append(one)
+            left.remove(one)
+        self.walks += 1
+        self.orders.add(tuple(done))
+        return raised
+
+
+@drawn(60, 4000)
+@given(graphs(max_ops=24), st.integers(0, 2**32))
+def test_pieces_in_any_order_that_they_allow_give_the_same_bits(example, seed):
+    nodes, wanted = expected(example)
+    with forced() as patch:
+        _AnyOrder(patch, seed)
+        with ag.ActorMachine(
+            example.outputs, wrt=example.wrt, native="wait", workers=2
+        ) as machine:
+            for _ in range(3):
+                check_in_turn(machine, example, nodes, wanted)
+
+
+@pytest.mark.parametrize("slack", [0, 16])
+def test_memory_that_is_used_again_is_waited_for(slack, monkeypatch):
+    loss, feeds = columns()
+    with ag.LispMachine([loss]) as machine:
+        wanted = machine.run_sync(feeds, backward=True)[loss.graph.parameters[0]].grad
+    with forced() as patch:
+        patch.setattr(strands.StrandRows, "slack", slack)
+        order = _AnyOrder(patch, 1)
+        with ag.ActorMachine([loss], native="wait", workers=2) as machine:
+            for _ in range(50):
+                got = machine.run_sync(feeds, backward=True)[loss.graph.parameters[0]].grad
+                assert got.tobytes() == wanted.tobytes()
+    assert order.walks >= 50
+    assert len(order.orders) > 40
