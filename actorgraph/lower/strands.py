@@ -15,7 +15,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, pairwise, zip_longest
+from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple
 
 from actorgraph.devices import native
@@ -27,7 +27,7 @@ from actorgraph.lower.kernels import alike
 from actorgraph.lower.rates import path
 from actorgraph.lower.spots import Spot, Unfit
 from actorgraph.lower.table_rows import Written
-from actorgraph.memory.buffers import aligned, is_view
+from actorgraph.memory.buffers import is_view
 
 _LEAST_US, _MOST_BYTES = 15.0, 64 * 1024 * 1024
 """What rows take below which no helper comes in time; memory above which none is kept for them."""
@@ -178,8 +178,7 @@ class _Entry(NamedTuple):
     """A step that has rows: its strand, rows, cost, and the steps that it waits for."""
 
     strand: int
-    begin: int
-    end: int
+    rows: tuple[int, int]
     cost: float
     waits: set[int]
 
@@ -187,7 +186,8 @@ class _Entry(NamedTuple):
 class StrandRows(Written):
     """Writes the rows of a stretch in strands.
 
-    Each strand has memory of its own for what one step alone uses; it lies behind what all use.
+    They come piece after piece in an order in which none waits for a later one: one thread may walk
+    them as they are.
     """
 
     slack = _SLACK
@@ -200,34 +200,24 @@ class StrandRows(Written):
         cost_of: Mapping[int, float],
         threads: int,
     ) -> None:
-        self._strand_of, self._cost_of, self._threads = strand_of, cost_of, threads
+        self._strand_of, self._cost_of, self.threads = strand_of, cost_of, threads
         self._touched, self._entries = Touched(), list[_Entry]()
         self._heard: list[tuple[int, bool]] = []
         super().__init__(laid, symbols)
         self._cut()
 
-    def _lay(self, stretch: Any) -> None:
-        super()._lay(stretch)
-        self._arena, self._within_of = self._scratch_base, [0] * self._threads
-        self.sizes += [0] * self._threads
-
-    @property
-    def total(self) -> int:
-        """The bytes of what all use, and of each strand."""
-        rooms = self.sizes[self._arena : self._arena + 1 + self._threads]
-        return sum([-(-size // 64) * 64 for size in rooms])
+    def strand(self, step: Node) -> int:
+        """Return the number of the strand that a step is in."""
+        return self._strand_of[step.id]
 
     def _step(self, step: Node) -> None:
-        strand, begin = self._strand_of[step.id], len(self.rows)
-        self._scratch_base = room = self._arena + 1 + strand
-        first = self._within = self._within_of[strand]
-        self._scratch_end = first
+        own, begin = self.strand(step), len(self.rows)
+        room, first = self._first_room + own, self._within[own]
         super()._step(step)
-        self._within_of[strand] = self._within
         if begin == len(self.rows):
             return
         read = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
-        used = Spot(room, first, (self._scratch_end - first,), (1,), 1)
+        used = Spot(room, first, (self._scratch - first,), (1,), 1)
         waits: set[int] = set()
         who = len(self._entries)
         for place, writes in (*read, (self.places[step.id], True), (used, True)):
@@ -236,13 +226,7 @@ class StrandRows(Written):
                     who, place.base, place.begin, place.end, writes=writes
                 )
         cost = self._cost_of.get(step.id, _ROW_US)
-        self._entries.append(_Entry(strand, begin, len(self.rows), cost, waits))
-
-    def scratch(self, shape: tuple[int, ...], dtype: Any) -> Spot:
-        """Return memory that the rows of one step alone use."""
-        found = super().scratch(shape, dtype)
-        self._scratch_end = max(self._scratch_end, self._scratch)
-        return found
+        self._entries.append(_Entry(own, (begin, len(self.rows)), cost, waits))
 
     def _add(self, loop: Any, times: Any, dims: Any, strides: Any, row: Any, heard: int) -> None:
         super()._add(loop, times, dims, strides, row, heard)
@@ -256,9 +240,9 @@ class StrandRows(Written):
         entries = self._entries
         across = [{one for one in e.waits if entries[one].strand != e.strand} for e in entries]
         asked = {one for some in across for one in some}
-        longest = max(_PIECE_US, sum([one.cost for one in entries]) / (16 * self._threads))
-        strands: list[list[list[int]]] = [[] for _ in range(self._threads)]
-        room = [0.0] * self._threads  # what a strand's last piece may still take
+        longest = max(_PIECE_US, sum([one.cost for one in entries]) / (16 * self.threads))
+        strands: list[list[list[int]]] = [[] for _ in range(self.threads)]
+        room = [0.0] * self.threads  # what a strand's last piece may still take
         for number, entry in enumerate(entries):
             own = entry.strand
             if across[number] or room[own] < entry.cost:
@@ -272,21 +256,22 @@ class StrandRows(Written):
             {piece_of[one] for number in piece for one in entries[number].waits} - {place}
             for place, piece in enumerate(pieces)
         ]
-        waits = nearest(waits, sorted(range(len(pieces)), key=lambda place: pieces[place][-1]))
-        rows = [[n for one in piece for n in self._rows_of(entries[one])] for piece in pieces]
-        order = [number for some in rows for number in some]
-        marked = [mark for some in rows for mark in self._marked(some)]
+        in_order = sorted(range(len(pieces)), key=lambda place: pieces[place][-1])
+        order: list[int] = []
+        marked: list[list[int]] = []
+        spans = [(0, 0)] * len(pieces)
+        for place in in_order:
+            rows = [row for one in pieces[place] for row in range(*entries[one].rows)]
+            spans[place] = len(order), len(order) + len(rows)
+            order += rows
+            marked += self._marked(rows)
         assert len(order) == self.computing, "a row of no step"
         self.notes[: self.computing] = [self.notes[number] for number in order]
         self.rows[: self.computing] = marked
-        ends = [0, *accumulate(map(len, rows))]
         begins = [0, *accumulate(map(len, strands))]
-        self.pieces = Pieces(begins, [*pairwise(ends)], waits, os.path.dirname(path()))
+        near = nearest(waits, in_order)
+        self.pieces = Pieces(begins, spans, near, os.path.dirname(path()))
         self.walk = self.pieces.walk
-
-    @staticmethod
-    def _rows_of(entry: _Entry) -> range:
-        return range(entry.begin, entry.end)
 
     def _marked(self, numbers: Sequence[int]) -> Iterator[list[int]]:
         """Return the rows of a piece, of which the last one and others look for flags."""
@@ -298,12 +283,7 @@ class StrandRows(Written):
 
     def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Any]:
         """Return a block to walk with, and what it owns."""
-        memory = aligned(max(self.total, 1))
-        bases = [memory.ctypes.data]
-        for size in self.sizes[self._arena : self._arena + self._threads]:
-            bases.append(bases[-1] + -(-size // 64) * 64)
-        bases += [value.ctypes.data for value in self.kept]
-        block = native.block(specs, lines, bases, self.computing)
+        block, memory = super().block(specs, lines)
         words = self.pieces.words()
         block[native.STRANDS] = words[0].ctypes.data
         return block, (memory, words)

@@ -167,8 +167,8 @@ class Written:
     the other results are to be copied, then the memory of the table and constants.
     """
 
-    slack = 0
-    """Steps after the last one that needs a value before others lie in its memory."""
+    threads, slack = 1, 0
+    """How many strands have memory of their own, in which a value stays for so many steps more."""
 
     walk: Callable[..., int] | None = None
     """What walks in place of `native.Runtime.walk`."""
@@ -225,7 +225,19 @@ class Written:
     @property
     def total(self) -> int:
         """The bytes that rows write into."""
-        return self.sizes[self._scratch_base]
+        return self._rooms()[-1]
+
+    def _rooms(self) -> list[int]:
+        """Return where the memory of each strand begins, and the end."""
+        begins, end = [], 0
+        for size in self.sizes[self._first_room : self._first_room + self.threads]:
+            begins.append(-(-end // 64) * 64)
+            end = begins[-1] + size
+        return [*begins, end]
+
+    def strand(self, step: Node) -> int:
+        """Return the number of the strand that a step is in."""
+        return 0
 
     @property
     def lines(self) -> native.Words:
@@ -246,11 +258,13 @@ class Written:
     def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Any]:
         """Return a block to walk with, and its memory; who calls keeps them, specs and lines."""
         memory = aligned(max(self.total, 1))
-        bases = [memory.ctypes.data, *[value.ctypes.data for value in self.kept]]
+        bases = [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
+        bases += [value.ctypes.data for value in self.kept]
         return native.block(specs, lines, bases, self.computing), memory
 
     def _step(self, step: Node) -> None:
-        self._scratch = self._within
+        self._strand = self.strand(step)
+        self._scratch = self._within[self._strand]
         write = self.others.get(step.op)
         if write is not None:
             write(self, step)
@@ -289,19 +303,22 @@ class Written:
     def _lay(self, stretch: _AnyStretch) -> None:
         """Find places for what stays inside, and for what is copied in the end."""
         lives = usage(stretch.steps, stretch.results, self.symbols)
-        inner = [
-            (position, step)
-            for position, step in enumerate(stretch.steps)
-            if step.id not in self.places and not is_view(step)
-        ]
-        spans = [
-            Span(lives.bytes[step.id], at, lives.last[step.id] + self.slack) for at, step in inner
-        ]
-        total, places = pack(spans, ())
-        for (_, step), place in zip(inner, places, strict=True):
-            self._whole(step, len(self.objects), place.begin)
-        self._scratch_base, self._within = len(self.sizes), -(-total // 64) * 64
-        self.sizes.append(total)
+        inner: list[list[tuple[int, Node]]] = [[] for _ in range(self.threads)]
+        for position, step in enumerate(stretch.steps):
+            if step.id not in self.places and not is_view(step):
+                inner[self.strand(step)].append((position, step))
+        self._first_room, self._within = len(self.sizes), list[int]()
+        for own in inner:
+            lasts = [lives.last[step.id] + self.slack for _, step in own]
+            spans = [
+                Span(lives.bytes[step.id], at, last)
+                for (at, step), last in zip(own, lasts, strict=True)
+            ]
+            total, places = pack(spans, ())
+            for (_, step), place in zip(own, places, strict=True):
+                self._whole(step, len(self.sizes), place.begin)
+            self._within.append(-(-total // 64) * 64)
+            self.sizes.append(total)
 
     def place(self, node: Node) -> Spot:
         """Return where a value lies."""
@@ -323,7 +340,7 @@ class Written:
         [of] = step.inputs
         if step.op is RESHAPE:  # which may have to copy, into memory that others do not get
             place = Traced(self, self.places[of.id], of.dtype).reshape(self._shape(step)).place
-            self._within = self._scratch
+            self._within[self._strand] = self._scratch
         else:
             # With an ellipsis NumPy shows a single element, without one it is a number.
             view = kernel(step, np, self.symbols)
@@ -410,7 +427,7 @@ class Written:
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spot:
         """Return memory that the rows of one step alone use."""
         strides = strides_of(shape, dtype.itemsize)
-        base, begin = self._scratch_base, self._scratch
+        base, begin = self._first_room + self._strand, self._scratch
         self._scratch += -(-prod(shape) * dtype.itemsize // 64) * 64
         self.sizes[base] = max(self.sizes[base], self._scratch)
         return Spot(base, begin, shape, strides, dtype.itemsize)
