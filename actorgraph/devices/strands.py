@@ -45,8 +45,8 @@ it has raised, how many threads came, its block and run; then those of each stra
 _STRAND_WORDS = 8
 """Words of a strand, which fill a cache line: its next piece, its first one, and the end."""
 
-_PIECE_WORDS = 4
-"""First row and end of a piece, and of what it waits for."""
+_PIECE_WORDS = 5
+"""First row and end of a piece, flags that its last one hears, and what it waits for, as rows."""
 
 
 _WORTH = 0.95
@@ -116,8 +116,7 @@ entry:
   %walk = load i64, ptr %walk.at
   %block = load ptr, ptr %block.at
   %run = load ptr, ptr %run.at
-{loaded("block", "*clear", 5)}
-{loaded("block", "mask.long", 7)}
+{loaded("block", "*clear *test mask.long", 5)}
   %mask = trunc i64 %mask.long to i32
   %cleared = call i32 %clear(i32 %mask)
   %came = atomicrmw add ptr %ticket.at, i64 1 seq_cst
@@ -144,7 +143,7 @@ other:
 known:
   %piece.words = mul i64 %next, {_PIECE_WORDS}
   %piece = getelementptr i64, ptr %pieces, i64 %piece.words
-{loaded("piece", "row row.end wait wait.end")}
+{loaded("piece", "row row.end heard.long wait wait.end")}
   br label %waiting
 waiting:
   %w = phi i64 [%wait, %known], [%w.next, %waits.not]
@@ -196,11 +195,19 @@ work:
 tell:
   store atomic i64 %flags, ptr %stop.at seq_cst, align 8
   br label %over
-worked:
-  %quiet = icmp eq i64 %flags, 0
+worked:  ; a row leaves flags to the next one, which may be of another piece
+  %new = call i32 %test(i32 %mask)
+  %heard = trunc i64 %heard.long to i32
+  %bad = and i32 %new, %heard
+  %bad.long = zext i32 %bad to i64
+  %all.flags = or i64 %flags, %bad.long
+  %new.long = zext i32 %new to i64
+  %some = or i64 %flags, %new.long
+  %quiet = icmp eq i64 %some, 0
   br i1 %quiet, label %finish, label %raise
 raise:
-  %before = atomicrmw or ptr %raised.at, i64 %flags seq_cst
+  %wiped = call i32 %clear(i32 %mask)
+  %before = atomicrmw or ptr %raised.at, i64 %all.flags seq_cst
   br label %finish
 finish:
   %own.done.at = getelementptr i64, ptr %done, i64 %next
@@ -224,14 +231,14 @@ def _engine(directory: str) -> Any:
 class Pieces:
     """The pieces of a table, which all its blocks share, and whether helpers are worth it.
 
-    `strands` has the first piece of each strand, and the end; `pieces` first rows and ends, and
-    `waits` the pieces that each waits for.
+    `strands` has the first piece of each strand, and the end; `pieces` rows and what is heard,
+    and `waits` the pieces that each waits for.
     """
 
     def __init__(
         self,
         strands: Sequence[int],
-        pieces: Sequence[tuple[int, int]],
+        pieces: Sequence[tuple[int, int, int]],
         waits: Sequence[Sequence[int]],
         directory: str,
     ) -> None:

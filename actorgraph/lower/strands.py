@@ -12,9 +12,8 @@ gives the bits of that one order, which are those of any.
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from bisect import insort
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple
 
@@ -24,10 +23,10 @@ from actorgraph.devices.strands import Pieces
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.kernels import alike
-from actorgraph.lower.rates import path
+from actorgraph.lower.rates import path, rates
 from actorgraph.lower.spots import Spot, Unfit
 from actorgraph.lower.table_rows import Written
-from actorgraph.memory.buffers import is_view
+from actorgraph.memory.buffers import is_view, size_in_bytes
 
 _LEAST_US, _MOST_BYTES = 15.0, 64 * 1024 * 1024
 """What rows take below which no helper comes in time; memory above which none is kept for them."""
@@ -35,11 +34,11 @@ _LEAST_US, _MOST_BYTES = 15.0, 64 * 1024 * 1024
 _WORTH = 0.8
 """Of the time of all steps in turn, what strands have to be predicted to take less."""
 
-_ROW_US, _CROSSING_US, _PIECE_US = 0.05, 0.5, 2.0
-"""What a row takes beside its loop; what it takes until another core has what one has written; and
-a piece that is cut, as another thread may come late."""
+_ROW_US, _CROSSING_US, _CROSSED_US, _PIECE_US = 0.05, 0.5, 0.3, 2.0
+"""What a row takes beside its loop; until another core knows that it is done, and what that costs
+this core beside bytes that are moved; and a piece that is cut, as another thread may come late."""
 
-_MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 8, 16
+_MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 4, 16
 """Steps above which none are laid out, which takes 20 us each; those that are ready of which the
 first to begin is chosen; and steps after its last one that memory is not used again."""
 
@@ -52,38 +51,48 @@ class Timing(NamedTuple):
     ends_us: float
 
 
-def timed(before: Sequence[Sequence[int]], costs: Sequence[float], threads: int) -> Timing:
-    """Lay out steps in time; `before` are those that each needs, all of them earlier in order."""
+def timed(
+    before: Sequence[Sequence[int]], costs: Sequence[float], sizes: Sequence[int], threads: int
+) -> Timing:
+    """Lay out steps in time; `before` are those that each needs, all of them earlier in order.
+
+    `sizes` are bytes of what a step writes.  Each is *at home* in the strand that has most of what
+    it reads, and of those that read nothing neighbours are: what is free looks there first.
+    """
     after: list[list[int]] = [[] for _ in before]
     left = [len(some) for some in before]
     for number, some in enumerate(before):
         for one in some:
             after[one].append(number)
-    ready = [number for number, count in enumerate(left) if not count]
-    heapify(ready)
+    first = [number for number, count in enumerate(left) if not count]
+    ready = [first[len(first) * s // threads : len(first) * (s + 1) // threads] for s in range(threads)]
     free = [0.0] * threads
     strands, begins, ended = [0] * len(left), [0.0] * len(left), [0.0] * len(left)
-    while ready:
-        few = [heappop(ready) for _ in range(min(len(ready), _LOOKED_AT))]
+    moved_us = [_CROSSED_US + size / rates().bytes_per_us for size in sizes]
+    for _ in before:
         choices = []
-        for number in few:
-            for strand in range(threads):
-                since, crossings = free[strand], 0
-                for one in before[number]:
-                    crosses = strands[one] != strand
-                    since = max(since, ended[one] + _CROSSING_US * crosses)
-                    crossings += crosses
-                choices.append((since, crossings, number, strand))
-        since, _, number, strand = min(choices)
-        strands[number], begins[number] = strand, since
+        for strand in range(threads):
+            for home in range(threads):
+                for number in ready[home][:_LOOKED_AT]:
+                    since, spent = free[strand], 0.0
+                    for one in before[number]:
+                        if strands[one] == strand:
+                            since = max(since, ended[one])
+                        else:
+                            since, spent = max(since, ended[one] + _CROSSING_US), spent + moved_us[one]
+                    choices.append((since + spent, home != strand, number, strand, home, spent))
+        since, _, number, strand, home, spent = min(choices)
+        ready[home].remove(number)
+        strands[number], begins[number] = strand, since - spent
         ended[number] = free[strand] = since + costs[number]
-        for one in few:
-            if one != number:
-                heappush(ready, one)
         for one in after[number]:
             left[one] -= 1
             if not left[one]:
-                heappush(ready, one)
+                has = [0.0] * threads
+                for part in before[one]:
+                    has[strands[part]] += moved_us[part]
+                home = min(range(threads), key=lambda s: (-has[s], free[s]))
+                insort(ready[home], one)
     return Timing(strands, begins, max(free))
 
 
@@ -139,7 +148,7 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
         return None
     number = {step.id: place for place, step in enumerate(steps)}
     known: dict[Any, float] = {}
-    costs, before, works = [], [], []
+    costs, sizes, before, works = [], [], [], []
     place_of: dict[int, int] = {}  # of a step, or what a view shows, among those that work
     for step in steps:
         some = {place_of[part.id] for part in step.inputs if part.id in place_of}
@@ -153,10 +162,11 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
         place_of[step.id] = len(works)
         works.append(step)
         costs.append(known[key])
+        sizes.append(size_in_bytes(step, symbols))
         before.append(sorted(some))
     if sum(costs) < _LEAST_US:
         return None
-    found = timed(before, costs, threads)
+    found = timed(before, costs, sizes, threads)
     if found.ends_us > _WORTH * sum(costs):
         return None
     strand_of, begin_of = {}, {}
@@ -258,28 +268,27 @@ class StrandRows(Written):
         ]
         in_order = sorted(range(len(pieces)), key=lambda place: pieces[place][-1])
         order: list[int] = []
-        marked: list[list[int]] = []
-        spans = [(0, 0)] * len(pieces)
+        spans = [(0, 0, 0)] * len(pieces)
         for place in in_order:
-            rows = [row for one in pieces[place] for row in range(*entries[one].rows)]
-            spans[place] = len(order), len(order) + len(rows)
-            order += rows
-            marked += self._marked(rows)
+            begin = len(order)
+            order += [row for one in pieces[place] for row in range(*entries[one].rows)]
+            spans[place] = begin, len(order), self._heard[order[-1]][0]
         assert len(order) == self.computing, "a row of no step"
         self.notes[: self.computing] = [self.notes[number] for number in order]
-        self.rows[: self.computing] = marked
+        self.rows[: self.computing] = [
+            [*self.rows[row][:-1], self._mark(row, after)]
+            for row, after in zip_longest(order, order[1:])
+        ]
         begins = [0, *accumulate(map(len, strands))]
         near = nearest(waits, in_order)
         self.pieces = Pieces(begins, spans, near, os.path.dirname(path()))
         self.walk = self.pieces.walk
 
-    def _marked(self, numbers: Sequence[int]) -> Iterator[list[int]]:
-        """Return the rows of a piece, of which the last one and others look for flags."""
-        for number, after in zip_longest(numbers, numbers[1:]):
-            heard, later = self._heard[number][0], after is not None
-            if later and self._heard[after] == (heard, True):
-                heard = native.LATER
-            yield [*self.rows[number][:-1], heard]
+    def _mark(self, row: int, after: int | None) -> int:
+        """Return what flags a row looks for where another one comes after it."""
+        heard = self._heard[row][0]
+        later = after is not None and self._heard[after] == (heard, True)
+        return native.LATER if later else heard
 
     def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Any]:
         """Return a block to walk with, and what it owns."""

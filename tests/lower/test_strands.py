@@ -109,7 +109,7 @@ def test_the_nearest_to_wait_for_are_behind_all_the_others(drawn_waits):
 def test_steps_begin_when_those_before_have_ended_and_their_strand_is_free(steps, threads):
     before = [sorted(one for one in some if one < at) for at, (some, _) in enumerate(steps)]
     costs = [cost for _, cost in steps]
-    found = strands.timed(before, costs, threads)
+    found = strands.timed(before, costs, [64] * len(costs), threads)
     ends = [begin + cost for begin, cost in zip(found.begins, costs, strict=True)]
     for number, some in enumerate(before):
         assert all(ends[one] <= found.begins[number] for one in some)
@@ -164,7 +164,7 @@ class _AnyOrder:
         while left:
             ready = sorted(one for one in left if {*pieces.waits[one]} <= {*done})
             one = self._draw.choice(ready)
-            begin, end = pieces.pieces[one]
+            begin, end, _ = pieces.pieces[one]
             flags = rows(block, run, begin, end, end, 0)
             if flags < 0:
                 return flags
