@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
-from math import inf
 from time import perf_counter
 from typing import Any, final
 
@@ -47,10 +46,6 @@ _STRAND_WORDS = 8
 
 _PIECE_WORDS = 5
 """First row and end of a piece, flags that its last one hears, and what it waits for, as rows."""
-
-
-_WORTH = 0.95
-"""Of the time without helpers, what a walk with them has to take less."""
 
 
 def _word(name: str, place: int) -> str:
@@ -248,7 +243,7 @@ class Pieces:
         self._waits = np.array([one for some in waits for one in some], np.int64)
         self._shared = np.zeros(1, np.int64)  # where the words of helpers are, 0 without
         self._engine = _engine(directory)
-        self._trial = _Trial()
+        self.trial = _Trial()
 
     def words(self) -> tuple[native.Words, Any]:
         """Return the words of the strands of a block, and what else is to be kept for it."""
@@ -266,12 +261,12 @@ class Pieces:
 
     def walk(self, arrays: tuple[Any, ...], block: int, run: AbstractRun) -> int:
         """Walk as `native.Runtime.walk` does, with helpers where that is faster of late."""
-        together, walk = self._trial.is_together(), native.RUNTIME.walk
+        together, walk = self.trial.is_together(), native.RUNTIME.walk
         assert walk is not None, "there are no pieces without it"
         self._shared[0] = HELPERS.call() if together else 0
         began = perf_counter()
         flags = walk(arrays, block, run)
-        self._trial.note(together, perf_counter() - began)
+        self.trial.note(together, perf_counter() - began)
         return flags
 
 
@@ -281,32 +276,49 @@ class _Trial:
     Threads may call it at the same time: what they lose of each other is a figure, no more.
     """
 
-    alone, together, kept, rest, most = 6, 40, 1000, 50, 3200
-    """Walks of each kind that are compared, walks until that is done again, and walks without
-    helpers after one that a helper has delayed: at first, and at most."""
+    alone, together, kept, most, rest = 7, 31, 1000, 64_000, 50
+    """Walks of each kind that are compared; walks until that is done again, at first and at most;
+    and walks without helpers after one that a helper has delayed, at first."""
 
-    hindered = 3.0
-    """So many times as long a walk takes where a helper has lost its core to somebody else."""
+    worth, hindered = 0.95, 3.0
+    """Of the time without helpers, what walks with them have to take less; and so many times as
+    long one takes where a helper has lost its core to somebody else."""
 
     def __init__(self) -> None:
-        self._made = self._rests = 0
-        self._rest = self.rest
-        self._best_s = [inf, inf]
+        self._kept = self.kept
+        self.gains = False  # whether helpers were worth it when that was tried last
+        self._begin()
+
+    def _begin(self) -> None:
+        self._made, self._rests, self._rest = 0, 0, self.rest
+        self._seconds: tuple[list[float], list[float]] = [], []
+
+    @property
+    def medians_us(self) -> tuple[float, float]:
+        """Microseconds of walks without helpers and with them, 0 where there were none."""
+        first, second = [sorted(some)[len(some) // 2] * 1e6 if some else 0.0 for some in self._seconds]
+        return first, second
 
     def is_together(self) -> bool:
         """Return whether helpers are to come to the next walk."""
-        if self._made >= self.alone + self.together + self.kept:
-            self.__init__()
         self._made += 1
-        if self._made <= self.alone + self.together:
+        tried = self.alone + self.together
+        if self._made <= tried:
             return self._made > self.alone
-        if self._rests:
-            self._rests -= 1
-            return False
-        return self._best_s[1] < _WORTH * self._best_s[0]
+        if self._made == tried + 1:
+            alone_us, together_us = self.medians_us
+            gains = together_us < self.worth * alone_us
+            same = gains is self.gains
+            self._kept = min(2 * self._kept, self.most) if same else self.kept
+            self.gains = gains
+        elif self._made > tried + self._kept:
+            self._begin()
+        self._rests -= self._rests > 0
+        return self.gains and not self._rests
 
     def note(self, together: bool, seconds: float) -> None:
         """Note how long a walk took."""
-        best = self._best_s[together] = min(self._best_s[together], seconds)
-        if together and seconds > self.hindered * best and seconds > self._best_s[0]:
+        if self._made <= self.alone + self.together:
+            self._seconds[together].append(seconds)
+        elif together and seconds * 1e6 > self.hindered * self.medians_us[1]:
             self._rests, self._rest = self._rest, min(2 * self._rest, self.most)

@@ -366,12 +366,18 @@ class Stretch:
 
         return finish
 
+    @property
+    def story(self) -> str:
+        """Who walks the rows that were written last, if not one thread."""
+        return "" if self._latest is None else self._latest.story
+
     def comments(self) -> list[str]:
         """Return the rows that were written last, as comments."""
         written = self._latest
         if written is None:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
         found = [f"# {len(written.rows)} rows of NumPy's loops stand for it:"]
+        found += [f"# {written.story}"] if written.story else []
         for of, times, dims, row in written.notes:
             places = zip(row[::4], row[1::4], strict=True)
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])

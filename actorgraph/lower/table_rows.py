@@ -173,6 +173,9 @@ class Written:
     walk: Callable[..., int] | None = None
     """What walks in place of `native.Runtime.walk`."""
 
+    story = ""
+    """Who walks the rows, if not one thread."""
+
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols, self.others = symbols, stretch.others
         self.kept: list[Any] = []  # constants, whose addresses are in the rows

@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -203,3 +204,118 @@ def test_memory_that_is_used_again_is_waited_for(slack, monkeypatch):
                 assert got.tobytes() == wanted.tobytes()
     assert order.walks >= 50
     assert len(order.orders) > 40
+
+
+def test_a_machine_tells_of_strands():
+    loss, feeds = columns()
+    with forced(), ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        machine.run_sync(feeds)
+        [rows] = rows_of(machine)
+        line = f"{len(rows.pieces.waits)} pieces in 2 strands"
+        assert line in machine.explain()
+        assert line in machine.source
+
+
+# -- what goes wrong, and what has no strands ------------------------------------------------------
+
+
+@pytest.mark.parametrize("helped", [False, True])
+def test_warnings_and_errors_are_those_of_the_sequential_machine(helped):
+    g = ag.Graph()
+    x, index = g.input("x", (64,), "float32"), g.input("index", (3,), "int64")
+    ends = [ops.log(x * float(k)) for k in range(1, 6)] + [ops.tanh(x)[index]]
+    total = sum([end.sum() for end in ends], start=ops.exp(x).sum())
+    good = {"x": np.linspace(1, 2, 64, dtype="float32"), "index": np.arange(3)}
+    bad = {**good, "x": np.linspace(-1.3, 2, 64, dtype="float32")}
+    with ag.LispMachine([total]) as lisp, forced(helped):
+        with ag.ActorMachine([total], native="wait", workers=2) as machine:
+            for _ in range(20):
+                for feeds in (good, bad):
+                    with np.errstate(invalid="ignore"):
+                        got = machine.run_sync(feeds)[total].value
+                        wanted = lisp.run_sync(feeds)[total].value
+                    assert got.tobytes() == wanted.tobytes()
+            with pytest.warns(RuntimeWarning, match="invalid value") as told:
+                machine.run_sync(bad)
+            with pytest.warns(RuntimeWarning, match="invalid value") as wanted:
+                lisp.run_sync(bad)
+            assert {str(one.message) for one in told} == {str(one.message) for one in wanted}
+            with pytest.raises(ag.NodeError, match="index") as failed:
+                machine.run_sync({**good, "index": np.array([0, 1, 64])})
+            with pytest.raises(ag.NodeError) as expected_error:
+                lisp.run_sync({**good, "index": np.array([0, 1, 64])})
+            assert str(failed.value) == str(expected_error.value)
+            assert machine.run_sync(good)[total].value == lisp.run_sync(good)[total].value
+
+
+@pytest.mark.parametrize("helped", [False, True])
+def test_a_run_that_dies_ends_within_a_row_and_the_next_one_has_its_bits(helped, monkeypatch):
+    loss, feeds = columns(side=128, depth=8)
+    mortal = native._idle()
+    monkeypatch.setattr(native, "IDLE", mortal)  # the run of direct walks
+    with forced(helped), ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        wanted = machine.run_sync(feeds)[loss].value
+        assert [type(rows) for rows in rows_of(machine)] == [strands.StrandRows]
+        outcomes = set()
+        for turn in range(60):
+            killer = threading.Timer(turn * 1e-4, setattr, (mortal, "dead", Exception("dead")))
+            if not turn:
+                mortal.dead = Exception("dead")
+            killer.start()
+            try:
+                assert machine.run_sync(feeds)[loss].value == wanted
+                outcomes.add("done")
+            except ag.NodeError:
+                outcomes.add("died")
+            killer.join()
+            mortal.dead = None
+            assert machine.run_sync(feeds)[loss].value == wanted
+        assert "died" in outcomes
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"fuse": "none"},
+        {"fuse": "all"},
+        {"workers": 1},
+        {"native": False},
+        {"seed": 3},
+        {"statistics": True},
+        {"watch": ("nan",)},
+    ],
+)
+def test_who_asks_for_something_else_has_no_strands(settings):
+    loss, feeds = columns()
+    given = {"native": "wait", "workers": 2, **settings}
+    with forced(), ag.ActorMachine([loss], **given) as machine:
+        for _ in range(3):
+            machine.run_sync(feeds)
+        assert not any(isinstance(rows, strands.StrandRows) for rows in rows_of(machine))
+
+
+def test_steps_that_need_each_other_in_turn_have_no_strands():
+    g = ag.Graph()
+    h = g.input("x", (64, 64), "float32")
+    for _ in range(20):
+        h = ops.tanh(h)
+    with ag.ActorMachine([h], native="wait", workers=2) as machine:
+        machine._small = lambda *_: True
+        machine.run_sync({"x": np.ones((64, 64), "float32")})
+        [rows] = rows_of(machine)
+        assert not isinstance(rows, strands.StrandRows)
+
+
+def test_one_sequence_that_a_worker_runs_has_strands_too():
+    loss, feeds = columns()
+    with ag.LispMachine([loss]) as lisp:
+        wanted = lisp.run_sync(feeds)[loss].value
+    with (
+        forced(direct=False),
+        ag.ActorMachine([loss], native="wait", workers=2) as machine,
+    ):
+        runs = [machine.run_sync(feeds) for _ in range(30)]
+        assert all(run[loss].value == wanted for run in runs)
+        [plan] = machine._plans.values()
+        assert plan.sequential is not None
+        assert "pieces in 2 strands" in machine.explain()
