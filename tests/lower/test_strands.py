@@ -1,9 +1,10 @@
 """Strands: rows of a table that several threads walk, in any order that pieces allow."""
 
 import ctypes
+import os
 import random
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -121,6 +122,61 @@ def test_steps_begin_when_those_before_have_ended_and_their_strand_is_free(steps
         )  # fmt: skip
         assert all(one[1] <= two[0] for one, two in zip(own, own[1:], strict=False))
     assert found.ends_us == max(ends, default=0.0)
+
+
+# -- who takes what --------------------------------------------------------------------------------
+
+
+def _moves(state, strand_ends, waits):
+    """Yield what comes of one thread's next look at a shared word, as `devices.strands` has it."""
+    nexts, done, threads = state
+
+    def after(thread, does, nexts=nexts, done=done):
+        return nexts, done, (*threads[:thread], does, *threads[thread + 1 :])
+
+    for thread, (what, *at) in enumerate(threads):
+        if what == "looks":
+            if nexts == strand_ends:
+                yield after(thread, ("left",))
+            for strand, (piece, end) in enumerate(zip(nexts, strand_ends, strict=True)):
+                if piece < end and waits[piece] <= done:
+                    yield after(thread, ("has seen", strand, piece))
+        elif what == "has seen":
+            strand, piece = at
+            if nexts[strand] != piece:
+                yield after(thread, ("looks",))
+            else:
+                taken = (*nexts[:strand], piece + 1, *nexts[strand + 1 :])
+                yield after(thread, ("works", piece), nexts=taken)
+        elif what == "works":
+            [piece] = at
+            assert waits[piece] <= done
+            assert piece not in done
+            assert sum([other == ("works", piece) for other in threads]) == 1
+            yield after(thread, ("looks",), done=done | {piece})
+
+
+@drawn(60, 2000)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.sets(st.integers(0, 5))), max_size=6),
+    st.integers(1, 3),
+)
+def test_whatever_threads_do_first_each_piece_is_made_once_and_all_of_them_leave(steps, threads):
+    order = sorted(range(len(steps)), key=lambda at: steps[at][0])  # strand after strand
+    number = {at: piece for piece, at in enumerate(order)}
+    waits = [frozenset(number[one] for one in steps[at][1] if one < at) for at in order]
+    first = sum([strand == 0 for strand, _ in steps])
+    ends = first, len(steps)
+    begin = (0, first), frozenset(), (("looks",),) * threads
+    seen, todo = {begin}, [begin]
+    while todo:
+        state = todo.pop()
+        following = set(_moves(state, ends, waits))
+        if not following:
+            assert set(state[2]) == {("left",)}
+            assert state[1] == {*range(len(steps))}
+        todo += following - seen
+        seen |= following
 
 
 # -- bits ------------------------------------------------------------------------------------------
@@ -319,3 +375,45 @@ def test_one_sequence_that_a_worker_runs_has_strands_too():
         [plan] = machine._plans.values()
         assert plan.sequential is not None
         assert "pieces in 2 strands" in machine.explain()
+
+
+def test_threads_that_run_one_machine_or_several_have_their_bits():
+    built = [columns(count=k, side=32) for k in (3, 4)]
+    failed = []
+    with forced(), ExitStack() as scope:
+        machines = [
+            scope.enter_context(ag.ActorMachine([loss], native="wait", workers=2))
+            for loss, _ in built
+        ]
+        wanted = [
+            machine.run_sync(feeds)[loss].value
+            for machine, (loss, feeds) in zip(machines, built, strict=True)
+        ]
+
+        def runs(start):
+            for turn in range(start, start + 200):
+                loss, feeds = built[turn % 2]
+                if machines[turn % 2].run_sync(feeds)[loss].value != wanted[turn % 2]:
+                    failed.append(turn)
+
+        threads = [threading.Thread(target=runs, args=(start,)) for start in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    assert not failed
+
+
+def test_a_child_of_a_fork_walks_without_the_helpers_of_its_parent():
+    loss, feeds = columns()
+    with forced(), ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        wanted = machine.run_sync(feeds)[loss].value
+        child = os.fork()
+        if not child:
+            try:
+                with ag.ActorMachine([loss], native="wait", workers=2) as own:
+                    same = bool(own.run_sync(feeds)[loss].value == wanted)
+                os._exit(0 if same else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
