@@ -43,6 +43,10 @@ _MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 4, 16
 first to begin is chosen; and steps after its last one that memory is not used again."""
 
 
+_PAGE = 4096
+"""Bytes that are looked at together."""
+
+
 class Timing(NamedTuple):
     """The strand of each step, when it begins, and when all have ended."""
 
@@ -100,20 +104,20 @@ class Touched:
     """Who has touched which bytes, in one order of all that do."""
 
     def __init__(self) -> None:
-        self._latest: dict[int, list[tuple[int, int, int, bool]]] = {}
+        self._latest: dict[tuple[int, int], list[tuple[int, int, int, bool]]] = {}  # by page
 
     def touch(self, who: int, base: int, begin: int, end: int, *, writes: bool) -> set[int]:
         """Note that somebody reads or writes bytes of a base; return whom that waits for."""
-        latest = self._latest.get(base, [])
-        waits = {
-            other
-            for low, high, other, wrote in latest
-            if low < end and begin < high and (writes or wrote)
-        }
-        if writes:  # who touched nothing else counts no more
-            latest = [one for one in latest if one[0] < begin or end < one[1]]
-        latest.append((begin, end, who, writes))
-        self._latest[base] = latest
+        waits = set[int]()
+        for page in range(begin // _PAGE, -(-end // _PAGE)):
+            first, last = max(begin, page * _PAGE), min(end, (page + 1) * _PAGE)
+            latest = self._latest.setdefault((base, page), [])
+            for low, high, other, wrote in latest:
+                if low < last and first < high and (writes or wrote):
+                    waits.add(other)
+            if writes:  # who touched nothing else here counts no more
+                latest[:] = [one for one in latest if one[0] < first or last < one[1]]
+            latest.append((first, last, who, writes))
         return waits - {who}
 
 
