@@ -35,11 +35,14 @@ _GRACE, _PATIENCE = 30, 3000
 """Looks at a strand's next piece before others are looked at, some 1 us, and at all of them before
 the core is let to others."""
 
-_HEAD = "*begin *rows *shared *yield strands *pieces *waits *done"
-_WALK, _STOP, _RAISED, _TICKET, _BLOCK, _RUN = range(8, 14)
+_HEAD = loaded("strands.words", "*begin *rows *shared *yield strands *pieces *waits *done")
+_HEAD += "".join([
+    f"\n  %{name}.at = getelementptr i64, ptr %strands.words, i64 {place}"
+    for place, name in enumerate("walk stop raised ticket block run".split(), 8)
+])  # fmt: skip
 _FIRST = 16
 """Words: what does not change; the number of the walk, what ends it early, the flags of errors that
-it has raised, how many threads came, its block and run; then those of each strand."""
+it has raised, how many threads came, its block and run; then, from `_FIRST`, those of strands."""
 
 _STRAND_WORDS = 8
 """Words of a strand, which fill a cache line: its next piece, its first one, and the end."""
@@ -48,20 +51,10 @@ _PIECE_WORDS = 5
 """First row and end of a piece, flags that its last one hears, and what it waits for, as rows."""
 
 
-def _word(name: str, place: int) -> str:
-    return f"  %{name}.at = getelementptr i64, ptr %strands.words, i64 {place}"
-
-
 _TEXT = f"""
 define i64 @begin(ptr %strands.words, ptr %block, ptr %run) {{
 entry:
-{loaded("strands.words", _HEAD)}
-{_word("walk", _WALK)}
-{_word("stop", _STOP)}
-{_word("raised", _RAISED)}
-{_word("ticket", _TICKET)}
-{_word("block", _BLOCK)}
-{_word("run", _RUN)}
+{_HEAD}
   %helped = load ptr, ptr %shared
   %alone = icmp eq ptr %helped, null
   br i1 %alone, label %in.turn, label %together
@@ -101,13 +94,7 @@ go:
 
 define void @strand(ptr %strands.words) {{
 entry:
-{loaded("strands.words", _HEAD)}
-{_word("walk", _WALK)}
-{_word("stop", _STOP)}
-{_word("raised", _RAISED)}
-{_word("ticket", _TICKET)}
-{_word("block", _BLOCK)}
-{_word("run", _RUN)}
+{_HEAD}
   %walk = load i64, ptr %walk.at
   %block = load ptr, ptr %block.at
   %run = load ptr, ptr %run.at
@@ -296,7 +283,9 @@ class _Trial:
     @property
     def medians_us(self) -> tuple[float, float]:
         """Microseconds of walks without helpers and with them, 0 where there were none."""
-        first, second = [sorted(some)[len(some) // 2] * 1e6 if some else 0.0 for some in self._seconds]
+        first, second = [
+            sorted(some)[len(some) // 2] * 1e6 if some else 0.0 for some in self._seconds
+        ]
         return first, second
 
     def is_together(self) -> bool:

@@ -454,8 +454,8 @@ def text(arguments: int, **words: int) -> str:
         dims=loaded("dims", "count rows cols"), clear=field("block", "clear", 5, "ptr"),
     )  # fmt: skip
     return _routines() + group + _TEXT.format(
-        block="\n".join(block), heads="\n".join(heads), item="\n".join(item), spec=loaded("spec", _SPEC),
-        elements=ELEMENTS, row=loaded("at", _ROW),
+        block="\n".join(block), heads="\n".join(heads), item="\n".join(item),
+        spec=loaded("spec", _SPEC), elements=ELEMENTS, row=loaded("at", _ROW),
         fetch="".join([_FETCH.format(**one) for one in each]),
         shift="".join([_SHIFT.format(**one) for one in each]),
         place="".join([_PLACE.format(**one) for one in each]),

@@ -15,6 +15,7 @@ import os
 from bisect import insort
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, zip_longest
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from actorgraph.devices import native
@@ -47,21 +48,14 @@ _PAGE = 4096
 """Bytes that are looked at together."""
 
 
-class Timing(NamedTuple):
-    """The strand of each step, when it begins, and when all have ended."""
-
-    strands: list[int]
-    begins: list[float]
-    ends_us: float
-
-
 def timed(
     before: Sequence[Sequence[int]], costs: Sequence[float], sizes: Sequence[int], threads: int
-) -> Timing:
-    """Lay out steps in time; `before` are those that each needs, all of them earlier in order.
+) -> tuple[list[int], list[float], float]:
+    """Lay out steps in time; return the strand of each, when it begins, and when all have ended.
 
-    `sizes` are bytes of what a step writes.  Each is *at home* in the strand that has most of what
-    it reads, and of those that read nothing neighbours are: what is free looks there first.
+    `before` are those that each needs, earlier in order, `sizes` bytes of what it writes.  It is
+    *at home* in the strand that has most of what it reads, and neighbours that read nothing are in
+    one: a strand that is free looks there first.
     """
     after: list[list[int]] = [[] for _ in before]
     left = [len(some) for some in before]
@@ -69,7 +63,9 @@ def timed(
         for one in some:
             after[one].append(number)
     first = [number for number, count in enumerate(left) if not count]
-    ready = [first[len(first) * s // threads : len(first) * (s + 1) // threads] for s in range(threads)]
+    ready = [
+        first[len(first) * s // threads : len(first) * (s + 1) // threads] for s in range(threads)
+    ]
     free = [0.0] * threads
     strands, begins, ended = [0] * len(left), [0.0] * len(left), [0.0] * len(left)
     moved_us = [_CROSSED_US + size / rates().bytes_per_us for size in sizes]
@@ -83,7 +79,10 @@ def timed(
                         if strands[one] == strand:
                             since = max(since, ended[one])
                         else:
-                            since, spent = max(since, ended[one] + _CROSSING_US), spent + moved_us[one]
+                            since, spent = (
+                                max(since, ended[one] + _CROSSING_US),
+                                spent + moved_us[one],
+                            )
                     choices.append((since + spent, home != strand, number, strand, home))
         since, _, number, strand, home = min(choices)
         ready[home].remove(number)
@@ -97,7 +96,7 @@ def timed(
                     has[strands[part]] += moved_us[part]
                 home = min(range(threads), key=lambda s: (-has[s], free[s]))
                 insort(ready[home], one)
-    return Timing(strands, begins, max(free))
+    return strands, begins, max(free)
 
 
 class Touched:
@@ -135,14 +134,15 @@ def nearest(waits: Sequence[Collection[int]], order: Sequence[int]) -> list[list
     return found
 
 
-class _Laid(NamedTuple):
-    """A stretch whose steps come in another order; as `table_rows` wants it."""
+class _Placed(NamedTuple):
+    """When a step begins, in which strand, and what it takes."""
 
-    steps: Sequence[Node]
-    given: Sequence[Node]
-    others: Any
-    results: Sequence[Node]
-    copied: Any
+    begin: float
+    strand: int
+    us: float
+
+
+_FIRST = _Placed(-1.0, 0, _ROW_US)
 
 
 def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRows | None:
@@ -150,50 +150,45 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     steps, threads = stretch.steps, min(workers, HELPERS.count + 1)
     if threads < 2 or len(steps) > _MOST_STEPS:
         return None
-    number = {step.id: place for place, step in enumerate(steps)}
     known: dict[Any, float] = {}
-    costs, sizes, before, works = [], [], [], []
-    place_of: dict[int, int] = {}  # of a step, or what a view shows, among those that work
+    costs, sizes, before = list[float](), list[int](), list[list[int]]()
+    place_of: dict[int, int] = {}  # of a step that has rows, or of what a view shows
     for step in steps:
         some = {place_of[part.id] for part in step.inputs if part.id in place_of}
         if is_view(step):
-            if some:
-                place_of[step.id] = some.pop()
+            place_of.update([(step.id, one) for one in some])
             continue
         key: Any = (*alike(step), repr(step.attrs)) if step.attrs else alike(step)
         if key not in known:
             known[key] = _ROW_US + predicted_us(step, symbols, walked=True)
-        place_of[step.id] = len(works)
-        works.append(step)
+        place_of[step.id] = len(costs)
         costs.append(known[key])
         sizes.append(size_in_bytes(step, symbols))
         before.append(sorted(some))
     if sum(costs) < _LEAST_US:
         return None
-    found = timed(before, costs, sizes, threads)
-    if found.ends_us > _WORTH * sum(costs):
+    strands, begins, ends_us = timed(before, costs, sizes, threads)
+    if ends_us > _WORTH * sum(costs):
         return None
-    strand_of, begin_of = {}, {}
-    for step in steps:
-        place = place_of.get(step.id)
-        strand_of[step.id] = 0 if place is None else found.strands[place]
-        begin_of[step.id] = -1.0 if place is None else found.begins[place]
-    cost_of = {step.id: cost for step, cost in zip(works, costs, strict=True)}
-    ordered = sorted(steps, key=lambda step: (begin_of[step.id], number[step.id]))
-    laid = _Laid(ordered, stretch.given, stretch.others, stretch.results, stretch.copied)
+    laid = [_Placed(*one) for one in zip(begins, strands, costs, strict=True)]
+    places = {step.id: place_of.get(step.id) for step in steps}  # None of views of what is given
+    of = {one: _FIRST if place is None else laid[place] for one, place in places.items()}
+    ordered = SimpleNamespace(
+        steps=sorted(steps, key=lambda step: of[step.id].begin), given=stretch.given,
+        others=stretch.others, results=stretch.results, copied=stretch.copied,
+    )  # fmt: skip
     try:
-        rows = StrandRows(laid, symbols, strand_of, cost_of, threads)
+        rows = StrandRows(ordered, symbols, of, threads)
     except Unfit:
         return None
     return rows if rows.total < _MOST_BYTES else None
 
 
 class _Entry(NamedTuple):
-    """A step that has rows: its strand, rows, cost, and the steps that it waits for."""
+    """A step that has rows: where it is placed, its rows, and the steps that it waits for."""
 
-    strand: int
+    placed: _Placed
     rows: tuple[int, int]
-    cost: float
     waits: set[int]
 
 
@@ -208,16 +203,15 @@ class StrandRows(Written):
 
     def __init__(
         self,
-        laid: _Laid,
+        stretch: Any,
         symbols: Mapping[str, int],
-        strand_of: Mapping[int, int],
-        cost_of: Mapping[int, float],
+        placed: Mapping[int, _Placed],
         threads: int,
     ) -> None:
-        self._strand_of, self._cost_of, self.threads = strand_of, cost_of, threads
+        self._placed, self.threads = placed, threads
         self._touched, self._entries = Touched(), list[_Entry]()
         self._heard: list[tuple[int, bool]] = []
-        super().__init__(laid, symbols)
+        super().__init__(stretch, symbols)
         self._cut()
 
     @property
@@ -225,7 +219,11 @@ class StrandRows(Written):
         """Who walks the rows, and whether that was worth it."""
         trial = self.pieces.trial
         alone_us, together_us = trial.medians_us
-        who = f"{self.threads} threads walk" if trial.gains else f"one thread walks, not {self.threads},"
+        who = (
+            f"{self.threads} threads walk"
+            if trial.gains
+            else f"one thread walks, not {self.threads},"
+        )
         return (
             f"{who} {len(self.pieces.waits)} pieces in {self.threads} strands: runs took "
             f"{alone_us:.0f} us by one thread, {together_us:.0f} us by {self.threads}"
@@ -233,7 +231,7 @@ class StrandRows(Written):
 
     def strand(self, step: Node) -> int:
         """Return the number of the strand that a step is in."""
-        return self._strand_of[step.id]
+        return self._placed[step.id].strand
 
     def _step(self, step: Node) -> None:
         own, begin = self.strand(step), len(self.rows)
@@ -247,11 +245,8 @@ class StrandRows(Written):
         who = len(self._entries)
         for place, writes in (*read, (self.places[step.id], True), (used, True)):
             if place.begin < place.end:
-                waits |= self._touched.touch(
-                    who, place.base, place.begin, place.end, writes=writes
-                )
-        cost = self._cost_of.get(step.id, _ROW_US)
-        self._entries.append(_Entry(own, (begin, len(self.rows)), cost, waits))
+                waits |= self._touched.touch(who, place.base, place.begin, place.end, writes=writes)
+        self._entries.append(_Entry(self._placed[step.id], (begin, len(self.rows)), waits))
 
     def _add(self, loop: Any, times: Any, dims: Any, strides: Any, row: Any, heard: int) -> None:
         super()._add(loop, times, dims, strides, row, heard)
@@ -263,19 +258,23 @@ class StrandRows(Written):
         Only the first step of a piece waits for other strands, and others wait for its last one.
         """
         entries = self._entries
-        across = [{one for one in e.waits if entries[one].strand != e.strand} for e in entries]
+        strand = [entry.placed.strand for entry in entries]
+        across = [
+            {one for one in entry.waits if strand[one] != own}
+            for own, entry in zip(strand, entries, strict=True)
+        ]
         asked = {one for some in across for one in some}
-        longest = max(_PIECE_US, sum([one.cost for one in entries]) / (16 * self.threads))
+        longest = max(_PIECE_US, sum([one.placed.us for one in entries]) / (16 * self.threads))
         strands: list[list[list[int]]] = [[] for _ in range(self.threads)]
         room = [0.0] * self.threads  # what a strand's last piece may still take
         for number, entry in enumerate(entries):
-            own = entry.strand
-            if across[number] or room[own] < entry.cost:
+            own, us = strand[number], entry.placed.us
+            if across[number] or room[own] < us:
                 strands[own].append([])
                 room[own] = longest
             strands[own][-1].append(number)
-            room[own] = 0.0 if number in asked else room[own] - entry.cost
-        pieces = [piece for strand in strands for piece in strand]
+            room[own] = 0.0 if number in asked else room[own] - us
+        pieces = [piece for some in strands for piece in some]
         piece_of = {number: place for place, piece in enumerate(pieces) for number in piece}
         waits = [
             {piece_of[one] for number in piece for one in entries[number].waits} - {place}

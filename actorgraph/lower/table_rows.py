@@ -46,7 +46,7 @@ from actorgraph.lower.spots import (
     strides_of,
 )
 from actorgraph.lower.traced import Traced, trace
-from actorgraph.memory.buffers import Memory, aligned, is_view, usage
+from actorgraph.memory.buffers import aligned, is_view, usage
 from actorgraph.memory.packing import Span, pack
 from actorgraph.op import CONSTANT, REGISTRY, Op, bind_attrs
 from actorgraph.ops._arrays import are_columns
@@ -173,9 +173,6 @@ class Written:
     walk: Callable[..., int] | None = None
     """What walks in place of `native.Runtime.walk`."""
 
-    story = ""
-    """Who walks the rows, if not one thread."""
-
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols, self.others = symbols, stretch.others
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
@@ -224,6 +221,11 @@ class Written:
     def in_another_row(self, step: Node) -> bool:
         """Return whether a step has another row than it would have by itself."""
         return False
+
+    @property
+    def story(self) -> str:
+        """Who walks the rows, if not one thread."""
+        return ""
 
     @property
     def total(self) -> int:

@@ -5,6 +5,7 @@ import os
 import random
 import threading
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -121,7 +122,7 @@ def test_steps_begin_when_those_before_have_ended_and_their_strand_is_free(steps
             (begin, end) for begin, end, s in zip(found.begins, ends, found.strands, strict=True)
             if s == strand
         )  # fmt: skip
-        assert all(one[1] <= two[0] for one, two in zip(own, own[1:], strict=False))
+        assert all(one[1] <= two[0] for one, two in pairwise(own))
     assert found.ends_us == max(ends, default=0.0)
 
 
@@ -240,9 +241,7 @@ def test_pieces_in_any_order_that_they_allow_give_the_same_bits(example, seed):
     nodes, wanted = expected(example)
     with forced() as patch:
         _AnyOrder(patch, seed)
-        with ag.ActorMachine(
-            example.outputs, wrt=example.wrt, native="wait", workers=2
-        ) as machine:
+        with ag.ActorMachine(example.outputs, wrt=example.wrt, native="wait", workers=2) as machine:
             for _ in range(3):
                 check_in_turn(machine, example, nodes, wanted)
 
@@ -284,25 +283,28 @@ def test_warnings_and_errors_are_those_of_the_sequential_machine(helped):
     total = sum([end.sum() for end in ends], start=ops.exp(x).sum())
     good = {"x": np.linspace(1, 2, 64, dtype="float32"), "index": np.arange(3)}
     bad = {**good, "x": np.linspace(-1.3, 2, 64, dtype="float32")}
-    with ag.LispMachine([total]) as lisp, forced(helped):
-        with ag.ActorMachine([total], native="wait", workers=2) as machine:
-            for _ in range(20):
-                for feeds in (good, bad):
-                    with np.errstate(invalid="ignore"):
-                        got = machine.run_sync(feeds)[total].value
-                        wanted = lisp.run_sync(feeds)[total].value
-                    assert got.tobytes() == wanted.tobytes()
-            with pytest.warns(RuntimeWarning, match="invalid value") as told:
-                machine.run_sync(bad)
-            with pytest.warns(RuntimeWarning, match="invalid value") as wanted:
-                lisp.run_sync(bad)
-            assert {str(one.message) for one in told} == {str(one.message) for one in wanted}
-            with pytest.raises(ag.NodeError, match="index") as failed:
-                machine.run_sync({**good, "index": np.array([0, 1, 64])})
-            with pytest.raises(ag.NodeError) as expected_error:
-                lisp.run_sync({**good, "index": np.array([0, 1, 64])})
-            assert str(failed.value) == str(expected_error.value)
-            assert machine.run_sync(good)[total].value == lisp.run_sync(good)[total].value
+    with (
+        ag.LispMachine([total]) as lisp,
+        forced(helped),
+        ag.ActorMachine([total], native="wait", workers=2) as machine,
+    ):
+        for _ in range(20):
+            for feeds in (good, bad):
+                with np.errstate(invalid="ignore"):
+                    got = machine.run_sync(feeds)[total].value
+                    wanted = lisp.run_sync(feeds)[total].value
+                assert got.tobytes() == wanted.tobytes()
+        with pytest.warns(RuntimeWarning, match="invalid value") as told:
+            machine.run_sync(bad)
+        with pytest.warns(RuntimeWarning, match="invalid value") as wanted:
+            lisp.run_sync(bad)
+        assert {str(one.message) for one in told} == {str(one.message) for one in wanted}
+        with pytest.raises(ag.NodeError, match="index") as failed:
+            machine.run_sync({**good, "index": np.array([0, 1, 64])})
+        with pytest.raises(ag.NodeError) as expected_error:
+            lisp.run_sync({**good, "index": np.array([0, 1, 64])})
+        assert str(failed.value) == str(expected_error.value)
+        assert machine.run_sync(good)[total].value == lisp.run_sync(good)[total].value
 
 
 @pytest.mark.parametrize("helped", [False, True])
