@@ -94,7 +94,7 @@ def timed(
                 has = [0.0] * threads
                 for part in before[one]:
                     has[strands[part]] += moved_us[part]
-                home = min(range(threads), key=lambda s: (-has[s], free[s]))
+                home = min([(-has[s], free[s], s) for s in range(threads)])[2]
                 insort(ready[home], one)
     return strands, begins, max(free)
 
@@ -118,6 +118,22 @@ class Touched:
                 latest[:] = [one for one in latest if one[0] < first or last < one[1]]
             latest.append((first, last, who, writes))
         return waits - {who}
+
+
+def one_by_one(begins: Sequence[int], waits: Sequence[Collection[int]]) -> list[int]:
+    """Return pieces as one thread makes them, which stays in a strand until it would wait.
+
+    Pieces are numbered strand by strand, and each strand has its first one among `begins`.
+    """
+    following, found, done = [*begins[:-1]], list[int](), set[int]()
+    while len(found) < len(waits):
+        for own, piece in enumerate(following):
+            while piece < begins[own + 1] and done.issuperset(waits[piece]):
+                found.append(piece)
+                done.add(piece)
+                piece += 1
+            following[own] = piece
+    return found
 
 
 def nearest(waits: Sequence[Collection[int]], order: Sequence[int]) -> list[list[int]]:
@@ -173,9 +189,11 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     laid = [_Placed(*one) for one in zip(begins, strands, costs, strict=True)]
     places = {step.id: place_of.get(step.id) for step in steps}  # None of views of what is given
     of = {one: _FIRST if place is None else laid[place] for one, place in places.items()}
+    since = [of[step.id].begin for step in steps]
+    in_time = [steps[one] for one in sorted(range(len(steps)), key=since.__getitem__)]
     ordered = SimpleNamespace(
-        steps=sorted(steps, key=lambda step: of[step.id].begin), given=stretch.given,
-        others=stretch.others, results=stretch.results, copied=stretch.copied,
+        steps=in_time, given=stretch.given, others=stretch.others, results=stretch.results,
+        copied=stretch.copied,
     )  # fmt: skip
     try:
         rows = StrandRows(ordered, symbols, of, threads)
@@ -184,7 +202,7 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     return rows if rows.total < _MOST_BYTES else None
 
 
-class _Entry(NamedTuple):
+class _Step(NamedTuple):
     """A step that has rows: where it is placed, its rows, and the steps that it waits for."""
 
     placed: _Placed
@@ -209,7 +227,7 @@ class StrandRows(Written):
         threads: int,
     ) -> None:
         self._placed, self.threads = placed, threads
-        self._touched, self._entries = Touched(), list[_Entry]()
+        self._touched, self._made = Touched(), list[_Step]()
         self._heard: list[tuple[int, bool]] = []
         super().__init__(stretch, symbols)
         self._cut()
@@ -233,20 +251,19 @@ class StrandRows(Written):
         """Return the number of the strand that a step is in."""
         return self._placed[step.id].strand
 
-    def _step(self, step: Node) -> None:
-        own, begin = self.strand(step), len(self.rows)
-        room, first = self._first_room + own, self._within[own]
-        super()._step(step)
+    def wrote(self, step: Node, begin: int) -> None:
+        """Take note of the rows of a step, from one on, and what it waits for."""
         if begin == len(self.rows):
             return
+        room, first = self._first_room + self._strand, self._room_begin
         read = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
         used = Spot(room, first, (self._scratch - first,), (1,), 1)
         waits: set[int] = set()
-        who = len(self._entries)
+        who = len(self._made)
         for place, writes in (*read, (self.places[step.id], True), (used, True)):
             if place.begin < place.end:
                 waits |= self._touched.touch(who, place.base, place.begin, place.end, writes=writes)
-        self._entries.append(_Entry(self._placed[step.id], (begin, len(self.rows)), waits))
+        self._made.append(_Step(self._placed[step.id], (begin, len(self.rows)), waits))
 
     def _add(self, loop: Any, times: Any, dims: Any, strides: Any, row: Any, heard: int) -> None:
         super()._add(loop, times, dims, strides, row, heard)
@@ -257,18 +274,17 @@ class StrandRows(Written):
 
         Only the first step of a piece waits for other strands, and others wait for its last one.
         """
-        entries = self._entries
-        strand = [entry.placed.strand for entry in entries]
+        made, strand = self._made, [step.placed.strand for step in self._made]
         across = [
-            {one for one in entry.waits if strand[one] != own}
-            for own, entry in zip(strand, entries, strict=True)
+            {one for one in step.waits if strand[one] != own}
+            for own, step in zip(strand, made, strict=True)
         ]
         asked = {one for some in across for one in some}
-        longest = max(_PIECE_US, sum([one.placed.us for one in entries]) / (16 * self.threads))
+        longest = max(_PIECE_US, sum([step.placed.us for step in made]) / (16 * self.threads))
         strands: list[list[list[int]]] = [[] for _ in range(self.threads)]
         room = [0.0] * self.threads  # what a strand's last piece may still take
-        for number, entry in enumerate(entries):
-            own, us = strand[number], entry.placed.us
+        for number, step in enumerate(made):
+            own, us = strand[number], step.placed.us
             if across[number] or room[own] < us:
                 strands[own].append([])
                 room[own] = longest
@@ -277,15 +293,16 @@ class StrandRows(Written):
         pieces = [piece for some in strands for piece in some]
         piece_of = {number: place for place, piece in enumerate(pieces) for number in piece}
         waits = [
-            {piece_of[one] for number in piece for one in entries[number].waits} - {place}
+            {piece_of[one] for number in piece for one in made[number].waits} - {place}
             for place, piece in enumerate(pieces)
         ]
-        in_order = sorted(range(len(pieces)), key=lambda place: pieces[place][-1])
+        begins = [0, *accumulate(map(len, strands))]
+        in_turn = one_by_one(begins, waits)
         order: list[int] = []
         spans = [(0, 0, 0)] * len(pieces)
-        for place in in_order:
+        for place in in_turn:
             begin = len(order)
-            order += [row for one in pieces[place] for row in range(*entries[one].rows)]
+            order += [row for one in pieces[place] for row in range(*made[one].rows)]
             spans[place] = begin, len(order), self._heard[order[-1]][0]
         assert len(order) == self.computing, "a row of no step"
         self.notes[: self.computing] = [self.notes[number] for number in order]
@@ -293,9 +310,7 @@ class StrandRows(Written):
             [*self.rows[row][:-1], self._mark(row, after)]
             for row, after in zip_longest(order, order[1:])
         ]
-        begins = [0, *accumulate(map(len, strands))]
-        near = nearest(waits, in_order)
-        self.pieces = Pieces(begins, spans, near, os.path.dirname(path()))
+        self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
         self.walk = self.pieces.walk
 
     def _mark(self, row: int, after: int | None) -> int:
@@ -304,9 +319,6 @@ class StrandRows(Written):
         later = after is not None and self._heard[after] == (heard, True)
         return native.LATER if later else heard
 
-    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Any]:
-        """Return a block to walk with, and what it owns."""
-        block, memory = super().block(specs, lines)
-        words = self.pieces.words()
-        block[native.STRANDS] = words[0].ctypes.data
-        return block, (memory, words)
+    def strand_words(self) -> Any:
+        """Return the words of the strands of a block, first of all that it is to keep."""
+        return self.pieces.words()

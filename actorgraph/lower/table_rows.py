@@ -20,7 +20,6 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.devices.loops import (
     Routine,
-    call,
     dot_loop,
     loop_of,
     may_have_loop,
@@ -30,6 +29,7 @@ from actorgraph.devices.loops import (
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.matmul import is_small, product
+from actorgraph.lower.multiplying import is_product
 from actorgraph.lower.spots import (
     MOST_EXPANDED,
     ONCE,
@@ -60,9 +60,6 @@ LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
 _MATRIX_BYTES = 16 * 1024 * 1024
 """The same of what products read, and views of it: each call would give Python's lock away, and
 wait for it where other threads of Python are busy.  Ctrl-C waits for a walk's end."""
-
-_PERIOD = 65_537
-"""Numbers that products are tried on before they come again: a prime."""
 
 _HANDED_OVER = 32
 """Steps that are written before another thread may have the GIL: some 0.5 ms."""
@@ -193,11 +190,13 @@ class Written:
             self.of = step.op.name
             if position % _HANDED_OVER == 0:
                 sleep(0)
+            begin = len(self.rows)
             try:
                 self._step(step)
             except Unfit as unfit:
                 unfit.position = position
                 raise
+            self.wrote(step, begin)
         self.bytes = sum([self._layout(step)[2] for step in stretch.steps])
         self.given_bytes = sum(self.sizes[: len(stretch.given)])
         self.of, self.computing = "copy", len(self.rows)
@@ -244,6 +243,12 @@ class Written:
         """Return the number of the strand that a step is in."""
         return 0
 
+    def wrote(self, step: Node, begin: int) -> None:
+        """Take note of the rows of a step, from one on."""
+
+    def strand_words(self) -> Any:
+        """Return the words of the strands of a block, first of all that it is to keep."""
+
     @property
     def lines(self) -> native.Words:
         """The rows, as machine code reads them."""
@@ -262,14 +267,16 @@ class Written:
 
     def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Any]:
         """Return a block to walk with, and its memory; who calls keeps them, specs and lines."""
-        memory = aligned(max(self.total, 1))
+        memory, strands = aligned(max(self.total, 1)), self.strand_words()
         bases = [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
         bases += [value.ctypes.data for value in self.kept]
-        return native.block(specs, lines, bases, self.computing), memory
+        block = native.block(specs, lines, bases, self.computing)
+        block[native.STRANDS] = strands[0].ctypes.data if strands else 0
+        return block, (memory, strands)
 
     def _step(self, step: Node) -> None:
         self._strand = self.strand(step)
-        self._scratch = self._within[self._strand]
+        self._scratch = self._room_begin = self._within[self._strand]
         write = self.others.get(step.op)
         if write is not None:
             write(self, step)
@@ -314,10 +321,8 @@ class Written:
                 inner[self.strand(step)].append((position, step))
         self._first_room, self._within = len(self.sizes), list[int]()
         for own in inner:
-            lasts = [lives.last[step.id] + self.slack for _, step in own]
             spans = [
-                Span(lives.bytes[step.id], at, last)
-                for (at, step), last in zip(own, lasts, strict=True)
+                Span(lives.bytes[one.id], at, lives.last[one.id] + self.slack) for at, one in own
             ]
             total, places = pack(spans, ())
             for (_, step), place in zip(own, places, strict=True):
@@ -594,7 +599,7 @@ class Written:
         first, other = x._replace(base=0, offset=0), y._replace(base=1, offset=0)
         if x.base == y.base:
             other = other._replace(base=0, offset=y.offset - x.offset)
-        if not _is_product(loop, kernel_of, char, first, other, dims, steps):
+        if not is_product(loop, kernel_of, char, first, other, dims, steps):
             raise Unfit
         sizes = ((n, k), (k, m), (n, m))
         self.write(loop, ONCE, dims, steps, [
@@ -656,38 +661,6 @@ class Written:
             array = np.array(key, np.int64)
             found = self.words[key] = array.ctypes.data, array
         return found[0]
-
-
-@lru_cache(1024)
-def _is_product(
-    loop: Routine,
-    kernel_of: Callable[..., Any],
-    char: str,
-    x: Spot,
-    y: Spot,
-    dims: Sequence[int],
-    steps: Sequence[int],
-) -> bool:
-    """Return whether the loop gives the kernel's bits for operands that lie so in memory.
-
-    Those of one base show one memory: that a product is of a matrix and itself decides who
-    computes it.
-    """
-    if x.base != y.base:
-        y = y._replace(offset=x.end - y.begin)
-    begin = min(x.begin, y.begin)
-    raw = _numbers(char, max(x.end, y.end) - begin)
-    given = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
-    wanted = np.asarray(kernel_of(*given))
-    result = np.empty(wanted.shape, char)
-    call(loop, [*given, result], dims, steps)
-    return wanted.tobytes() == result.tobytes()
-
-
-def _numbers(char: str, size: int) -> np.ndarray[Any, Any]:
-    """Return so many bytes of numbers that differ along any axis."""
-    count = size // np.dtype(char).itemsize
-    return np.resize(np.sin(np.arange(min(count, _PERIOD))).astype(char), count)
 
 
 def _columns(row: Any, x: Any) -> Any:

@@ -113,17 +113,17 @@ def test_the_nearest_to_wait_for_are_behind_all_the_others(drawn_waits):
 def test_steps_begin_when_those_before_have_ended_and_their_strand_is_free(steps, threads):
     before = [sorted(one for one in some if one < at) for at, (some, _) in enumerate(steps)]
     costs = [cost for _, cost in steps]
-    found = strands.timed(before, costs, [64] * len(costs), threads)
-    ends = [begin + cost for begin, cost in zip(found.begins, costs, strict=True)]
+    own_strand, begins, ends_us = strands.timed(before, costs, [64] * len(costs), threads)
+    ends = [begin + cost for begin, cost in zip(begins, costs, strict=True)]
     for number, some in enumerate(before):
-        assert all(ends[one] <= found.begins[number] for one in some)
+        assert all(ends[one] <= begins[number] for one in some)
     for strand in range(threads):
         own = sorted(
-            (begin, end) for begin, end, s in zip(found.begins, ends, found.strands, strict=True)
+            (begin, end) for begin, end, s in zip(begins, ends, own_strand, strict=True)
             if s == strand
         )  # fmt: skip
         assert all(one[1] <= two[0] for one, two in pairwise(own))
-    assert found.ends_us == max(ends, default=0.0)
+    assert ends_us == max(ends, default=0.0)
 
 
 # -- who takes what --------------------------------------------------------------------------------
