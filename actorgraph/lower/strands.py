@@ -41,7 +41,7 @@ this core beside bytes that are moved; and a piece that is cut, as another threa
 
 _MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 4, 16
 """Steps above which none are laid out, which takes 20 us each; those that are ready of which the
-first to begin is chosen; and steps after its last one that memory is not used again."""
+first to begin is chosen; and steps for which the memory of what crosses is not used again."""
 
 
 _PAGE = 4096
@@ -151,14 +151,15 @@ def nearest(waits: Sequence[Collection[int]], order: Sequence[int]) -> list[list
 
 
 class _Placed(NamedTuple):
-    """When a step begins, in which strand, and what it takes."""
+    """When a step begins, in which strand, what it takes, and whether others read its value."""
 
     begin: float
     strand: int
     us: float
+    crosses: bool
 
 
-_FIRST = _Placed(-1.0, 0, _ROW_US)
+_FIRST = _Placed(-1.0, 0, _ROW_US, False)
 
 
 def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRows | None:
@@ -186,7 +187,11 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     strands, begins, ends_us = timed(before, costs, sizes, threads)
     if ends_us > _WORTH * sum(costs):
         return None
-    laid = [_Placed(*one) for one in zip(begins, strands, costs, strict=True)]
+    crosses = [False] * len(costs)
+    for number, some in enumerate(before):
+        for one in some:
+            crosses[one] |= strands[one] != strands[number]
+    laid = [_Placed(*one) for one in zip(begins, strands, costs, crosses, strict=True)]
     places = {step.id: place_of.get(step.id) for step in steps}  # None of views of what is given
     of = {one: _FIRST if place is None else laid[place] for one, place in places.items()}
     since = [of[step.id].begin for step in steps]
@@ -216,8 +221,6 @@ class StrandRows(Written):
     They come piece after piece in an order in which none waits for a later one: one thread may walk
     them as they are.
     """
-
-    slack = _SLACK
 
     def __init__(
         self,
@@ -250,6 +253,10 @@ class StrandRows(Written):
     def strand(self, step: Node) -> int:
         """Return the number of the strand that a step is in."""
         return self._placed[step.id].strand
+
+    def stays(self, step: Node) -> int:
+        """Return for how many steps after the last that needs a value nothing lies in its place."""
+        return _SLACK if self._placed[step.id].crosses else 0
 
     def wrote(self, step: Node, begin: int) -> None:
         """Take note of the rows of a step, from one on, and what it waits for."""

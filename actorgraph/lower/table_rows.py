@@ -164,8 +164,8 @@ class Written:
     the other results are to be copied, then the memory of the table and constants.
     """
 
-    threads, slack = 1, 0
-    """How many strands have memory of their own, in which a value stays for so many steps more."""
+    threads = 1
+    """How many strands have memory of their own."""
 
     walk: Callable[..., int] | None = None
     """What walks in place of `native.Runtime.walk`."""
@@ -241,6 +241,10 @@ class Written:
 
     def strand(self, step: Node) -> int:
         """Return the number of the strand that a step is in."""
+        return 0
+
+    def stays(self, step: Node) -> int:
+        """Return for how many steps after the last that needs a value nothing lies in its place."""
         return 0
 
     def wrote(self, step: Node, begin: int) -> None:
@@ -322,7 +326,8 @@ class Written:
         self._first_room, self._within = len(self.sizes), list[int]()
         for own in inner:
             spans = [
-                Span(lives.bytes[one.id], at, lives.last[one.id] + self.slack) for at, one in own
+                Span(lives.bytes[one.id], at, lives.last[one.id] + self.stays(one))
+                for at, one in own
             ]
             total, places = pack(spans, ())
             for (_, step), place in zip(own, places, strict=True):

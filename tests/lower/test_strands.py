@@ -252,7 +252,7 @@ def test_memory_that_is_used_again_is_waited_for(slack, monkeypatch):
     with ag.LispMachine([loss]) as machine:
         wanted = machine.run_sync(feeds, backward=True)[loss.graph.parameters[0]].grad
     with forced() as patch:
-        patch.setattr(strands.StrandRows, "slack", slack)
+        patch.setattr(strands, "_SLACK", slack)
         order = _AnyOrder(patch, 1)
         with ag.ActorMachine([loss], native="wait", workers=2) as machine:
             for _ in range(50):
