@@ -188,8 +188,8 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     if ends_us > _WORTH * sum(costs):
         return None
     crosses = [False] * len(costs)
-    for number, some in enumerate(before):
-        for one in some:
+    for number, needed in enumerate(before):
+        for one in needed:
             crosses[one] |= strands[one] != strands[number]
     laid = [_Placed(*one) for one in zip(begins, strands, costs, crosses, strict=True)]
     places = {step.id: place_of.get(step.id) for step in steps}  # None of views of what is given

@@ -403,8 +403,8 @@ class _WalkBlocks:
 
     def made(self) -> tuple[int, Any, Any]:
         """Return the address of a block, and what owns it."""
-        block, memory = self._written.block(self._specs, self._lines)
+        block, *owned = self._written.block(self._specs, self._lines)
         if self._flag is not None:
             block[native.BELL] = self._flag.address
         self.bytes += self._written.total
-        return block.ctypes.data, block, memory
+        return block.ctypes.data, block, owned

@@ -46,7 +46,7 @@ from actorgraph.lower.spots import (
     strides_of,
 )
 from actorgraph.lower.traced import Traced, trace
-from actorgraph.memory.buffers import aligned, is_view, usage
+from actorgraph.memory.buffers import Memory, aligned, is_view, usage
 from actorgraph.memory.packing import Span, pack
 from actorgraph.op import CONSTANT, REGISTRY, Op, bind_attrs
 from actorgraph.ops._arrays import are_columns
@@ -269,14 +269,14 @@ class Written:
         ]  # fmt: skip
         return np.array(found, np.int64)
 
-    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Any]:
-        """Return a block to walk with, and its memory; who calls keeps them, specs and lines."""
+    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Memory, Any]:
+        """Return a block, its memory and words of strands; who calls keeps all, specs and lines."""
         memory, strands = aligned(max(self.total, 1)), self.strand_words()
         bases = [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
         bases += [value.ctypes.data for value in self.kept]
         block = native.block(specs, lines, bases, self.computing)
         block[native.STRANDS] = strands[0].ctypes.data if strands else 0
-        return block, (memory, strands)
+        return block, memory, strands
 
     def _step(self, step: Node) -> None:
         self._strand = self.strand(step)
