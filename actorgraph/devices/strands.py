@@ -263,9 +263,9 @@ class _Trial:
     Threads may call it at the same time: what they lose of each other is a figure, no more.
     """
 
-    alone, together, kept, most, rest = 7, 31, 1000, 64_000, 50
+    alone, together, kept, most, rest, longest = 7, 31, 1000, 64_000, 50, 400
     """Walks of each kind that are compared; walks until that is done again, at first and at most;
-    and walks without helpers after one that a helper has delayed, at first."""
+    and walks without helpers after one that a helper has delayed, at first and at most."""
 
     worth, hindered = 0.95, 3.0
     """Of the time without helpers, what walks with them have to take less; and so many times as
@@ -310,4 +310,4 @@ class _Trial:
         if self._made <= self.alone + self.together:
             self._seconds[together].append(seconds)
         elif together and seconds * 1e6 > self.hindered * self.medians_us[1]:
-            self._rests, self._rest = self._rest, min(2 * self._rest, self.most)
+            self._rests, self._rest = self._rest, min(2 * self._rest, self.longest)
