@@ -125,14 +125,14 @@ class Helpers:
     def __init__(self) -> None:
         self._help: Callable[[int], None] | None = None
         self._engine: Any = None
-        self._yield = 0
+        self.let = 0  # the address of `sched_yield`
         self.count = min(available_cores() - 1, _MOST)
         self.begin()
 
     def begin(self) -> None:
         """Have no threads, as in a child of a fork."""
         self.words = np.zeros(_YIELD // 8 + 1, np.int64)  # what they watch
-        self.words[-1] = self._yield
+        self.words[-1] = self.let
         self._address = self.words.ctypes.data
         self.called: SimpleQueue[Callable[[], object]] = SimpleQueue()  # what one is to call
         self._threads: set[threading.Thread] = set()
@@ -142,8 +142,8 @@ class Helpers:
         if self.count > 0 and self._help is None:
             self._engine = native.engine(_HELP, directory)
             atexit.register(id, self._engine)  # a helper may be in its code until the very end
-            self._yield = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
-            self.words[-1] = self._yield
+            self.let = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
+            self.words[-1] = self.let
             kind = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
             self._help = kind(self._engine.get_function_address("help"))
 

@@ -4,6 +4,11 @@ It is LLVM's: what stands for words of a row, a block and a spec is filled in.
 """
 
 _BLOCK = "*specs count *rows end type *clear *test mask.long computing dead.offset none"
+_HEADS = (
+    ("rows", 2, "ptr"), ("clear", 5, "ptr"), ("test", 6, "ptr"), ("mask.long", 7, "i64"),
+    ("dead.offset", 9, "i64"), ("none", 10, "i64"),
+)  # fmt: skip
+"""Words of a block that rows need."""
 _SPEC = "want.descr want want.flags low step"
 _ROW = "*loop *data.of *dims *steps times outer"
 """The words that a block, a spec and a row begin with; pointers have a star."""
@@ -37,19 +42,100 @@ define void @copy(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
   ret void
 }}
 
-define i64 @walk(ptr %tuple, ptr %block, ptr %run) {{
+define i64 @rows(ptr %block, ptr %run, i64 %begin, i64 %end, i64 %limit, i64 %raised.begin) {{
 entry:
   %args = alloca [{args} x ptr]
-{block}
+{heads}
   %mask = trunc i64 %mask.long to i32
   %dead.at = getelementptr i8, ptr %run, i64 %dead.offset
+  %bases = getelementptr i64, ptr %block, i64 {first_base}
+  %args.bases = getelementptr ptr, ptr %args, i64 {bases}
+  store ptr %bases, ptr %args.bases
+  %raised.first = trunc i64 %raised.begin to i32
+  br label %walking
+walking:
+  %r = phi i64 [%begin, %entry], [%r.next, %next]
+  %raised = phi i32 [%raised.first, %entry], [%raised.next, %next]
+  %rows.end = icmp sge i64 %r, %end
+  br i1 %rows.end, label %over, label %alive
+alive:
+  %dead = load volatile i64, ptr %dead.at
+  %lives = icmp eq i64 %dead, %none
+  br i1 %lives, label %computed, label %died
+died:
+  ret i64 {dead}
+computed:
+  %failed = icmp ne i32 %raised, 0
+  %copies = icmp sge i64 %r, %limit
+  %gives.up = and i1 %failed, %copies
+  br i1 %gives.up, label %gave.up, label %row
+row:
+  %row.words = mul i64 %r, {row_words}
+  %at = getelementptr i64, ptr %rows, i64 %row.words
+{row}
+{fetch}
+  br label %plane
+plane:
+  %u = phi i64 [0, %row], [%u.next, %plane.end]
+{shift}
+  br label %again
+again:
+  %o = phi i64 [0, %plane], [%o.next, %again]
+{place}
+  call void %loop(ptr %args, ptr %dims, ptr %steps, ptr %data.of)
+  %o.next = add i64 %o, 1
+  %more = icmp slt i64 %o.next, %outer
+  br i1 %more, label %again, label %plane.end
+plane.end:
+  %u.next = add i64 %u, 1
+  %more.planes = icmp slt i64 %u.next, %times
+  br i1 %more.planes, label %plane, label %done
+done:
+  %heard.at = getelementptr i64, ptr %at, i64 {heard}
+  %heard.long = load i64, ptr %heard.at
+  %later = icmp eq i64 %heard.long, {later}
+  br i1 %later, label %next, label %looks
+looks:
+  %may.refuse = icmp eq i64 %heard.long, {refuses}
+  br i1 %may.refuse, label %refusal, label %listen
+refusal:
+  %first.argument = load ptr, ptr %args
+  %refused = icmp eq ptr %first.argument, null
+  br i1 %refused, label %declined, label %listen
+listen:
+  %heard = trunc i64 %heard.long to i32
+  %new = call i32 %test(i32 %mask)
+  %quiet = icmp eq i32 %new, 0
+  br i1 %quiet, label %next, label %note
+note:
+  %bad = and i32 %new, %heard
+  %wiped = call i32 %clear(i32 %mask)
+  br label %next
+next:
+  %more.raised = phi i32 [0, %done], [0, %listen], [%bad, %note]
+  %raised.next = or i32 %raised, %more.raised
+  %r.next = add i64 %r, 1
+  br label %walking
+declined:
+  ret i64 {declined}
+over:
+  %result = zext i32 %raised to i64
+  ret i64 %result
+gave.up:
+  %flags = zext i32 %raised to i64
+  %both = or i64 %flags, {gave_up}
+  ret i64 %both
+}}
+
+define i64 @walk(ptr %tuple, ptr %block, ptr %run) {{
+entry:
+{block}
+  %mask = trunc i64 %mask.long to i32
   store i64 0, ptr %heedless.at
   store volatile i8 1, ptr %bell
   %heeds = icmp eq i64 %heedless, 0
   %bases = getelementptr i64, ptr %block, i64 {first_base}
   %items = getelementptr i8, ptr %tuple, i64 {items}
-  %args.bases = getelementptr ptr, ptr %args, i64 {bases}
-  store ptr %bases, ptr %args.bases
   br label %arrays
 arrays:
   %i = phi i64 [0, %entry], [%i.next, %accept]
@@ -93,72 +179,30 @@ begin:
   br label %iteration
 iteration:
   %t = phi i64 [0, %begin], [%t.next, %moved]
-  %raised.before = phi i32 [0, %begin], [%raised, %moved]
-  br label %walking
+  %raised.before = phi i64 [0, %begin], [%raised, %moved]
+  %in.turn = icmp eq ptr %strands, null
+  br i1 %in.turn, label %walking, label %beside
+beside:
+  %work = load ptr, ptr %strands
+  %computed = call i64 %work(ptr %strands, ptr %block, ptr %run)
+  %failed = icmp slt i64 %computed, 0
+  br i1 %failed, label %ended, label %walking
+ended:
+  ret i64 %computed
 walking:
-  %r = phi i64 [0, %iteration], [%r.next, %next]
-  %raised = phi i32 [%raised.before, %iteration], [%raised.next, %next]
-  %rows.end = icmp eq i64 %r, %end
-  br i1 %rows.end, label %turn, label %alive
-alive:
-  %dead = load volatile i64, ptr %dead.at
-  %lives = icmp eq i64 %dead, %none
-  br i1 %lives, label %computed, label %died
-died:
-  ret i64 {dead}
-computed:
-  %failed = icmp ne i32 %raised, 0
-  %stops = and i1 %failed, %heeds
-  %copies = icmp sge i64 %r, %computing
-  %gives.up = and i1 %stops, %copies
-  br i1 %gives.up, label %over, label %row
-row:
-  %row.words = mul i64 %r, {row_words}
-  %at = getelementptr i64, ptr %rows, i64 %row.words
-{row}
-{fetch}
-  br label %plane
-plane:
-  %u = phi i64 [0, %row], [%u.next, %plane.end]
-{shift}
-  br label %again
-again:
-  %o = phi i64 [0, %plane], [%o.next, %again]
-{place}
-  call void %loop(ptr %args, ptr %dims, ptr %steps, ptr %data.of)
-  %o.next = add i64 %o, 1
-  %more = icmp slt i64 %o.next, %outer
-  br i1 %more, label %again, label %plane.end
-plane.end:
-  %u.next = add i64 %u, 1
-  %more.planes = icmp slt i64 %u.next, %times
-  br i1 %more.planes, label %plane, label %done
-done:
-  %heard.at = getelementptr i64, ptr %at, i64 {heard}
-  %heard.long = load i64, ptr %heard.at
-  %later = icmp eq i64 %heard.long, {later}
-  br i1 %later, label %next, label %looks
-looks:
-  %may.refuse = icmp eq i64 %heard.long, {refuses}
-  br i1 %may.refuse, label %refusal, label %listen
-refusal:
-  %first.argument = load ptr, ptr %args
-  %refused = icmp eq ptr %first.argument, null
-  br i1 %refused, label %decline, label %listen
-listen:
-  %heard = trunc i64 %heard.long to i32
-  %new = call i32 %test(i32 %mask)
-  %quiet = icmp eq i32 %new, 0
-  br i1 %quiet, label %next, label %note
-note:
-  %bad = and i32 %new, %heard
-  %wiped = call i32 %clear(i32 %mask)
-  br label %next
-next:
-  %more.raised = phi i32 [0, %done], [0, %listen], [%bad, %note]
-  %raised.next = or i32 %raised, %more.raised
-  %r.next = add i64 %r, 1
-  br label %walking
+  %first.row = phi i64 [0, %iteration], [%computing, %beside]
+  %raised.so.far = phi i64 [%raised.before, %iteration], [%computed, %beside]
+  %limit = select i1 %heeds, i64 %computing, i64 %end
+  %walked = call i64 @rows(
+    ptr %block, ptr %run, i64 %first.row, i64 %end, i64 %limit, i64 %raised.so.far)
+  %nothing = icmp slt i64 %walked, 0
+  br i1 %nothing, label %stopped, label %told.of
+stopped:
+  ret i64 %walked
+told.of:
+  %raised = and i64 %walked, {mask}
+  %gave.up = icmp ne i64 %walked, %raised
+  br i1 %gave.up, label %over, label %turn
 turn:
   %t.next = add i64 %t, 1
   store i64 %t.next, ptr %made.at
@@ -185,9 +229,8 @@ move:
 moved:
   br label %iteration
 over:
-  %told = select i1 %heeds, i32 %raised, i32 0
-  %result = zext i32 %told to i64
-  ret i64 %result
+  %told = select i1 %heeds, i64 %raised, i64 0
+  ret i64 %told
 }}
 """
 
@@ -402,16 +445,17 @@ def text(arguments: int, **words: int) -> str:
         {"k": k, "words": loaded("at", f"b{k} o{k} s{k} t{k}", 6 + 4 * k)} for k in range(arguments)
     ]
     block = [loaded("block", _BLOCK)]
-    block += [field("block", key, words[key], "ptr") for key in ("flag", "bell")]
+    block += [field("block", key, words[key], "ptr") for key in ("flag", "bell", "strands")]
     block += [field("block", key, words[key]) for key in ("heedless", "first", "trips", "made")]
+    heads = [field("block", key, place, kind) for key, place, kind in _HEADS]
     item = [field("item", key, words[key], kind, "i8") for key, kind in _ARRAY]
     group = _GROUP.format(
-        bases=arguments, first_base=words["first_base"], mask=words.pop("mask"),
+        bases=arguments, first_base=words["first_base"], mask=words["mask"],
         dims=loaded("dims", "count rows cols"), clear=field("block", "clear", 5, "ptr"),
     )  # fmt: skip
     return _routines() + group + _TEXT.format(
-        block="\n".join(block), item="\n".join(item), spec=loaded("spec", _SPEC),
-        elements=ELEMENTS, row=loaded("at", _ROW),
+        block="\n".join(block), heads="\n".join(heads), item="\n".join(item),
+        spec=loaded("spec", _SPEC), elements=ELEMENTS, row=loaded("at", _ROW),
         fetch="".join([_FETCH.format(**one) for one in each]),
         shift="".join([_SHIFT.format(**one) for one in each]),
         place="".join([_PLACE.format(**one) for one in each]),

@@ -195,7 +195,7 @@ class LoopTable:
             block = self._blocks.pop()
         except IndexError:
             specs = self._specs.copy()
-            words, memory = self._made.block(specs, self._rows)
+            words, memory, _ = self._made.block(specs, self._rows)
             if self._flag is not None:
                 words[native.FLAG] = memory.ctypes.data + self._flag
             block = _LoopBlock(words, specs, memory)

@@ -153,6 +153,7 @@ class Tabling(NamedTuple):
     - `quick`: whether last bits may change: then long products have faster kernels than rows
     - `largest`: bytes of the largest result of a row, None for as many as pay for one thread
     - `others`: what writes the rows of ops that no user has, ``write(rows, step)``
+    - `strands`: threads that may walk rows beside each other
     - `flag`: set by a walk as soon as it has let go of Python's lock
     - `known`: what `table.kinds` has found for these sizes, of types that the steps keep alive
     """
@@ -167,6 +168,7 @@ class Tabling(NamedTuple):
     others: Mapping[Op, Callable[..., None]] = MappingProxyType({})
     flag: Flag | None = None
     known: dict[Any, str] | None = None
+    strands: int = 1
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:

@@ -266,7 +266,7 @@ class Stretch:
         if self._tabling.quick:
             from actorgraph.lower.quick_rows import QuickRows as kind
         try:
-            written = self._latest = kind(self, symbols)
+            written = self._latest = self._stranded(symbols) or kind(self, symbols)
         except Unfit as unfit:
             few = len(self.steps) < _MANY
             return None if few else self._around(self.steps[unfit.position], symbols)
@@ -282,7 +282,7 @@ class Stretch:
         finish = self._finish(symbols)
         runtime, idle, errors = native.RUNTIME, native.IDLE, self._tabling.errors
         is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
-        walk = runtime.brief if is_brief else runtime.walk
+        walk = written.walk or (runtime.brief if is_brief else runtime.walk)
         assert walk is not None, "rows are written where there is a runtime"
         idle_blocks, dead = blocks.idle, native.DEAD
 
@@ -315,6 +315,14 @@ class Stretch:
             return None if flags else made if finish is None else finish(given, made)
 
         return walked
+
+    def _stranded(self, symbols: Mapping[str, int]) -> Written | None:
+        """Return the rows in strands, None where one thread walks them as soon."""
+        if self._tabling.strands < 2 or self._tabling.quick:
+            return None
+        from actorgraph.lower.strands import stranded
+
+        return stranded(self, symbols, self._tabling.strands)
 
     def _around(self, step: Node, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None]:
         """Return what walks all but a step that has no row for these sizes, and calls this one.
@@ -359,12 +367,18 @@ class Stretch:
 
         return finish
 
+    @property
+    def story(self) -> str:
+        """Who walks the rows that were written last, if not one thread."""
+        return "" if self._latest is None else self._latest.story
+
     def comments(self) -> list[str]:
         """Return the rows that were written last, as comments."""
         written = self._latest
         if written is None:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
         found = [f"# {len(written.rows)} rows of NumPy's loops stand for it:"]
+        found += [f"# {written.story}"] if written.story else []
         for of, times, dims, row in written.notes:
             places = zip(row[::4], row[1::4], strict=True)
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
@@ -390,8 +404,8 @@ class _WalkBlocks:
 
     def made(self) -> tuple[int, Any, Any]:
         """Return the address of a block, and what owns it."""
-        block, memory = self._written.block(self._specs, self._lines)
+        block, *owned = self._written.block(self._specs, self._lines)
         if self._flag is not None:
             block[native.BELL] = self._flag.address
         self.bytes += self._written.total
-        return block.ctypes.data, block, memory
+        return block.ctypes.data, block, owned

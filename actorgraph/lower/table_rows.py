@@ -20,7 +20,6 @@ import numpy as np
 from actorgraph.devices import native
 from actorgraph.devices.loops import (
     Routine,
-    call,
     dot_loop,
     loop_of,
     may_have_loop,
@@ -30,6 +29,7 @@ from actorgraph.devices.loops import (
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.matmul import is_small, product
+from actorgraph.lower.multiplying import is_product
 from actorgraph.lower.spots import (
     MOST_EXPANDED,
     ONCE,
@@ -60,9 +60,6 @@ LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
 _MATRIX_BYTES = 16 * 1024 * 1024
 """The same of what products read, and views of it: each call would give Python's lock away, and
 wait for it where other threads of Python are busy.  Ctrl-C waits for a walk's end."""
-
-_PERIOD = 65_537
-"""Numbers that products are tried on before they come again: a prime."""
 
 _HANDED_OVER = 32
 """Steps that are written before another thread may have the GIL: some 0.5 ms."""
@@ -167,6 +164,12 @@ class Written:
     the other results are to be copied, then the memory of the table and constants.
     """
 
+    threads = 1
+    """How many strands have memory of their own."""
+
+    walk: Callable[..., int] | None = None
+    """What walks in place of `native.Runtime.walk`."""
+
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols, self.others = symbols, stretch.others
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
@@ -187,11 +190,13 @@ class Written:
             self.of = step.op.name
             if position % _HANDED_OVER == 0:
                 sleep(0)
+            begin = len(self.rows)
             try:
                 self._step(step)
             except Unfit as unfit:
                 unfit.position = position
                 raise
+            self.wrote(step, begin)
         self.bytes = sum([self._layout(step)[2] for step in stretch.steps])
         self.given_bytes = sum(self.sizes[: len(stretch.given)])
         self.of, self.computing = "copy", len(self.rows)
@@ -217,6 +222,38 @@ class Written:
         return False
 
     @property
+    def story(self) -> str:
+        """Who walks the rows, if not one thread."""
+        return ""
+
+    @property
+    def total(self) -> int:
+        """The bytes that rows write into."""
+        return self._rooms()[-1]
+
+    def _rooms(self) -> list[int]:
+        """Return where the memory of each strand begins, and the end."""
+        begins, end = [], 0
+        for size in self.sizes[self._first_room : self._first_room + self.threads]:
+            begins.append(-(-end // 64) * 64)
+            end = begins[-1] + size
+        return [*begins, end]
+
+    def strand(self, step: Node) -> int:
+        """Return the number of the strand that a step is in."""
+        return 0
+
+    def stays(self, step: Node) -> int:
+        """Return for how many steps after the last that needs a value nothing lies in its place."""
+        return 0
+
+    def wrote(self, step: Node, begin: int) -> None:
+        """Take note of the rows of a step, from one on."""
+
+    def strand_words(self) -> Any:
+        """Return the words of the strands of a block, first of all that it is to keep."""
+
+    @property
     def lines(self) -> native.Words:
         """The rows, as machine code reads them."""
         return np.array(self.rows, np.int64).reshape(-1, native.ROW_WORDS)
@@ -232,14 +269,18 @@ class Written:
         ]  # fmt: skip
         return np.array(found, np.int64)
 
-    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Memory]:
-        """Return a block to walk with, and its memory; who calls keeps them, specs and lines."""
-        memory = aligned(max(self.total, 1))
-        bases = [memory.ctypes.data, *[value.ctypes.data for value in self.kept]]
-        return native.block(specs, lines, bases, self.computing), memory
+    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Memory, Any]:
+        """Return a block, its memory and words of strands; who calls keeps all, specs and lines."""
+        memory, strands = aligned(max(self.total, 1)), self.strand_words()
+        bases = [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
+        bases += [value.ctypes.data for value in self.kept]
+        block = native.block(specs, lines, bases, self.computing)
+        block[native.STRANDS] = strands[0].ctypes.data if strands else 0
+        return block, memory, strands
 
     def _step(self, step: Node) -> None:
-        self._scratch = self._within
+        self._strand = self.strand(step)
+        self._scratch = self._room_begin = self._within[self._strand]
         write = self.others.get(step.op)
         if write is not None:
             write(self, step)
@@ -278,17 +319,21 @@ class Written:
     def _lay(self, stretch: _AnyStretch) -> None:
         """Find places for what stays inside, and for what is copied in the end."""
         lives = usage(stretch.steps, stretch.results, self.symbols)
-        inner = [
-            (position, step)
-            for position, step in enumerate(stretch.steps)
-            if step.id not in self.places and not is_view(step)
-        ]
-        spans = [Span(lives.bytes[step.id], at, lives.last[step.id]) for at, step in inner]
-        self.total, places = pack(spans, ())
-        for (_, step), place in zip(inner, places, strict=True):
-            self._whole(step, len(self.objects), place.begin)
-        self._scratch_base, self._within = len(self.sizes), -(-self.total // 64) * 64
-        self.sizes.append(self.total)
+        inner: list[list[tuple[int, Node]]] = [[] for _ in range(self.threads)]
+        for position, step in enumerate(stretch.steps):
+            if step.id not in self.places and not is_view(step):
+                inner[self.strand(step)].append((position, step))
+        self._first_room, self._within = len(self.sizes), list[int]()
+        for own in inner:
+            spans = [
+                Span(lives.bytes[one.id], at, lives.last[one.id] + self.stays(one))
+                for at, one in own
+            ]
+            total, places = pack(spans, ())
+            for (_, step), place in zip(own, places, strict=True):
+                self._whole(step, len(self.sizes), place.begin)
+            self._within.append(-(-total // 64) * 64)
+            self.sizes.append(total)
 
     def place(self, node: Node) -> Spot:
         """Return where a value lies."""
@@ -310,7 +355,7 @@ class Written:
         [of] = step.inputs
         if step.op is RESHAPE:  # which may have to copy, into memory that others do not get
             place = Traced(self, self.places[of.id], of.dtype).reshape(self._shape(step)).place
-            self._within = self._scratch
+            self._within[self._strand] = self._scratch
         else:
             # With an ellipsis NumPy shows a single element, without one it is a number.
             view = kernel(step, np, self.symbols)
@@ -397,9 +442,9 @@ class Written:
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spot:
         """Return memory that the rows of one step alone use."""
         strides = strides_of(shape, dtype.itemsize)
-        base, begin = self._scratch_base, self._scratch
+        base, begin = self._first_room + self._strand, self._scratch
         self._scratch += -(-prod(shape) * dtype.itemsize // 64) * 64
-        self.total = self.sizes[base] = max(self.total, self._scratch)
+        self.sizes[base] = max(self.sizes[base], self._scratch)
         return Spot(base, begin, shape, strides, dtype.itemsize)
 
     def copied(self, result: Spot, x: Spot, char: str) -> None:
@@ -559,7 +604,7 @@ class Written:
         first, other = x._replace(base=0, offset=0), y._replace(base=1, offset=0)
         if x.base == y.base:
             other = other._replace(base=0, offset=y.offset - x.offset)
-        if not _is_product(loop, kernel_of, char, first, other, dims, steps):
+        if not is_product(loop, kernel_of, char, first, other, dims, steps):
             raise Unfit
         sizes = ((n, k), (k, m), (n, m))
         self.write(loop, ONCE, dims, steps, [
@@ -621,38 +666,6 @@ class Written:
             array = np.array(key, np.int64)
             found = self.words[key] = array.ctypes.data, array
         return found[0]
-
-
-@lru_cache(1024)
-def _is_product(
-    loop: Routine,
-    kernel_of: Callable[..., Any],
-    char: str,
-    x: Spot,
-    y: Spot,
-    dims: Sequence[int],
-    steps: Sequence[int],
-) -> bool:
-    """Return whether the loop gives the kernel's bits for operands that lie so in memory.
-
-    Those of one base show one memory: that a product is of a matrix and itself decides who
-    computes it.
-    """
-    if x.base != y.base:
-        y = y._replace(offset=x.end - y.begin)
-    begin = min(x.begin, y.begin)
-    raw = _numbers(char, max(x.end, y.end) - begin)
-    given = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
-    wanted = np.asarray(kernel_of(*given))
-    result = np.empty(wanted.shape, char)
-    call(loop, [*given, result], dims, steps)
-    return wanted.tobytes() == result.tobytes()
-
-
-def _numbers(char: str, size: int) -> np.ndarray[Any, Any]:
-    """Return so many bytes of numbers that differ along any axis."""
-    count = size // np.dtype(char).itemsize
-    return np.resize(np.sin(np.arange(min(count, _PERIOD))).astype(char), count)
 
 
 def _columns(row: Any, x: Any) -> Any:

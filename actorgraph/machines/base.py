@@ -19,7 +19,7 @@ from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.keywords import answering, refusal
-from actorgraph.lower.cuts import Cut, one_per_node
+from actorgraph.lower.cuts import Cut, by_cost, one_per_node
 from actorgraph.lower.joint import Mode
 from actorgraph.machines import inspection
 from actorgraph.machines.admission import fitted
@@ -201,6 +201,8 @@ class Machine(Lifetime):
         self.device, self._placing = placed(self, given, lanes, captured)
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self._cut() is one_per_node or bool(self.seed) or self._statistics
+        beside = self._cut() is by_cost and not self._actors_only
+        self._strands = self.workers if beside else 1
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
         self._inputs = {node.name: node for node in self.graph.inputs}
 
@@ -515,7 +517,7 @@ class Machine(Lifetime):
         if plan is None:
             found = compiled(
                 self.outputs, self.wrt, mode, self.device, self.watch, self._interpreter,
-                self.passes, self.jit, self._placing, self.native,
+                self.passes, self.jit, self._placing, self.native, self._strands,
             )  # fmt: skip
             cut = self._cut() if self._placing is None else self._placing.cut(self._cut())
             made = Plan(found, cut, costs=self._given_costs, workers=self.workers)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
 
 
+_STRANDED_BYTES = 512 * 1024
+"""Results above which a row gains nothing where threads walk rows beside each other."""
+
+
 @dataclass(frozen=True, eq=False)
 class Compiled:
     """A mode: its joint graph, and what follows from it; see `compiled`."""
@@ -45,6 +49,7 @@ class Compiled:
     jit: bool | str
     placing: Residents | None = None  # where nodes run, if not all on the host
     native: bool | str = False  # whether steps may be walked as tables (see `lower.table`)
+    strands: int = 1  # threads that may walk a table beside each other
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -104,7 +109,8 @@ class Compiled:
         wait = "wait" in (self.native, self.jit)
         tabling = Tabling(symbols, wait, errors, ordered, quick=quick, known={})
         if not quick:
-            return tabling
+            largest = _STRANDED_BYTES if self.strands > 1 else None
+            return tabling._replace(strands=self.strands, largest=largest)
         from actorgraph.jit import lowering as jit
 
         return tabling._replace(others=jit.ROWS)
@@ -299,6 +305,7 @@ def compiled(
     jit: bool | str = False,
     placing: Residents | None = None,
     native: bool | str = False,
+    strands: int = 1,
 ) -> Compiled:
     """Differentiate and rewrite what a machine is asked for in a mode.
 
@@ -317,7 +324,7 @@ def compiled(
     jit = False if watch or interpreter else jit
     return Compiled(
         mode, outputs, tuple(wrt), joint, assignments, late, device, watch, interpreter, jit,
-        placing, native,
+        placing, native, strands,
     )  # fmt: skip
 
 

@@ -116,7 +116,8 @@ def _tables(plan: Plan, networks: Iterable[Network]) -> str:
     stretches = [part.stretch for one in programs if one for part in one.parts if part.stretch]
     steps = sum(len(stretch.steps) for stretch in stretches)
     there = sum(stretch.is_written for stretch in stretches)
-    return f"tables: {steps} steps in {len(stretches)} stretches, rows of {there} are written"
+    found = f"tables: {steps} steps in {len(stretches)} stretches, rows of {there} are written"
+    return "\n".join([found, *[one.story for one in stretches if one.story]])
 
 
 _WAITS = {

@@ -214,7 +214,10 @@ class Plan:
         """Return how steps are walked as tables in networks of an `np.errstate`, if they are."""
         if self.latest is None:
             return None
-        return self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
+        found = self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
+        # Workers that run other tasks are busy.
+        several = found is not None and self.sequential is None
+        return found._replace(strands=1, largest=None) if found and several else found
 
     # -- costs --------------------------------------------------------------------------------
 

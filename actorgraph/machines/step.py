@@ -76,6 +76,7 @@ class Step:
             whole = compiled(
                 machine.outputs, machine.wrt, mode, machine.device, machine.watch,
                 machine._interpreter, machine.passes, machine.jit, native=machine.native,
+                strands=machine._strands,
             )  # fmt: skip
             updating = _Updating(whole, parameters, self.update, check)
             inline = Inline(whole, keeps_derivatives=False)

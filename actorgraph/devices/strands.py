@@ -1,0 +1,313 @@
+"""Strands: rows that several threads walk beside each other, without Python and its lock.
+
+A strand is a list of *pieces*, which are rows one after another.  A piece has a list of others, of
+any strand, that it waits for.  A thread that comes takes pieces of a strand of its own, one after
+another, and of the others where its own has ended or its next piece waits.  Threads are the one
+that walks, and helpers (`helpers`) that come while it does.
+
+Invariants:
+
+- A piece is *taken* once, by whoever moves the word `next` of its strand past it, and only when all
+  that it waits for is done; so who has taken a piece waits for nobody.
+- The pieces of a strand stand in one order of all pieces in which nothing waits for what comes
+  later.  So the first of those that are not done was taken, or can be.
+- A piece is done when its word is the number of the walk, which is written after all rows.
+- The walk returns when all threads have left: nobody reads these words, or writes any memory of the
+  table, behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
+from time import perf_counter
+from typing import Any, final
+
+import numpy as np
+
+from actorgraph.devices import native
+from actorgraph.devices.helpers import HELPERS, SHARE
+from actorgraph.devices.walk_text import loaded
+from actorgraph.runs import AbstractRun
+
+_GRACE, _PATIENCE = 30, 3000
+"""Looks at a strand's next piece before others are looked at, some 1 us, and at all of them before
+the core is let to others."""
+
+_HEAD = loaded("strands.words", "*begin *rows *shared *yield strands *pieces *waits *done")
+_HEAD += "".join([
+    f"\n  %{name}.at = getelementptr i64, ptr %strands.words, i64 {place}"
+    for place, name in enumerate("walk stop raised ticket block run".split(), 8)
+])  # fmt: skip
+_FIRST = 16
+"""Words: what does not change; the number of the walk, what ends it early, the flags of errors that
+it has raised, how many threads came, its block and run; then, from `_FIRST`, those of strands."""
+
+_STRAND_WORDS = 8
+"""Words of a strand, which fill a cache line: its next piece, its first one, and the end."""
+
+_PIECE_WORDS = 5
+"""First row and end of a piece, flags that its last one hears, and what it waits for, as rows."""
+
+
+_TEXT = f"""
+define i64 @begin(ptr %strands.words, ptr %block, ptr %run) {{
+entry:
+{_HEAD}
+  %helped = load ptr, ptr %shared
+  %alone = icmp eq ptr %helped, null
+  br i1 %alone, label %in.turn, label %together
+in.turn:
+{loaded("block", "computing", 8)}
+  %flags = call i64 %rows(ptr %block, ptr %run, i64 0, i64 %computing, i64 %computing, i64 0)
+  ret i64 %flags
+together:
+  %walk = load i64, ptr %walk.at
+  %walk.next = add i64 %walk, 1
+  store i64 %walk.next, ptr %walk.at
+  store i64 0, ptr %stop.at
+  store i64 0, ptr %raised.at
+  store i64 0, ptr %ticket.at
+  store ptr %block, ptr %block.at
+  store ptr %run, ptr %run.at
+  br label %each
+each:
+  %s = phi i64 [0, %together], [%s.next, %each]
+  %s.words = mul i64 %s, {_STRAND_WORDS}
+  %s.place = add i64 %s.words, {_FIRST}
+  %next.at = getelementptr i64, ptr %strands.words, i64 %s.place
+  %first.at = getelementptr i64, ptr %next.at, i64 1
+  %first = load i64, ptr %first.at
+  store i64 %first, ptr %next.at
+  %s.next = add i64 %s, 1
+  %more = icmp slt i64 %s.next, %strands
+  br i1 %more, label %each, label %go
+go:
+  call void @share(ptr %helped, ptr @strand, ptr %strands.words)
+  %stop = load i64, ptr %stop.at
+  %raised = load i64, ptr %raised.at
+  %stopped = icmp ne i64 %stop, 0
+  %told = select i1 %stopped, i64 %stop, i64 %raised
+  ret i64 %told
+}}
+
+define void @strand(ptr %strands.words) {{
+entry:
+{_HEAD}
+  %walk = load i64, ptr %walk.at
+  %block = load ptr, ptr %block.at
+  %run = load ptr, ptr %run.at
+{loaded("block", "*clear *test mask.long", 5)}
+  %mask = trunc i64 %mask.long to i32
+  %cleared = call i32 %clear(i32 %mask)
+  %came = atomicrmw add ptr %ticket.at, i64 1 seq_cst
+  %own = urem i64 %came, %strands
+  br label %look
+look:
+  %looks = phi i64 [0, %entry], [0, %taken.over], [%looks.next, %again], [%looks.next, %let]
+  %stop = load atomic i64, ptr %stop.at acquire, align 8
+  %ends = icmp ne i64 %stop, 0
+  br i1 %ends, label %over, label %other
+other:
+  %k = phi i64 [0, %look], [%k.next, %next.strand]
+  %left = phi i64 [0, %look], [%left.next, %next.strand]
+  %place.far = add i64 %own, %k
+  %s = urem i64 %place.far, %strands
+  %s.words = mul i64 %s, {_STRAND_WORDS}
+  %s.place = add i64 %s.words, {_FIRST}
+  %next.at = getelementptr i64, ptr %strands.words, i64 %s.place
+  %end.at = getelementptr i64, ptr %next.at, i64 2
+  %end = load i64, ptr %end.at
+  %next = load atomic i64, ptr %next.at acquire, align 8
+  %ended = icmp sge i64 %next, %end
+  br i1 %ended, label %next.strand, label %known
+known:
+  %piece.words = mul i64 %next, {_PIECE_WORDS}
+  %piece = getelementptr i64, ptr %pieces, i64 %piece.words
+{loaded("piece", "row row.end heard.long wait wait.end")}
+  br label %waiting
+waiting:
+  %w = phi i64 [%wait, %known], [%w.next, %waits.not]
+  %ready = icmp eq i64 %w, %wait.end
+  br i1 %ready, label %take, label %is.done
+is.done:
+  %for.at = getelementptr i64, ptr %waits, i64 %w
+  %for = load i64, ptr %for.at
+  %for.done.at = getelementptr i64, ptr %done, i64 %for
+  %done.in = load atomic i64, ptr %for.done.at acquire, align 8
+  %is.there = icmp eq i64 %done.in, %walk
+  br i1 %is.there, label %waits.not, label %waits.still
+waits.not:
+  %w.next = add i64 %w, 1
+  br label %waiting
+waits.still:
+  %is.own = icmp eq i64 %k, 0
+  %soon = icmp slt i64 %looks, {_GRACE}
+  %stays = and i1 %is.own, %soon
+  br i1 %stays, label %pause, label %next.strand
+next.strand:
+  %left.more = phi i64 [0, %other], [1, %waits.still]
+  %left.next = or i64 %left, %left.more
+  %k.next = add i64 %k, 1
+  %more = icmp slt i64 %k.next, %strands
+  br i1 %more, label %other, label %all
+all:
+  %nothing = icmp eq i64 %left.next, 0
+  br i1 %nothing, label %over, label %pause
+pause:
+  %looks.next = add i64 %looks, 1
+  call void @llvm.x86.sse2.pause()
+  %long = icmp sgt i64 %looks.next, {_PATIENCE}
+  br i1 %long, label %let, label %again
+again:
+  br label %look
+let:  ; who is in a piece may wait for this core
+  %yielded = call i32 %yield()
+  br label %look
+take:
+  %behind = add i64 %next, 1
+  %pair = cmpxchg ptr %next.at, i64 %next, i64 %behind seq_cst seq_cst
+  %got = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %got, label %work, label %taken.over
+work:
+  %flags = call i64 %rows(ptr %block, ptr %run, i64 %row, i64 %row.end, i64 %row.end, i64 0)
+  %failed = icmp slt i64 %flags, 0
+  br i1 %failed, label %tell, label %worked
+tell:
+  store atomic i64 %flags, ptr %stop.at seq_cst, align 8
+  br label %over
+worked:  ; a row leaves flags to the next one, which may be of another piece
+  %new = call i32 %test(i32 %mask)
+  %heard = trunc i64 %heard.long to i32
+  %bad = and i32 %new, %heard
+  %bad.long = zext i32 %bad to i64
+  %all.flags = or i64 %flags, %bad.long
+  %new.long = zext i32 %new to i64
+  %some = or i64 %flags, %new.long
+  %quiet = icmp eq i64 %some, 0
+  br i1 %quiet, label %finish, label %raise
+raise:
+  %wiped = call i32 %clear(i32 %mask)
+  %before = atomicrmw or ptr %raised.at, i64 %all.flags seq_cst
+  br label %finish
+finish:
+  %own.done.at = getelementptr i64, ptr %done, i64 %next
+  store atomic i64 %walk, ptr %own.done.at release, align 8
+  br label %taken.over
+taken.over:
+  br label %look
+over:
+  ret void
+}}
+{SHARE}"""
+
+
+@cache
+def _engine(directory: str) -> Any:
+    HELPERS.make(directory)
+    return native.engine(_TEXT, directory)
+
+
+@final
+class Pieces:
+    """The pieces of a table, which all its blocks share, and whether helpers are worth it.
+
+    `strands` has the first piece of each strand, and the end; `pieces` rows and what is heard,
+    and `waits` the pieces that each waits for.
+    """
+
+    def __init__(
+        self,
+        strands: Sequence[int],
+        pieces: Sequence[tuple[int, int, int]],
+        waits: Sequence[Sequence[int]],
+        directory: str,
+    ) -> None:
+        self.strands, self.pieces, self.waits = strands, pieces, waits
+        ends = [0, *accumulate(map(len, waits))]
+        self._lines = np.array([*zip(*zip(*pieces), ends, ends[1:])], np.int64)
+        self._waits = np.array([one for some in waits for one in some], np.int64)
+        self._shared = np.zeros(1, np.int64)  # where the words of helpers are, 0 without
+        self._engine = _engine(directory)
+        self.trial = _Trial()
+
+    def words(self) -> tuple[native.Words, Any]:
+        """Return the words of the strands of a block, and what else is to be kept for it."""
+        done = np.zeros(len(self.pieces), np.int64)
+        count = len(self.strands) - 1
+        words = np.zeros(_FIRST + _STRAND_WORDS * count, np.int64)
+        owned = self._shared, self._lines, self._waits, done
+        shared, *arrays = [one.ctypes.data for one in owned]
+        begin = self._engine.get_function_address("begin")
+        words[:8] = begin, native.RUNTIME.routine("rows"), shared, HELPERS.let, count, *arrays
+        for number in range(count):
+            place = _FIRST + _STRAND_WORDS * number
+            words[place + 1 : place + 3] = self.strands[number : number + 2]
+        return words, owned
+
+    def walk(self, arrays: tuple[Any, ...], block: int, run: AbstractRun) -> int:
+        """Walk as `native.Runtime.walk` does, with helpers where that is faster of late."""
+        together, walk = self.trial.is_together(), native.RUNTIME.walk
+        assert walk is not None, "there are no pieces without it"
+        self._shared[0] = HELPERS.call() if together else 0
+        began = perf_counter()
+        flags = walk(arrays, block, run)
+        self.trial.note(together, perf_counter() - began)
+        return flags
+
+
+class _Trial:
+    """Whether walks are made with helpers: tried against walks without them, now and then.
+
+    Threads may call it at the same time: what they lose of each other is a figure, no more.
+    """
+
+    alone, together, kept, most, rest, longest = 7, 31, 1000, 64_000, 50, 400
+    """Walks of each kind that are compared; walks until that is done again, at first and at most;
+    and walks without helpers after one that a helper has delayed, at first and at most."""
+
+    worth, hindered = 0.95, 3.0
+    """Of the time without helpers, what walks with them have to take less; and so many times as
+    long one takes where a helper has lost its core to somebody else."""
+
+    def __init__(self) -> None:
+        self._kept = self.kept
+        self.gains = False  # whether helpers were worth it when that was tried last
+        self._begin()
+
+    def _begin(self) -> None:
+        self._made, self._rests, self._rest = 0, 0, self.rest
+        self._seconds: tuple[list[float], list[float]] = [], []
+
+    @property
+    def medians_us(self) -> tuple[float, float]:
+        """Microseconds of walks without helpers and with them, 0 where there were none."""
+        first, second = [
+            sorted(some)[len(some) // 2] * 1e6 if some else 0.0 for some in self._seconds
+        ]
+        return first, second
+
+    def is_together(self) -> bool:
+        """Return whether helpers are to come to the next walk."""
+        self._made += 1
+        tried = self.alone + self.together
+        if self._made <= tried:
+            return self._made > self.alone
+        if self._made == tried + 1:
+            alone_us, together_us = self.medians_us
+            gains = together_us < self.worth * alone_us
+            same = gains is self.gains
+            self._kept = min(2 * self._kept, self.most) if same else self.kept
+            self.gains = gains
+        elif self._made > tried + self._kept:
+            self._begin()
+        self._rests -= self._rests > 0
+        return self.gains and not self._rests
+
+    def note(self, together: bool, seconds: float) -> None:
+        """Note how long a walk took."""
+        if self._made <= self.alone + self.together:
+            self._seconds[together].append(seconds)
+        elif together and seconds * 1e6 > self.hindered * self.medians_us[1]:
+            self._rests, self._rest = self._rest, min(2 * self._rest, self.longest)

@@ -1,0 +1,47 @@
+"""Whether a loop multiplies matrices with the bits of a kernel, wherever they lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from actorgraph.devices.loops import Routine, call
+from actorgraph.lower.spots import Spot
+
+_PERIOD = 65_537
+"""Numbers that products are tried on before they come again: a prime."""
+
+
+@lru_cache(1024)
+def is_product(
+    loop: Routine,
+    kernel_of: Callable[..., Any],
+    char: str,
+    x: Spot,
+    y: Spot,
+    dims: Sequence[int],
+    steps: Sequence[int],
+) -> bool:
+    """Return whether the loop gives the kernel's bits for operands that lie so in memory.
+
+    Those of one base show one memory: that a product is of a matrix and itself decides who
+    computes it.
+    """
+    if x.base != y.base:
+        y = y._replace(offset=x.end - y.begin)
+    begin = min(x.begin, y.begin)
+    raw = _numbers(char, max(x.end, y.end) - begin)
+    given = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
+    wanted = np.asarray(kernel_of(*given))
+    result = np.empty(wanted.shape, char)
+    call(loop, [*given, result], dims, steps)
+    return wanted.tobytes() == result.tobytes()
+
+
+def _numbers(char: str, size: int) -> np.ndarray[Any, Any]:
+    """Return so many bytes of numbers that differ along any axis."""
+    count = size // np.dtype(char).itemsize
+    return np.resize(np.sin(np.arange(min(count, _PERIOD))).astype(char), count)

@@ -1,0 +1,422 @@
+"""Strands: rows of a table that several threads walk, in any order that pieces allow."""
+
+import ctypes
+import os
+import random
+import threading
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import actorgraph as ag
+from actorgraph import ops
+from actorgraph.devices import native
+from actorgraph.devices import strands as walking
+from actorgraph.devices.helpers import HELPERS
+from actorgraph.lower import strands, table
+from actorgraph.testing._examples import check_in_turn, expected
+from tests._soak import drawn
+from tests.machines._graphs import graphs
+
+pytestmark = pytest.mark.skipif(
+    native.expected() is not None, reason=f"no tables: {native.expected()}"
+)
+
+
+@contextmanager
+def forced(helped=True, pieces_us=0.0, direct=True):
+    """Have all rows in strands, cut wherever they may be, and helpers come to each walk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "FEWEST", 1)
+        patch.setattr(strands, "_LEAST_US", 0.0)
+        patch.setattr(strands, "_WORTH", np.inf)
+        patch.setattr(strands, "_PIECE_US", pieces_us)
+        patch.setattr(HELPERS, "count", max(HELPERS.count, 1))
+        patch.setattr(walking._Trial, "alone", 0 if helped else 10**9)
+        patch.setattr(walking._Trial, "together", 10**9)
+        patch.setattr(ag.ActorMachine, "_small", lambda *_: direct)
+        yield patch
+
+
+def rows_of(machine):
+    """Return what was written for the parts of a machine's modes."""
+    plans = machine._plans.values()
+    programs = [plan.inline.program for plan in plans if plan.inline.program is not None]
+    return [part.stretch._latest for program in programs for part in program.parts]
+
+
+def columns(count=4, depth=5, side=16, dtype="float32"):
+    """Return chains that are joined now and then, with feeds."""
+    g = ag.Graph()
+    x = g.input("x", (side, side), dtype)
+    w = g.parameter("w", np.linspace(-1, 1, side * side).reshape(side, side).astype(dtype))
+    ends = [ops.tanh(x * (k + 0.5)) @ w for k in range(count)]
+    for level in range(depth):
+        ends = [
+            ops.sigmoid(end) + (ends[k - 1] if (level + k) % 3 == 0 else 1.0)
+            for k, end in enumerate(ends)
+        ]
+    loss = ops.concatenate(ends, axis=0).mean()
+    return loss, {"x": np.random.default_rng(4).normal(size=(side, side)).astype(dtype)}
+
+
+# -- what waits for what ---------------------------------------------------------------------------
+
+TOUCHES = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(1, 6), st.booleans()), max_size=12
+)
+
+
+@drawn(200, 5000)
+@given(TOUCHES)
+def test_who_writes_what_others_touch_or_reads_what_others_wrote_waits_for_them(touches):
+    touches = [(base, begin * 1000, size * 1000, writes) for base, begin, size, writes in touches]
+    touched, behind = strands.Touched(), []
+    for who, (base, begin, size, writes) in enumerate(touches):
+        waits = touched.touch(who, base, begin, begin + size, writes=writes)
+        behind.append(waits.union(*[behind[one] for one in waits]))
+        for other in range(who):
+            base_2, begin_2, size_2, wrote = touches[other]
+            same = begin < begin_2 + size_2 and begin_2 < begin + size
+            meets = base == base_2 and same and (writes or wrote)
+            assert not meets or other in behind[who]
+        assert who not in behind[who]
+
+
+@drawn(200, 5000)
+@given(st.lists(st.sets(st.integers(0, 8)), max_size=9))
+def test_the_nearest_to_wait_for_are_behind_all_the_others(drawn_waits):
+    waits = [{one for one in some if one < at} for at, some in enumerate(drawn_waits)]
+    order = [*range(len(waits))]
+
+    def closure(of):
+        found = []
+        for some in of:
+            found.append({*some}.union(*[found[one] for one in some]))
+        return found
+
+    near = strands.nearest(waits, order)
+    assert closure(near) == closure(waits)
+    for some, all_before in zip(near, [closure(near)] * len(near), strict=True):
+        assert not any(one in all_before[other] for one in some for other in some)
+
+
+@drawn(100, 2000)
+@given(
+    st.lists(st.tuples(st.sets(st.integers(0, 19)), st.floats(0.05, 9)), max_size=20),
+    st.integers(1, 3),
+)
+def test_steps_begin_when_those_before_have_ended_and_their_strand_is_free(steps, threads):
+    before = [sorted(one for one in some if one < at) for at, (some, _) in enumerate(steps)]
+    costs = [cost for _, cost in steps]
+    own_strand, begins, ends_us = strands.timed(before, costs, [64] * len(costs), threads)
+    ends = [begin + cost for begin, cost in zip(begins, costs, strict=True)]
+    for number, some in enumerate(before):
+        assert all(ends[one] <= begins[number] for one in some)
+    for strand in range(threads):
+        own = sorted(
+            (begin, end) for begin, end, s in zip(begins, ends, own_strand, strict=True)
+            if s == strand
+        )  # fmt: skip
+        assert all(one[1] <= two[0] for one, two in pairwise(own))
+    assert ends_us == max(ends, default=0.0)
+
+
+# -- who takes what --------------------------------------------------------------------------------
+
+
+def _moves(state, strand_ends, waits):
+    """Yield what comes of one thread's next look at a shared word, as `devices.strands` has it."""
+    nexts, done, threads = state
+
+    def after(thread, does, nexts=nexts, done=done):
+        return nexts, done, (*threads[:thread], does, *threads[thread + 1 :])
+
+    for thread, (what, *at) in enumerate(threads):
+        if what == "looks":
+            if nexts == strand_ends:
+                yield after(thread, ("left",))
+            for strand, (piece, end) in enumerate(zip(nexts, strand_ends, strict=True)):
+                if piece < end and waits[piece] <= done:
+                    yield after(thread, ("has seen", strand, piece))
+        elif what == "has seen":
+            strand, piece = at
+            if nexts[strand] != piece:
+                yield after(thread, ("looks",))
+            else:
+                taken = (*nexts[:strand], piece + 1, *nexts[strand + 1 :])
+                yield after(thread, ("works", piece), nexts=taken)
+        elif what == "works":
+            [piece] = at
+            assert waits[piece] <= done
+            assert piece not in done
+            assert sum([other == ("works", piece) for other in threads]) == 1
+            yield after(thread, ("looks",), done=done | {piece})
+
+
+@drawn(60, 2000)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.sets(st.integers(0, 5))), max_size=6),
+    st.integers(1, 3),
+)
+def test_whatever_threads_do_first_each_piece_is_made_once_and_all_of_them_leave(steps, threads):
+    order = sorted(range(len(steps)), key=lambda at: steps[at][0])  # strand after strand
+    number = {at: piece for piece, at in enumerate(order)}
+    waits = [frozenset(number[one] for one in steps[at][1] if one < at) for at in order]
+    first = sum([strand == 0 for strand, _ in steps])
+    ends = first, len(steps)
+    begin = (0, first), frozenset(), (("looks",),) * threads
+    seen, todo = {begin}, [begin]
+    while todo:
+        state = todo.pop()
+        following = set(_moves(state, ends, waits))
+        if not following:
+            assert set(state[2]) == {("left",)}
+            assert state[1] == {*range(len(steps))}
+        todo += following - seen
+        seen |= following
+
+
+# -- bits ------------------------------------------------------------------------------------------
+
+
+@drawn(60, 4000)
+@given(graphs(max_ops=24))
+def test_drawn_graphs_in_strands_have_the_bits_of_the_sequential_machine(example):
+    nodes, wanted = expected(example)
+    with (
+        forced(),
+        ag.ActorMachine(example.outputs, wrt=example.wrt, native="wait", workers=2) as machine,
+    ):
+        for _ in range(3):
+            check_in_turn(machine, example, nodes, wanted)
+
+
+class _AnyOrder:
+    """Walks pieces in an order that is drawn of those that what they wait for allows."""
+
+    def __init__(self, monkeypatch, seed):
+        self._draw, self.walks, self.orders = random.Random(seed), 0, set()
+        kinds = ctypes.c_int64, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t
+        self._begin = ctypes.CFUNCTYPE(*kinds)(self._walk)
+        self._pieces = {}
+        words = walking.Pieces.words
+
+        def made(pieces):
+            found = words(pieces)
+            place = ctypes.cast(self._begin, ctypes.c_void_p).value
+            found[0][0] = place
+            self._pieces[found[0].ctypes.data] = pieces, found
+            return found
+
+        monkeypatch.setattr(walking.Pieces, "words", made)
+
+    def _walk(self, words, block, run):
+        pieces, _ = self._pieces[words]
+        kinds = ctypes.c_int64, *[ctypes.c_size_t] * 2, *[ctypes.c_int64] * 4
+        rows = ctypes.PYFUNCTYPE(*kinds)(native.RUNTIME.routine("rows"))
+        done, left, raised = [], {*range(len(pieces.pieces))}, 0
+        while left:
+            ready = sorted(one for one in left if {*pieces.waits[one]} <= {*done})
+            one = self._draw.choice(ready)
+            begin, end, _ = pieces.pieces[one]
+            flags = rows(block, run, begin, end, end, 0)
+            if flags < 0:
+                return flags
+            raised |= flags
+            done.append(one)
+            left.remove(one)
+        self.walks += 1
+        self.orders.add(tuple(done))
+        return raised
+
+
+@drawn(60, 4000)
+@given(graphs(max_ops=24), st.integers(0, 2**32))
+def test_pieces_in_any_order_that_they_allow_give_the_same_bits(example, seed):
+    nodes, wanted = expected(example)
+    with forced() as patch:
+        _AnyOrder(patch, seed)
+        with ag.ActorMachine(example.outputs, wrt=example.wrt, native="wait", workers=2) as machine:
+            for _ in range(3):
+                check_in_turn(machine, example, nodes, wanted)
+
+
+@pytest.mark.parametrize("slack", [0, 16])
+def test_memory_that_is_used_again_is_waited_for(slack, monkeypatch):
+    loss, feeds = columns()
+    with ag.LispMachine([loss]) as machine:
+        wanted = machine.run_sync(feeds, backward=True)[loss.graph.parameters[0]].grad
+    with forced() as patch:
+        patch.setattr(strands, "_SLACK", slack)
+        order = _AnyOrder(patch, 1)
+        with ag.ActorMachine([loss], native="wait", workers=2) as machine:
+            for _ in range(50):
+                got = machine.run_sync(feeds, backward=True)[loss.graph.parameters[0]].grad
+                assert got.tobytes() == wanted.tobytes()
+    assert order.walks >= 50
+    assert len(order.orders) > 40
+
+
+def test_a_machine_tells_of_strands():
+    loss, feeds = columns()
+    with forced(), ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        machine.run_sync(feeds)
+        [rows] = rows_of(machine)
+        line = f"{len(rows.pieces.waits)} pieces in 2 strands"
+        assert line in machine.explain()
+        assert line in machine.source
+
+
+# -- what goes wrong, and what has no strands ------------------------------------------------------
+
+
+@pytest.mark.parametrize("helped", [False, True])
+def test_warnings_and_errors_are_those_of_the_sequential_machine(helped):
+    g = ag.Graph()
+    x, index = g.input("x", (64,), "float32"), g.input("index", (3,), "int64")
+    ends = [ops.log(x * float(k)) for k in range(1, 6)] + [ops.tanh(x)[index]]
+    total = sum([end.sum() for end in ends], start=ops.exp(x).sum())
+    good = {"x": np.linspace(1, 2, 64, dtype="float32"), "index": np.arange(3)}
+    bad = {**good, "x": np.linspace(-1.3, 2, 64, dtype="float32")}
+    with (
+        ag.LispMachine([total]) as lisp,
+        forced(helped),
+        ag.ActorMachine([total], native="wait", workers=2) as machine,
+    ):
+        for _ in range(20):
+            for feeds in (good, bad):
+                with np.errstate(invalid="ignore"):
+                    got = machine.run_sync(feeds)[total].value
+                    wanted = lisp.run_sync(feeds)[total].value
+                assert got.tobytes() == wanted.tobytes()
+        with pytest.warns(RuntimeWarning, match="invalid value") as told:
+            machine.run_sync(bad)
+        with pytest.warns(RuntimeWarning, match="invalid value") as wanted:
+            lisp.run_sync(bad)
+        assert {str(one.message) for one in told} == {str(one.message) for one in wanted}
+        with pytest.raises(ag.NodeError, match="index") as failed:
+            machine.run_sync({**good, "index": np.array([0, 1, 64])})
+        with pytest.raises(ag.NodeError) as expected_error:
+            lisp.run_sync({**good, "index": np.array([0, 1, 64])})
+        assert str(failed.value) == str(expected_error.value)
+        assert machine.run_sync(good)[total].value == lisp.run_sync(good)[total].value
+
+
+@pytest.mark.parametrize("helped", [False, True])
+def test_a_run_that_dies_ends_within_a_row_and_the_next_one_has_its_bits(helped, monkeypatch):
+    loss, feeds = columns(side=128, depth=8)
+    mortal = native._idle()
+    monkeypatch.setattr(native, "IDLE", mortal)  # the run of direct walks
+    with forced(helped), ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        wanted = machine.run_sync(feeds)[loss].value
+        assert [type(rows) for rows in rows_of(machine)] == [strands.StrandRows]
+        outcomes = set()
+        for turn in range(60):
+            killer = threading.Timer(turn * 1e-4, setattr, (mortal, "dead", Exception("dead")))
+            if not turn:
+                mortal.dead = Exception("dead")
+            killer.start()
+            try:
+                assert machine.run_sync(feeds)[loss].value == wanted
+                outcomes.add("done")
+            except ag.NodeError:
+                outcomes.add("died")
+            killer.join()
+            mortal.dead = None
+            assert machine.run_sync(feeds)[loss].value == wanted
+        assert "died" in outcomes
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"fuse": "none"},
+        {"fuse": "all"},
+        {"workers": 1},
+        {"native": False},
+        {"seed": 3},
+        {"statistics": True},
+        {"watch": ("nan",)},
+    ],
+)
+def test_who_asks_for_something_else_has_no_strands(settings):
+    loss, feeds = columns()
+    given = {"native": "wait", "workers": 2, **settings}
+    with forced(), ag.ActorMachine([loss], **given) as machine:
+        for _ in range(3):
+            machine.run_sync(feeds)
+        assert not any(isinstance(rows, strands.StrandRows) for rows in rows_of(machine))
+
+
+def test_steps_that_need_each_other_in_turn_have_no_strands():
+    g = ag.Graph()
+    h = g.input("x", (64, 64), "float32")
+    for _ in range(20):
+        h = ops.tanh(h)
+    with ag.ActorMachine([h], native="wait", workers=2) as machine:
+        machine._small = lambda *_: True
+        machine.run_sync({"x": np.ones((64, 64), "float32")})
+        [rows] = rows_of(machine)
+        assert not isinstance(rows, strands.StrandRows)
+
+
+def test_one_sequence_that_a_worker_runs_has_strands_too():
+    loss, feeds = columns()
+    with ag.LispMachine([loss]) as lisp:
+        wanted = lisp.run_sync(feeds)[loss].value
+    with (
+        forced(direct=False),
+        ag.ActorMachine([loss], native="wait", workers=2) as machine,
+    ):
+        runs = [machine.run_sync(feeds) for _ in range(30)]
+        assert all(run[loss].value == wanted for run in runs)
+        [plan] = machine._plans.values()
+        assert plan.sequential is not None
+        assert "pieces in 2 strands" in machine.explain()
+
+
+def test_threads_that_run_one_machine_or_several_have_their_bits():
+    built = [columns(count=k, side=32) for k in (3, 4)]
+    failed = []
+    with forced(), ExitStack() as scope:
+        machines = [
+            scope.enter_context(ag.ActorMachine([loss], native="wait", workers=2))
+            for loss, _ in built
+        ]
+        wanted = [
+            machine.run_sync(feeds)[loss].value
+            for machine, (loss, feeds) in zip(machines, built, strict=True)
+        ]
+
+        def runs(start):
+            for turn in range(start, start + 200):
+                loss, feeds = built[turn % 2]
+                if machines[turn % 2].run_sync(feeds)[loss].value != wanted[turn % 2]:
+                    failed.append(turn)
+
+        threads = [threading.Thread(target=runs, args=(start,)) for start in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    assert not failed
+
+
+def test_a_child_of_a_fork_walks_without_the_helpers_of_its_parent():
+    loss, feeds = columns()
+    with forced(), ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        wanted = machine.run_sync(feeds)[loss].value
+        child = os.fork()
+        if not child:
+            try:
+                with ag.ActorMachine([loss], native="wait", workers=2) as own:
+                    same = bool(own.run_sync(feeds)[loss].value == wanted)
+                os._exit(0 if same else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
