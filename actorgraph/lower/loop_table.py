@@ -72,6 +72,11 @@ class _Iteration:
     later: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     others: Mapping[Op, Any] = field(default_factory=dict)
 
+    @property
+    def lasting(self) -> Sequence[Node]:
+        """What is read when all rows are done: results, and what the test says."""
+        return self.results if self.asking is None else [*self.results, self.asking]
+
 
 class _IterationRows(QuickRows):
     """The rows of an iteration, in which some steps write over what others are given."""
@@ -82,9 +87,7 @@ class _IterationRows(QuickRows):
 
     def _lay(self, stretch: Any) -> None:
         self.places.update({step: self.places[leaf.id] for step, leaf in self._over.items()})
-        if stretch.asking is not None:  # what it says is read when all rows are done
-            stretch = replace(stretch, results=(*stretch.results, stretch.asking))
-        super()._lay(stretch)
+        super()._lay(replace(stretch, results=stretch.lasting))
 
 
 class LoopTable:
