@@ -496,9 +496,8 @@ class _Grouping:
         for step in steps:
             for part in step.inputs:
                 self._readers.setdefault(self._shown.get(part.id, part.id), []).append(step)
-        stored = {node.id for node in one.results} | set(one.over)
         self._uses = Counter([part.id for step in steps for part in step.inputs])
-        self._stored = stored | ({one.asking.id} if one.asking is not None else set())
+        self._stored = {node.id for node in one.lasting} | set(one.over)
         self._waiting = list(steps)
         self._done: set[int] = set()
         self.found: list[Node] = []

@@ -119,7 +119,7 @@ class Rows:
             if node in self._noted:
                 continue
             self._noted.add(node)
-            having = any(self._mentioned(shape) for shape in _shapes(node))
+            having = any(self._mentioned(shape) for shape in shapes_of(node))
             sized = having or self._is_sized(node)
             fed = self._computed_of_feeds(node)
             if fed is not None:
@@ -138,7 +138,7 @@ class Rows:
     def _alters(self, node: Node, sized: bool) -> bool:
         """Return whether slices have other rows than the batch: shares, pairs, fewer or more."""
         if node in self._having and not all(
-            self._counts_rows(shape) for shape in _shapes(node) if self._mentioned(shape)
+            self._counts_rows(shape) for shape in shapes_of(node) if self._mentioned(shape)
         ):
             return True
         return sized and (
@@ -272,7 +272,7 @@ class Rows:
         )
 
 
-def _shapes(node: Node) -> list[Shape]:
+def shapes_of(node: Node) -> list[Shape]:
     """Return the shapes of what a node gives: several where it is a record."""
     if isinstance(node.type, Record):
         return [field.shape for field in node.type.fields]

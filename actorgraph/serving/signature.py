@@ -13,11 +13,12 @@ from actorgraph.graph import Node, as_nodes, topological_order
 from actorgraph.machines.batching import Batching
 from actorgraph.machines.feeds import bind_feeds, by_node
 from actorgraph.machines.repeats import Repeats
+from actorgraph.machines.rows import shapes_of
 from actorgraph.op import INPUT
 from actorgraph.serving.errors import InvalidInput
 from actorgraph.serving.independence import changed_by_others
 from actorgraph.serving.padding import Padding
-from actorgraph.types import UNKNOWN, Dim, Record
+from actorgraph.types import UNKNOWN, Dim
 
 Array = np.ndarray[Any, Any]
 """Of NumPy."""
@@ -109,8 +110,7 @@ class Signature:
                 self._out_axes[name] = axis
         whole = set(batching.whole)
         for node in nodes:
-            types = node.type.fields if isinstance(node.type, Record) else [node.type]
-            dims = [one for type_ in types for one in type_.shape]
+            dims = [one for shape in shapes_of(node) for one in shape]
             words = {word for one in dims for word in re.findall(r"\w+", str(one))}
             has_rows = dim in words or any(one is UNKNOWN for one in dims)
             if getattr(node.attrs.get("loop"), "test", None) is not None:
