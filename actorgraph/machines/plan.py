@@ -215,9 +215,9 @@ class Plan:
         if self.latest is None:
             return None
         found = self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
-        # Workers that run other tasks are busy.
-        several = found is not None and self.sequential is None
-        return found._replace(strands=1, largest=None) if found and several else found
+        if found is None or self.sequential is not None:
+            return found
+        return found._replace(strands=1, largest=None)  # workers that run other tasks are busy
 
     # -- costs --------------------------------------------------------------------------------
 
