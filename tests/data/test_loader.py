@@ -333,7 +333,6 @@ def test_an_iteration_that_is_dropped_reads_no_more():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_an_iteration_that_was_begun_before_a_fork_says_so_in_the_child():
     loader = DataLoader([*range(100)], workers=1)
     iterator = iter(loader)

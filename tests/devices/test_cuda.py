@@ -439,7 +439,6 @@ def test_a_fault_of_the_gpu_fails_what_is_under_way_there_and_all_that_comes_aft
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_child_after_fork_is_told_that_a_context_does_not_survive(world):
     net = Net()
     with ag.ActorMachine([net.loss], device="cuda:0") as machine:

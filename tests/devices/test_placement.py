@@ -476,7 +476,6 @@ def test_nothing_waits_to_be_given_back_after_a_machine_has_closed(net):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_child_after_fork_has_lanes_of_its_own(net):
     expected = net.expected()
     with ag.ActorMachine([net.loss, net.h], device="virtual:0") as machine:

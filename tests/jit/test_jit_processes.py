@@ -69,7 +69,6 @@ def test_without_a_place_for_files_loops_are_compiled_all_the_same(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_of_a_fork_compiles_for_itself(tmp_path):
     text = """
 machine = ag.TapeMachine([y], exact=False, jit=True)

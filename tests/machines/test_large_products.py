@@ -172,7 +172,6 @@ def test_runs_of_many_threads_share_workers():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_after_fork_computes_the_same(expected):
     loss = layers()
     with ag.TapeMachine([loss], workers=2) as machine:

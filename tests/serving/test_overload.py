@@ -108,7 +108,6 @@ def test_a_model_goes_from_loop_to_loop_and_forgets_those_that_ended():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork")
 @pytest.mark.parametrize("config", [{}, {"in_place_s": 0.0}])
 def test_a_forked_process_serves_by_itself(config):
     with ag.serving.Server() as server:

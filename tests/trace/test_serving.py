@@ -141,7 +141,6 @@ def test_what_the_served_block_raises_is_what_comes_out(path, spoil):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_forked_child_leaves_the_socket_to_its_parent(model, path):
     serving, held, done = ag.trace.serve(path), threading.Event(), threading.Event()
     live = serving.__enter__()
