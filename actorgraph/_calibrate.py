@@ -1,7 +1,7 @@
 """What `actorgraph calibrate` does: measure this machine once, for the cost model.
 
-Every figure is the best of many on one thread.  Providers of matrix products are measured, and
-compared; the choice stays with the user.
+Every figure is the best of many on one thread.  Where two libraries can multiply, the faster one is
+the provider of later processes (`devices.fastest`).
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from threadpoolctl import ThreadpoolController
 
 from actorgraph.devices import blas
 from actorgraph.devices.cpu import answer_us
+from actorgraph.devices.fastest import keep
 from actorgraph.lower.rates import Rates, store
 
 _SECONDS = 0.25
@@ -25,9 +26,6 @@ _TANH_FLOPS = 5  # what the op states
 _MEMORY = 2**22
 _PRODUCTS = ((8, 64, 64), (64, 256, 256), (128, 512, 512), (512, 512, 512))
 _WEIGHTS = 4
-_BETTER = 1.05
-"""A provider has to be faster by this factor to be worth a word."""
-
 Tell = Callable[[str], None]
 
 
@@ -86,7 +84,7 @@ def _providers() -> dict[str, blas.Provider]:
 def _product_rates(name: str, provider: blas.Provider, tell: Tell) -> list[tuple[float, float]]:
     rates = []
     for m, k, n in _PRODUCTS:
-        if 2.0 * m * k * n >= provider.least_flops or name == "numpy":
+        if 2.0 * m * k * n >= blas.LEAST_FLOPS or name == "numpy":
             rates.append((2.0 * m * k * n, _product_rate(provider.multiply, m, k, n)))
             tell(f"matmul by {name:<6} {rates[-1][1] / 1e3:.1f} Gflop/s at {m}x{k}x{n}")
     return rates
@@ -104,15 +102,17 @@ def _product_rate(multiply: Callable[..., object], m: int, k: int, n: int) -> fl
 
 
 def _advice(measured: Rates) -> list[str]:
-    """Return what to set so that the fastest provider multiplies."""
-    if "mkl" not in measured.products:
+    """Choose the faster provider; return who multiplies from now on, and what overrides that."""
+    path = blas.library()
+    if "mkl" not in measured.products or path is None:
         return []
-    chosen = blas.provider().name
-    other = "numpy" if chosen == "mkl" else "mkl"
     tables = {name: dict(table) for name, table in measured.products.items()}
     both = [size for size in tables["mkl"] if size in tables["numpy"]]
-    ratios = [log(tables[other][size] / tables[chosen][size]) for size in both]
-    ratio = exp(sum(ratios) / len(ratios))
-    if ratio >= _BETTER:
-        return [f"set {blas.VARIABLE}={other}: {ratio:.2f} times as fast as {chosen} here"]
-    return [f"{chosen} multiplies, at {1 / ratio:.2f} times the speed of {other}: leave it so"]
+    ratios = [log(tables["mkl"][size] / tables["numpy"][size]) for size in both]
+    chosen = keep(exp(sum(ratios) / len(ratios)), path)
+    name, other = ("mkl", "numpy") if chosen.other else ("numpy", "mkl")
+    speed = chosen.ratio if chosen.other else 1 / chosen.ratio
+    found = [f"{name} multiplies from now on, at {speed:.2f} times the speed of {other}"]
+    if blas.asked() == other:
+        found.append(f"unset {blas.VARIABLE}, which asks for {other}")
+    return found

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_info
 
 from actorgraph.devices import blas, native
 from actorgraph.devices.cpu import available_cores
+from actorgraph.devices.fastest import choice
 from actorgraph.errors import GraphError
 from actorgraph.lower.rates import stored
 from actorgraph.options import NATIVE
@@ -114,13 +115,23 @@ def _matmul() -> dict[str, Any]:
         return {"provider": None, "version": None, "why": str(error)}
     if asked:
         why = f"{blas.VARIABLE} says so"
-    elif provider.name == "mkl":
-        why = f"it is installed; {blas.VARIABLE}=numpy chooses NumPy's BLAS"
     elif blas.library() is None:
         why = "the extra mkl is not installed"
     else:
-        why = "MKL is installed, but cannot be loaded"
+        why = f"{_measured(provider.name)}; {blas.VARIABLE}=numpy or mkl overrides"
     return {"provider": provider.name, "version": provider.version, "why": why}
+
+
+def _measured(name: str) -> str:
+    path = blas.library()
+    assert path is not None
+    try:
+        ratio = choice(blas.NUMPY.multiply, blas.load_mkl(path).multiply, path).ratio
+    except (OSError, AttributeError):
+        return "MKL is installed, but cannot be loaded"
+    if name == "mkl":
+        return f"{ratio:.2f} times as fast as NumPy's BLAS on this machine"
+    return f"MKL is {ratio:.2f} times as fast on this machine"
 
 
 def _native() -> str:

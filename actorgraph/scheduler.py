@@ -435,7 +435,7 @@ class Pool:
 
     def retain(self, scheduler: Scheduler) -> None:
         """Count the machine of a scheduler as open."""
-        blas.chosen()  # an impossible choice is told before anything starts
+        blas.asked()  # an impossible choice is told before anything starts
         with self._lock:
             if not self._shares:
                 self._blas = OneThread()

@@ -8,7 +8,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import _calibrate, cli
-from actorgraph.devices import blas
+from actorgraph.devices import blas, fastest
 from actorgraph.errors import GraphTypeError
 from actorgraph.lower import rates
 from actorgraph.lower.rates import Rates, stored
@@ -45,23 +45,32 @@ def measured(numpy, mkl):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "numpy", "mkl", "advice"),
+    ("asked", "numpy", "mkl", "advice"),
     [
-        ("mkl", 2.0, 1.0, "set ACTORGRAPH_MATMUL=numpy: 2.00 times as fast as mkl here"),
-        ("mkl", 1.0, 1.5, "mkl multiplies, at 1.50 times the speed of numpy: leave it so"),
-        ("numpy", 1.0, 1.5, "set ACTORGRAPH_MATMUL=mkl: 1.50 times as fast as numpy here"),
-        ("numpy", 1.0, 1.0, "numpy multiplies, at 1.00 times the speed of mkl: leave it so"),
+        ("", 2.0, 1.0, ["numpy multiplies from now on, at 2.00 times the speed of mkl"]),
+        ("mkl", 1.0, 1.5, ["mkl multiplies from now on, at 1.50 times the speed of numpy"]),
+        (
+            "mkl", 1.0, 1.0,
+            [
+                "numpy multiplies from now on, at 1.00 times the speed of mkl",
+                "unset ACTORGRAPH_MATMUL, which asks for mkl",
+            ],
+        ),
     ],
-)
-def test_it_recommends_the_faster_provider_and_switches_none(
-    chosen, numpy, mkl, advice, monkeypatch
+)  # fmt: skip
+def test_the_faster_provider_multiplies_from_then_on(
+    asked, numpy, mkl, advice, monkeypatch, tmp_path
 ):
-    provider = blas.NUMPY._replace(name=chosen)
-    monkeypatch.setattr(blas, "provider", lambda: provider)
-    assert _calibrate._advice(measured(numpy, mkl)) == [advice]
+    library = tmp_path / "libmkl_rt.so"
+    library.touch()
+    monkeypatch.setattr(blas, "library", lambda: str(library))
+    monkeypatch.setenv(blas.VARIABLE, asked)
+    assert _calibrate._advice(measured(numpy, mkl)) == advice
+    kept = fastest.choice(None, None, str(library))  # measures nothing any more
+    assert advice[0].startswith("mkl" if kept.other else "numpy")
 
 
-def test_without_mkl_there_is_nothing_to_recommend():
+def test_without_mkl_there_is_nothing_to_choose():
     assert _calibrate._advice(Rates()) == []
 
 

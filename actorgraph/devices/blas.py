@@ -1,8 +1,9 @@
 """Who multiplies large matrices: NumPy's own BLAS, or Intel's MKL where its package is installed.
 
-The provider is chosen once in a process, before the first run: ``ACTORGRAPH_MATMUL`` (``numpy`` or
-``mkl``) decides, else MKL where it is found.  All machines use the same one, so their bits agree;
-it is part of a result's identity, for two providers round differently.
+The provider is chosen once in a process, by its first large product: ``ACTORGRAPH_MATMUL``
+(``numpy`` or ``mkl``) decides, else what was measured on this machine (`fastest`).  All machines
+use the same one, so their bits agree; it is part of a result's identity, for two providers round
+differently.
 
 MKL is called through ctypes, which releases the GIL, with its sequential layer: threads are ours.
 Its reproducible mode is on, so that no bit depends on where in memory an operand begins.
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from actorgraph.devices.fastest import choice
 from actorgraph.errors import GraphError
 
 VARIABLE = "ACTORGRAPH_MATMUL"
@@ -27,8 +29,9 @@ VARIABLE = "ACTORGRAPH_MATMUL"
 BLAS_DTYPES = "fdFD"
 """Codes of the dtypes that a BLAS multiplies."""
 
-_MKL_LEAST_FLOPS = 2.0**21
-"""A call through ctypes costs some 5 us more than NumPy's, a quarter of such a product."""
+LEAST_FLOPS = 2.0**21
+"""Products below are NumPy's, whoever is the provider: a call through ctypes costs some 5 us more
+than NumPy's, a quarter of such a product."""
 
 _MKL_THINNEST = 16
 """Rows or columns below which NumPy is faster: at 128x512x10 three times."""
@@ -51,63 +54,63 @@ class Provider(NamedTuple):
     name: str
     version: str
     multiply: Callable[[Array, Array, Array], object]
-    least_flops: float  # products below are left to NumPy, whoever is the provider
 
 
-NUMPY = Provider("numpy", np.__version__, np.matmul, float("inf"))
+NUMPY = Provider("numpy", np.__version__, np.matmul)
 """NumPy's own BLAS."""
 
 
-def chosen() -> str:
-    """Return the name of the provider of this process, without loading it.
+def asked() -> str:
+    """Return the name of the provider that the environment asks for, "" where it asks for none.
 
     Raises
     ------
     GraphError
         ``ACTORGRAPH_MATMUL`` names a provider that does not exist or is not installed.
     """
-    asked = os.environ.get(VARIABLE, "")
-    if asked not in ("", *_NAMES):
+    name = os.environ.get(VARIABLE, "")
+    if name not in ("", *_NAMES):
         raise GraphError(
-            f"{VARIABLE} is {asked!r}; set it to 'numpy' or 'mkl', or unset it for MKL where it "
-            "is installed"
+            f"{VARIABLE} is {name!r}; set it to 'numpy' or 'mkl', or unset it for the faster one "
+            "of those that are installed"
         )
-    if asked == "mkl" and library() is None:
+    if name == "mkl" and library() is None:
         raise GraphError(
             f"{VARIABLE} is 'mkl', but MKL is not installed: pip install 'actorgraph[mkl]', or "
             f"unset {VARIABLE}"
         )
-    return asked or ("numpy" if library() is None else "mkl")
+    return name
 
 
 @cache
 def provider() -> Provider:
-    """Return the provider of this process, loaded.
+    """Return the provider of this process, loaded; what the first call returns stays.
 
-    What `chosen` says at the first call stays.  MKL that was found but cannot be loaded is passed
-    over, unless it was asked for by name.
+    Where MKL is installed, and the environment asks for no provider, the first call on a machine
+    measures both for some 20 ms.  MKL that cannot be loaded is passed over, unless it is asked for.
 
     Raises
     ------
     GraphError
-        As `chosen`, or the MKL that was asked for cannot be loaded.
+        As `asked`, or the MKL that is asked for cannot be loaded.
 
     Examples
     --------
     >>> provider().name in ("numpy", "mkl")
     True
     """
-    path = library() if chosen() == "mkl" else None
-    if path is None:
+    name, path = asked(), library()
+    if name == "numpy" or path is None:
         return NUMPY
     try:
-        return load_mkl(path)
+        mkl = load_mkl(path)
     except (OSError, AttributeError) as error:
-        if os.environ.get(VARIABLE) == "mkl":
+        if name == "mkl":
             raise GraphError(
                 f"{VARIABLE} is 'mkl', but {os.path.basename(path)} cannot be loaded: {error}"
             ) from error
         return NUMPY
+    return mkl if name or choice(NUMPY.multiply, mkl.multiply, path).other else NUMPY
 
 
 @cache
@@ -162,7 +165,7 @@ def load_mkl(path: str) -> Provider:
             one, _address(x), x_step, _address(y), y_step, zero, _address(out), step,
         )  # fmt: skip
 
-    return Provider("mkl", _version(loaded), multiply, _MKL_LEAST_FLOPS)
+    return Provider("mkl", _version(loaded), multiply)
 
 
 def _gemm(function: Any, scalar: Any, one: Any, zero: Any) -> tuple[Any, Any, Any]:

@@ -57,9 +57,8 @@ def predicted_us(node: Node, symbols: Mapping[str, int], walked: bool = False) -
 
 def _computing_us(node: Node, flops: float, elements: int, found: Rates) -> float:
     if node.op.in_blas:
-        provider = blas.provider()
-        large = flops >= provider.least_flops and node.dtype.char in blas.BLAS_DTYPES
-        return found.product_us(flops, provider.name if large else "numpy")
+        large = flops >= blas.LEAST_FLOPS and node.dtype.char in blas.BLAS_DTYPES
+        return found.product_us(flops, blas.provider().name if large else "numpy")
     if flops < _TRANSCENDENTAL * elements:
         return flops / found.additions_per_us
     # The rate is that of float32.

@@ -50,7 +50,8 @@ def is_small(node: Node, symbols: Mapping[str, int]) -> bool:
     """Return whether NumPy itself computes a matmul node, as the dims tell."""
     # A dim that only the run knows may be large.
     x, y = (bind_shape(part.dims, symbols, sys.maxsize) for part in node.inputs)
-    return 2 * prod(x) * y[-1] < _least(blas.provider())
+    flops = 2 * prod(x) * y[-1]
+    return flops < min(blas.LEAST_FLOPS, CUT_FLOPS) or flops < _least(blas.provider())
 
 
 def _small(node: Node) -> Product:
@@ -80,7 +81,7 @@ def _tall(x: Array, y: Array, out: Array | None = None) -> Array:
 
 
 def _least(provider: blas.Provider) -> float:
-    return min(provider.least_flops, CUT_FLOPS)
+    return CUT_FLOPS if provider.name == "numpy" else min(blas.LEAST_FLOPS, CUT_FLOPS)
 
 
 @cache
@@ -146,7 +147,7 @@ def _matrix(provider: blas.Provider, x: Array, y: Array, out: Array) -> None:
     multiply = provider.multiply
     x, y = _readable(x), _readable(y)
     (m, k), n = x.shape, y.shape[1]
-    if 2.0 * m * k * n < provider.least_flops:
+    if 2.0 * m * k * n < blas.LEAST_FLOPS:
         multiply = np.matmul
     tiles = cuts(m, k, n)
     if len(tiles) == 1:

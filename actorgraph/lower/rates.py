@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 import os
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from actorgraph.devices.files import cache_path, write_whole
 from actorgraph.errors import shown
 
 _FORMAT = 1
@@ -81,8 +80,6 @@ def store(measured: Rates, date: str) -> str:
     """Write the rates where `rates` of later processes finds them; return the path."""
     import json
 
-    from actorgraph.devices.files import write_whole  # calibrating alone wants it
-
     where = path()
     content = {
         "format": _FORMAT,
@@ -96,19 +93,7 @@ def store(measured: Rates, date: str) -> str:
 
 def path() -> str:
     """Return the path of this machine's file, whether it exists or not."""
-    host = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
-    name = f"rates-{re.sub('[^A-Za-z0-9.-]', '_', host)}-numpy-{np.__version__}.json"
-    return os.path.join(_cache_directory(), "actorgraph", name)
-
-
-def _cache_directory() -> str:
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(chosen):  # others are to be ignored, says the XDG specification
-        return chosen
-    home = os.path.expanduser("~")
-    if sys.platform == "win32":
-        return os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
-    return os.path.join(home, *(["Library", "Caches"] if sys.platform == "darwin" else [".cache"]))
+    return cache_path("rates")
 
 
 def _checked(found: Any) -> Rates:

@@ -1,5 +1,6 @@
-"""The provider of matrix products is chosen once, by the environment or by what is installed."""
+"""The provider of matrix products is chosen once, by the environment or by what is faster."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,16 +8,19 @@ import sys
 import numpy as np
 import pytest
 
-from actorgraph.devices import blas
+import actorgraph as ag
+from actorgraph.devices import blas, fastest
+from actorgraph.devices.files import cache_path
 from actorgraph.errors import GraphError
 
 needs_mkl = pytest.mark.skipif(blas.library() is None, reason="mkl is not installed")
 
 
 @pytest.fixture(autouse=True)
-def undecided(monkeypatch):
+def undecided(monkeypatch, tmp_path):
     """Have each test decide afresh, and forget what it decided."""
     monkeypatch.delenv(blas.VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     blas.provider.cache_clear()
     yield
     blas.provider.cache_clear()
@@ -36,13 +40,87 @@ def in_another_process(code, choice):
 
 def test_without_mkl_numpy_multiplies(monkeypatch):
     monkeypatch.setattr(blas, "library", lambda: None)
-    assert blas.chosen() == "numpy"
     assert blas.provider().multiply is np.matmul
+    assert not os.path.exists(cache_path("matmul"))
 
 
-def test_mkl_is_used_where_it_is_found(monkeypatch):
-    monkeypatch.setattr(blas, "library", lambda: "/nowhere/libmkl_rt.so")
-    assert blas.chosen() == "mkl"
+@pytest.fixture
+def installed(monkeypatch, tmp_path):
+    """Have a library that is found and loaded; its products are those of `np.matmul`."""
+    library = tmp_path / "libmkl_rt.so"
+    library.touch()
+    loaded = blas.Provider("mkl", "1.0", np.matmul)
+    monkeypatch.setattr(blas, "library", lambda: str(library))
+    monkeypatch.setattr(blas, "load_mkl", lambda path: loaded)
+    return library
+
+
+def speed_of(ratio, monkeypatch):
+    """Have MKL measured as so many times as fast as NumPy; return a list with a 1 a measurement."""
+    measured = []
+    monkeypatch.setattr(fastest, "ratio", lambda numpy, other: measured.append(1) or ratio)
+    return measured
+
+
+@pytest.mark.parametrize(("ratio", "name"), [(2.0, "mkl"), (1.01, "numpy"), (0.5, "numpy")])
+def test_the_faster_one_multiplies_and_numpy_does_in_a_tie(ratio, name, installed, monkeypatch):
+    speed_of(ratio, monkeypatch)
+    assert blas.provider().name == name
+
+
+def test_a_machine_is_measured_once(installed, monkeypatch):
+    measured = speed_of(2.0, monkeypatch)
+    for _ in range(3):  # processes
+        assert blas.provider().name == "mkl"
+        blas.provider.cache_clear()
+    assert measured == [1]
+
+
+def test_another_library_is_measured_anew(installed, monkeypatch):
+    measured = speed_of(2.0, monkeypatch)
+    blas.provider()
+    os.utime(installed, ns=(1, 1))
+    blas.provider.cache_clear()
+    blas.provider()
+    assert measured == [1, 1]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000, '{"library": 1, "ratio": "x"}'])
+def test_a_file_that_cannot_be_used_is_measured_again(text, installed, monkeypatch):
+    measured = speed_of(0.5, monkeypatch)
+    os.makedirs(os.path.dirname(cache_path("matmul")))
+    with open(cache_path("matmul"), "w", encoding="utf-8") as file:
+        file.write(text)
+    assert blas.provider().name == "numpy"
+    assert measured == [1]
+    with open(cache_path("matmul"), encoding="utf-8") as file:
+        assert json.load(file)["ratio"] == 0.5
+
+
+def test_a_file_that_cannot_be_written_is_no_error(installed, monkeypatch, tmp_path):
+    (tmp_path / "cache").touch()  # where a directory should be
+    measured = speed_of(2.0, monkeypatch)
+    assert blas.provider().name == "mkl"
+    assert measured == [1]
+
+
+def test_who_asks_for_a_provider_measures_nothing(installed, monkeypatch):
+    measured = speed_of(0.5, monkeypatch)
+    monkeypatch.setenv(blas.VARIABLE, "mkl")
+    assert blas.provider().name == "mkl"
+    assert measured == []
+
+
+def test_small_products_measure_nothing(installed, monkeypatch):
+    measured = speed_of(2.0, monkeypatch)
+    x = ag.Graph().input("x", (8, 8))
+    with ag.ActorMachine([x @ np.ones((8, 8), "f")]) as machine:
+        machine.run_sync({"x": np.ones((8, 8), "f")})
+    assert measured == []
+
+
+def test_the_ratio_of_a_library_to_itself_is_about_one():
+    assert 0.2 < fastest.ratio(np.matmul, np.matmul) < 5.0
 
 
 def test_mkl_that_cannot_be_loaded_is_passed_over(monkeypatch):
@@ -61,7 +139,7 @@ def test_mkl_that_was_asked_for_and_is_missing_is_an_error(monkeypatch):
     monkeypatch.setenv(blas.VARIABLE, "mkl")
     monkeypatch.setattr(blas, "library", lambda: None)
     with pytest.raises(GraphError, match=r"not installed: pip install 'actorgraph\[mkl\]'"):
-        blas.chosen()
+        blas.asked()
 
 
 def test_an_unknown_provider_is_an_error_before_anything_starts():
