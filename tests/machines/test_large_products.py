@@ -8,7 +8,6 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.devices import blas
-from actorgraph.tiles import CUT_FLOPS
 
 RANDOM = np.random.default_rng(5)
 FEEDS = {"x": RANDOM.normal(size=(128, 520)).astype("f")}
