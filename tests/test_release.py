@@ -1,6 +1,7 @@
 """What users gave is free when they have dropped what they built of it."""
 
 import gc
+import threading
 from functools import wraps
 from weakref import ref
 
@@ -50,14 +51,26 @@ def used(build, big, machine):
         opened.run_sync({x: np.ones((2, 3))}, backward=True)
 
 
+@pytest.fixture
 def collected():
-    await_threads("actorgraph compiler")  # pauses the collector
-    gc.collect()
+    """Return a function that ends the threads of dropped machines, and collects the garbage."""
+    before = set(threading.enumerate())
+
+    def collect():
+        await_threads("actorgraph compiler")  # pauses the collector
+        gc.collect()  # drops machines, whose threads end then
+        while begun := set(threading.enumerate()) - before:
+            for thread in begun:
+                if thread.ident is not None:  # None while another thread starts it
+                    thread.join()
+        gc.collect()
+
+    return collect
 
 
 @pytest.mark.parametrize("machine", [None, ag.LispMachine, ag.TapeMachine, ag.ActorMachine])
 @pytest.mark.parametrize("build", BUILD)
-def test_what_a_graph_was_made_of_goes_with_it(build, machine):
+def test_what_a_graph_was_made_of_goes_with_it(build, machine, collected):
     arrays = [np.ones((3, 3)).view(Big) for _ in range(2)]
     gone = [ref(one) for one in arrays]
     while arrays:
@@ -66,7 +79,7 @@ def test_what_a_graph_was_made_of_goes_with_it(build, machine):
     assert [one() is None for one in gone] == [True, True]
 
 
-def test_a_converted_function_goes_with_what_it_closes_over():
+def test_a_converted_function_goes_with_what_it_closes_over(collected):
     big = np.ones((3, 3)).view(Big)
     gone = ref(big)
     function = doubled_while_small(big)
