@@ -1,6 +1,6 @@
-"""The text of machine code that walks rows, and of loops that NumPy does not have; see `native`.
+"""LLVM text of the interpreter of tables, and of loops that NumPy does not have; see `native`.
 
-It is LLVM's: what stands for words of a row, a block and a spec is filled in.
+`text` fills in the positions of words in a row, a block and a spec, which `native` defines.
 """
 
 _BLOCK = "*specs count *rows end type *clear *test mask.long computing dead.offset none"
@@ -8,10 +8,10 @@ _HEADS = (
     ("rows", 2, "ptr"), ("clear", 5, "ptr"), ("test", 6, "ptr"), ("mask.long", 7, "i64"),
     ("dead.offset", 9, "i64"), ("none", 10, "i64"),
 )  # fmt: skip
-"""Words of a block that rows need."""
+"""The words of a block that the loop over rows loads."""
 _SPEC = "want.descr want want.flags low step"
 _ROW = "*loop *data.of *dims *steps times outer"
-"""The words that a block, a spec and a row begin with; pointers have a star."""
+"""The first words of a block, a spec and a row, in order; a star marks pointers."""
 
 _ARRAY = ("descr", "i64"), ("flags", "i32"), ("data", "i64"), ("nd", "i32"), ("dimensions", "ptr")
 """Fields of an array object."""
