@@ -1,9 +1,9 @@
-"""Steps that are captured as a CUDA graph: one step in their place, and one for each result.
+"""CUDA graphs: consecutive steps replaced by one step that replays them, and one for each result.
 
-It comes after transfers, when tasks have their steps and lanes, so nothing else knows of it.  What
-must be done by Python in every run is left out: forwards of users, draws and other ops that look at
-numbers of the host, dims that only a run knows.  Whatever else a device refuses it tells when it is
-asked to capture it (`devices.capture`).
+It runs after transfers, when tasks have steps and lanes, so that nothing else knows of it.  Steps
+that Python must run each time stay outside: forwards of users, draws and other ops that read
+numbers of the host, and unknown dims.  Whatever else a device cannot capture, it refuses when it is
+asked to (`devices.capture`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OnLanes = Callable[[Sequence[Node]], Sequence[int]]
 
 
 def _made(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> CapturedSteps:
-    """Return what launches the steps of a graph."""
+    """Return the kernel of a graph: it launches or replays the steps."""
     lane, joint, steps = node.attrs["lane"], node.attrs["joint"], node.attrs["steps"]
     xp = lane.device.root.products
     number_of = {part.id: number for number, part in enumerate((*node.inputs, *steps))}
@@ -53,7 +53,7 @@ def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
 
 
 def _taking(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Any:
-    """Return what takes one of the results: there is nothing to launch."""
+    """Return the kernel that picks one of a graph's results; it launches nothing."""
     place = node.attrs["place"]
 
     def taken(run: Any, results: tuple[Any, ...]) -> Any:
@@ -63,14 +63,14 @@ def _taking(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> A
 
 
 GRAPH = Op("graph", "a[*s] -> a[*s]", never, kernel=_made, predicted=_predicted)
-"""Steps that are captured; the value is the tuple of what others need."""
+"""Captured steps; the value is the tuple of their results."""
 
 PART = Op("part", "a[*s] -> a[*s]", never, kernel=_taking)
-"""One of these."""
+"""One result of a graph."""
 
 
 def _by_python(step: Node) -> str | None:
-    """Return why Python has to compute a step in every run, None where it has not."""
+    """Return why Python must call a step in every run, None if it need not."""
     if step.op.checked:
         return "its forward is a function of yours, which Python calls in every run"
     if step.op.on_host:
@@ -89,11 +89,10 @@ def captured(
     on_lanes: OnLanes,
     graphs: WeakSet[CapturedSteps],
 ) -> list[Node]:
-    """Return the steps of a task with a graph in the place of all in a row that may be captured.
+    """Return the steps of a task, with each run of capturable steps replaced by a graph.
 
-    `transfers` are ops that launch nothing on the lane, or a copy; `on_lanes` gives steps the
-    numbers of the streams they run on, 0 being the lane's; `graphs` is told of what is made for
-    each binding.
+    `transfers` are ops that launch nothing on the lane, or a copy; `on_lanes` returns the streams
+    of steps, 0 being the lane's; the captured steps of each binding are added to `graphs`.
     """
 
     def may_be(step: Node) -> bool:
@@ -130,7 +129,7 @@ def captured(
 def notes(
     tasks: Sequence[TaskSpec], lanes: Sequence[Lane | None], joint: Joint, kernels: Sequence[Any]
 ) -> list[str]:
-    """Return in lines what is captured of tasks, and why the rest is not."""
+    """Return lines that say which steps of tasks are captured, and why others are not."""
     lines = [line for one in kernels if isinstance(one, CapturedSteps) for line in one.notes()]
     for spec, lane in zip(tasks, lanes, strict=True):
         if lane is not None and lane.device.refused is None:

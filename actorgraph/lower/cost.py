@@ -1,6 +1,6 @@
-"""What a node is predicted to cost, for placement only: results never depend on it.
+"""The predicted cost of a node.  It decides where nodes run; results never depend on it.
 
-An op states its flops, additions as the unit; `rates` says how fast this machine does them.
+An op states its flops in units of an addition; `rates` says how fast this computer does them.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from actorgraph.types import bind_shape
 _UNKNOWN_US = 100.0  # a user's op may do anything, such as sleep
 
 _TRANSCENDENTAL = 4.0
-"""Flops an element from which an op is taken for a transcendental function, not a pass of sums."""
+"""Least flops an element for which an op counts as transcendental, not as additions."""
 
 
 def predicted_us(node: Node, symbols: Mapping[str, int], walked: bool = False) -> float:
     """Return the predicted microseconds of one call; unknown dims count as 1.
 
-    A user's op that states no cost is taken for a long one: it gets an actor of its own, so that
-    a run can be cancelled before and after it, and it never runs in a caller's event loop.
-    Where steps are `walked` (`lower.table`), what they read is in the cache and calls cost nothing.
+    A user's op that states no cost counts as long: it gets an actor of its own, so that a run can
+    be cancelled before and after it, and it never runs in a caller's event loop.  Steps that are
+    `walked` (`lower.table`) read from the cache and have no cost of a call.
 
     Raises
     ------
     GraphTypeError
-        The `cost` of the op raises, or returns something else than a number.
+        If the op's `cost` raises or does not return a number.
     """
     if node.op.predicted is not None:
         return node.op.predicted(node, symbols)

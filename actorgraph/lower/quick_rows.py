@@ -484,7 +484,7 @@ def _rule(step: Node, exact: bool) -> str | None:
 class _Grouping:
     """Reorders steps so that each group is contiguous and ends with a step `_GROUP`.
 
-    Greedy: steps of no group as soon as they are ready, then the largest group that is.
+    Greedy: steps of no group as soon as they are ready, then the group of the first ready step.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
-"""Sharing: steps of a task that begin alike compute their beginning once.
+"""Sharing: steps of a task with a common prefix compute that prefix once.
 
-An op may say that it is another one and a rest (`op.Factoring`): cross entropy and its gradient are
-the logarithm of a softmax each, and something cheap.  Where a task has both, with equal operands,
-the beginning becomes a step of its own before the first of them, and each becomes its rest.  No bit
-changes, for an op computes what its two parts do.
+An op may declare that it is a composition of a first op and a rest (`op.Factoring`): cross entropy
+and its gradient both begin with the logarithm of a softmax.  Where a task has several such steps
+with equal operands, the first op becomes a step of its own before them, and each becomes its rest.
+No bit changes, since an op computes what its two parts do.
 
-It comes when tasks have their steps, like the merging of equal ones, of which it is a kind.
+Like merging (`simplify.combined`), it runs on the steps of each task after the cut.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from actorgraph.types import Checks
 
 
 def shared(steps: Sequence[Node], joint: Joint) -> list[Node]:
-    """Return the steps of a task, in order, with common beginnings as steps of their own.
+    """Return the steps of a task, in order, with common prefixes as steps of their own.
 
-    These have negative numbers, and `joint` knows of which user's node they are.
+    These have negative ids; their user's nodes are added to ``joint.sources``.
     """
     groups: dict[object, list[Node]] = {}
     for step in steps:
@@ -60,7 +60,7 @@ def shared(steps: Sequence[Node], joint: Joint) -> list[Node]:
 
 
 def _beginning(step: Node, joint: Joint) -> Node:
-    """Return the beginning of a step, for this and later ones."""
+    """Return the step for the prefix of a step, which later ones share."""
     split = step.op.split
     assert split is not None
     operand = step.inputs[split.shared[0]]
