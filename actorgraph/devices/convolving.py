@@ -1,9 +1,10 @@
 """Machine code of convolutions over two axes, and of their adjoints, for fixed sizes; see `dense`.
 
-The channels of an image are copied with zeros around them, into a plane each, or one for each phase
-of a stride.  In it an entry of the kernel is a shift: so the result is tiles of a matrix product
-whose second operand begins elsewhere for every entry, and no columns are written.  Lines of a tile
-run over the ends of lines of the image; what they compute there is left out.
+Each channel of an image is copied, with its padding of zeros, into a *plane*, or into one plane for
+each phase of a stride.  In a plane an entry of the kernel (a *tap*) is a shift.  So the result is
+tiles of a matrix product whose second operand has another begin for every tap, and no columns are
+written.  Lines of a tile run over the ends of lines of the image; what they compute there is
+dropped.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from actorgraph.devices.dense import MOST_THREADS, VECTORS, Tile, TileCode, most
 from actorgraph.devices.vectors import registers
 
 _MOST_TAPS = 49
-"""Entries of a kernel: a step of a tile has code for each."""
+"""Most entries of a kernel: a step of a tile has code for each."""
 
 
 class Extent(NamedTuple):
-    """Geometry of a convolution along an axis: input, result, kernel, and how they lie."""
+    """Geometry of a convolution along an axis: sizes of input, result and kernel; the steps.
+
+    `low` is the padding before the input.
+    """
 
     size: int
     out: int
@@ -31,14 +35,13 @@ class Extent(NamedTuple):
 
 
 class _Axis(NamedTuple):
-    """Which entries of a source lie where in planes, and what each field of a result reads."""
+    """Where entries of a source lie in planes, and which of them each field of a result reads."""
 
-    # Of each plane the first entry that it has, how far the next one is, where the first lies, and
-    # how many there are.
+    # For each plane: first source entry, step between entries, place of the first, their number.
     phases: list[tuple[int, int, int, int]]
     length: int  # of a plane
-    # First entry of the result, how far the next one is, how many there are; and the taps, with the
-    # number of the entry of the kernel, of the plane, and how far on it begins.
+    # For each field: first result entry, step, number of entries; and its taps: number of the
+    # kernel's entry, number of the plane, shift in it.
     fields: list[tuple[int, int, int, list[tuple[int, int, int]]]]
 
 
@@ -92,25 +95,25 @@ class Convolution(NamedTuple):
 
 
 class _Planes:
-    """The planes of one image, with zeros around."""
+    """The planes of one image, with their padding of zeros."""
 
     def __init__(self, code: TileCode, axes: Sequence[_Axis], sizes: tuple[int, int]) -> None:
         self._code, self._axes, self._sizes = code, axes, sizes
         down, across = axes
         self.width = across.length
-        # An entry that begins further on reads further than the last line: zeros, too.
+        # A shifted read goes beyond the last line, where it needs zeros, too.
         beyond = max([tap[2] for field in across.fields for tap in field[3]], default=0)
         self.plane = (down.length * across.length + max(code.lanes, beyond)) * code.size
         self.each = self.plane * len(down.phases) * len(across.phases)
 
     def shift(self, tap: tuple[tuple[int, int, int], tuple[int, int, int]]) -> int:
-        """Return the bytes from an image's begin to what an entry of the kernel reads first."""
+        """Return the byte offset of the first element that a tap reads."""
         (_, p, y), (_, q, x) = tap
         plane = p * len(self._axes[1].phases) + q
         return plane * self.plane + (y * self.width + x) * self._code.size
 
     def write(self, image: str, count: int, into: str) -> None:
-        """Write so many channels of an image, as far as they are read."""
+        """Write code that copies the read parts of that many channels of an image."""
         code, size, width = self._code, self._code.size, self._sizes[1]
         read = [{tap[1] for field in axis.fields for tap in field[3]} for axis in self._axes]
         code.clear(into, count * self.each)
@@ -134,7 +137,7 @@ def _taps(field: Sequence[Any]) -> list[tuple[Any, Any]]:
 
 
 def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
-    """Return a function for a convolution, and the bytes of its room; None where there is none."""
+    """Return a function for a convolution, and the bytes of its scratch memory; None if unfit."""
     if one.kind == "weight":
         return _weight_code(name, one)
     size = 4 if one.char == "f" else 8
@@ -148,7 +151,7 @@ def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
     planes = _Planes(code, axes, source)
     halves = 1 + (one.batch == 1 and after % (2 * most_rows()) == 0)
     rows, plane = after // halves, prod(result) * size
-    # Bytes from row to row of a tile, and from step to step, of the weight.
+    # Byte strides of the weight from row to row of a tile, and from step to step.
     by = (entries * size, entries * size * one.channels)[:: -1 if forward else 1]
     fields = [(a, b) for a in axes[0].fields for b in axes[1].fields]
     line = max([-(-a[2] * planes.width // code.lanes) * code.wide for a, _ in fields], default=0)
@@ -238,10 +241,10 @@ def _weight_code(name: str, one: Convolution) -> tuple[str, int] | None:
 def _weight_tiles(
     code: TileCode, one: Convolution, planes: _Planes, taps: Any, deep: int, given: str, result: str
 ) -> bool:
-    """Add an image's share of the weight, turned; return whether the kernel is of such a shape.
+    """Write tiles that add an image's share of the transposed weight; return whether they fit.
 
-    Rows of a tile are entries of the kernel, of several channels where these are few, or of one of
-    its lines where they are many.
+    Rows of a tile are the kernel's entries: those of several channels if the kernel is small, or
+    those of one of its lines if it is large.
     """
     down, right = taps
     line, vectors = one.features * code.size, one.features // code.lanes

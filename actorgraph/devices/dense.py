@@ -1,13 +1,16 @@
-"""Machine code of matrix products and convolutions of fixed sizes: tiles whose sums are registers.
+"""Machine code of matrix products, and of sums along rows, for fixed sizes.
 
-A *tile* is some rows of a result by some vectors beside each other.  Its sums begin at zero or at
-what is there; each step of its loops spreads one number of every row over a vector, and adds its
-products with the vectors of the other operand.  A matrix product is tiles as it is.  So is a
-convolution, of a copy of an image with its padding, in which an entry of the kernel is a shift: no
-columns are written.  What lies the other way round is turned, in blocks that fit into registers.
+A product is computed in *tiles*: some rows of the result by some adjacent vectors, whose sums stay
+in registers.  Sums begin at zero or at the result's old values.  Each step of a tile's loops
+broadcasts one number of every row to a vector, and adds its products with the vectors of the other
+operand (FMA).  Convolutions use the same tiles (`convolving`).  An operand in the other order is
+transposed in blocks that fit into registers.
 
-Sums are fused with products, so last bits may change, but in an order that follows from the sizes:
-a result does not depend on who computes which *part* of it.  No floating-point error is told of.
+Invariant: a result does not depend on the number of threads.  The code is cut into *parts*, which
+threads draw by number (`helpers`), and the order of sums follows from the sizes alone.  FMA may
+change last bits against NumPy, and no floating-point error is reported.
+
+`lower.quick_rows` compiles and calls these functions.
 """
 
 from __future__ import annotations
@@ -28,27 +31,30 @@ from actorgraph.devices.vectors import VectorLines, registers
 VECTORS = 2
 MOST_THREADS = 4
 _TALL, _PARTS = 4, 8
-"""Tiles one above the other for which columns are copied together, and parts that there should be.
-"""
+"""Least tiles on top of each other for which columns are packed; desired number of parts."""
 _LEAST_LANES, _AT_ONCE = 4, 4
-"""Numbers and vectors of a row that are computed at once, at least and at most."""
+"""Least numbers, and most vectors, of a row that are computed at once."""
 _ONCE = 1, 0, 0
 _DEPTH = 384
-"""Steps of a tile after which it is stored: what it reads has stayed in the nearest cache."""
+"""Steps after which a tile is stored, so that its operands stay in the L1 cache."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of a result.
+    """Rows by vectors of a result, whose sums stay in registers.
 
     Attributes
     ----------
     rows : tuple of int
-        Bytes from the begin of the first operand to what each row of the result reads.
+        Byte offsets in the first operand, one for each row of the result.
     loops : tuple of tuple
-        Two loops, the inner one last: how often, and by how many bytes operands move on.
+        The outer and the inner loop: trips, and byte strides of both operands.
     taps : tuple of tuple
-        Bytes by which both lie further, of the products of each step.
+        Byte offsets in both operands, one pair for each product of a step.
+    down : int
+        Byte stride from row to row of the result.
+    adds : bool
+        Whether sums begin at the result's old values.
     """
 
     char: str
@@ -94,7 +100,7 @@ class Tile:
 
 @dataclass
 class _Loop:
-    """The index of a loop, what it carries as its begin has it, and as its end leaves it."""
+    """The index of a loop, and its carried values at the begin and at the end of the body."""
 
     index: str
     before: list[str]
@@ -102,7 +108,7 @@ class _Loop:
 
 
 class TileCode(VectorLines):
-    """Writes a function with loops, and the tiles that it calls."""
+    """Writes a function with loops, branches and calls of tiles."""
 
     def __init__(self, name: str, char: str, lanes: int) -> None:
         super().__init__(char, lanes)
@@ -113,7 +119,7 @@ class TileCode(VectorLines):
 
     @contextmanager
     def loop(self, count: int, *begin: str) -> Iterator[_Loop]:
-        """Write a loop around what is written inside, which carries some values on."""
+        """Write a loop around the code of the `with` block, which carries values."""
         found = _Loop("0", [*begin], [*begin])
         if count == 1:
             yield found
@@ -139,14 +145,14 @@ class TileCode(VectorLines):
 
     @contextmanager
     def each(self, count: int) -> Iterator[str]:
-        """Write a loop that carries nothing on; its index is a name or number."""
+        """Write a loop without carried values; its index is a name or a number."""
         with self.loop(count) as found:
             yield found.index
 
     def pieces(self, total: int, size: int, write: Callable[[int, tuple[str, int]], None]) -> None:
-        """Write something for pieces of so many, and for the rest: ``write(many, (i, how many))``.
+        """Write code for pieces of a size, and for the rest: ``write(count, (i, unit))``.
 
-        Before a piece lie ``i`` times how many.
+        The piece of `count` begins at ``i * unit``.
         """
         whole, rest = divmod(total, size)
         if whole:
@@ -169,7 +175,7 @@ class TileCode(VectorLines):
     def either(
         self, index: str, last: int, one: Callable[[], None], other: Callable[[], None]
     ) -> None:
-        """Write one thing where an index is less than the last, and another where it is that."""
+        """Write `one` for an index less than the last, and `other` for the last."""
         if not last:
             other()
             return
@@ -183,7 +189,7 @@ class TileCode(VectorLines):
         self._at_label(f"{label}.over")
 
     def at(self, base: str, *terms: tuple[str, int], by: int = 0) -> str:
-        """Return an address: so many times some bytes further, and `by`."""
+        """Return the address ``base + sum(index * size) + by``."""
         for index, size in terms:
             if index.isdigit():
                 by += int(index) * size
@@ -193,7 +199,7 @@ class TileCode(VectorLines):
         return self.new(f"getelementptr i8, ptr {base}, i64 {by}") if by else base
 
     def divided(self, number: str, *counts: int) -> list[str]:
-        """Return the indices of a number, the last of which moves fastest; the first is any."""
+        """Return the multi-index of a number, last axis fastest, with an unbounded first axis."""
         found = []
         for count in reversed(counts):
             found.append("0" if count == 1 else self.new(f"urem i64 {number}, {count}"))
@@ -201,16 +207,16 @@ class TileCode(VectorLines):
         return [number, *reversed(found)]
 
     def tile(self, tile: Tile, x: str, y: str, z: str) -> None:
-        """Compute a tile."""
+        """Call a tile."""
         called = self._tiles.setdefault(tile, f"{self.name}.{len(self._tiles)}")
         self.lines.append(f"  call void @{called}(ptr {x}, ptr {y}, ptr {z})")
 
     def store(self, value: str, at: str) -> None:
-        """Write a vector."""
+        """Store a vector."""
         self.lines.append(f"  store {self.type} {value}, ptr {at}, align {self.size}")
 
     def across(self, value: str, how: str) -> str:
-        """Return a vector of the sum, or the largest, of the numbers in one."""
+        """Return a vector of copies of the sum, or the maximum, of a vector's numbers."""
         kind = f"v{self.lanes}f{8 * self.size}"
         if how == "add":
             called = f"reassoc {self.kind} @llvm.vector.reduce.fadd.{kind}({self.kind} -0.0, "
@@ -228,13 +234,13 @@ class TileCode(VectorLines):
         )
 
     def clear(self, into: str, size: int) -> None:
-        """Write zeros."""
+        """Set bytes to zero."""
         self.lines.append(
             f"  call void @llvm.memset.p0.i64(ptr {into}, i8 0, i64 {size}, i1 false)"
         )
 
     def turned(self, of: str, by: int, into: str, to: int, rows: int, columns: int) -> None:
-        """Copy so many rows, `by` bytes apart, as columns, whose entries lie `to` bytes apart."""
+        """Copy rows, `by` bytes apart, transposed to lines that are `to` bytes apart."""
         many = self.lanes
         whole = rows // many, columns // many
         if all(whole):
@@ -254,7 +260,7 @@ class TileCode(VectorLines):
                     self.lines.append(f"  store {self.kind} {one}, ptr {to_}, align {self.size}")
 
     def strided(self, of: str, by: int, into: str, to: int, count: int) -> None:
-        """Copy so many numbers, so many numbers apart on either side."""
+        """Copy numbers between strides, which are counted in numbers."""
         if by == to == 1:
             self.copy(into, of, count * self.size)
             return
@@ -264,7 +270,7 @@ class TileCode(VectorLines):
             self.lines.append(f"  store {self.kind} {one}, ptr {place}")
 
     def _transposed(self, lines: list[str]) -> list[str]:
-        """Return the columns of so many vectors as there are numbers in each."""
+        """Return the transposed square block of vectors."""
         many, apart = self.lanes, 1
         while apart < many:
             found = list(lines)
@@ -279,19 +285,19 @@ class TileCode(VectorLines):
         return lines
 
     def mask(self, places: Sequence[int]) -> str:
-        """Return the constant of a `shufflevector`."""
+        """Return the mask of a `shufflevector`."""
         return f"<{len(places)} x i32> <{', '.join([f'i32 {one}' for one in places])}>"
 
     def function(
         self, arrays: int, room: int, parts: int, end: TileCode | None = None, kept: int = 0
     ) -> tuple[str, int]:
-        """Return what has been written as a function of so many parts, and the bytes of its room.
+        """Return the written code as a function of several parts, and its bytes of scratch memory.
 
-        It is called as NumPy's loops are, with the addresses of so many arrays, the last of which
-        is the result, then of the room; its data are words of helpers.  Inside, these are ``%p0``
-        and so on, ``%part`` is the number of the part, and ``%room`` where so many bytes lie that
-        its thread has for itself.  In the room it has `kept` bytes behind those of all threads, and
-        what is written for the `end` is done last.
+        The function has the signature of NumPy's inner loops.  Its arguments are the addresses of
+        `arrays`, the result last, then of the scratch memory; its data are words of helpers.  In
+        the code they are ``%p0`` and so on; ``%part`` is the number of the part, and ``%room``
+        points to `room` bytes of the thread's own.  Behind those of all threads the scratch memory
+        has `kept` bytes that parts share.  The code in `end` runs once, after all parts.
         """
         total = room * MOST_THREADS + kept
         given = [f"  %g{k} = getelementptr ptr, ptr %args, i64 {k}\n  %p{k} = load ptr, ptr %g{k}"
@@ -325,13 +331,13 @@ class Product(NamedTuple):
     Attributes
     ----------
     sizes : tuple of int
-        Rows, what is summed over, columns.
+        Rows, summed axis, columns.
     batch : tuple of tuple
-        Counts, and the bytes from matrix to matrix of all three.
+        By axis of the stack: its size, and byte strides of all three.
     x, y, z : tuple of int
-        Bytes from row to row, and from column to column.
+        Byte strides along rows and columns.
     adds : bool
-        Whether the product is added to what is there.
+        Whether the product is added to the result.
     """
 
     char: str
@@ -344,12 +350,12 @@ class Product(NamedTuple):
 
 
 def most_rows() -> int:
-    """Return how many rows a tile has at most."""
+    """Return the most rows of a tile."""
     return registers()[1] // 4
 
 
 def product_code(name: str, one: Product) -> tuple[str, int] | None:
-    """Return a function for a product, and the bytes of its room; None where there is none."""
+    """Return a function for a product, and the bytes of its scratch memory; None if unfit."""
     n, depth, m = one.sizes
     size = 4 if one.char == "f" else 8
     lanes = gcd(m, registers()[0] // size)
@@ -410,24 +416,25 @@ def product_code(name: str, one: Product) -> tuple[str, int] | None:
 
 
 Sums: TypeAlias = tuple[tuple[str, str, str], ...]
-"""Names, how numbers are put together (``"add"`` or ``"maximum"``), and their expressions."""
+"""Reductions: names, ``"add"`` or ``"maximum"``, and the expressions of their elements."""
 
 
 class RowSums(NamedTuple):
-    """What is computed along rows: sums of their elements, and from them other elements, or one.
+    """Reductions along rows, and a result made of them: new elements, or a number for each row.
 
     Attributes
     ----------
     sizes : tuple of int
-        Pieces that a row is in, rows, elements of a piece: those of all rows come first.
+        Pieces of a row, rows, elements of a piece, in the order of the axes in memory.
     single : tuple of bool
-        Of each operand whether it has one number a row; last of the result.
+        For each operand and, last, the result: whether it has one number for each row.
     stages : tuple
-        Sums that are taken at once, then names of numbers and their expressions.
+        Each has reductions that are computed together, then names and expressions of numbers.
     value : str
-        Expression of the result; of ``kept``, the first that is summed last, and not of operands.
+        Expression of the result, of the operands or of ``kept``: the elements of the first
+        reduction of the last stage, which the result's memory holds.
     numbers : tuple
-        Names and values.
+        Names and values of constants.
     """
 
     char: str
@@ -439,7 +446,7 @@ class RowSums(NamedTuple):
 
 
 def rows_code(name: str, one: RowSums) -> tuple[str, int] | None:
-    """Return a function for rows, and the bytes of its room; None where there is none."""
+    """Return a function for rows, and the bytes of its scratch memory; None if unfit."""
     rows, inner = one.sizes[1:]
     lanes = gcd(inner, registers()[0] // (4 if one.char == "f" else 8))
     if lanes < _LEAST_LANES:
@@ -453,7 +460,7 @@ def rows_code(name: str, one: RowSums) -> tuple[str, int] | None:
 
 
 class _Row:
-    """Writes what is computed along a row."""
+    """Writes the code of a row."""
 
     def __init__(self, code: TileCode, one: RowSums, row: str) -> None:
         self._code, self._one = code, one
@@ -487,7 +494,7 @@ class _Row:
         self._elements(element, [])
 
     def _sum(self, sums: Sums, keeps: bool) -> None:
-        """Write sums, each in several vectors, and keep the elements of the first where asked."""
+        """Write reductions in several vectors each; with `keeps` store the elements of the first."""
         code, many = self._code, self._many
         begins = [code.number(0.0 if how == "add" else -inf) for _, how, _ in sums]
 
@@ -511,7 +518,7 @@ class _Row:
     def _elements(
         self, write: Callable[[Callable[[str], str], list[str], int], list[str]], begin: list[str]
     ) -> list[str]:
-        """Write a loop over all elements of the row; return what it has carried on."""
+        """Write a loop over all elements of the row; return its carried values."""
         code, many = self._code, self._many
         pieces, rows, inner = self._one.sizes
         with code.loop(pieces, *begin) as o:
@@ -530,7 +537,7 @@ def _moved(code: TileCode, moves: Sequence[tuple[str, int]], by: int, base: str)
 # -- modules --------------------------------------------------------------------------------------
 
 ALONE = np.ones(6, np.int64)
-"""Words of helpers whom somebody else always has: nobody helps."""
+"""Words of helpers that always seem taken, so that a call runs alone."""
 
 
 def module_text(functions: Iterable[str]) -> str:
@@ -539,7 +546,7 @@ def module_text(functions: Iterable[str]) -> str:
 
 
 def called_text(name: str, arrays: int) -> str:
-    """Return a function, ``call``, of a tuple of so many arrays and the words of helpers."""
+    """Return a function ``call`` of a tuple of that many arrays and the words of helpers."""
     text = [f"define i64 @call(ptr %tuple) {{\n  %args = alloca [{arrays} x ptr]"]
     text += [*native.items_text(arrays + 1), *native.stored_text(arrays)]
     call = f"  call void @{name}(ptr %args, ptr null, ptr null, ptr %a{arrays})"

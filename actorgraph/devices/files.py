@@ -6,7 +6,7 @@ import os
 
 
 def write_whole(place: str, content: bytes) -> None:
-    """Write a file that nobody ever finds half written; its directory is made."""
+    """Write a file atomically, and make its directory."""
     os.makedirs(os.path.dirname(place), exist_ok=True)
     draft = f"{place}.{os.getpid()}"
     with open(draft, "wb") as file:

@@ -1,8 +1,8 @@
-"""Machine code that copies windows of images to columns, and adds columns into images.
+"""Machine code that copies windows of images to columns (im2col), and adds columns into images.
 
-It does what `ops.windows` does with a call of NumPy for each entry of a kernel, plane by plane: a
-run of a line is a few vectors.  To each element the columns are added in the same order, so the
-bits are NumPy's.
+`ops.windows` does it with a call of NumPy for each entry of a kernel; this code goes plane by
+plane, where a line is a few vectors.  Columns are added to each element in the same order, so the
+bits are NumPy's.  `lower.asking` gives `Moves` to kernels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from actorgraph.devices.vectors import VectorLines
 from actorgraph.devices.walk_text import loaded
 
 _WIDTHS = (8, 4, 2, 1)
-"""Elements that are taken at once: as many as a line has, or the last of it twice."""
+"""Elements of a vector; where a line is no multiple of them, the last vector overlaps."""
 
 _WORDS = "*clear *test {0}.batch {1}.batch {0}.channel {1}.channel {0}.step {1}.step count"
 _TAP = "{0}.shift {1}.shift rows cols code {0}.row {1}.row"
@@ -82,16 +82,16 @@ over:
 
 
 def _code(width: int, apart: bool) -> int:
-    """Return the number that stands for a way in the words of a rectangle."""
+    """Return the code of a variant in the words of a rectangle."""
     return width + 16 * apart
 
 
 def _write_lines(lines: list[str], char: str, adds: bool, width: int, apart: bool) -> None:
-    """Write what goes over the lines of a rectangle, so many elements at once; 0 for any number.
+    """Write the loop over the lines of a rectangle, `width` elements at once, 0 for single ones.
 
-    `apart` of the image's are others: two vectors hold both then, which have their ends in common.
-    The last elements of a line are computed before anything in it is written: what comes before may
-    reach into them.
+    With `apart` the image has a stride of 2: two overlapping vectors hold the elements and those
+    between them.  The last vector of a line is computed before anything of the line is stored, as
+    earlier vectors may overlap it.
     """
     text, w = VectorLines(char, width if width > 1 else 0, lines), _code(width, apart)
 
@@ -106,14 +106,14 @@ def _write_lines(lines: list[str], char: str, adds: bool, width: int, apart: boo
         return text.new(f"shufflevector {pair}, <{width} x i32> <{mask}>")
 
     def loaded_apart(address: str) -> tuple[str, list[tuple[str, str]]]:
-        """Return elements, and both vectors that hold them with their addresses."""
+        """Return every other element, and both vectors that hold them with their addresses."""
         far = text.new(f"getelementptr i8, ptr {address}, i64 {(width - 1) * text.size}")
         low, high = text.load(address), text.load(far)
         even = mixed(low, high, [*range(0, width, 2), *range(width + 1, 2 * width, 2)])
         return even, [(low, address), (high, far)]
 
     def computed(source: str, into: str) -> list[tuple[str, str]]:
-        """Return what is to be written, and where."""
+        """Return the vectors to store, with their addresses."""
         if not adds:
             return [(loaded_apart(source)[0] if apart else text.load(source), into)]
         new = text.load(source)
@@ -161,7 +161,7 @@ def _text(name: str, char: str, adds: bool) -> str:
 
 
 class Moves:
-    """Copies images to columns, and adds columns into images: floats of four and eight bytes."""
+    """Copies images to columns, and adds columns into images, for float32 and float64."""
 
     def __init__(self, directory: str) -> None:
         names = {(char, adds): f"move_{char}_{adds}" for char in "fd" for adds in (False, True)}
@@ -178,9 +178,9 @@ class Moves:
     ) -> bool:
         """Copy x (batch, channels, *sizes) to columns (batch, channels, kernel, *outs), or add.
 
-        Then x holds zeros, and does so again where the call has done nothing: that is False, for
-        arrays that it does not know, and for floating-point errors that somebody hears of.  The
-        `taps` of a `frame` are indices of both arrays.
+        Return False for arrays that it does not handle, and for floating-point errors that are not
+        ignored.  When it adds, x must hold zeros, and does so again after False.  ``taps(frame)``
+        returns indices of both arrays.
         """
         if not (_is_plain(x) and _is_plain(columns)) or x.dtype != columns.dtype:
             return False
@@ -211,7 +211,7 @@ def _words(
     frame: Any, taps: Callable[[Any], Any], x: Sequence[int], columns: Sequence[int], size: int,
     adds: bool,
 ) -> native.Words | None:  # fmt: skip
-    """Return what machine code reads, for strides of both; None where nothing is moved."""
+    """Return the words of a call for the strides of both arrays; None if nothing is moved."""
 
     def ordered(pair: Sequence[int]) -> Sequence[int]:
         return pair[::-1] if adds else pair
