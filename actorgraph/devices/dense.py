@@ -494,7 +494,7 @@ class _Row:
         self._elements(element, [])
 
     def _sum(self, sums: Sums, keeps: bool) -> None:
-        """Write reductions in several vectors each; with `keeps` store the elements of the first."""
+        """Write reductions, each in several vectors; with `keeps` store the elements of one."""
         code, many = self._code, self._many
         begins = [code.number(0.0 if how == "add" else -inf) for _, how, _ in sums]
 
