@@ -22,14 +22,14 @@ def tangents(outputs: Any, seeds: Mapping[Node, Node]) -> list[Node]:
     Returns
     -------
     list of Node
-        One per output, zeros where it does not depend on a seeded node.
+        One for each output, zeros where it does not depend on a seeded node.
 
     Raises
     ------
     GraphTypeError
-        A seed is of another dtype than its node, or an op on the way has no forward rule.
+        If a seed has another dtype than its node, or an op on the way has no forward rule.
     ShapeError
-        A seed can be shown to have another shape than its node.
+        If a seed is known to have another shape than its node.
     """
     targets = as_nodes(outputs)
     check_differentiable(seeds, "tangent of")

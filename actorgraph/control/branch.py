@@ -1,6 +1,6 @@
 """The op ``branch``: one of several bodies, chosen by an index, applied to operands.
 
-Its result is a record.  Only the body that is chosen runs, forward and backward.
+Its result is a record.  Only the chosen body runs, forward and backward.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from actorgraph.warned import runs_steps
 
 @dataclass(frozen=True)
 class Cases:
-    """The bodies of a branch, and for each which operands (the index aside) are its inputs."""
+    """The bodies of a branch, and the operands (without the index) that are the inputs of each."""
 
     bodies: tuple[Body, ...]
     places: tuple[tuple[int, ...], ...]
@@ -34,12 +34,12 @@ class Cases:
 
     @property
     def titles(self) -> list[tuple[str, Body]]:
-        """The bodies and what drawings call them."""
+        """The bodies, with their names in drawings."""
         return [(f"{self.what} {number}", body) for number, body in enumerate(self.bodies)]
 
 
 def branch_name(what: str, number: int) -> str:
-    """Return what errors call one of the branches: of `cond` its argument."""
+    """Return the name of a branch in errors; for `cond` that of the argument."""
     return ("false_fun", "true_fun")[number] if what == "cond" else f"branch {number}"
 
 
@@ -122,10 +122,10 @@ _Copies = dict[Node, Node]
 def _rebuilt(
     cases: Cases, operands: Sequence[Node], extra: Sequence[Node], made: Any, what: str
 ) -> tuple[Cases, list[Node]]:
-    """Return cases of bodies that ``made(graph, body, copies, leaves)`` gives the results of.
+    """Return cases with new bodies, whose results ``made(graph, body, copies, leaves)`` returns.
 
-    Each gets leaves for all operands and for `extra`, and keeps those that it uses; the nodes of
-    the old body are copied.
+    A new body has copies of the old body's nodes, and leaves for the operands and `extra` nodes
+    that it uses.
     """
     given = [*operands, *extra]
     bodies, places = [], []

@@ -1,13 +1,13 @@
 """Derivatives of loops, which are loops again.
 
-Forward mode doubles the carries.  Reverse mode turns the loop around: it meets the iterations from
-the last to the first, with the carries as they entered each, and carries back the cotangents of the
-carries and the sums of the cotangents of what the body captures.
+Forward mode doubles the carries.  Reverse mode runs the iterations from the last to the first, with
+the carries as they entered each; its own carries are the cotangents of the carries, and the sums of
+the cotangents of captures.
 
-Sums begin at -0.0, which changes no term, and a cotangent that arrives is the first term of its
-placeholder: so they associate as in the unrolled graph.  What the reverse body needs of the forward
-values is an array among its elements (``save="all"``), or is computed again.  Which of the two
-changes no bit.
+Invariant: gradients have the bits of the unrolled graph.  Sums begin at -0.0, which changes no
+term, and an arriving cotangent is the first term of its placeholder, so sums associate alike.  The
+forward values that the reverse body reads are elements of saved arrays (``save="all"``), or are
+recomputed; that changes no bit either.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.types import UNKNOWN, Dim, Record, UnboundDim
 
 MOST_BYTES = 256 * 1024 * 1024
-"""What ``save="auto"`` keeps at most between the passes."""
+"""Most bytes that ``save="auto"`` saves between the passes."""
 
 
 def _varied(spec: Spec, given: Sequence[Node]) -> list[Node]:
@@ -52,7 +52,7 @@ def _varied(spec: Spec, given: Sequence[Node]) -> list[Node]:
 
 
 def _moved(spec: Spec, argnums: Sequence[int], operands: Sequence[Node]) -> list[Node]:
-    """Return the inputs of the body that are those operands; the test's are not among them."""
+    """Return the inputs of the body for those operands, without captures of the test."""
     places = spec.of_body(range(len(operands)))
     return [
         node for node, place in zip(spec.body.inputs[1:], places, strict=True) if place in argnums
@@ -116,7 +116,7 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
 
 
 def _wider(spec: Spec, moving: Sequence[int]) -> Body | None:
-    """Return the test of a loop whose carries are followed by tangents of some."""
+    """Return the test of a loop with tangents of some carries behind the carries."""
     if spec.test is None:
         return None
     graph = Graph(f"test of {spec}")
@@ -181,7 +181,7 @@ def pull_loop(
 
 
 def _slots(spec: Spec, operands: Sequence[Node]) -> int | None:
-    """Return how many carries are kept at once, None for all."""
+    """Return the number of carries to keep at once, None for all."""
     *_, carries, _ = spec.split(operands)
     if isinstance(spec.save, int):
         return spec.save
@@ -191,15 +191,15 @@ def _slots(spec: Spec, operands: Sequence[Node]) -> int | None:
 
 
 class Reverse:
-    """The loop that takes cotangents back through another one.
+    """The reverse loop of a loop.
 
-    `moved` are inputs of the forward body whose cotangents are asked for, `arrived` the fields that
-    have cotangents.  Values of nodes are kept (`keeps`), as far as they fit, and not only carries.
+    `moved` are the inputs of the forward body whose cotangents are wanted, `arrived` the fields
+    with cotangents.  With `keeps` values of nodes are saved if they fit, and not only carries.
 
     - `spec`: its carries are the cotangents of the carries `moving` and of the captures `summing`;
-      what is stacked are the cotangents of `elements`
+      its stacked outputs are the cotangents of `elements`
     - `consts`: inputs of the forward body that it captures
-    - `forward`: what its first elements are: an input of the forward body, or a field of its record
+    - `forward`: its first elements: inputs of the forward body, or fields of its record
     - `arriving`: fields whose cotangents are its last elements
     """
 
@@ -255,7 +255,7 @@ class Reverse:
         )  # fmt: skip
 
     def _saved(self, leaves: Sequence[Node], results: Sequence[Node]) -> list[int]:
-        """Return which nodes of the forward body have their values kept: those that rules read."""
+        """Return the numbers of the forward body's nodes to save: those that rules read."""
         spec, stands = self._forward, self._stands
         again = {stands[node].id: k for k, node in enumerate(spec.body.nodes)}
         position, _, carries, xs = spec.split_inputs()
@@ -266,7 +266,7 @@ class Reverse:
         derived = [node for node in between(leaves, results) if node.id not in again]
         read = [*results, *[part for node in derived for part in node.inputs]]
         kept = {again[node.id] for node in read if node.id in again and node.id in varying}
-        # A record is no array: a loop in the body is computed again, as with save="carry".
+        # Records cannot be stacked: a loop in the body is recomputed, as with save="carry".
         kept = {
             k
             for k, node in enumerate(spec.body.nodes)
@@ -280,7 +280,7 @@ class Reverse:
 
 
 def _is_view_of_kept(node: Node, kept: Collection[Node]) -> bool:
-    """Return whether a node shows a kept one: what is shown is cheap to show again."""
+    """Return whether a node is a view of a saved one, which is cheap to make again."""
     while len(node.inputs) == 1 and node.op.memory.layout_with(node.attrs) == "ordered":
         node = node.inputs[0]
         if node in kept:
@@ -293,7 +293,7 @@ def _ct(graph: Graph, node: Node) -> Node:
 
 
 def _fits(nodes: Sequence[Node], length: int | Dim | None) -> bool:
-    """Return whether the values of nodes in all iterations are known to be few."""
+    """Return whether the values of nodes in all iterations are known to fit into `MOST_BYTES`."""
     if not isinstance(length, int):
         return False
     try:

@@ -1,8 +1,8 @@
 """Recurrent layers over time, as scans: `rnn`, `gru` and `lstm`, in PyTorch's layout of weights.
 
-The products of the inputs are made for all steps at once; a step multiplies by the weights of the
-state, laid out for that before the loop.  Lengths may be symbolic.  `ag.ops` offers these functions
-and the modules of `ag.nn` call them, for each layer and direction.
+Products with the inputs are computed for all steps at once; a step multiplies by the weights of the
+state, which are transposed before the loop.  Lengths may be symbolic.  `ag.ops` exports these
+functions, and the modules of `ag.nn` call them for each layer and direction.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _over_time(
     graph = x.graph
     size = graph.lift(weights[1]).dims[-1]
     if any([part is None for part in state]):  # noqa: C419
-        row = x[..., :1].sum(0)  # of which only the shape is asked for
+        row = x[..., :1].sum(0)  # only its shape is used
         state = (zeros_like(row) * np.ones(size, x.dtype),) * len(state)  # type: ignore[arg-type]
     first = tuple([graph.lift(part) for part in state])
     into, again = weights_of(x, first[0], *weights, gates, what)
@@ -64,7 +64,7 @@ def _over_time(
 
 
 def _joined(x: Node, one: Any, other: Any) -> Any:
-    """Return the sum of two biases that are added to the same products."""
+    """Return the sum of two optional biases."""
     if one is None or other is None:
         return one if other is None else other
     return x.graph.lift(one) + other
@@ -93,7 +93,7 @@ def rnn(
     reverse : bool
         Begin with the last element; outputs keep the places of the inputs.
     lengths : node or array of int, optional
-        Steps of each sequence, (batch,): what follows is not looked at, and its outputs are 0.
+        Steps of each sequence, (batch,): later elements are not read, and their outputs are 0.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def lstm(
     b_ih, b_hh : node or array, optional
         Shape (4 hidden,).
     peepholes : three of node or array, optional
-        Shapes (hidden,): by these the gates i, f and o see the cell.
+        Shapes (hidden,): weights by which the gates i, f and o read the cell.
 
     Returns
     -------

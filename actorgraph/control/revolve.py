@@ -1,8 +1,8 @@
-"""Reversal of a chain of steps with few carries kept, and the op that reverses a loop so.
+"""Revolve: reversing a chain of steps with few checkpoints, and the op that so reverses a loop.
 
-Some carries are kept in slots, one of which holds the first; from the latest kept one the chain is
-advanced again to what is needed next.  Where slots go is Revolve: no other schedule advances fewer
-steps.
+Some carries are kept in slots, one of which holds the first carry.  From the latest kept one the
+chain is advanced again to the next carry that the reversal needs.  Revolve's choice of slots is
+optimal: no other schedule advances fewer steps.
 
 Source: A. Griewank and A. Walther, Algorithm 799: Revolve, ACM TOMS 26, 2000.
 """
@@ -28,7 +28,7 @@ from actorgraph.types import Checks, Record, Tensor
 
 
 def reach(slots: int, repeats: int) -> int:
-    """Return the longest chain that is reversed with no step advanced more than `repeats` times."""
+    """Return the longest chain whose reversal advances no step more than `repeats` times."""
     return comb(slots + repeats, slots) if repeats >= 0 else 0
 
 
@@ -40,7 +40,7 @@ def _repeats(length: int, slots: int) -> int:
 
 
 def steps_again(length: int, slots: int) -> int:
-    """Return how many steps the reversal of a chain advances.
+    """Return the number of steps that the reversal of a chain advances.
 
     Examples
     --------
@@ -52,17 +52,17 @@ def steps_again(length: int, slots: int) -> int:
 
 
 def reversal(length: int, slots: int) -> Iterator[tuple[str, int]]:
-    """Yield what to do: ``("advance", to)``, ``("keep", at)``, ``("drop", at)``, ``("back", at)``.
+    """Yield actions ``("advance", to)``, ``("keep", at)``, ``("drop", at)`` and ``("back", at)``.
 
-    One advances from where it stands; after ``"drop"`` and ``"back"`` one stands at the latest kept
-    place, of which 0 is the first.
+    ``"advance"`` starts at the current place; after ``"drop"`` and ``"back"`` that is the latest
+    kept place.  Place 0 is kept from the start.
 
     Examples
     --------
     >>> list(reversal(2, 1))
     [('advance', 1), ('back', 1), ('back', 0)]
     """
-    stack = [(0, length)]  # a part for each slot: what is left of it
+    stack = [(0, length)]  # for each slot, the part of the chain that is left to reverse
     while stack:
         begin, end = stack.pop()
         free, size = slots - len(stack), end - begin
@@ -82,7 +82,7 @@ def reversal(length: int, slots: int) -> Iterator[tuple[str, int]]:
 
 
 def _ahead(size: int, slots: int) -> int:
-    """Return after how many steps the next carry is kept, or stood at where it is the last."""
+    """Return the number of steps to the next carry to keep, or to the last one."""
     if slots == 1 or size == 1:
         return size - 1
     repeats = _repeats(size, slots)
@@ -91,16 +91,16 @@ def _ahead(size: int, slots: int) -> int:
 
 # -- the op ---------------------------------------------------------------------------------------
 #
-# Operands: those of the forward loop (but for its test's captures), then those of the loop that is
-# turned around (but for the history).  Its definition is that loop on the history.
+# Operands: those of the forward loop (without its test's captures), then those of the reverse loop
+# (without the history).  Its definition is the reverse loop on the forward loop's history.
 
 
 class Chain(NamedTuple):
-    """A loop to be reversed with few carries kept.
+    """A loop that is reversed with few carries kept.
 
-    `forward` is the loop without its test: the first operand counts its iterations where no length
-    does; `back` is the loop turned around.  `entered` tells which carry of `forward` each first
-    element of `back` is; None for one that is given.
+    `forward` is the loop without its test; if it has no length, its first operand is the number of
+    iterations.  `back` is the reverse loop.  `entered` has for each of the first elements of `back`
+    the carry of `forward` that it is, or None if it is an operand.
     """
 
     forward: Spec
@@ -109,13 +109,13 @@ class Chain(NamedTuple):
     slots: int
 
     def split(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the operands of both loops, those of the second without the history."""
+        """Return the operands of both loops, those of the reverse one without the history."""
         forward = self.forward
         size = forward.counted + forward.consts + forward.carries + forward.xs
         return [*operands[:size]], [*operands[size:]]
 
     def completed(self, given: Sequence[Any], history: Mapping[int, Any]) -> list[Any]:
-        """Return the operands of the second loop with the history among its elements."""
+        """Return the operands of the reverse loop, with the history among its elements."""
         first = len(given) - (self.back.xs - len([j for j in self.entered if j is not None]))
         rest = iter(given[first:])
         elements = [next(rest) if j is None else history[j] for j in self.entered]
@@ -126,7 +126,7 @@ class Chain(NamedTuple):
 
     @property
     def titles(self) -> list[tuple[str, Any]]:
-        """The bodies and what drawings call them."""
+        """The bodies, with their names in drawings."""
         return [("step", self.forward.body), ("back", self.back.body)]
 
 
@@ -154,7 +154,7 @@ def _pull(
     argnums: Sequence[int], ct: Node, y: Node, *operands: Node, chain: Chain
 ) -> list[Node | None]:
     graph = y.graph
-    args = lifted(graph, operands)  # nodes of their own: one may depend on another
+    args = lifted(graph, operands)  # separate nodes, since one may depend on another
     record = _definition(graph, chain, args)
     found = pull_back(graph, between(args, [record]), {record: ct}, [args[i] for i in argnums])
     return [found[args[i]] for i in argnums]

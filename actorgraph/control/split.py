@@ -1,11 +1,13 @@
-"""Splitting: a loop as several that feed one another, which are made at the same time.
+"""Loop distribution: one loop becomes several that feed one another and run concurrently.
 
-Carries and nodes of a body that need one another from one iteration to the next belong together;
-others need only what these have made.  So a body becomes groups, each a loop over what the groups
-before it have stacked: a net of three layers written as one body is three loops.
+Carries and nodes of a body that depend on one another across iterations (strongly connected
+components) stay together; others only need their values.  So the components are packed into groups
+of even cost, each a loop over the values that earlier groups have stacked: a net of three layers
+written as one body becomes three loops.
 
-It changes no bit.  What is handed over is C-contiguous in the whole loop, too, else the groups
-stay one; views are made again where they are read.  The whole loop still makes what goes wrong.
+Invariant: no bit changes.  A value that is handed over is C-contiguous in the whole loop as well,
+else its groups stay one; views are made again where they are read.  If anything goes wrong, the
+whole loop computes everything in sequence.  `LoopKernel` and `waves` call `parted`.
 """
 
 from __future__ import annotations
@@ -29,25 +31,25 @@ from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN, Tensor
 
 _MOST_BYTES = 4 * KEPT_BYTES
-"""What the parts of a loop hand over in all iterations."""
+"""Most bytes that the parts of a loop hand over in all iterations."""
 
 _MOST_NODES = 1000
-"""Bodies of more are not looked into, which takes the square of their number."""
+"""Most nodes of a body that is split, which takes quadratic time."""
 
 _WORTH = 0.8
-"""Part of the time of an iteration that its longest group may take."""
+"""Largest share of an iteration's time that the longest group may take."""
 
 _SLACK = 1.1
-"""A group may take so much of its share: few even groups are better than one more."""
+"""Factor by which a group may exceed its share: few even groups are better than one more."""
 
 
 class _Piece(NamedTuple):
-    """A group as a loop, of which an iteration takes so many `us`.
+    """A group as a loop, with the predicted time `us` of an iteration.
 
-    - `given`: ids of the inputs of the body that it captures, and of its carries
-    - `taken`: ids of what it goes over, and whether another part has stacked it
-    - `carries`: which carries of the whole loop it has
-    - `stacked`: ids, and the field of the whole loop, None for what is only handed over
+    - `given`: ids of the body's inputs that it captures, and of its carries
+    - `taken`: ids of the values whose elements it takes, and whether another part has stacked them
+    - `carries`: numbers of its carries in the whole loop
+    - `stacked`: ids of stacked values, and their fields of the whole loop, None if there is none
     """
 
     kernel: LoopKernel
@@ -59,9 +61,9 @@ class _Piece(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a loop is split into; so many `bytes` are handed over in an iteration.
+    """The parts of a loop, which hand over `bytes` in an iteration.
 
-    `ordered` are operands that have to be C-contiguous, as `Spec.of_body` numbers them.
+    `ordered` are the operands that must be C-contiguous, as `Spec.of_body` numbers them.
     """
 
     parts: list[_Piece]
@@ -70,11 +72,11 @@ class Parts(NamedTuple):
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that stays there between calls."""
+        """The bytes that are kept between calls."""
         return sum([part.kernel.kept_bytes for part in self.parts])
 
     def fit(self, spec: Spec, operands: Sequence[Any], length: int) -> bool:
-        """Return whether these operands may be handed over."""
+        """Return whether a call with these operands may be split."""
         given = spec.of_body(operands)
         values = [given[place] for place in self.ordered]
         in_order = all(type(x) is not np.ndarray or x.flags.c_contiguous for x in values)
@@ -89,7 +91,7 @@ class Parts(NamedTuple):
 
 
 class Split:
-    """A call of a loop as its parts; what `Course` has, it has too."""
+    """One call of a loop in parts, with the interface of `Course`."""
 
     def __init__(
         self, kernel: LoopKernel, parts: Parts, run: Any, operands: Sequence[Any], length: int
@@ -125,7 +127,7 @@ class Split:
 
 
 def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
-    """Return a loop as parts that take that share of an iteration, or why it stays whole."""
+    """Split a loop into parts of about that `share` of an iteration; else return why it is not."""
     spec, nodes, share = kernel.spec, kernel.spec.body.nodes, _SLACK * share
     if share >= 1.0:
         return "it is short beside those that it runs with"
@@ -156,7 +158,7 @@ def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
 
 
 class _Needs:
-    """What depends on what in a body, as bits: its carries, and nodes that are no views."""
+    """The dependence graph of a body as bit sets; vertices are carries, and nodes but views."""
 
     def __init__(self, spec: Spec, symbols: Mapping[str, int], walked: bool) -> None:
         self.spec = spec
@@ -189,21 +191,21 @@ class _Needs:
         self.ordered = [place for place, one in enumerate(needed) if one]
 
     def sources(self, nodes: Sequence[Node]) -> int:
-        """Return what makes some nodes, views looked through."""
+        """Return the vertices that make some nodes, views resolved."""
         return reduce(or_, [self._sources.get(node.id, 0) for node in nodes], 0)
 
     def of(self, bits: int) -> list[int]:
-        """Return the places of bits."""
+        """Return the members of a bit set."""
         return [place for place in range(len(self.vertices)) if bits >> place & 1]
 
     def us(self, group: int) -> float:
-        """Return how long a group takes."""
+        """Return the predicted time of a group."""
         return sum([self.spent[place] for place in self.of(group)])
 
     def groups(self, limit: int, most_us: float) -> list[int]:
-        """Return groups in order, which hand over at most `limit` bytes of a value.
+        """Return groups in topological order; a value of more than `limit` bytes crosses none.
 
-        Those that need one another are found by what all depends on: of the same are they that do.
+        Vertices that reach the same set are one strongly connected component.
         """
         needs = list(self.needs)
         for place, (stays, size) in enumerate(zip(self._stays, self.bytes, strict=True)):
@@ -236,7 +238,7 @@ class _Needs:
         return groups
 
     def _handed(self, group: int, other: int) -> int:
-        """Return how many bytes one group would hand to another."""
+        """Return the bytes that one group would hand to another."""
         needed = reduce(or_, [self.needs[place] for place in self.of(other)], 0)
         return sum([self.bytes[place] for place in self.of(needed & group)])
 
@@ -278,7 +280,7 @@ def _part(
     results: Sequence[Node],
     stacked: Sequence[tuple[Node, int | None]],
 ) -> _Piece:
-    """Return a part that has some carries and goes over what is handed to it."""
+    """Return the part with some carries, which takes elements of the `handed` values."""
     spec = kernel.spec
     index, consts, every, xs = spec.split_inputs()
     used = {node.id for node in between([*spec.body.inputs, *handed], results)}
