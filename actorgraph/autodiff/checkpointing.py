@@ -82,14 +82,14 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         leaves, _ = flatten((args, kwargs))
-        given = [leaf for leaf in leaves if isinstance(leaf, Node)]
-        if not given:
+        node_args = [leaf for leaf in leaves if isinstance(leaf, Node)]
+        if not node_args:
             raise GraphTypeError(f"checkpoint of {function!r} needs a node among its arguments")
-        graph = given[0].graph
+        graph = node_args[0].graph
         start = len(graph)
         results, structure = flatten(function(*args, **kwargs))
         ends = [graph.lift(node) for node in results if isinstance(node, Node)]
-        boundary = starts_of(ends, given, start)
+        boundary = starts_of(ends, node_args, start)
         marked = [
             build(_CHECKPOINT, leaf, *boundary) if isinstance(leaf, Node) else leaf
             for leaf in results

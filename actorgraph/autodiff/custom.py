@@ -147,9 +147,9 @@ class CustomRule:
         if tan is None:
             return [None] * len(argnums)
         first = min(first, *(probe.id for probe in probes))
-        asked = [probes[argnum - 1] for argnum in argnums]
-        found = pull_back(y.graph, _since([tan], first), {tan: ct}, asked)
-        results = [found[probe] for probe in asked]
+        wanted = [probes[argnum - 1] for argnum in argnums]
+        cotangents = pull_back(y.graph, _since([tan], first), {tan: ct}, wanted)
+        results = [cotangents[probe] for probe in wanted]
         exact = all(UNKNOWN not in x.dims for x in xs)
         made = _since([result for result in results if result is not None], first)
         if exact and any(node.op is _PROBE for node in made):

@@ -43,11 +43,11 @@ def push_forward(
     graph: Graph, order: Sequence[Node], seeds: dict[Node, Node], owned: bool = False
 ) -> dict[Node, Node]:
     """Build the tangent of every node of `order` that has one; see `reverse.pull_back`."""
-    found = dict(seeds)
+    tangent_of = dict(seeds)
     for node in order:
-        if node in found or node.dtype.kind not in DERIVED:
+        if node in tangent_of or node.dtype.kind not in DERIVED:
             continue
-        tans = tuple(found.get(part) for part in node.inputs)
+        tans = tuple(tangent_of.get(part) for part in node.inputs)
         if all(tan is None for tan in tans):
             continue
         if node.op.jvp is None:
@@ -63,5 +63,5 @@ def push_forward(
             if tan is not None and node.op.checked:
                 tan = fitting(tan, node, f"tangent that the jvp of {node.op.name!r} gave")
         if tan is not None:
-            found[node] = tan
-    return found
+            tangent_of[node] = tan
+    return tangent_of

@@ -71,8 +71,8 @@ def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
     check_differentiable(sources, "wrt")
     check_differentiable(targets, "output")
     with graph.building():
-        given = seeded(zip(targets, _seed_nodes(graph, targets, seeds), strict=True))
-        return or_zeros(pull_back(graph, topological_order(targets), given, sources), sources)
+        seed_of = seeded(zip(targets, _seed_nodes(graph, targets, seeds), strict=True))
+        return or_zeros(pull_back(graph, topological_order(targets), seed_of, sources), sources)
 
 
 def seeded(pairs: Iterable[tuple[Node, Node]]) -> dict[Node, Node]:

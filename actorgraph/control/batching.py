@@ -157,14 +157,14 @@ def in_turn(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> V
         raise RowsDiffer
 
     def of_row(row: dict[int, Node]) -> Any:
-        given = [row.get(place, arg) for place, arg in enumerate(args)]
-        made = rows.apply(node.op, given, node.attrs)
+        operands = [row.get(place, arg) for place, arg in enumerate(args)]
+        made = rows.apply(node.op, operands, node.attrs)
         return [item(made, field) for field in fields] if fields else made
 
-    found = map(of_row, {place: arg for place, arg in enumerate(args) if flags[place]})
+    stacked = map(of_row, {place: arg for place, arg in enumerate(args) if flags[place]})
     if fields:
-        return {field: (one, True) for field, one in zip(fields, found, strict=True)}
-    return found, True
+        return {field: (one, True) for field, one in zip(fields, stacked, strict=True)}
+    return stacked, True
 
 
 def leading(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Value:

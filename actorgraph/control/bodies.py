@@ -207,16 +207,16 @@ class Body:
 
     def heavy_us(self, symbols: Mapping[str, int]) -> float:
         """Return the predicted microseconds of the steps that are worth another worker."""
-        found = 0.0
+        total_us = 0.0
         for node in self.nodes:
             us = predicted_us(node, symbols)
             inner = [body for one in node.attrs.values() for _, body in getattr(one, "titles", ())]
             if inner:
-                whole = sum([body.predicted_us(symbols) for body in inner])
-                found += us * sum([body.heavy_us(symbols) for body in inner]) / (whole or 1.0)
+                inner_us = sum([body.predicted_us(symbols) for body in inner])
+                total_us += us * sum([body.heavy_us(symbols) for body in inner]) / (inner_us or 1.0)
             elif is_heavy(us):
-                found += us
-        return found
+                total_us += us
+        return total_us
 
     def check_into(self, checks: Checks) -> None:
         """Add the nodes' checks of dims."""

@@ -71,29 +71,34 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     position, captured, entering, elements = spec.split_inputs()
     graph = Graph(f"tangents of {spec}")
     leaves = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
-    stands = copied(spec.body, graph, leaves)
-    slopes = {
+    copies = copied(spec.body, graph, leaves)
+    tangent_leaves = {
         node: leaf_of(graph, f"tangent of {node.name}", node.type) for node in _varied(spec, seeds)
     }
-    order = between(leaves, [*stands.values()])
-    found = push_forward(graph, order, {stands[n]: t for n, t in slopes.items()}, owned=True)
+    order = between(leaves, [*copies.values()])
+    tangents = push_forward(
+        graph, order, {copies[n]: t for n, t in tangent_leaves.items()}, owned=True
+    )
 
-    results = [stands[node] for node in spec.body.results]
+    results = [copies[node] for node in spec.body.results]
     nexts, ys = results[: spec.carries], results[spec.carries :]
-    moving = [j for j, carry in enumerate(entering) if carry in slopes]
+    moving = [j for j, carry in enumerate(entering) if carry in tangent_leaves]
     stacked = {spec.carries + j: node for j, node in enumerate(spec.body.results[spec.carries :])}
     inner = {spec.inner + k: node for k, node in enumerate(spec.body.nodes)}
     stacked |= {field: inner[field] for field in fields_read(y) if field in inner}
-    stacked = {field: node for field, node in stacked.items() if stands[node] in found}
+    stacked = {field: node for field, node in stacked.items() if copies[node] in tangents}
 
     def group(nodes: Sequence[Node]) -> list[Node]:
-        return [*[stands[n] for n in nodes], *[slopes[n] for n in nodes if n in slopes]]
+        return [
+            *[copies[n] for n in nodes],
+            *[tangent_leaves[n] for n in nodes if n in tangent_leaves],
+        ]
 
     inputs = [*group(position), *group(captured), *group(entering), *group(elements)]
-    after = or_zeros(found, [nexts[j] for j in moving])
-    body = Body(inputs, [*nexts, *after, *ys, *[found[stands[n]] for n in stacked.values()]])
+    after = or_zeros(tangents, [nexts[j] for j in moving])
+    body = Body(inputs, [*nexts, *after, *ys, *[tangents[copies[n]] for n in stacked.values()]])
     double = Spec(
-        body, spec.carries + len(moving), spec.xs + len([x for x in elements if x in slopes]),
+        body, spec.carries + len(moving), spec.xs + len([x for x in elements if x in tangent_leaves]),
         spec.length, spec.counted, _wider(spec, moving), spec.limit, spec.reverse, spec.save,
         spec.what,
     )  # fmt: skip
@@ -102,10 +107,10 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     filled = [zeros_like(carries[j]) if moves[3][j] is None else moves[3][j] for j in moving]
     given = [
         *([number] if spec.counted else []),
-        *consts, *[tan for tan, n in zip(moves[1], captured, strict=True) if n in slopes],
+        *consts, *[tan for tan, n in zip(moves[1], captured, strict=True) if n in tangent_leaves],
         *tested,
         *carries, *filled,
-        *xs, *[tan for tan, n in zip(moves[4], elements, strict=True) if n in slopes],
+        *xs, *[tan for tan, n in zip(moves[4], elements, strict=True) if n in tangent_leaves],
     ]  # fmt: skip
     record = loop(y.graph, double, given)
     places = {j: spec.carries + k for k, j in enumerate(moving)}
@@ -153,7 +158,7 @@ def pull_loop(
         for field in back.forward
         if slots is None or not isinstance(field, int)
     ]
-    given = [
+    back_operands = [
         *([item(y, spec.trips)] if back.spec.counted else []),
         *[value_of[node] for node in back.consts],
         *begin,
@@ -161,7 +166,7 @@ def pull_loop(
         *[arrived[field] for field in back.arriving],
     ]
     if slots is None:
-        record = loop(y.graph, back.spec, given)
+        record = loop(y.graph, back.spec, back_operands)
     else:
         step = replace(spec, test=None, limit=None, counted=spec.length is None, save="carry")
         entered = tuple(
@@ -169,13 +174,13 @@ def pull_loop(
         )
         first = [item(y, spec.trips)] if step.counted else []
         chain = Chain(step, back.spec, entered, slots)
-        every = *first, *spec.of_body(operands), *given
+        every = *first, *spec.of_body(operands), *back_operands
         record = y.graph.apply(REVOLVE, every, {"chain": chain})
     ends = [*back.moving.values(), *back.summing, *back.elements]
-    found = {node: field for field, node in enumerate(ends)}
+    field_of = {node: field for field, node in enumerate(ends)}
     numbers = dict(zip(spec.of_body(range(len(operands))), spec.body.inputs[1:], strict=True))
     return [
-        item(record, found[numbers[argnum]]) if numbers.get(argnum) in found else None
+        item(record, field_of[numbers[argnum]]) if numbers.get(argnum) in field_of else None
         for argnum in argnums
     ]
 
@@ -213,36 +218,36 @@ class Reverse:
         self.summing = [node for node in captured if node in varied]
         graph = Graph(f"reverse of {spec}")
         inputs = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
-        self._stands = stands = copied(spec.body, graph, inputs)
+        self._stands = copies = copied(spec.body, graph, inputs)
         cts = {n: _ct(graph, n) for n in (*self.moving.values(), *self.summing)}
         stacked = {field: spec.stacked(field) for field in arrived if field >= spec.carries}
         ends = {field: _ct(graph, node) for field, node in stacked.items()}
-        pairs = [(stands[node], ends[field]) for field, node in stacked.items()]
-        pairs += [(stands[spec.body.results[j]], cts[node]) for j, node in self.moving.items()]
-        pairs += [(stands[node], cts[node]) for node in self.summing]
+        pairs = [(copies[node], ends[field]) for field, node in stacked.items()]
+        pairs += [(copies[spec.body.results[j]], cts[node]) for j, node in self.moving.items()]
+        pairs += [(copies[node], cts[node]) for node in self.summing]
         seeds = seeded(pairs)
-        wrt = {node: stands[node] for node in spec.body.inputs if node in varied}
+        wrt = {node: copies[node] for node in spec.body.inputs if node in varied}
         order = between(inputs, [*seeds, *wrt.values()])
-        found = pull_back(graph, order, seeds, [*wrt.values()], owned=True)
-        self.elements = [x for x in xs if x in wrt and found[wrt[x]] is not None]
+        pulled = pull_back(graph, order, seeds, [*wrt.values()], owned=True)
+        self.elements = [x for x in xs if x in wrt and pulled[wrt[x]] is not None]
         ends_of = (*self.moving.values(), *self.summing, *self.elements)
-        results = or_zeros(found, [wrt[node] for node in ends_of])
+        results = or_zeros(pulled, [wrt[node] for node in ends_of])
         leaves = [*inputs, *cts.values(), *ends.values()]
         saved = self._saved(leaves, results) if keeps else []
         entered: list[tuple[Node | int, Node]] = [
-            (spec.inner + k, stands[spec.body.nodes[k]]) for k in saved
+            (spec.inner + k, copies[spec.body.nodes[k]]) for k in saved
         ]
-        entered += [(spec.history + j, stands[c]) for j, c in enumerate(carries)]
-        entered += [(x, stands[x]) for x in xs]
+        entered += [(spec.history + j, copies[c]) for j, c in enumerate(carries)]
+        entered += [(x, copies[x]) for x in xs]
         read = {node.id for node in between([*[leaf for _, leaf in entered], *leaves], results)}
         entered = [one for one in entered if one[1].id in read]
         self.forward = [source for source, _ in entered]
         self.arriving = [field for field, leaf in ends.items() if leaf.id in read]
-        self.consts = [node for node in captured if stands[node].id in read]
+        self.consts = [node for node in captured if copies[node].id in read]
         body = Body(
             [
                 inputs[0],
-                *[stands[node] for node in self.consts],
+                *[copies[node] for node in self.consts],
                 *cts.values(),
                 *[leaf for _, leaf in entered],
                 *[ends[field] for field in self.arriving],
@@ -256,27 +261,27 @@ class Reverse:
 
     def _saved(self, leaves: Sequence[Node], results: Sequence[Node]) -> list[int]:
         """Return the numbers of the forward body's nodes to save: those that rules read."""
-        spec, stands = self._forward, self._stands
-        again = {stands[node].id: k for k, node in enumerate(spec.body.nodes)}
+        spec, copies = self._forward, self._stands
+        number_of = {copies[node].id: k for k, node in enumerate(spec.body.nodes)}
         position, _, carries, xs = spec.split_inputs()
-        varying = {stands[node].id for node in (*position, *carries, *xs)}
+        varying = {copies[node].id for node in (*position, *carries, *xs)}
         for node in spec.body.nodes:
-            if any([stands[part].id in varying for part in node.inputs]):  # noqa: C419
-                varying.add(stands[node].id)
-        derived = [node for node in between(leaves, results) if node.id not in again]
+            if any([copies[part].id in varying for part in node.inputs]):  # noqa: C419
+                varying.add(copies[node].id)
+        derived = [node for node in between(leaves, results) if node.id not in number_of]
         read = [*results, *[part for node in derived for part in node.inputs]]
-        kept = {again[node.id] for node in read if node.id in again and node.id in varying}
+        saved = {number_of[node.id] for node in read if node.id in number_of and node.id in varying}
         # Records cannot be stacked: a loop in the body is recomputed, as with save="carry".
-        kept = {
+        saved = {
             k
             for k, node in enumerate(spec.body.nodes)
-            if k in kept and UNKNOWN not in node.dims and not isinstance(node.type, Record)
+            if k in saved and UNKNOWN not in node.dims and not isinstance(node.type, Record)
         }
-        whole = {spec.body.nodes[k] for k in kept}
-        kept = {k for k in kept if not _is_view_of_kept(spec.body.nodes[k], whole)}
-        if spec.save == "auto" and not _fits([spec.body.nodes[k] for k in kept], spec.length):
+        saved_nodes = {spec.body.nodes[k] for k in saved}
+        saved = {k for k in saved if not _is_view_of_kept(spec.body.nodes[k], saved_nodes)}
+        if spec.save == "auto" and not _fits([spec.body.nodes[k] for k in saved], spec.length):
             return []
-        return sorted(kept)
+        return sorted(saved)
 
 
 def _is_view_of_kept(node: Node, kept: Collection[Node]) -> bool:

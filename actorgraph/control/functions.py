@@ -473,16 +473,16 @@ def _looped(
         body, size, len(elements), test=test_body, counted=count is not None, what=what, **options
     )
     record = loop(graph, spec, [*operands, *carries, *elements])
-    found = unflatten(structure, [item(record, field) for field in range(spec.trips)])
-    return found[0], found[1]
+    result = unflatten(structure, [item(record, field) for field in range(spec.trips)])
+    return result[0], result[1]
 
 
 def _test(
     what: str, graph: Graph, test: _Function, carries: Sequence[Node], tree: Structure
 ) -> tuple[Body, list[Node]]:
     def called(function: _Function, _: Any, given: list[Node]) -> Any:
-        found = function(unflatten(tree, given))
-        return _scalar(found, f"the test of {what}", "b", "a bool scalar")
+        answer = function(unflatten(tree, given))
+        return _scalar(answer, f"the test of {what}", "b", "a bool scalar")
 
     types = _named("carry", carries)
     traced_graph, given, results, _ = traced(

@@ -37,17 +37,17 @@ def made_beside(run: Any, begin: Callable[[], tuple[list[list[Any]], int, float,
     """
     try:
         with np.errstate(**stopping_errors()):
-            layers, step, longest_us, way = begin()
+            layers, step, longest_us, direction = begin()
             length = layers[-1][-1].length
-            wanted = -(-_LEAST_US // max(longest_us, 0.1))
-            size = int(-(-wanted // step) * step)
+            rows = -(-_LEAST_US // max(longest_us, 0.1))
+            size = int(-(-rows // step) * step)
             blocks = -(-length // size)
             if len(layers) < 2 or blocks < 2 * len(layers):
                 return False
-            first = length - (blocks - 1) * size if way < 0 else size
+            first = length - (blocks - 1) * size if direction < 0 else size
             bounds = [0, *range(first, length, size), length]
-            every = range(length)[::way]
-            compute_parts(*_tiles(layers, [every[i:j] for i, j in pairwise(bounds)]))
+            positions = range(length)[::direction]
+            compute_parts(*_tiles(layers, [positions[i:j] for i, j in pairwise(bounds)]))
     except Exception:  # noqa: BLE001 - the sequential form decides whether it is an error
         if run.dead is not None:
             raise Dead from None

@@ -47,18 +47,18 @@ def _over_time(
     first = tuple([graph.lift(part) for part in state])
     into, again = weights_of(x, first[0], *weights, gates, what)
     products, hidden = in_blocks(x, swap_last(into)), turned(again)
-    reach = None if lengths is None else graph.lift(lengths)
+    lifted_lengths = None if lengths is None else graph.lift(lengths)
 
     def body(state: _State, given: Any) -> tuple[_State, Node]:
         now, place = given
         new = step(now if bias is None else now + bias, state, hidden)
-        if reach is None:
+        if lifted_lengths is None:
             return new, new[0]
-        live = expand_dims(greater(reach, place), -1)
-        kept = tuple([where(live, *pair) for pair in zip(new, state, strict=True)])
-        return kept, where(live, new[0], 0)
+        live = expand_dims(greater(lifted_lengths, place), -1)
+        next_state = tuple([where(live, *pair) for pair in zip(new, state, strict=True)])
+        return next_state, where(live, new[0], 0)
 
-    places = None if reach is None else arange(x, x.dims[0])
+    places = None if lifted_lengths is None else arange(x, x.dims[0])
     end, outputs = scan(body, first, (products, places), reverse=reverse)
     return outputs, end
 

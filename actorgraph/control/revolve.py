@@ -140,14 +140,14 @@ def _definition(graph: Graph, chain: Chain, operands: Sequence[Node]) -> Node:
 
 def _typing(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
     chain: Chain = attrs["chain"]
-    forward, given = chain.split(types)
+    forward, back_types = chain.split(types)
     record = LOOP.typing(checks, tuple(forward), {"loop": chain.forward})  # type: ignore[misc]
     assert isinstance(record, Record)
     history = {j: record.fields[chain.forward.history + j] for j in range(chain.forward.carries)}
-    back = tuple(chain.completed(given, history))
-    found = LOOP.typing(checks, back, {"loop": chain.back})  # type: ignore[misc]
-    assert isinstance(found, Record)
-    return Record.of_fields(found.fields[: chain.back.trips])
+    operand_types = tuple(chain.completed(back_types, history))
+    back_record = LOOP.typing(checks, operand_types, {"loop": chain.back})  # type: ignore[misc]
+    assert isinstance(back_record, Record)
+    return Record.of_fields(back_record.fields[: chain.back.trips])
 
 
 def _pull(
@@ -184,15 +184,15 @@ class _RevolveKernel:
     def __call__(self, run: Any, *operands: Any) -> list[Any]:
         run = ALONE if run is None else run
         chain = self.chain
-        forward, given = chain.split(operands)
+        forward, back_operands = chain.split(operands)
         number, consts, _, carries, xs = chain.forward.split(forward)
         length = length_of(chain.forward, self.length, number, xs)
         entered = [j for j in chain.entered if j is not None]
-        filled = chain.completed(given, dict.fromkeys(entered))
+        filled = chain.completed(back_operands, dict.fromkeys(entered))
         _, captured, _, cts, elements = chain.back.split(filled)
         down = chain.forward.reverse
         stacks: list[Any] = [[] for _ in range(chain.back.ys)]
-        kept, at, state = [(0, carries)], 0, carries
+        saved, at, state = [(0, carries)], 0, carries
         position, program = 0, self.step.program
         try:
             for action, place in reversal(length, chain.slots):
@@ -202,28 +202,28 @@ class _RevolveKernel:
                         if run.dead is not None:
                             raise Dead
                         position = length - 1 - step if down else step
-                        taken = [x[position] for x in xs]
-                        state = self.step.call(run, (), np.int64(position), *consts, *state, *taken)
+                        row = [x[position] for x in xs]
+                        state = self.step.call(run, (), np.int64(position), *consts, *state, *row)
                     at = place
                 elif action == "keep":
-                    kept.append((place, state))
+                    saved.append((place, state))
                 elif action == "drop":
-                    kept.pop()
-                    at, state = kept[-1]
+                    saved.pop()
+                    at, state = saved[-1]
                 else:
                     if run.dead is not None:
                         raise Dead
                     program = self.turn.program
                     position = length - 1 - at if down else at
-                    taken = [None if x is None else x[position] for x in elements]
+                    row = [None if x is None else x[position] for x in elements]
                     for k, j in enumerate(chain.entered):
                         if j is not None:
-                            taken[k] = state[j]
-                    made = self.turn.call(run, (), np.int64(position), *captured, *cts, *taken)
-                    cts = made[: chain.back.carries]
-                    for stack, value in zip(stacks, made[chain.back.carries :], strict=True):
+                            row[k] = state[j]
+                    results = self.turn.call(run, (), np.int64(position), *captured, *cts, *row)
+                    cts = results[: chain.back.carries]
+                    for stack, value in zip(stacks, results[chain.back.carries :], strict=True):
                         stack.append(value)
-                    at, state = kept[-1]
+                    at, state = saved[-1]
         except Dead:
             raise
         except Exception as error:

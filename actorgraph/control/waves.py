@@ -105,17 +105,17 @@ class _Stages:
             return segment
         nodes = self._nodes[: self._last]
         stages = [node for node in nodes if node.op is not ITEM]
-        own = {node.id for node in nodes}
-        given = {
+        members = {node.id for node in nodes}
+        inputs = {
             part.id: part for node in nodes for part in node.inputs
-            if part.id not in own and part.op is not CONSTANT
+            if part.id not in members and part.op is not CONSTANT
         }  # fmt: skip
-        program = lower_directly(nodes, [*given.values()], stages, bound=())
+        program = lower_directly(nodes, [*inputs.values()], stages, bound=())
         number = ~stages[0].id
         joint.sources[number] = joint.source(stages[0])
-        attrs = {"nodes": tuple(nodes), "given": tuple(given), "program": program}
+        attrs = {"nodes": tuple(nodes), "given": tuple(inputs), "program": program}
         wave = Node(
-            stages[0].graph, number, WAVE, tuple(given.values()), attrs, stages[0].type, Checks(),
+            stages[0].graph, number, WAVE, tuple(inputs.values()), attrs, stages[0].type, Checks(),
             stages[0].line, None, f"wave of {stages[0].name}",
         )  # fmt: skip
         fields = {stage.id: field for field, stage in enumerate(stages)}
@@ -249,7 +249,7 @@ class _WaveKernel:
         begun: dict[int, Any] = {}
         step = 1
         for node in self._nodes:
-            given: list[Any] = [
+            arguments: list[Any] = [
                 part.attrs["value"] if part.op is CONSTANT else values.get(part.id)
                 for part in node.inputs
             ]
@@ -258,15 +258,15 @@ class _WaveKernel:
                 values[node.id] = begun[node.inputs[0].id].made.get(node.attrs["field"])
             elif "loop" in node.attrs:
                 share = self._total_us / (workers * max(call.body_us, 0.1))
-                begun[node.id] = call.begun(run, given, share)
+                begun[node.id] = call.begun(run, arguments, share)
             else:
-                begun[node.id] = rows = _RowStage(node, call, given, self._room)
+                begun[node.id] = rows = _RowStage(node, call, arguments, self._room)
                 values[node.id] = rows.made
                 if node.op is IN_BLOCKS:
-                    step = lcm(step, block_of(given[0].shape))
+                    step = lcm(step, block_of(arguments[0].shape))
         longest_us = max([one.longest_us for one in begun.values() if type(one) is not _RowStage])
-        way = -1 if self._stages[0].attrs["loop"].reverse else 1
-        return [*begun.values()], step, longest_us, way
+        direction = -1 if self._stages[0].attrs["loop"].reverse else 1
+        return [*begun.values()], step, longest_us, direction
 
 
 def _layers(stages: Sequence[Any]) -> list[list[Any]]:

@@ -98,7 +98,7 @@ def placement(name: Any, lane: Any = None, priority: Any = None) -> Placement:
     >>> ag.devices.placement("virtual:0", lane=1).lane
     1
     """
-    found = get(name)
+    target = get(name)
     if lane is not None and not (type(lane) is int and 0 <= lane < _MOST_LANES):
         raise GraphError(f"a lane is a whole number from 0 to {_MOST_LANES - 1}, got {shown(lane)}")
     if priority is not None:
@@ -109,8 +109,8 @@ def placement(name: Any, lane: Any = None, priority: Any = None) -> Placement:
             )
         if lane is None:
             raise GraphError("a priority is that of a lane: say which, by lane=")
-        found.lane(lane, priority)
-    return Placement(found, lane)
+        target.lane(lane, priority)
+    return Placement(target, lane)
 
 
 @contextmanager

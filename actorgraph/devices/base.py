@@ -593,15 +593,15 @@ class Device(ABC):
         -2
         """
         with issuing:
-            found = self._lanes.get(which)
-            if found is None:
-                found = self._lanes[which] = Lane(self, which, priority)
-        if priority not in (None, found.priority):
+            lane = self._lanes.get(which)
+            if lane is None:
+                lane = self._lanes[which] = Lane(self, which, priority)
+        if priority not in (None, lane.priority):
             raise GraphError(
-                f"{found.name} has priority {found.priority} since it was first named, got "
+                f"{lane.name} has priority {lane.priority} since it was first named, got "
                 f"{priority}: say it there, or take another lane"
             )
-        return found
+        return lane
 
     def hold(self, array: Any) -> Handed:
         """Return an array of this device, complete and never to be written, as a value."""

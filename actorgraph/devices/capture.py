@@ -82,17 +82,17 @@ class _Part:
     def _dropped(self, several: bool) -> dict[int, list[int]]:
         """Return the values to drop after each step: those that only its stream sees."""
         last: dict[int, int] = {}
-        kept = {*self.reads, *self.writes, *self.crossing}
+        held = {*self.reads, *self.writes, *self.crossing}
         for number in self.numbers:
             step = self.steps[number]
             last.update(dict.fromkeys(step.reads, number))
             if several and not step.fresh:
-                kept.update((*step.reads, self.first + number))
-        found: dict[int, list[int]] = {}
+                held.update((*step.reads, self.first + number))
+        dropped: dict[int, list[int]] = {}
         for one, number in last.items():
-            if one not in kept:
-                found.setdefault(number, []).append(one)
-        return found
+            if one not in held:
+                dropped.setdefault(number, []).append(one)
+        return dropped
 
 
 @final
@@ -146,8 +146,8 @@ class CapturedSteps:
         """
         known = self._instances.setdefault(part, {})
         homes: tuple[Any, ...] = tuple([one.cell.home for one in given])
-        mine = known.setdefault(homes, [])
-        for one in mine:
+        instances = known.setdefault(homes, [])
+        for one in instances:
             one.lane.settle()
             if one.is_free:
                 return one
@@ -155,10 +155,12 @@ class CapturedSteps:
         if count >= _MOST:
             return None
         beside = f"{self.lane.which}+{count % _BESIDE}"
-        own = self.lane.device.lane(beside, self.lane.priority) if count % _BESIDE else self.lane
-        lane = next((home.lane for home in homes if home is not None), own)
-        mine.append(GraphInstance(part, lane))
-        return mine[-1]
+        spare_lane = (
+            self.lane.device.lane(beside, self.lane.priority) if count % _BESIDE else self.lane
+        )
+        lane = next((home.lane for home in homes if home is not None), spare_lane)
+        instances.append(GraphInstance(part, lane))
+        return instances[-1]
 
     def _cut(self) -> None:
         """Divide the steps into parts at those that cannot be captured."""

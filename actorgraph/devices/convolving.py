@@ -61,7 +61,7 @@ def _forward_axis(one: Extent) -> _Axis:
 
 def _backward_axis(one: Extent) -> _Axis:
     size, out, width, stride, dilation, low = one
-    found, reach = [], []
+    raw_fields, bounds = [], []
     for phase in range(stride):
         first = -(-(low - phase) // stride)
         begin = stride * first + phase - low
@@ -71,14 +71,14 @@ def _backward_axis(one: Extent) -> _Axis:
             for k in range(width) if (dilation * k) % stride == phase
         ]  # fmt: skip
         if count:
-            found.append((begin, stride, count, taps))
-            reach += [end for _, at in taps for end in (at, at + count)]
-    low_end, high = min(reach, default=0), max(reach, default=1)
+            raw_fields.append((begin, stride, count, taps))
+            bounds += [end for _, at in taps for end in (at, at + count)]
+    low_end, high = min(bounds, default=0), max(bounds, default=1)
     first = max(0, low_end)
     phases = [(first, 1, first - low_end, max(0, min(out, high) - first))]
     fields = [
         (begin, step, count, [(k, 0, at - low_end) for k, at in taps])
-        for begin, step, count, taps in found
+        for begin, step, count, taps in raw_fields
     ]
     return _Axis(phases, high - low_end, fields)
 
@@ -229,10 +229,10 @@ def _weight_code(name: str, one: Convolution) -> tuple[str, int] | None:
     first = done.at("%p3", by=places)
     with done.each(total // code.wide) as i:
         place = done.at(first, (i, code.wide))
-        found = done.load(place)
+        summed = done.load(place)
         for k in range(1, parts):
-            found = done.call("add", found, done.load(done.at(place, by=k * total)))
-        done.store(found, place)
+            summed = done.call("add", summed, done.load(done.at(place, by=k * total)))
+        done.store(summed, place)
     count = one.channels * entries
     done.turned(first, line, "%p2", count * size, count, one.features)
     return code.function(3, before + after, parts, done, parts * total)

@@ -241,16 +241,16 @@ class TileCode(VectorLines):
 
     def turned(self, of: str, by: int, into: str, to: int, rows: int, columns: int) -> None:
         """Copy rows, `by` bytes apart, transposed to lines that are `to` bytes apart."""
-        many = self.lanes
-        whole = rows // many, columns // many
-        if all(whole):
-            with self.each(whole[0]) as i, self.each(whole[1]) as j:
-                begin = self.at(of, (i, many * by), (j, self.wide))
-                lines = [self.load(self.at(begin, by=k * by)) for k in range(many)]
-                end = self.at(into, (i, self.wide), (j, many * to))
+        lanes = self.lanes
+        blocks = rows // lanes, columns // lanes
+        if all(blocks):
+            with self.each(blocks[0]) as i, self.each(blocks[1]) as j:
+                begin = self.at(of, (i, lanes * by), (j, self.wide))
+                lines = [self.load(self.at(begin, by=k * by)) for k in range(lanes)]
+                end = self.at(into, (i, self.wide), (j, lanes * to))
                 for k, line in enumerate(self._transposed(lines)):
                     self.store(line, self.at(end, by=k * to))
-        done, begun = many * whole[0], many * whole[1]
+        done, begun = lanes * blocks[0], lanes * blocks[1]
         for low, high, left, right in ((done, rows, 0, columns), (0, done, begun, columns)):
             if low < high and left < right:
                 with self.each(high - low) as i, self.each(right - left) as j:
@@ -271,17 +271,17 @@ class TileCode(VectorLines):
 
     def _transposed(self, lines: list[str]) -> list[str]:
         """Return the transposed square block of vectors."""
-        many, apart = self.lanes, 1
-        while apart < many:
-            found = list(lines)
-            for i in range(many):
+        lanes, apart = self.lanes, 1
+        while apart < lanes:
+            mixed = list(lines)
+            for i in range(lanes):
                 if not i & apart:
                     pair = f"{self.type} {lines[i]}, {self.type} {lines[i + apart]}"
-                    low = [k if not k & apart else many + k - apart for k in range(many)]
-                    high = [k + apart if not k & apart else many + k for k in range(many)]
+                    low = [k if not k & apart else lanes + k - apart for k in range(lanes)]
+                    high = [k + apart if not k & apart else lanes + k for k in range(lanes)]
                     for place, mask in ((i, low), (i + apart, high)):
-                        found[place] = self.new(f"shufflevector {pair}, {self.mask(mask)}")
-            lines, apart = found, 2 * apart
+                        mixed[place] = self.new(f"shufflevector {pair}, {self.mask(mask)}")
+            lines, apart = mixed, 2 * apart
         return lines
 
     def mask(self, places: Sequence[int]) -> str:

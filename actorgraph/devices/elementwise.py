@@ -102,9 +102,9 @@ def _loop(lines: ElementLines, name: str, char: str, lanes: int, past: bool) -> 
     values = {}
     for place, number in enumerate(lines.numbers):
         at = text.new(f"getelementptr double, ptr %numbers, i64 {place}")
-        found = text.new(f"load double, ptr {at}")
-        found = text.new(f"fptrunc double {found} to float") if char == "f" else found
-        values[number] = text.spread_out(found)
+        value = text.new(f"load double, ptr {at}")
+        value = text.new(f"fptrunc double {value} to float") if char == "f" else value
+        values[number] = text.spread_out(value)
     text.lines += ["  br label %test", "test:", "  %i = phi i64 [%from, %entry], [%next, %body]",
                    "  %more = icmp slt i64 %i, %to", "  br i1 %more, label %body, label %over",
                    "body:"]  # fmt: skip
@@ -112,8 +112,8 @@ def _loop(lines: ElementLines, name: str, char: str, lanes: int, past: bool) -> 
         at = text.new(f"getelementptr {text.kind}, ptr {source}, i64 %i")
         values[one] = text.load(at)
         if past:  # the hardware prefetches too little ahead of main memory
-            far = text.new(f"getelementptr i8, ptr {at}, i64 {_AHEAD_BYTES}")
-            text.lines.append(f"  call void @llvm.prefetch.p0(ptr {far}, i32 0, i32 3, i32 1)")
+            ahead = text.new(f"getelementptr i8, ptr {at}, i64 {_AHEAD_BYTES}")
+            text.lines.append(f"  call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
     arrays = {*values}.difference(lines.numbers)
     for line in lines.lines:
         match ast.parse(line).body:

@@ -154,16 +154,16 @@ def combine_in_order(xp: Any, name: str | None, out: Any, places: Any, values: A
     if name == "add" and out.dtype.char in "fd" and values.dtype == out.dtype:
         starts = xp.searchsorted(places, xp.arange(out.size + 1))
         total = xp.ascontiguousarray(out)
-        given = xp.ascontiguousarray(values), order, starts, total
-        _launch(xp, sums_text(out.dtype.char), out.size, *given)
+        arguments = xp.ascontiguousarray(values), order, starts, total
+        _launch(xp, sums_text(out.dtype.char), out.size, *arguments)
         if total is not out:
             out[...] = total
         return
     values, step = values[order], 1
     while name is not None and step < count:
-        alike = places[step:] == places[:-step]
+        same_place = places[step:] == places[:-step]
         both = getattr(xp, name)(values[:-step], values[step:])
-        values = xp.concatenate([values[:step], xp.where(alike, both, values[step:])])
+        values = xp.concatenate([values[:step], xp.where(same_place, both, values[step:])])
         step *= 2
     is_last = xp.ones(count, bool)
     is_last[:-1] = places[1:] != places[:-1]
@@ -176,7 +176,7 @@ def combine_in_order(xp: Any, name: str | None, out: Any, places: Any, values: A
 
 def lines_of(rules: Sequence[tuple[str, str, Sequence[str]]]) -> tuple[Line, ...]:
     """Return lines for rules: each a name, an expression of x, y, z, and the operands' names."""
-    found: list[Line] = []
+    lines: list[Line] = []
 
     def named(part: ast.expr, names: dict[str, str]) -> str:
         match part:
@@ -184,15 +184,15 @@ def lines_of(rules: Sequence[tuple[str, str, Sequence[str]]]) -> tuple[Line, ...
                 return names[name]
             case ast.Call(func=ast.Name(id=function), args=args):
                 given = tuple([named(one, names) for one in args])
-                found.append((f"t{len(found)}", function, given))
-                return found[-1][0]
+                lines.append((f"t{len(lines)}", function, given))
+                return lines[-1][0]
         return ast.unparse(part)
 
     made: dict[str, str] = {}
     for name, text, operands in rules:
         known = [made.get(one, one) for one in operands]
         made[name] = named(ast.parse(text, mode="eval").body, dict(zip("xyz", known, strict=False)))
-    return tuple(found)
+    return tuple(lines)
 
 
 @cache

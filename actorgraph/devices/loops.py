@@ -151,10 +151,10 @@ def reducing_loop(name: str, char: str) -> tuple[Routine, float | None] | None:
             x = np.where(np.sin(x.size + np.arange(x.size)).reshape(shape) > -0.99, x, 1.0)
         x = x.astype(char)
         for begin in [first] if name == "add" else [-np.inf, 0.0, *[None] * (len(axes) == 1)]:
-            given = {} if begin is None or name == "add" else {"initial": begin}
+            options = {} if begin is None or name == "add" else {"initial": begin}
             with np.errstate(all="ignore"):
-                wanted = ufunc.reduce(x, axis=axes, keepdims=True, **given)
-            if _by_rows(loop, x, axes, begin).tobytes() != wanted.tobytes():
+                expected = ufunc.reduce(x, axis=axes, keepdims=True, **options)
+            if _by_rows(loop, x, axes, begin).tobytes() != expected.tobytes():
                 return None
     return loop, first
 
@@ -162,15 +162,15 @@ def reducing_loop(name: str, char: str) -> tuple[Routine, float | None] | None:
 def _by_rows(loop: Routine, x: Array, axes: tuple[int, ...], begin: float | None) -> Array:
     """Reduce row by row, as the rows of a table do."""
     if begin is None:
-        found = x.take([0], axes[0])
+        result = x.take([0], axes[0])
         x = x[(slice(None),) * axes[0] + (slice(1, None),)]
     else:
-        found = np.full([1 if i in axes else n for i, n in enumerate(x.shape)], begin, x.dtype)
+        result = np.full([1 if i in axes else n for i, n in enumerate(x.shape)], begin, x.dtype)
     step = 0 if x.ndim - 1 in axes else x.itemsize
     for index in np.ndindex(x.shape[:-1]):
-        into = found[tuple([0 if i in axes else place for i, place in enumerate(index)])]
+        into = result[tuple([0 if i in axes else place for i, place in enumerate(index)])]
         _call(loop, [into, x[index], into], x.shape[-1], (step, x.itemsize, step))
-    return found
+    return result
 
 
 def _read(ufunc: np.ufunc, chars: str) -> Routine | None:
@@ -208,9 +208,9 @@ def _gives_the_same(loop: Routine, ufunc: np.ufunc, chars: str) -> bool:
         arrays = [_values(char, length, seed) for seed, char in enumerate(chars[:-1])]
         result = np.empty(length, chars[-1])
         with np.errstate(all="ignore"):
-            wanted = ufunc(*arrays)
+            expected = ufunc(*arrays)
         _call(loop, [*arrays, result], length)
-        if wanted.dtype != result.dtype or wanted.tobytes() != result.tobytes():
+        if expected.dtype != result.dtype or expected.tobytes() != result.tobytes():
             return False
     return True
 

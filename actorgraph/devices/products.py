@@ -87,11 +87,11 @@ class Products:
         rows, columns = left.shape[-2], right.shape[-1]
         made = self._xp.empty((prod(batch), rows, columns), x.dtype)
         self._multiply(_stacked(self._xp, left, batch), _stacked(self._xp, right, batch), made)
-        kept = batch + (rows,) * (x.ndim > 1) + (columns,) * (y.ndim > 1)
-        found = made.reshape(kept)
+        shape = batch + (rows,) * (x.ndim > 1) + (columns,) * (y.ndim > 1)
+        result = made.reshape(shape)
         if out is None:
-            return found
-        out[...] = found
+            return result
+        out[...] = result
         return out
 
     def _multiply(self, x: Any, y: Any, out: Any) -> None:

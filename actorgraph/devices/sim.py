@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -181,11 +182,8 @@ class SimulatedGPUs:
             LaneSpan(step.device.name, step.lane.name, step.name, step.start, step.end, step.share)
             for step in self._steps
         ]
-        return Timeline(tuple(sorted(spans, key=_start)), took_us, busy, _critical(self._steps))
-
-
-def _start(span: LaneSpan) -> float:
-    return span.start
+        by_start = tuple(sorted(spans, key=attrgetter("start")))
+        return Timeline(by_start, took_us, busy, _critical(self._steps))
 
 
 def _advance(steps: list[_SimulatedStep]) -> None:
@@ -231,17 +229,15 @@ def _rates(running: list[_SimulatedStep]) -> dict[_SimulatedStep, float]:
     return {step: rates[step.device, step.lane.priority] for step in running}
 
 
-def _end(step: _SimulatedStep) -> float:
-    return step.end
-
-
 def _critical(steps: list[_SimulatedStep]) -> tuple[str, ...]:
-    step = max(steps, key=_end, default=None)
-    found: list[str] = []
+    """Return the names of the steps on the critical path, in order."""
+    end = attrgetter("end")
+    step = max(steps, key=end, default=None)
+    path: list[str] = []
     while step is not None:
-        found.append(step.name)
-        step = max(step.after, key=_end, default=None) if step.issued < step.start else None
-    return tuple(reversed(found))
+        path.append(step.name)
+        step = max(step.after, key=end, default=None) if step.issued < step.start else None
+    return tuple(reversed(path))
 
 
 @final

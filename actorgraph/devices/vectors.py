@@ -361,11 +361,11 @@ class VectorLines:
             series = self.call("multiply", series, r)
             series = self.call("add", series, self.number(1 / factorial(power)))
         short = self.new(f"fptosi double {k} to i32")
-        whole = self.new(f"add i64 {self.new(f'sext i32 {short} to i64')}, 1023")
-        scale = self.new(f"bitcast i64 {self.new(f'shl i64 {whole}, 52')} to double")
-        found = self.call("multiply", series, scale)
+        exponent = self.new(f"add i64 {self.new(f'sext i32 {short} to i64')}, 1023")
+        scale = self.new(f"bitcast i64 {self.new(f'shl i64 {exponent}, 52')} to double")
+        product = self.call("multiply", series, scale)
         small = "where(greater(x, -708.0), e, where(less_equal(x, -708.0), 0, x))"
-        return self.write(small, {"x": x, "e": found})
+        return self.write(small, {"x": x, "e": product})
 
     def _tanh(self, x: str) -> str:
         """Return m / (m + 2) for m = exp(2 |x|) - 1, with the sign of x."""

@@ -107,10 +107,10 @@ def _write_lines(lines: list[str], char: str, adds: bool, width: int, apart: boo
 
     def loaded_apart(address: str) -> tuple[str, list[tuple[str, str]]]:
         """Return every other element, and both vectors that hold them with their addresses."""
-        far = text.new(f"getelementptr i8, ptr {address}, i64 {(width - 1) * text.size}")
-        low, high = text.load(address), text.load(far)
+        high_at = text.new(f"getelementptr i8, ptr {address}, i64 {(width - 1) * text.size}")
+        low, high = text.load(address), text.load(high_at)
         even = mixed(low, high, [*range(0, width, 2), *range(width + 1, 2 * width, 2)])
-        return even, [(low, address), (high, far)]
+        return even, [(low, address), (high, high_at)]
 
     def computed(source: str, into: str) -> list[tuple[str, str]]:
         """Return the vectors to store, with their addresses."""
@@ -119,11 +119,11 @@ def _write_lines(lines: list[str], char: str, adds: bool, width: int, apart: boo
         new = text.load(source)
         if not apart:
             return [(text.call("add", text.load(into), new), into)]
-        old, [(low, _), (high, far)] = loaded_apart(into)
-        found, half = text.call("add", old, new), width + width // 2
-        left = mixed(low, found, [i if i % 2 else width + i // 2 for i in range(width)])
-        right = mixed(high, found, [half + i // 2 if i % 2 else i for i in range(width)])
-        return [(left, into), (right, far)]
+        old, [(low, _), (high, high_at)] = loaded_apart(into)
+        total, half = text.call("add", old, new), width + width // 2
+        left = mixed(low, total, [i if i % 2 else width + i // 2 for i in range(width)])
+        right = mixed(high, total, [half + i // 2 if i % 2 else i for i in range(width)])
+        return [(left, into), (right, high_at)]
 
     def store(found: list[tuple[str, str]]) -> None:
         for value, into in found:

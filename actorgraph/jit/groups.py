@@ -153,15 +153,15 @@ class _Finder:
                 other = self.ends.get(position)
                 if other is None and step.id in self.taken:
                     continue  # it moves to the place of its candidate's last step
-                mine = self.ends[first]
-                own = {one.id for one in mine}
+                candidate = self.ends[first]
+                candidate_ids = {one.id for one in candidate}
                 inputs = {part.id for one in other or [step] for part in one.inputs}
-                joined = self._joined(mine, other, own, inputs) if other else None
+                joined = self._joined(candidate, other, candidate_ids, inputs) if other else None
                 if joined is not None:
                     del self.ends[first]
                     first, self.ends[position] = position, joined
                     furthest = position + _FURTHEST
-                elif own & inputs:
+                elif candidate_ids & inputs:
                     break  # the candidate cannot move past a reader of its values
 
     def _joined(
@@ -239,9 +239,9 @@ def _space(step: Node) -> Shape:
 def _inputs(steps: Iterable[Node]) -> tuple[Node, ...]:
     """Return the operands of the steps that are not their own values."""
     steps = list(steps)
-    own = {step.id for step in steps}
-    found = {part.id: part for step in steps for part in step.inputs if part.id not in own}
-    return tuple(found.values())
+    members = {step.id for step in steps}
+    inputs = {part.id: part for step in steps for part in step.inputs if part.id not in members}
+    return tuple(inputs.values())
 
 
 # -- where values stand ---------------------------------------------------------------------------
@@ -309,28 +309,32 @@ def _level(step: Node, shape: Shape, levels: Mapping[int, Level], is_output: boo
     if rule is not None:
         return _level_of_rows(step, rule, shape, levels)
     if is_sum(step.op):
-        axis, whole = step.attrs["axis"], tuple(range(len(shape)))
+        axis, all_axes = step.attrs["axis"], tuple(range(len(shape)))
         if not axis or first.dims != shape or levels[first.id] != "element":
             return None
-        return {whole[:-1]: "foot", whole: "late", whole[-1:]: "row"}.get(axis)
+        return {all_axes[:-1]: "foot", all_axes: "late", all_axes[-1:]: "row"}.get(axis)
     parts = [first] if is_view(step.op) else list(step.inputs)
-    found = {levels[part.id] for part in parts}
-    if found & {"late", "foot"}:
-        return "late" if found <= {"late", "whole"} and all(d == 1 for d in step.dims) else None
-    flat, kept = shape[:-1], (*shape[:-1], 1)
+    operand_levels = {levels[part.id] for part in parts}
+    if operand_levels & {"late", "foot"}:
+        return (
+            "late"
+            if operand_levels <= {"late", "whole"} and all(d == 1 for d in step.dims)
+            else None
+        )
+    flat_dims, kept_dims = shape[:-1], (*shape[:-1], 1)
     rows = {part.dims for part in parts if levels[part.id] == "row"}
     if step.dims == shape:
-        if not rows <= {kept}:
+        if not rows <= {kept_dims}:
             return None  # it would be broadcast along another axis
-        if is_output or found & {"element", "column"}:
+        if is_output or operand_levels & {"element", "column"}:
             return "element"
-        return "row" if "row" in found else "whole"
-    if found == {"whole"}:
+        return "row" if "row" in operand_levels else "whole"
+    if operand_levels == {"whole"}:
         return "whole" if all(dim == 1 for dim in step.dims) else None
-    if found - {"whole", "row"} or step.dims not in (flat, kept):
+    if operand_levels - {"whole", "row"} or step.dims not in (flat_dims, kept_dims):
         return None
     if is_view(step.op):
-        return "row" if rows <= {flat, kept} else None
+        return "row" if rows <= {flat_dims, kept_dims} else None
     return "row" if rows == {step.dims} else None
 
 

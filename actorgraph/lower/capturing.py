@@ -99,18 +99,18 @@ def captured(
         return step.op not in transfers and _by_python(step) is None
 
     needed = {node.id for node in spec.kept}
-    found: list[Node] = []
+    result: list[Node] = []
     for possible, row in groupby(spec.steps, may_be):
         steps = list(row)
         if not possible or len(steps) == 1:
-            found += steps
+            result += steps
             continue
-        own = {step.id for step in steps}
-        wanted = needed | {
-            part.id for step in spec.steps if step.id not in own for part in step.inputs
+        members = {step.id for step in steps}
+        read_ids = needed | {
+            part.id for step in spec.steps if step.id not in members for part in step.inputs
         }
-        inputs = {part.id: part for step in steps for part in step.inputs if part.id not in own}
-        results = [step for step in steps if step.id in wanted]
+        inputs = {part.id: part for step in steps for part in step.inputs if part.id not in members}
+        results = [step for step in steps if step.id in read_ids]
         last = steps[-1]
         attrs = {
             "lane": lane, "joint": joint, "steps": steps, "on": on_lanes(steps), "results": results,
@@ -120,10 +120,10 @@ def captured(
             last.graph, next(numbers), GRAPH, tuple(inputs.values()), attrs, last.type, Checks(),
             last.line, owner_of(last), f"graph up to {last.name}",
         )  # fmt: skip
-        found.append(graph)
+        result.append(graph)
         for place, step in enumerate(results):
-            found.append(restated(step, PART, (graph,), {"place": place}))
-    return found
+            result.append(restated(step, PART, (graph,), {"place": place}))
+    return result
 
 
 def notes(

@@ -50,17 +50,17 @@ def predicted_us(node: Node, symbols: Mapping[str, int], walked: bool = False) -
     for shape, part in zip(shapes, node.inputs, strict=True):
         elements = max(elements, prod(shape))
         moved += prod(shape) * part.dtype.itemsize
-    found = rates()
-    computing = _computing_us(node, flops, elements, found)
-    return computing if walked else found.call_us + computing + moved / found.bytes_per_us
+    speeds = rates()
+    computing = _computing_us(node, flops, elements, speeds)
+    return computing if walked else speeds.call_us + computing + moved / speeds.bytes_per_us
 
 
-def _computing_us(node: Node, flops: float, elements: int, found: Rates) -> float:
+def _computing_us(node: Node, flops: float, elements: int, speeds: Rates) -> float:
     if node.op.in_blas:
         provider = blas.provider()
         large = flops >= provider.least_flops and node.dtype.char in blas.BLAS_DTYPES
-        return found.product_us(flops, provider.name if large else "numpy")
+        return speeds.product_us(flops, provider.name if large else "numpy")
     if flops < _TRANSCENDENTAL * elements:
-        return flops / found.additions_per_us
+        return flops / speeds.additions_per_us
     # The rate is that of float32.
-    return flops * node.dtype.itemsize / 4 / found.transcendental_flops_per_us
+    return flops * node.dtype.itemsize / 4 / speeds.transcendental_flops_per_us

@@ -103,13 +103,13 @@ def checked(cut: Cut) -> Cut:
         if not isinstance(tasks, list) or not all(isinstance(spec, TaskSpec) for spec in tasks):
             raise GraphError(f"the cut {name} must return a list of tasks, got {shown(tasks)}")
         place = {node.id: number for number, node in enumerate(joint.order)}
-        found = [[place.get(step.id, -1) for step in spec.steps] for spec in tasks]
-        if sorted(number for steps in found for number in steps) != list(range(len(place))):
+        positions = [[place.get(step.id, -1) for step in spec.steps] for spec in tasks]
+        if sorted(number for steps in positions for number in steps) != list(range(len(place))):
             raise GraphError(
                 f"the cut {name} must put each of the {len(place)} nodes of joint.order into one "
                 "task; regions.by_region does so for groups of joint.owners"
             )
-        if any(steps != sorted(steps) for steps in found):
+        if any(steps != sorted(steps) for steps in positions):
             raise GraphError(f"in a task, the cut {name} must keep joint.order")
         return tasks
 

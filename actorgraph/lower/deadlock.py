@@ -94,10 +94,14 @@ def check(
     >>> verdict.capacities
     (1, 2)
     """
-    found = _Game(tasks, edges, lanes, credits)
-    found.play()
-    blocked = () if found.complete else found.story(len(lanes) if shown is None else shown, unit)
-    game = found
+    first_game = _Game(tasks, edges, lanes, credits)
+    first_game.play()
+    blocked = (
+        ()
+        if first_game.complete
+        else first_game.story(len(lanes) if shown is None else shown, unit)
+    )
+    game = first_game
     if not game.complete:
         edges = [edge._replace(capacity=None) for edge in edges]
         game = _Game(tasks, edges, lanes, credits)
@@ -108,7 +112,7 @@ def check(
     if not game.complete:
         return Verdict(False, blocked, None, None)
     capacities = tuple([max(1, peak) for peak in game.peaks])
-    return Verdict(found.complete, blocked, capacities, tuple(game.most_spent))
+    return Verdict(first_game.complete, blocked, capacities, tuple(game.most_spent))
 
 
 def check_order(specs: Sequence[TaskSpec]) -> None:

@@ -52,13 +52,13 @@ def as_one(steps: Sequence[Node], kept: Collection[int], exact: bool) -> list[No
                 ):  # fmt: skip
                     group_of[part.id] = root
     groups = {root: group for root, group in groups.items() if len(group) > 1}
-    found = []
+    result = []
     for step in steps:
         if group_of.get(step.id) not in groups:
-            found.append(step)
+            result.append(step)
         elif step.id in groups:
-            found.append(_made(groups[step.id]))
-    return found
+            result.append(_made(groups[step.id]))
+    return result
 
 
 def _fits(step: Node, functions: Collection[str]) -> bool:
@@ -84,8 +84,8 @@ def _is_single(node: Node) -> bool:
 
 
 def _made(group: Sequence[Node]) -> Node:
-    root, own = group[-1], {step.id for step in group}
-    operands = {part.id: part for step in group for part in step.inputs if part.id not in own}
+    root, members = group[-1], {step.id for step in group}
+    operands = {part.id: part for step in group for part in step.inputs if part.id not in members}
     names = {number: f"a{place}" for place, number in enumerate(operands)}
     names |= {step.id: f"s{step.id}" for step in group}
     rules = [
@@ -93,11 +93,11 @@ def _made(group: Sequence[Node]) -> Node:
         for step in group
         if step.op.loop is not None
     ]
-    given = list(operands.values())
+    operand_nodes = list(operands.values())
     kernel = ElementKernel(
         root.dtype.char,
-        "".join([part.dtype.char for part in given]),
-        tuple([part.dims != root.dims for part in given]),
+        "".join([part.dtype.char for part in operand_nodes]),
+        tuple([part.dims != root.dims for part in operand_nodes]),
         lines_of(rules),
     )
-    return restated(root, ELEMENTS, tuple(given), {"steps": kernel})
+    return restated(root, ELEMENTS, tuple(operand_nodes), {"steps": kernel})

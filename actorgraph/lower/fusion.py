@@ -107,7 +107,7 @@ def cluster(
     ends: set[int] = set()  # nodes without a consumer so far
     groups: list[list[Node]] = []
     group_of: dict[int, int] = {}
-    taken: list[float] = []
+    group_us: list[float] = []
     for node in nodes:
         cost = costs[node.id]
         # A leaf's region has backward steps only and runs after all others: it is no source.
@@ -119,14 +119,14 @@ def cluster(
             index >= 0
             and not (node.op.waits or groups[index][-1].op.waits)
             and len(groups[index]) < size
-            and (node.id not in heavy or (follows and taken[index] + cost < limit))
+            and (node.id not in heavy or (follows and group_us[index] + cost < limit))
         )
         if not joins:
             index = len(groups)
             groups.append([])
-            taken.append(0.0)
+            group_us.append(0.0)
         groups[index].append(node)
-        taken[index] += cost
+        group_us[index] += cost
         if not node.is_leaf:
             group_of[node.id] = index
             ends.difference_update([part.id for part in node.inputs])

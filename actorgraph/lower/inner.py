@@ -215,15 +215,15 @@ class InnerLoop(_Body):
     ) -> tuple[list[Any], int]:
         """Return the last carries and the number of iterations; see `lower_loop`."""
         test = None if self._test is None else self._test.call
-        given = captured, carries, arrays
+        operands = captured, carries, arrays
         table = self._table
         if table is not None and table.calls >= 0:
             table.count()
         if table is not None and table.made is not None:
-            found = self._walked(table, run, positions, limit, tested, given, [*keep, *stack])
-            if found is not None:
-                return found
-        buffers = self._memory.take(given)
+            result = self._walked(table, run, positions, limit, tested, operands, [*keep, *stack])
+            if result is not None:
+                return result
+        buffers = self._memory.take(operands)
         try:
             done: tuple[list[Any], int] = self._call(
                 run, positions, test, limit, tested, [*captured, *self._fixed], carries, arrays,
@@ -243,19 +243,19 @@ class InnerLoop(_Body):
         positions: Any,
         limit: int | None,
         tested: Sequence[Any],
-        given: tuple[Sequence[Any], ...],
+        operands: tuple[Sequence[Any], ...],
         stacks: Sequence[Any],
     ) -> tuple[list[Any], int] | None:
         """Return the result of the table, or None where the Python form must compute it."""
-        made, (captured, carries, arrays) = table.made, given
+        walk, (captured, carries, arrays) = table.made, operands
         if self._test is not None:
             positions = range(_ENDLESS if limit is None else limit)
-        if not made.fits(positions) or (self._quick and not is_silent(asked())):
+        if not walk.fits(positions) or (self._quick and not is_silent(asked())):
             return None
         try:
             if self._test is not None and not self._test.call(run, (), *tested, *carries)[0]:
                 return None
-            found: tuple[list[Any], int] = made(
+            result: tuple[list[Any], int] = walk(
                 run, positions, [*captured, *tested], carries, arrays, stacks
             )
         except Dead:
@@ -264,7 +264,7 @@ class InnerLoop(_Body):
             table.decline()
             return None
         table.tries = TRIES
-        return found
+        return result
 
     def _stopped(self, error: Exception) -> InBody:
         trace = frame_of(self.program, error.__traceback__)
@@ -282,12 +282,12 @@ def _planned(
     stored: bool,
 ) -> frozenset[int]:
     """Return the ids of the steps that write into the same array in all iterations."""
-    found, given = regular(steps), {leaf.id for leaf in leaves}
+    ordered, leaf_ids = regular(steps), {leaf.id for leaf in leaves}
     for node in results[:carries]:
         # New carries must be as contiguous as the initial ones, since operand layouts decide bits.
-        if node.dims and node.id not in given and (node.id not in found or not is_fresh(node)):
+        if node.dims and node.id not in leaf_ids and (node.id not in ordered or not is_fresh(node)):
             return frozenset()
-    return writable(steps, results[:carries] if stored else results, found)
+    return writable(steps, results[:carries] if stored else results, ordered)
 
 
 _KEPT_BYTES = 1 << 20

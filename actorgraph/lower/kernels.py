@@ -106,28 +106,28 @@ def kernel(node: Node, xp: Any, symbols: Mapping[str, int], *, watch: tuple[str,
     half = is_half(node.dtype)
     bare = op.ufunc is not None and not attrs and not half
     if bare and op.ufunc == "matmul" and xp is np:
-        found: Kernel = product(node, symbols)
+        function: Kernel = product(node, symbols)
     elif bare and xp is np and op.ufunc in _OF_SCALARS and _are_float_scalars(node):
-        found = _OF_SCALARS[op.ufunc]
+        function = _OF_SCALARS[op.ufunc]
     elif bare:
         name = str(op.ufunc)
-        found = getattr(xp, name, None) or partial(by_host, xp, getattr(np, name))
+        function = getattr(xp, name, None) or partial(by_host, xp, getattr(np, name))
     elif op.quick is not None and (quick := op.quick(node, xp, attrs)) is not None:
-        found = quick
+        function = quick
     else:
         # Skip the wrapper that widens two-byte floats: it costs 0.3 us for nothing.
         forward = op.forward if half else getattr(op.forward, "own", op.forward)
-        found = partial(forward, xp, **attrs)
+        function = partial(forward, xp, **attrs)
     gate = _gate_of(op)
     if op.runs_on == "loop":
-        return Waiting(_checked_async(found, node, symbols, watch), "loop", gate)
+        return Waiting(_checked_async(function, node, symbols, watch), "loop", gate)
     if op.checked:
-        found = _checked(found, node, symbols)
+        function = _checked(function, node, symbols)
     if gate is not None and not op.waits:
-        found = _limited(found, gate)
+        function = _limited(function, gate)
     if watch:
-        found = _watched(xp, found, watch)
-    return Waiting(found, op.runs_on, gate) if op.waits else found
+        function = _watched(xp, function, watch)
+    return Waiting(function, op.runs_on, gate) if op.waits else function
 
 
 def _are_float_scalars(node: Node) -> bool:

@@ -37,11 +37,11 @@ def is_product(
         y = y._replace(offset=x.end - y.begin)
     begin = min(x.begin, y.begin)
     raw = _numbers(char, max(x.end, y.end) - begin)
-    given = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
-    wanted = np.asarray(kernel_of(*given))
-    result = np.empty(wanted.shape, char)
-    call(loop, [*given, result], dims, steps)
-    return wanted.tobytes() == result.tobytes()
+    operands = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
+    expected = np.asarray(kernel_of(*operands))
+    result = np.empty(expected.shape, char)
+    call(loop, [*operands, result], dims, steps)
+    return expected.tobytes() == result.tobytes()
 
 
 def _numbers(char: str, size: int) -> np.ndarray[Any, Any]:

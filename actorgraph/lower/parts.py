@@ -53,23 +53,23 @@ def cut_steps(
     last = last_needs(steps)
     needed = last | dict.fromkeys([node.id for node in kept], len(steps))
     for begin, stop, is_walked in [(0, len(steps), False)] if within is None else within:
-        found = []
+        parts = []
         for end in ends(steps, begin, stop, last):
-            own: set[int] = set()
-            given: dict[int, Node] = {}
+            computed: set[int] = set()
+            operands: dict[int, Node] = {}
             for step in steps[begin:end]:
                 for node in step.inputs:
-                    if node.id not in own and node.op is not CONSTANT:
-                        given[node.id] = node
-                own.add(step.id)
+                    if node.id not in computed and node.op is not CONSTANT:
+                        operands[node.id] = node
+                computed.add(step.id)
             returned = [step for step in steps[begin:end] if needed.get(step.id, 0) >= end]
-            found.append(Part(begin, end, list(given.values()), returned))
+            parts.append(Part(begin, end, list(operands.values()), returned))
             begin = end
         if is_walked:
-            for place in range(0, len(found), _TOGETHER):
-                yield _joined(found[place : place + _TOGETHER], needed)
+            for place in range(0, len(parts), _TOGETHER):
+                yield _joined(parts[place : place + _TOGETHER], needed)
         else:
-            yield from found
+            yield from parts
 
 
 def _joined(parts: Sequence[Part], needed: Mapping[int, int]) -> Part:

@@ -101,9 +101,9 @@ class Placing(Residents):
         specs = connect(self.split(tasks, joint), result_of)
         check_order(specs)
         lanes = self.assign(specs, joint, costs, symbols)
-        found = self.with_transfers(specs, lanes, joint)
+        placed = self.with_transfers(specs, lanes, joint)
         numbers = count(-2 * 10**9)  # unused by other steps
-        for spec, lane in zip(found, lanes, strict=True):
+        for spec, lane in zip(placed, lanes, strict=True):
             if lane is None or lane.device.refused is None:
                 continue
             if self._exact is not None:
@@ -111,7 +111,7 @@ class Placing(Residents):
             if self.captured:
                 on_lanes = partial(self._side_by_side, lane, joint, costs, symbols)
                 spec.steps = captured(spec, lane, joint, numbers, _TRANSFERS, on_lanes, self.graphs)
-        return found, lanes
+        return placed, lanes
 
     def _side_by_side(
         self,
@@ -143,7 +143,7 @@ class Placing(Residents):
 
     def split(self, tasks: Sequence[TaskSpec], joint: Joint) -> list[TaskSpec]:
         """Cut tasks where the next step must run elsewhere; each part gets a region."""
-        found: list[TaskSpec] = []
+        result: list[TaskSpec] = []
         regions = count(1 + max([spec.region.index for spec in tasks], default=0))
         for spec in tasks:
             parts: list[tuple[Placement | None, list[Node]]] = []
@@ -153,12 +153,12 @@ class Placing(Residents):
                     parts.append((where, []))
                 parts[-1][1].append(step)
             if len(parts) == 1:
-                found.append(replace(spec, index=len(found)))
+                result.append(replace(spec, index=len(result)))
                 continue
             for _, steps in parts:
                 region = Region(next(regions), list(dict.fromkeys(map(owner_of, steps))))
-                found.append(TaskSpec(len(found), region, spec.direction, steps))
-        return found
+                result.append(TaskSpec(len(result), region, spec.direction, steps))
+        return result
 
     def assign(
         self,
@@ -176,8 +176,8 @@ class Placing(Residents):
         """
         task_of = {step.id: spec.index for spec in tasks for step in spec.steps}
         before = [_producers(spec, task_of) for spec in tasks]
-        spent = [sum([costs.get(s.id, 0.0) + _LAUNCH_US for s in spec.steps]) for spec in tasks]
-        rank, left = _ranks(before, spent), TopologicalSorter(dict(enumerate(before)))
+        cost_us = [sum([costs.get(s.id, 0.0) + _LAUNCH_US for s in spec.steps]) for spec in tasks]
+        rank, left = _ranks(before, cost_us), TopologicalSorter(dict(enumerate(before)))
         left.prepare()
         ready = [(-rank[index], index) for index in left.get_ready()]
         heapify(ready)
@@ -199,7 +199,7 @@ class Placing(Residents):
                 for producer, node in before[index].items():
                     away_us = _away_us(chosen[producer], lane, node, symbols)
                     start = max(start, ends[producer] + away_us)
-                key = start + spent[index], lane not in near, place
+                key = start + cost_us[index], lane not in near, place
                 if best is None or key < best:
                     best, chosen[index], ends[index] = key, lane, key[0]
             free[chosen[index]] = ends[index]
@@ -258,12 +258,12 @@ class Placing(Residents):
         for spec in tasks:
             steps = [_with_inputs(step, instead[spec.index]) for step in spec.steps]
             spec.steps = [*added[spec.index], *steps]
-        found = [*tasks]
+        all_tasks = [*tasks]
         for spec, lane in zip(tasks, [*lanes], strict=True):
             if lane is not None and spec.results:
-                self._fetch(spec, found, numbers)
-        lanes += [None] * (len(found) - len(lanes))
-        return found
+                self._fetch(spec, all_tasks, numbers)
+        lanes += [None] * (len(all_tasks) - len(lanes))
+        return all_tasks
 
     @staticmethod
     def _fetch(spec: TaskSpec, tasks: list[TaskSpec], numbers: Iterator[int]) -> None:
@@ -334,26 +334,24 @@ def _for_one_lane(joint: Joint, costs: Costs) -> list[TaskSpec]:
 def _is_slope(result: Node, joint: Joint) -> bool:
     """Return whether a result is a derivative and not also a value."""
     [node] = result.inputs
-    return any(node is one for one in joint.derivatives.values()) and not any(
-        node is one for one in joint.values.values()
-    )
+    return node in {*joint.derivatives.values()} - {*joint.values.values()}
 
 
 def _producers(spec: TaskSpec, task_of: Mapping[int, int]) -> dict[int, Node]:
     """Return the tasks that a task receives from, with one value of each."""
-    found: dict[int, Node] = {}
+    producers: dict[int, Node] = {}
     for step in spec.steps:
         for part in step.inputs:
             producer = task_of.get(part.id, spec.index)
             if producer != spec.index:
-                found.setdefault(producer, part)
-    return found
+                producers.setdefault(producer, part)
+    return producers
 
 
-def _ranks(before: Sequence[Mapping[int, Node]], spent: Sequence[float]) -> list[float]:
+def _ranks(before: Sequence[Mapping[int, Node]], cost_us: Sequence[float]) -> list[float]:
     """Return the length of the longest path from each task to the end."""
     after = [0.0] * len(before)
-    rank = list(spent)
+    rank = list(cost_us)
     for index in reversed([*TopologicalSorter(dict(enumerate(before))).static_order()]):
         rank[index] += after[index]
         for producer in before[index]:
@@ -400,11 +398,11 @@ def _saves(spec: TaskSpec) -> bool:
 
 def _renamed(producer: TaskSpec, taker: TaskSpec, instead: Mapping[int, Node]) -> tuple[Node, ...]:
     """Make a task save the moved values of its residual; return what the taker receives."""
-    found: tuple[Node, ...] = ()
+    received: tuple[Node, ...] = ()
     bundles = []
     for nodes, index in producer.bundles:
         if index == taker.index:
-            nodes = found = tuple([instead.get(node.id, node) for node in nodes])
+            nodes = received = tuple([instead.get(node.id, node) for node in nodes])
         bundles.append((nodes, index))
     producer.bundles = tuple(bundles)
-    return found
+    return received

@@ -167,17 +167,17 @@ class Residents(ABC):
     def bring(self, brought: Brought, device: Device, step: Node | None) -> Handed:
         """Return a value on a device, copied unless it is there."""
         with base.issuing:
-            given, kept = brought.value, brought.on.get(device)
-            if kept is None or kept.cell.failed is not None:
-                if isinstance(given, Handed) and given.lane.device is device:
-                    kept = given
-                elif brought.kind != "edges" and _is_there(given, device):
-                    kept = device.hold(given.result())
+            value, copy = brought.value, brought.on.get(device)
+            if copy is None or copy.cell.failed is not None:
+                if isinstance(value, Handed) and value.lane.device is device:
+                    copy = value
+                elif brought.kind != "edges" and _is_there(value, device):
+                    copy = device.hold(value.result())
                 else:
-                    kept = device.bring(given, brought.node if step is None else step)
+                    copy = device.bring(value, brought.node if step is None else step)
                     self.transfers[brought.kind] += 1
-                brought.on[device] = kept
-            return kept
+                brought.on[device] = copy
+            return copy
 
     def fetch(self, value: Any, kind: str, step: Node | None = None) -> Any:
         """Return a value on the host, copied unless it is there."""

@@ -41,22 +41,22 @@ def shared(steps: Sequence[Node], joint: Joint) -> list[Node]:
             )
     if not beginning_of:
         return list(steps)
-    found: list[Node] = []
+    result: list[Node] = []
     for step in steps:
         beginning = beginning_of.get(step.id)
         if beginning is None:
-            found.append(step)
+            result.append(step)
             continue
         if beginning.id == ~step.id:
-            found.append(beginning)
+            result.append(beginning)
         split = step.op.split
         assert split is not None
         place = split.shared[0]
         inputs = (*step.inputs, beginning)
         if not split.beside:
             inputs = (*step.inputs[:place], beginning, *step.inputs[place + 1 :])
-        found.append(restated(step, split.rest, inputs, step.attrs))
-    return found
+        result.append(restated(step, split.rest, inputs, step.attrs))
+    return result
 
 
 def _beginning(step: Node, joint: Joint) -> Node:

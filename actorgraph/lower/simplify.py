@@ -59,26 +59,26 @@ def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
     if not late:
         return joint
     kept = _kept_ids(joint)
-    stands: dict[int, Node] = {}
+    replacement: dict[int, Node] = {}
     rules = _Rules(late)
     merge = joint.backward and any(one.name == "merge" for one in late)
     forward = _Equals(joint.order) if merge else None
     order: list[Node] = []
     for node in joint.order:
-        new = rules.settle(_on(node, stands), node.id in kept)
+        new = rules.settle(_on(node, replacement), node.id in kept)
         if forward is not None and new.id == node.id:
-            found = forward.find(new, 0, add=not joint.is_backward(new))
-            if found is not None and joint.is_backward(new) and node.id not in kept:
-                new = found
+            equal = forward.find(new, 0, add=not joint.is_backward(new))
+            if equal is not None and joint.is_backward(new) and node.id not in kept:
+                new = equal
         if new.id == node.id and not new.is_leaf:
             order.append(new)
         if new is not node:
-            stands[node.id] = new
+            replacement[node.id] = new
     return replace(
         joint,
         order=_needed(order, kept),
-        values={node: stands.get(new.id, new) for node, new in joint.values.items()},
-        derivatives={node: stands.get(new.id, new) for node, new in joint.derivatives.items()},
+        values={node: replacement.get(new.id, new) for node, new in joint.values.items()},
+        derivatives={node: replacement.get(new.id, new) for node, new in joint.derivatives.items()},
     )
 
 
@@ -113,26 +113,26 @@ def _merged_within(
     """Return the steps of each task with equal ones merged; `kept` stay, as in `_kept_ids`."""
     part_of = {node.id: index for index, steps in enumerate(parts) for node in steps}
     equals = _Equals(order)
-    stands: dict[int, Node] = {}
+    replacement: dict[int, Node] = {}
     merged: list[list[Node]] = [[] for _ in parts]
     for node in order:
-        new = _on(node, stands)
+        new = _on(node, replacement)
         index = part_of[node.id]
-        found = equals.find(new, index)
-        if found is not None and node.id not in kept:
-            stands[node.id] = found
+        equal = equals.find(new, index)
+        if equal is not None and node.id not in kept:
+            replacement[node.id] = equal
             continue
         if new is not node:
-            stands[node.id] = new
+            replacement[node.id] = new
         merged[index].append(new)
     return merged
 
 
-def _on(node: Node, stands: Mapping[int, Node]) -> Node:
+def _on(node: Node, replacement: Mapping[int, Node]) -> Node:
     """Return the node with its inputs replaced."""
-    for part in node.inputs if stands else ():
-        if part.id in stands:
-            inputs = tuple([stands.get(part.id, part) for part in node.inputs])
+    for part in node.inputs if replacement else ():
+        if part.id in replacement:
+            inputs = tuple([replacement.get(part.id, part) for part in node.inputs])
             return restated(node, node.op, inputs, node.attrs)
     return node
 
@@ -161,9 +161,9 @@ class _Equals:
         else:
             for one in node.inputs:
                 key = key << 32 | same.get(one.id, one.id)
-        whole = (key, attrs_key(node.attrs)) if node.attrs else key
-        found = seen.setdefault(whole, node) if add else seen.get(whole)
-        return None if found is node else found
+        full_key = (key, attrs_key(node.attrs)) if node.attrs else key
+        first = seen.setdefault(full_key, node) if add else seen.get(full_key)
+        return None if first is node else first
 
 
 def _equal_constants(order: Sequence[Node]) -> dict[int, int]:

@@ -79,7 +79,7 @@ def _chains(
 
 def _written(steps: Sequence[Node], chains: dict[int, list[Node]]) -> list[Node]:
     """Return the steps, with each chain of disjoint slices as one step."""
-    gone: set[int] = set()
+    replaced: set[int] = set()
     sums: dict[int, Node] = {}
     for step in steps:
         terms = chains.get(step.id)
@@ -94,12 +94,12 @@ def _written(steps: Sequence[Node], chains: dict[int, list[Node]]) -> list[Node]
                 "dims": step.dims,
             },
         )  # fmt: skip
-        gone.update([term.id for term in terms])
+        replaced.update([term.id for term in terms])
         inner = step.inputs[0]
-        while inner.id not in gone:  # the additions before the last
-            gone.add(inner.id)
+        while inner.id not in replaced:  # the additions before the last
+            replaced.add(inner.id)
             inner = inner.inputs[0]
-    return [sums.get(step.id, step) for step in steps if step.id not in gone]
+    return [sums.get(step.id, step) for step in steps if step.id not in replaced]
 
 
 def _covers(terms: Sequence[Node]) -> bool | None:
@@ -117,9 +117,9 @@ def _covers(terms: Sequence[Node]) -> bool | None:
         for one in along:
             seen[one.start : one.stop : one.step] += 1
         if seen.max(initial=0) <= 1:
-            whole = [_span(_FULL, other) for other in dims]
+            full_spans = [_span(_FULL, other) for other in dims]
             return bool(seen.all()) and all(
-                one[other] == whole[other]
+                one[other] == full_spans[other]
                 for one in spans
                 for other in range(len(dims))
                 if other != axis

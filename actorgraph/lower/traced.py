@@ -198,11 +198,13 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         asked_for = named.pop("dtype", None)
         if named or method != "__call__" or len(out) != 1:
             raise Unfit
-        kinds = tuple([one.dtype if hasattr(one, "dtype") else type(one) for one in given])
-        *wanted, dtype = ufunc.resolve_dtypes((*kinds, None))
+        given_dtypes = tuple([one.dtype if hasattr(one, "dtype") else type(one) for one in given])
+        *operand_dtypes, dtype = ufunc.resolve_dtypes((*given_dtypes, None))
         if asked_for not in (None, dtype):
             raise Unfit
-        operands = [self._operand(one, kind) for one, kind in zip(given, wanted, strict=True)]
+        operands = [
+            self._operand(one, kind) for one, kind in zip(given, operand_dtypes, strict=True)
+        ]
         if ufunc is np.matmul:
             x, y = operands
             batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
@@ -218,13 +220,13 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             self.rows.product(x.place, y.place, made.place, np.matmul)
             return made
         places = [one.place for one in operands]
-        asked: Any = np.geterr()
-        heard = sum([flag for name, flag in native.ERRORS.items() if asked[name] != "ignore"])
+        errstate: Any = np.geterr()
+        flags = sum([flag for name, flag in native.ERRORS.items() if errstate[name] != "ignore"])
         if ufunc is np.vecdot:
-            self.rows.dots(made.place, places[0], places[1], heard)
+            self.rows.dots(made.place, places[0], places[1], flags)
         else:
             chars = "".join([one.dtype.char for one in (*operands, made)])
-            self.rows.row(made.place, proved(ufunc, chars), places, heard)
+            self.rows.row(made.place, proved(ufunc, chars), places, flags)
         return made
 
     def _joined(self, stacked: bool, parts: Any, axis: int = 0, out: Any = None) -> Traced:
@@ -269,12 +271,12 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if dtype not in (None, self.dtype):
             raise Unfit
         shape = [1 if i in axes else n for i, n in enumerate(self.shape)]
-        kept = self._new(shape, self.dtype)
-        self.rows.reduced(ufunc.__name__, kept.place, self.place, axes, self.dtype.char, initial)
-        found = kept if keepdims else kept._view(methodcaller("squeeze", tuple(axes)))
+        wide = self._new(shape, self.dtype)
+        self.rows.reduced(ufunc.__name__, wide.place, self.place, axes, self.dtype.char, initial)
+        reduced = wide if keepdims else wide._view(methodcaller("squeeze", tuple(axes)))
         if out is None:
-            return found
-        out.assign(found)
+            return reduced
+        out.assign(reduced)
         return out  # type: ignore[no-any-return]
 
 
@@ -347,18 +349,18 @@ def trace(rows: Written, step: Node) -> None:
 
 def _trace(rows: Written, step: Node) -> None:
     result = Traced(rows, rows.places[step.id], step.dtype)
-    given = [Traced(rows, rows.place(one), one.dtype) for one in step.inputs]
+    operands = [Traced(rows, rows.place(one), one.dtype) for one in step.inputs]
     before, pending.checks = pending.checks, []
     try:
         with np.errstate(all="warn"):
             called = kernel(step, _Module(result), rows.symbols)
             out = {"out": result} if takes_out(step) else {}
-            found = called(*given, **out)
+            returned = called(*operands, **out)
             for check in pending.checks:
                 if check.bad.size > 1:
                     raise Unfit
                 rows.refused(check.bad.place)
     finally:
         pending.checks = before
-    if found is not result:
-        result.assign(found if isinstance(found, Traced) else np.asarray(found))
+    if returned is not result:
+        result.assign(returned if isinstance(returned, Traced) else np.asarray(returned))

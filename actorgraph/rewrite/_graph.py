@@ -50,13 +50,13 @@ def chosen(given: Iterable[Pass | str] | Pass | str | None) -> tuple[Pass, ...]:
     if given is None:
         return every
     known = {one.name: one for one in every}
-    found = []
+    result = []
     for one in [given] if isinstance(given, (Pass, str)) else several("a list of passes", given):
         if not isinstance(one, Pass) and not (isinstance(one, str) and one in known):
             near = near_names(one, known)
             raise GraphError(f"no pass is named {shown(one)}; ag.rewrite.passes() lists them{near}")
-        found.append(one if isinstance(one, Pass) else known[one])
-    return tuple(found)
+        result.append(one if isinstance(one, Pass) else known[one])
+    return tuple(result)
 
 
 def rewrite(outputs: Any, passes: Iterable[Pass | str] | None = None, *, keep: Any = ()) -> Any:
@@ -105,9 +105,9 @@ def rewrite(outputs: Any, passes: Iterable[Pass | str] | None = None, *, keep: A
     kept = set(map(graph.lift, as_nodes(keep)))
 
     def settled(made: Node, node: Node) -> Node:
-        found = rewriter.settle(made)
+        replacement = rewriter.settle(made)
         hidden = (node in kept or node in starts) and not node.is_leaf
-        return rewriter.opaque(found, node.id) if hidden else found
+        return rewriter.opaque(replacement, node.id) if hidden else replacement
 
     starts = starts_of_parts(topological_order(_with_assigned(graph, targets)))
     return restored(outputs, rebuilt(graph, targets, settled))
@@ -125,18 +125,18 @@ def rebuilt(
 
     ``settled(made, node)`` returns it; `made` is the node applied to the rebuilt inputs.
     """
-    stands: dict[Node, Node] = {}
+    replacement: dict[Node, Node] = {}
     for node in topological_order(_with_assigned(graph, targets)):
-        inputs = tuple([stands[part] for part in node.inputs])
+        inputs = tuple([replacement[part] for part in node.inputs])
         made = node
         if any([new is not old for new, old in zip(inputs, node.inputs, strict=True)]):  # noqa: C419
             with graph.building(node.line):
                 made = graph.apply(node.op, inputs, node.attrs)
-        stands[node] = settled(made, node)
+        replacement[node] = settled(made, node)
     for buffer, value, on in list(graph.assignments):
-        if on in stands and stands[on] is not on:
-            graph.assign(buffer, stands[value], stands[on])
-    return stands
+        if on in replacement and replacement[on] is not on:
+            graph.assign(buffer, replacement[value], replacement[on])
+    return replacement
 
 
 def _with_assigned(graph: Graph, targets: list[Node]) -> list[Node]:
@@ -181,13 +181,13 @@ class RewrittenCopies:
 
     def settle(self, node: Node, copy: Node) -> Node:
         """Return the rewritten copy of the user's `node`, of which `copy` has just been made."""
-        found = self._rewriter.settle(copy)
+        replacement = self._rewriter.settle(copy)
         output = node in self._outputs
         if not node.is_leaf:
-            shared = output and (found.is_leaf or found in self._taken)
+            shared = output and (replacement.is_leaf or replacement in self._taken)
             if shared or node in self._hidden:
-                found = self._rewriter.opaque(found, node.id)
+                replacement = self._rewriter.opaque(replacement, node.id)
         if output:
-            self._taken.add(found)
+            self._taken.add(replacement)
         self.sources.update(dict.fromkeys(range(copy.id, len(self._graph)), node))
-        return found
+        return replacement
