@@ -72,17 +72,15 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     graph = Graph(f"tangents of {spec}")
     leaves = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
     copies = copied(spec.body, graph, leaves)
-    tangent_leaves = {
+    tan_leaves = {
         node: leaf_of(graph, f"tangent of {node.name}", node.type) for node in _varied(spec, seeds)
     }
     order = between(leaves, [*copies.values()])
-    tangents = push_forward(
-        graph, order, {copies[n]: t for n, t in tangent_leaves.items()}, owned=True
-    )
+    tangents = push_forward(graph, order, {copies[n]: t for n, t in tan_leaves.items()}, owned=True)
 
     results = [copies[node] for node in spec.body.results]
     nexts, ys = results[: spec.carries], results[spec.carries :]
-    moving = [j for j, carry in enumerate(entering) if carry in tangent_leaves]
+    moving = [j for j, carry in enumerate(entering) if carry in tan_leaves]
     stacked = {spec.carries + j: node for j, node in enumerate(spec.body.results[spec.carries :])}
     inner = {spec.inner + k: node for k, node in enumerate(spec.body.nodes)}
     stacked |= {field: inner[field] for field in fields_read(y) if field in inner}
@@ -91,14 +89,14 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     def group(nodes: Sequence[Node]) -> list[Node]:
         return [
             *[copies[n] for n in nodes],
-            *[tangent_leaves[n] for n in nodes if n in tangent_leaves],
+            *[tan_leaves[n] for n in nodes if n in tan_leaves],
         ]
 
     inputs = [*group(position), *group(captured), *group(entering), *group(elements)]
     after = or_zeros(tangents, [nexts[j] for j in moving])
     body = Body(inputs, [*nexts, *after, *ys, *[tangents[copies[n]] for n in stacked.values()]])
     double = Spec(
-        body, spec.carries + len(moving), spec.xs + len([x for x in elements if x in tangent_leaves]),
+        body, spec.carries + len(moving), spec.xs + len([x for x in elements if x in tan_leaves]),
         spec.length, spec.counted, _wider(spec, moving), spec.limit, spec.reverse, spec.save,
         spec.what,
     )  # fmt: skip
@@ -107,10 +105,10 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     filled = [zeros_like(carries[j]) if moves[3][j] is None else moves[3][j] for j in moving]
     given = [
         *([number] if spec.counted else []),
-        *consts, *[tan for tan, n in zip(moves[1], captured, strict=True) if n in tangent_leaves],
+        *consts, *[tan for tan, n in zip(moves[1], captured, strict=True) if n in tan_leaves],
         *tested,
         *carries, *filled,
-        *xs, *[tan for tan, n in zip(moves[4], elements, strict=True) if n in tangent_leaves],
+        *xs, *[tan for tan, n in zip(moves[4], elements, strict=True) if n in tan_leaves],
     ]  # fmt: skip
     record = loop(y.graph, double, given)
     places = {j: spec.carries + k for k, j in enumerate(moving)}
