@@ -94,22 +94,22 @@ class CustomRule:
         return build(self._op(len(xs)), y, *xs, **kwargs)
 
     def _op(self, arity: int) -> Op:
-        found = self._ops.get(arity)
-        if found is None:
+        op = self._ops.get(arity)
+        if op is None:
             pull = self._pull if self._kind == "vjp" else self._transpose
-            found = self._ops[arity] = Op(
+            op = self._ops[arity] = Op(
                 self.name, first_of_many, _first, vjp=Together(pull, first=1),
                 jvp=None if self._kind == "vjp" else self._push, memory=Memory(is_view=True),
                 doc=f"A function with a rule of its own (custom_{self._kind}).",
             )  # fmt: skip
-        return found
+        return op
 
     def _pull(
         self, argnums: Sequence[int], ct: Node, y: Node, _: Node, *xs: Node, **attrs: Any
     ) -> list[Node | None]:
         assert self._rule is not None
-        found = self._rule(ct, y, *xs, **attrs)
-        cts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        returned = self._rule(ct, y, *xs, **attrs)
+        cts = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
         if len(cts) != len(xs):
             raise FeedError(
                 f"the vjp rule of {self.name} returned {len(cts)} cotangents for {len(xs)} "
@@ -148,10 +148,10 @@ class CustomRule:
             return [None] * len(argnums)
         first = min(first, *(probe.id for probe in probes))
         wanted = [probes[argnum - 1] for argnum in argnums]
-        cotangents = pull_back(y.graph, _since([tan], first), {tan: ct}, wanted)
+        cotangents = pull_back(y.graph, _built_since([tan], first), {tan: ct}, wanted)
         results = [cotangents[probe] for probe in wanted]
         exact = all(UNKNOWN not in x.dims for x in xs)
-        made = _since([result for result in results if result is not None], first)
+        made = _built_since([result for result in results if result is not None], first)
         if exact and any(node.op is _PROBE for node in made):
             raise GraphTypeError(
                 f"the jvp rule of {self.name} is not linear in its tangents, so it has no reverse"
@@ -170,7 +170,7 @@ def _varies(node: Node) -> bool:
     return any(part.is_leaf and part.op is not CONSTANT for part in topological_order([node]))
 
 
-def _since(ends: Iterable[Node], number: int) -> list[Node]:
+def _built_since(ends: Iterable[Node], number: int) -> list[Node]:
     """Return the nodes with ids from `number` on that `ends` depend on, in build order."""
 
     def inputs_of(node: Node) -> list[Node]:

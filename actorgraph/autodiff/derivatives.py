@@ -97,10 +97,10 @@ def direction_nodes(
     `FeedError` is raised if structures differ, or if a leaf that is no float has a tangent other
     than 0.
     """
-    leaves, found = flatten(tree)
-    if found != structure:
+    leaves, given = flatten(tree)
+    if given != structure:
         raise FeedError(
-            f"the tangents of {what} are {found}, but the primals are {structure}; give one for "
+            f"the tangents of {what} are {given}, but the primals are {structure}; give one for "
             "each array, 0.0 where nothing moves"
         )
     directions: dict[Node, Node] = {}

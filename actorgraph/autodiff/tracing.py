@@ -141,17 +141,17 @@ def surroundings(function: Any) -> tuple[Any, ...]:
 
     A trace stays valid as long as these are the same objects.
     """
-    found: list[Any] = []
+    result: list[Any] = []
     while function is not None:
         function = getattr(function, "__func__", function)
         code = getattr(function, "__code__", None)
         if code is not None:
             names = function.__globals__
-            found += [names[name] for name in code.co_names if name in names]
-            found += [_contents(cell) for cell in function.__closure__ or ()]
-            found += function.__defaults__ or ()
+            result += [names[name] for name in code.co_names if name in names]
+            result += [_contents(cell) for cell in function.__closure__ or ()]
+            result += function.__defaults__ or ()
         function = getattr(function, "__wrapped__", None)
-    return tuple(found)
+    return tuple(result)
 
 
 def _contents(cell: Any) -> Any:

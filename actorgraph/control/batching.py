@@ -137,8 +137,8 @@ def _built(rows: AllRows, node: Node, given: Sequence[Value]) -> Value:
         if isinstance(node.type, Record):
             return {field: (item(made, field), False) for field in fields_read(node)}
         return made, False
-    found = rule_of(node.op, len(args), node.attrs)(rows, node, args, flags)
-    return (found, True) if isinstance(found, Node) else found
+    result = rule_of(node.op, len(args), node.attrs)(rows, node, args, flags)
+    return (result, True) if isinstance(result, Node) else result
 
 
 # -- rules that serve most ops --------------------------------------------------------------------
@@ -175,13 +175,13 @@ def leading(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> V
         arg.ndim - flag - len(term.row.dims)
         for arg, flag, term in zip(args, flags, terms, strict=True)
     ]
-    most, found = max(free), []
+    most, operands = max(free), []
     for arg, flag, name, rank in zip(args, flags, names, free, strict=True):
         if not flag and names.count(name) > 1:
             arg, flag = rows.spread(arg), True
         missing = most - rank if flag and names.count(name) == 1 else 0
-        found.append(expand_dims(arg, tuple(range(1, 1 + missing))) if missing else arg)
-    return rows.apply(node.op, found, node.attrs), True
+        operands.append(expand_dims(arg, tuple(range(1, 1 + missing))) if missing else arg)
+    return rows.apply(node.op, operands, node.attrs), True
 
 
 def along_axis(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Value:

@@ -117,6 +117,6 @@ class _Wide:
         if field == old.trips:
             return item(record, self.spec.trips), False
         place = field - old.carries if field < old.trips else old.ys + self.extra.index(field)
-        found = item(record, old.carries + place)
+        result = item(record, old.carries + place)
         has_rows = self.stacked[place]
-        return (moveaxis(found, 1, 0) if has_rows else found), has_rows
+        return (moveaxis(result, 1, 0) if has_rows else result), has_rows

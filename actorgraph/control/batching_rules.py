@@ -63,10 +63,10 @@ def _size(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
     axis = node.attrs["axis"]
     if axis is not None:
         return rows.apply(node.op, args, {"axis": shifted(axis)}), False
-    found = rows.graph.constant(np.int64(1))
+    result = rows.graph.constant(np.int64(1))
     for place in range(1, args[0].ndim):
-        found = found * rows.apply(node.op, args, {"axis": place})
-    return found, False
+        result = result * rows.apply(node.op, args, {"axis": place})
+    return result, False
 
 
 @rule("concatenate_starts")
@@ -140,8 +140,8 @@ def _to_lower_rank(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Nod
     x, like = rows.all_spread(args, flags)
     missing = tuple(range(1, 1 + x.ndim - like.ndim))
     wide = expand_dims(like, missing) if missing else like
-    found = rows.apply(node.op, [x, wide], node.attrs)
-    return squeeze(found, missing) if missing else found
+    result = rows.apply(node.op, [x, wide], node.attrs)
+    return squeeze(result, missing) if missing else result
 
 
 def _of_rank(x: Node, rank: int) -> Node:
@@ -195,8 +195,8 @@ def _tensordot(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     (x, y), x_axes, y_axes = args, node.attrs["x_axes"], node.attrs["y_axes"]
     if not all(flags):
         axes = [
-            shifted(ones) if flag else ones
-            for ones, flag in zip((x_axes, y_axes), flags, strict=True)
+            shifted(axes_of) if flag else axes_of
+            for axes_of, flag in zip((x_axes, y_axes), flags, strict=True)
         ]
         made = rows.apply(node.op, args, {"x_axes": axes[0], "y_axes": axes[1]})
         return made if flags[0] else moveaxis(made, x.ndim - len(x_axes), 0)
@@ -290,8 +290,8 @@ def _getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     if not flags[0] and index[:1] != (ALONG,):
         return _shared_getitem(rows, node, args, flags)
     made = _Index(rows, index, args[1:], flags[1:], node.ndim)
-    found = rows.apply(node.op, [rows.spread(x, flags[0]), *made.arrays], {"index": made.index})
-    return made.read(found)
+    result = rows.apply(node.op, [rows.spread(x, flags[0]), *made.arrays], {"index": made.index})
+    return made.read(result)
 
 
 def _shared_getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:

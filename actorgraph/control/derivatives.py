@@ -38,17 +38,17 @@ def _varied(spec: Spec, given: Sequence[Node]) -> list[Node]:
     carries = spec.split_inputs()[2]
     nexts = spec.body.results[: spec.carries]
     seen = (*spec.body.inputs, *spec.body.nodes)
-    found = dict.fromkeys(given)
+    varied = dict.fromkeys(given)
     while True:
-        active = active_nodes(seen, found)
+        active = active_nodes(seen, varied)
         more = [
             carry
             for carry, after in zip(carries, nexts, strict=True)
-            if carry not in found and after in active and is_float(carry.type)
+            if carry not in varied and after in active and is_float(carry.type)
         ]
         if not more:
-            return [node for node in spec.body.inputs if node in found]
-        found.update(dict.fromkeys(more))
+            return [node for node in spec.body.inputs if node in varied]
+        varied.update(dict.fromkeys(more))
 
 
 def _moved(spec: Spec, argnums: Sequence[int], operands: Sequence[Node]) -> list[Node]:

@@ -36,13 +36,13 @@ _LOOKED_INTO = 100
 
 def graph_of(what: str, leaves: Sequence[Any], *functions: Any) -> Graph:
     """Return the graph to build in: that of a leaf, or of a node that a function closes over."""
-    found = graph_if_any(leaves, *functions)
-    if found is None:
+    graph = graph_if_any(leaves, *functions)
+    if graph is None:
         raise GraphTypeError(
             f"{what} finds no node, neither among its arguments nor in what its functions close "
             "over; make one of an array by graph.constant(array)"
         )
-    return found
+    return graph
 
 
 def graph_if_any(leaves: Sequence[Any], *functions: Any) -> Graph | None:
@@ -58,8 +58,8 @@ def graph_if_any(leaves: Sequence[Any], *functions: Any) -> Graph | None:
         if callable(value) and id(value) not in known and len(known) < _LOOKED_INTO:
             known.add(id(value))
             waiting += surroundings(value)
-    found = active_graph(())
-    return None if found is None else innermost(found)
+    graph = active_graph(())
+    return None if graph is None else innermost(graph)
 
 
 def _root(graph: Graph) -> Graph:
@@ -279,10 +279,10 @@ def scan(
     save = save if save in ("auto", "all", "carry") else positive("save", save)
 
     def called(function: _Function, _: Any, carry: Any, x: Any) -> Any:
-        found = function(carry, unflatten(x_tree, x))
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise GraphTypeError(f"the body of scan returns (carry, y), got {shown(found)}")
-        return found
+        result = function(carry, unflatten(x_tree, x))
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise GraphTypeError(f"the body of scan returns (carry, y), got {shown(result)}")
+        return result
 
     return _looped(
         "scan", graph, f, called, init, elements,
@@ -294,17 +294,17 @@ def _length_of(elements: Sequence[Node], length: Any) -> int | Dim | None:
     for x in elements:
         if not x.ndim:
             raise ShapeError(f"scan goes along the first axis, and {x!r} is a scalar")
-    found = [x.dims[0] for x in elements]
+    lengths = [x.dims[0] for x in elements]
     if length is not None:
         from actorgraph.types import shape_from
 
-        found = [*shape_from((length,)), *found]
-    if not found:
+        lengths = [*shape_from((length,)), *lengths]
+    if not lengths:
         raise GraphTypeError("scan without arrays needs length=, the number of iterations")
-    known = [size for size in found if isinstance(size, int)]
+    known = [size for size in lengths if isinstance(size, int)]
     if len(set(known)) > 1:
         raise ShapeError(f"the arrays of scan, and length, have different lengths: {known}")
-    named = [size for size in found if size is not UNKNOWN]
+    named = [size for size in lengths if size is not UNKNOWN]
     return (known or named or [None])[0]
 
 

@@ -156,8 +156,8 @@ def _pull(
     graph = y.graph
     args = lifted(graph, operands)  # separate nodes, since one may depend on another
     record = _definition(graph, chain, args)
-    found = pull_back(graph, between(args, [record]), {record: ct}, [args[i] for i in argnums])
-    return [found[args[i]] for i in argnums]
+    result = pull_back(graph, between(args, [record]), {record: ct}, [args[i] for i in argnums])
+    return [result[args[i]] for i in argnums]
 
 
 def _push(tans: Sequence[Node | None], y: Node, *operands: Node, chain: Chain) -> Node | None:

@@ -298,10 +298,15 @@ def _part(
         leaf_of(graph, node.name, Tensor.of(str(node.dtype), (length, *node.dims)))
         for node in (*xs, *handed)
     ]
-    one = Spec(
-        body, len(own), len(xs) + len(handed), counted=True, reverse=spec.reverse, what=spec.what
+    part_spec = Spec(
+        body,
+        len(own),
+        len(xs) + len(handed),
+        counted=True,
+        reverse=spec.reverse,
+        what=spec.what,
     )
-    made = LoopKernel(loop(graph, one, leaves), kernel.symbols, ())
+    made = LoopKernel(loop(graph, part_spec, leaves), kernel.symbols, ())
     if kernel.tables is not None:
         made.allow_tables(*kernel.tables)
     return _Part(

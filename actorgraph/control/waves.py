@@ -41,16 +41,16 @@ def with_waves(steps: Sequence[Node], joint: Joint) -> list[Node]:
 
     Waves have negative ids; their user's nodes are added to ``joint.sources``.
     """
-    found: list[Node] = []
+    result: list[Node] = []
     segment: list[Node] = []
     stages = _Stages()
     for step in steps:
         if not stages.takes(step) and "loop" in step.attrs and stages.needs(step):
-            found += stages.written(segment, joint)
+            result += stages.written(segment, joint)
             segment, stages = [], _Stages()
             stages.takes(step)
         segment.append(step)
-    return [*found, *stages.written(segment, joint)]
+    return [*result, *stages.written(segment, joint)]
 
 
 class _Stages:
@@ -233,8 +233,8 @@ class _WaveKernel:
         stages: list[Any] = []
 
         def begin() -> Any:
-            stages[:], step, longest_us, way = self._begun(run, operands, workers)
-            return _layers(stages), step, longest_us, way
+            stages[:], step, longest_us, direction = self._begun(run, operands, workers)
+            return _layers(stages), step, longest_us, direction
 
         if self._stored and workers > 1 and made_beside(run, begin):
             return [one.made if type(one) is _RowStage else one.fields() for one in stages]

@@ -66,18 +66,18 @@ def chosen() -> str:
     GraphError
         If ``ACTORGRAPH_MATMUL`` names a provider that does not exist or is not installed.
     """
-    asked = os.environ.get(VARIABLE, "")
-    if asked not in ("", *_NAMES):
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted not in ("", *_NAMES):
         raise GraphError(
-            f"{VARIABLE} is {asked!r}; set it to 'numpy' or 'mkl', or unset it for MKL where it "
+            f"{VARIABLE} is {wanted!r}; set it to 'numpy' or 'mkl', or unset it for MKL where it "
             "is installed"
         )
-    if asked == "mkl" and library() is None:
+    if wanted == "mkl" and library() is None:
         raise GraphError(
             f"{VARIABLE} is 'mkl', but MKL is not installed: pip install 'actorgraph[mkl]', or "
             f"unset {VARIABLE}"
         )
-    return asked or ("numpy" if library() is None else "mkl")
+    return wanted or ("numpy" if library() is None else "mkl")
 
 
 @cache

@@ -61,16 +61,18 @@ class _Part:
         self.numbers, self.steps, self.first = numbers, whole.steps, whole.operands
         self.refused = whole.refused
         steps, first = self.steps, self.first
-        own = {first + number for number in numbers}
+        members = {first + number for number in numbers}
         read = dict.fromkeys([one for number in numbers for one in steps[number].reads])
-        self.reads = [one for one in read if one not in own]
-        others = [step.reads for number, step in enumerate(steps) if first + number not in own]
-        self.writes = sorted(own & {*whole.results, *[one for reads in others for one in reads]})
+        self.reads = [one for one in read if one not in members]
+        others = [step.reads for number, step in enumerate(steps) if first + number not in members]
+        self.writes = sorted(
+            members & {*whole.results, *[one for reads in others for one in reads]}
+        )
         self.crossing = {
             one
             for number in numbers
             for one in steps[number].reads
-            if one in own and steps[one - first].lane != steps[number].lane
+            if one in members and steps[one - first].lane != steps[number].lane
         }
         shows: dict[int, set[int]] = {}  # the values whose memory a value may share
         for number in numbers:
@@ -267,10 +269,10 @@ class GraphInstance:
     def _fill(self, arrays: Sequence[Any]) -> None:
         """Copy operands to the captured places, except those that are there already."""
         for place, array in enumerate(arrays):
-            own, cell = self._inputs[place], self._given[place]
-            if own is not array and self._filled[place]() is not cell():
+            place_of, cell = self._inputs[place], self._given[place]
+            if place_of is not array and self._filled[place]() is not cell():
                 self._filled[place] = _nothing
-                own[...] = array
+                place_of[...] = array
                 self._filled[place] = cell
 
     @contextmanager
@@ -344,12 +346,12 @@ class GraphInstance:
         return tuple([values[one] for one in part.writes])
 
     def _step(self, step: GraphStep, operands: Sequence[Any]) -> Any:
-        own: list[Check] = []
-        pending.checks = own
+        checks: list[Check] = []
+        pending.checks = checks
         made = step.call(*operands)
-        if own:
+        if checks:
             where = step.node, tuple(map(described, operands)), self.lane.device.name
-            self._checks += [replace(one, where=where) for one in own]
+            self._checks += [replace(one, where=where) for one in checks]
         return made
 
 

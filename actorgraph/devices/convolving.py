@@ -45,22 +45,22 @@ class _Axis(NamedTuple):
     fields: list[tuple[int, int, int, list[tuple[int, int, int]]]]
 
 
-def _forward_axis(one: Extent) -> _Axis:
-    size, out, width, stride, dilation, low = one
-    far = [divmod(dilation * k, stride) for k in range(width)]
-    length = out + max([shift for shift, _ in far])
+def _forward_axis(extent: Extent) -> _Axis:
+    size, out, width, stride, dilation, low = extent
+    shifts = [divmod(dilation * k, stride) for k in range(width)]
+    length = out + max([shift for shift, _ in shifts])
     phases = []
     for phase in range(stride):
         first = (phase - low) % stride
         begin = (first + low) // stride
         count = min(max(0, -(-(size - first) // stride)), max(0, length - begin))
         phases.append((first, stride, begin, count))
-    taps = [(k, phase, shift) for k, (shift, phase) in enumerate(far)]
+    taps = [(k, phase, shift) for k, (shift, phase) in enumerate(shifts)]
     return _Axis(phases, length, [(0, 1, out, taps)])
 
 
-def _backward_axis(one: Extent) -> _Axis:
-    size, out, width, stride, dilation, low = one
+def _backward_axis(extent: Extent) -> _Axis:
+    size, out, width, stride, dilation, low = extent
     raw_fields, bounds = [], []
     for phase in range(stride):
         first = -(-(low - phase) // stride)
@@ -136,23 +136,23 @@ def _taps(field: Sequence[Any]) -> list[tuple[Any, Any]]:
     return [(one, other) for one in field[0][3] for other in field[1][3]]
 
 
-def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
+def convolution_code(name: str, conv: Convolution) -> tuple[str, int] | None:
     """Return a function for a convolution, and the bytes of its scratch memory; None if unfit."""
-    if one.kind == "weight":
-        return _weight_code(name, one)
-    size = 4 if one.char == "f" else 8
-    forward = one.kind == "forward"
-    axes = [(_forward_axis if forward else _backward_axis)(frame) for frame in one.frames]
-    entries = prod([frame.width for frame in one.frames])
-    outs, sizes = [tuple([getattr(f, key) for f in one.frames]) for key in ("out", "size")]
-    before, after = (one.channels, one.features) if forward else (one.features, one.channels)
+    if conv.kind == "weight":
+        return _weight_code(name, conv)
+    size = 4 if conv.char == "f" else 8
+    forward = conv.kind == "forward"
+    axes = [(_forward_axis if forward else _backward_axis)(frame) for frame in conv.frames]
+    entries = prod([frame.width for frame in conv.frames])
+    outs, sizes = [tuple([getattr(f, key) for f in conv.frames]) for key in ("out", "size")]
+    before, after = (conv.channels, conv.features) if forward else (conv.features, conv.channels)
     source, result = (sizes, outs) if forward else (outs, sizes)
-    code = TileCode(name, one.char, registers()[0] // size)
+    code = TileCode(name, conv.char, registers()[0] // size)
     planes = _Planes(code, axes, source)
-    halves = 1 + (one.batch == 1 and after % (2 * most_rows()) == 0)
+    halves = 1 + (conv.batch == 1 and after % (2 * most_rows()) == 0)
     rows, plane = after // halves, prod(result) * size
     # Byte strides of the weight from row to row of a tile, and from step to step.
-    by = (entries * size, entries * size * one.channels)[:: -1 if forward else 1]
+    by = (entries * size, entries * size * conv.channels)[:: -1 if forward else 1]
     fields = [(a, b) for a in axes[0].fields for b in axes[1].fields]
     line = max([-(-a[2] * planes.width // code.lanes) * code.wide for a, _ in fields], default=0)
     if not (line and rows) or entries > _MOST_TAPS:
@@ -166,7 +166,7 @@ def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
         code.clear(z, rows * plane)
     for field in filter(_taps, fields):
         taps = tuple([
-            ((a[0] * one.frames[1].width + b[0]) * size, planes.shift((a, b)))
+            ((a[0] * conv.frames[1].width + b[0]) * size, planes.shift((a, b)))
             for a, b in _taps(field)
         ])  # fmt: skip
 
@@ -176,7 +176,7 @@ def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
                 loops = (1, 0, 0), (before, by[1], planes.each)
                 move = column[0], column[1] * code.wide
                 code.tile(
-                    Tile(one.char, code.lanes, heights, vectors, loops, taps, line, False),
+                    Tile(conv.char, code.lanes, heights, vectors, loops, taps, line, False),
                     code.at(w, (row[0], row[1] * by[0])), code.at("%room", move),
                     code.at(made, (row[0], row[1] * line), move),
                 )  # fmt: skip
@@ -191,41 +191,41 @@ def convolution_code(name: str, one: Convolution) -> tuple[str, int] | None:
             to = code.at(z, (o, plane), (i, down * result[1] * size), by=begin)
             code.strided(of, 1, to, right, wide)
     room = -(-(before * planes.each + rows * line + VECTORS * code.wide) // 64) * 64
-    return code.function(3, room, one.batch * halves)
+    return code.function(3, room, conv.batch * halves)
 
 
-def _weight_code(name: str, one: Convolution) -> tuple[str, int] | None:
-    size = 4 if one.char == "f" else 8
-    lanes = gcd(one.features, registers()[0] // size)
-    code = TileCode(name, one.char, max(lanes, 1))
-    axes = [_forward_axis(frame) for frame in one.frames]
-    planes = _Planes(code, axes, (one.frames[0].size, one.frames[1].size))
+def _weight_code(name: str, conv: Convolution) -> tuple[str, int] | None:
+    size = 4 if conv.char == "f" else 8
+    lanes = gcd(conv.features, registers()[0] // size)
+    code = TileCode(name, conv.char, max(lanes, 1))
+    axes = [_forward_axis(frame) for frame in conv.frames]
+    planes = _Planes(code, axes, (conv.frames[0].size, conv.frames[1].size))
     (*_, high, down), (*_, wide, right) = axes[0].fields[0], axes[1].fields[0]
     entries = len(down) * len(right)
-    if lanes < 2 or entries > _MOST_TAPS or not high * wide * one.channels:
+    if lanes < 2 or entries > _MOST_TAPS or not high * wide * conv.channels:
         return None
-    parts = max([count for count in range(1, 9) if one.batch % count == 0])
-    line, deep = one.features * size, high * planes.width
+    parts = max([count for count in range(1, 9) if conv.batch % count == 0])
+    line, deep = conv.features * size, high * planes.width
     total, before, after = [
         -(-count // 64) * 64
-        for count in (one.channels * entries * line, one.channels * planes.each, deep * line)
+        for count in (conv.channels * entries * line, conv.channels * planes.each, deep * line)
     ]
     places = MOST_THREADS * (before + after)
     result = code.at("%p3", ("%part", total), by=places)
     code.clear(result, total)
-    with code.each(one.batch // parts) as i:
-        image = code.new(f"add i64 {code.new(f'mul i64 %part, {one.batch // parts}')}, {i}")
-        each = one.channels * one.frames[0].size * one.frames[1].size * size
-        planes.write(code.at("%p0", (image, each)), one.channels, "%room")
+    with code.each(conv.batch // parts) as i:
+        image = code.new(f"add i64 {code.new(f'mul i64 %part, {conv.batch // parts}')}, {i}")
+        each = conv.channels * conv.frames[0].size * conv.frames[1].size * size
+        planes.write(code.at("%p0", (image, each)), conv.channels, "%room")
         given = code.at("%room", by=before)
         code.clear(given, deep * line)
         with code.each(high) as y:
-            of = code.at("%p1", (image, one.features * high * wide * size), (y, wide * size))
+            of = code.at("%p1", (image, conv.features * high * wide * size), (y, wide * size))
             to = code.at(given, (y, planes.width * line))
-            code.turned(of, high * wide * size, to, line, one.features, wide)
-        if not _weight_tiles(code, one, planes, (down, right), deep, given, result):
+            code.turned(of, high * wide * size, to, line, conv.features, wide)
+        if not _weight_tiles(code, conv, planes, (down, right), deep, given, result):
             return None
-    done = TileCode(name, one.char, lanes)
+    done = TileCode(name, conv.char, lanes)
     first = done.at("%p3", by=places)
     with done.each(total // code.wide) as i:
         place = done.at(first, (i, code.wide))
@@ -233,13 +233,19 @@ def _weight_code(name: str, one: Convolution) -> tuple[str, int] | None:
         for k in range(1, parts):
             summed = done.call("add", summed, done.load(done.at(place, by=k * total)))
         done.store(summed, place)
-    count = one.channels * entries
-    done.turned(first, line, "%p2", count * size, count, one.features)
+    count = conv.channels * entries
+    done.turned(first, line, "%p2", count * size, count, conv.features)
     return code.function(3, before + after, parts, done, parts * total)
 
 
 def _weight_tiles(
-    code: TileCode, one: Convolution, planes: _Planes, taps: Any, deep: int, given: str, result: str
+    code: TileCode,
+    conv: Convolution,
+    planes: _Planes,
+    taps: Any,
+    deep: int,
+    given: str,
+    result: str,
 ) -> bool:
     """Write tiles that add an image's share of the transposed weight; return whether they fit.
 
@@ -247,14 +253,14 @@ def _weight_tiles(
     those of one of its lines if it is large.
     """
     down, right = taps
-    line, vectors = one.features * code.size, one.features // code.lanes
+    line, vectors = conv.features * code.size, conv.features // code.lanes
     at_once = min(vectors, VECTORS)
     most = registers()[1] * 3 // 4 // at_once
     several, begins = 1, [planes.shift((a, right[0])) for a in down]
     shifts = [planes.shift((down[0], b)) - begins[0] for b in right]
     if len(down) * len(right) <= most:
         every = [planes.shift((a, b)) for a in down for b in right]
-        several = max([n for n in range(1, most // len(every) + 1) if one.channels % n == 0])
+        several = max([n for n in range(1, most // len(every) + 1) if conv.channels % n == 0])
         shifts, begins = [c * planes.each + at for c in range(several) for at in every], [0]
     elif any(
         planes.shift((a, b)) != begin + shift
@@ -265,7 +271,7 @@ def _weight_tiles(
     steps = gcd(deep, 4 if len(shifts) < most else 2)
     loops = (1, 0, 0), (deep // steps, steps * code.size, steps * line)
     moves = tuple([(k * code.size, k * line) for k in range(steps)])
-    with code.each(one.channels // several) as c:
+    with code.each(conv.channels // several) as c:
         for k, begin in enumerate(begins):
             x = code.at("%room", (c, several * planes.each), by=begin)
             row = len(shifts) * len(begins)
@@ -273,7 +279,7 @@ def _weight_tiles(
             for j in range(0, vectors, at_once):
                 wide = min(at_once, vectors - j)
                 code.tile(
-                    Tile(one.char, code.lanes, tuple(shifts), wide, loops, moves, line, True), x,
+                    Tile(conv.char, code.lanes, tuple(shifts), wide, loops, moves, line, True), x,
                     code.at(given, by=j * code.wide), code.at(z, by=j * code.wide),
                 )  # fmt: skip
     return True

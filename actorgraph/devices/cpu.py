@@ -55,24 +55,24 @@ def _work_so_far() -> tuple[float, int]:
 
 def answer_us() -> float:
     """Return the median microseconds until a sleeping thread has answered; takes 0.3 s."""
-    asked: SimpleQueue[bool] = SimpleQueue()
-    answered: SimpleQueue[bool] = SimpleQueue()
+    questions: SimpleQueue[bool] = SimpleQueue()
+    answers: SimpleQueue[bool] = SimpleQueue()
 
     def answer() -> None:
-        while asked.get():
-            answered.put(True)
+        while questions.get():
+            answers.put(True)
 
     def ask() -> float:
         sleep(0.001)  # until the thread and its core are asleep
         started = perf_counter()
-        asked.put(True)
-        answered.get()
+        questions.put(True)
+        answers.get()
         return perf_counter() - started
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()
     times = sorted(ask() for _ in range(200))
-    asked.put(False)
+    questions.put(False)
     thread.join()
     return times[len(times) // 2] * 1e6
 

@@ -120,23 +120,23 @@ class TileCode(VectorLines):
     @contextmanager
     def loop(self, count: int, *begin: str) -> Iterator[_Loop]:
         """Write a loop around the code of the `with` block, which carries values."""
-        found = _Loop("0", [*begin], [*begin])
+        state = _Loop("0", [*begin], [*begin])
         if count == 1:
-            yield found
+            yield state
             return
         i, before = f"%i{len(self._labels)}", self.block
         label = self._labelled("loop")
-        found.index, place = i, len(self.lines)
-        found.before = [f"{i}.c{k}" for k in range(len(begin))]
-        found.after = [*found.before]
+        state.index, place = i, len(self.lines)
+        state.before = [f"{i}.c{k}" for k in range(len(begin))]
+        state.after = [*state.before]
         self.lines += [""] * (1 + len(begin))
-        yield found
+        yield state
         self.lines += [
             f"  {i}.next = add i64 {i}, 1", f"  {i}.more = icmp slt i64 {i}.next, {count}",
             f"  br i1 {i}.more, label %{label}, label %{label}.over",
         ]  # fmt: skip
         starts = [(i, "0", f"{i}.next", "i64")]
-        starts += [(*one, self.type) for one in zip(found.before, begin, found.after, strict=True)]
+        starts += [(*one, self.type) for one in zip(state.before, begin, state.after, strict=True)]
         self.lines[place : place + len(starts)] = [
             f"  {one} = phi {kind} [{first}, %{before}], [{after}, %{self.block}]"
             for one, first, after, kind in starts
@@ -146,8 +146,8 @@ class TileCode(VectorLines):
     @contextmanager
     def each(self, count: int) -> Iterator[str]:
         """Write a loop without carried values; its index is a name or a number."""
-        with self.loop(count) as found:
-            yield found.index
+        with self.loop(count) as state:
+            yield state.index
 
     def pieces(self, total: int, size: int, write: Callable[[int, tuple[str, int]], None]) -> None:
         """Write code for pieces of a size, and for the rest: ``write(count, (i, unit))``.
@@ -200,11 +200,11 @@ class TileCode(VectorLines):
 
     def divided(self, number: str, *counts: int) -> list[str]:
         """Return the multi-index of a number, last axis fastest, with an unbounded first axis."""
-        found = []
+        result = []
         for count in reversed(counts):
-            found.append("0" if count == 1 else self.new(f"urem i64 {number}, {count}"))
+            result.append("0" if count == 1 else self.new(f"urem i64 {number}, {count}"))
             number = number if count == 1 else self.new(f"udiv i64 {number}, {count}")
-        return [number, *reversed(found)]
+        return [number, *reversed(result)]
 
     def tile(self, tile: Tile, x: str, y: str, z: str) -> None:
         """Call a tile."""
@@ -354,51 +354,53 @@ def most_rows() -> int:
     return registers()[1] // 4
 
 
-def product_code(name: str, one: Product) -> tuple[str, int] | None:
+def product_code(name: str, product: Product) -> tuple[str, int] | None:
     """Return a function for a product, and the bytes of its scratch memory; None if unfit."""
-    n, depth, m = one.sizes
-    size = 4 if one.char == "f" else 8
+    n, depth, m = product.sizes
+    size = 4 if product.char == "f" else 8
     lanes = gcd(m, registers()[0] // size)
-    turned = one.y[1] != size
-    if lanes < 2 or one.z[1] != size or (turned and one.y[0] != size) or not n * depth:
+    turned = product.y[1] != size
+    if lanes < 2 or product.z[1] != size or (turned and product.y[0] != size) or not n * depth:
         return None
-    code, most = TileCode(name, one.char, lanes), most_rows()
-    counts = [count for count, *_ in one.batch]
+    code, most = TileCode(name, product.char, lanes), most_rows()
+    counts = [count for count, *_ in product.batch]
     columns = ceil(m / (VECTORS * lanes))
     packs = turned or n >= _TALL * most
     groups = min(ceil(n / most), max(1, ceil(_PARTS / (columns * prod(counts)))))
     tall = ceil(n / groups / most) * most
     groups = ceil(n / tall)
     *index, column, group = code.divided("%part", *counts, columns, groups)[1:]
-    shifts = [[(i, by[k]) for i, (_, *by) in zip(index, one.batch, strict=True)] for k in range(3)]
-    shifts[0].append((group, tall * one.x[0]))
-    shifts[1].append((column, VECTORS * lanes * one.y[1]))
-    shifts[2] += [(group, tall * one.z[0]), (column, VECTORS * code.wide)]
+    shifts = [
+        [(i, by[k]) for i, (_, *by) in zip(index, product.batch, strict=True)] for k in range(3)
+    ]
+    shifts[0].append((group, tall * product.x[0]))
+    shifts[1].append((column, VECTORS * lanes * product.y[1]))
+    shifts[2] += [(group, tall * product.z[0]), (column, VECTORS * code.wide)]
     x, y, z = [code.at(f"%p{k}", *shift) for k, shift in enumerate(shifts)]
 
     def panel(vectors: int) -> None:
-        begin, down = y, one.y[0]
+        begin, down = y, product.y[0]
         if packs:
             begin, down = "%room", vectors * code.wide
             if turned:
-                code.turned(y, one.y[1], begin, down, vectors * lanes, depth)
+                code.turned(y, product.y[1], begin, down, vectors * lanes, depth)
             else:
                 with code.each(depth) as k:
-                    code.copy(code.at(begin, (k, down)), code.at(y, (k, one.y[0])), down)
+                    code.copy(code.at(begin, (k, down)), code.at(y, (k, product.y[0])), down)
 
         def strip(rows: int, move: tuple[str, int]) -> None:
             left, into = [code.at(at, (move[0], move[1] * by[0])) for at, by in (
-                (x, one.x), (z, one.z))]  # fmt: skip
+                (x, product.x), (z, product.z))]  # fmt: skip
             for low in range(0, depth, _DEPTH):
                 count = min(_DEPTH, depth - low)
-                many = gcd(count, 4)
-                loop = count // many, many * one.x[1], many * down
-                taps = tuple([(k * one.x[1], k * down) for k in range(many)])
-                heights = tuple([i * one.x[0] for i in range(rows)])
-                adds = one.adds or low > 0
+                unroll = gcd(count, 4)
+                loop = count // unroll, unroll * product.x[1], unroll * down
+                taps = tuple([(k * product.x[1], k * down) for k in range(unroll)])
+                heights = tuple([i * product.x[0] for i in range(rows)])
+                loops, adds = (_ONCE, loop), product.adds or low > 0
                 code.tile(
-                    Tile(one.char, lanes, heights, vectors, (_ONCE, loop), taps, one.z[0], adds),
-                    code.at(left, by=low * one.x[1]), code.at(begin, by=low * down), into,
+                    Tile(product.char, lanes, heights, vectors, loops, taps, product.z[0], adds),
+                    code.at(left, by=low * product.x[1]), code.at(begin, by=low * down), into,
                 )  # fmt: skip
 
         last = n - (groups - 1) * tall
@@ -445,18 +447,18 @@ class RowSums(NamedTuple):
     numbers: tuple[tuple[str, float], ...]
 
 
-def rows_code(name: str, one: RowSums) -> tuple[str, int] | None:
+def rows_code(name: str, sums: RowSums) -> tuple[str, int] | None:
     """Return a function for rows, and the bytes of its scratch memory; None if unfit."""
-    rows, inner = one.sizes[1:]
-    lanes = gcd(inner, registers()[0] // (4 if one.char == "f" else 8))
+    rows, inner = sums.sizes[1:]
+    lanes = gcd(inner, registers()[0] // (4 if sums.char == "f" else 8))
     if lanes < _LEAST_LANES:
         return None
-    code = TileCode(name, one.char, lanes)
+    code = TileCode(name, sums.char, lanes)
     parts = max([count for count in range(1, _PARTS + 1) if rows % count == 0])
     with code.each(rows // parts) as i:
         row = code.new(f"add i64 {code.new(f'mul i64 %part, {rows // parts}')}, {i}")
-        _Row(code, one, row).write()
-    return code.function(len(one.single), 0, parts)
+        _Row(code, sums, row).write()
+    return code.function(len(sums.single), 0, parts)
 
 
 class _Row:

@@ -59,14 +59,14 @@ _EACH = (
 @cache
 def functions_of(text: str) -> frozenset[str]:
     """Return the NumPy functions in an expression, and a ``?`` if there is anything else."""
-    found = set()
+    names = set()
     for part in ast.walk(ast.parse(text, mode="eval")):
         match part:
             case ast.Call(func=ast.Name(id=name)):
-                found.add(name)
+                names.add(name)
             case ast.Name(id=name) if name not in ("x", "y", "z") and name not in FUNCTIONS:
-                found.add("?")
-    return frozenset(found)
+                names.add("?")
+    return frozenset(names)
 
 
 @final

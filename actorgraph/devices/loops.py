@@ -94,10 +94,10 @@ def proved(ufunc: np.ufunc, chars: str) -> Routine | None:
         return None
     if len(chars) != ufunc.nargs or not _is_safe(ufunc.__name__, chars):
         return None
-    found = _read(ufunc, chars)
-    if found is None or not _gives_the_same(found, ufunc, chars):
+    loop = _read(ufunc, chars)
+    if loop is None or not _agrees(loop, ufunc, chars):
         return None
-    return found._replace(keeps_flags=_keeps_flags(found, chars))
+    return loop._replace(keeps_flags=_keeps_flags(loop, chars))
 
 
 @cache
@@ -177,7 +177,7 @@ def _read(ufunc: np.ufunc, chars: str) -> Routine | None:
     """Return the loop in the struct of a ufunc for these dtypes, unverified."""
     struct = _Struct.from_address(id(ufunc) + _HEADER)
     kind = f"{chars[:-1]}->{chars[-1]}"
-    if not _is_as_expected(struct, ufunc) or kind not in ufunc.types:
+    if not _struct_agrees(struct, ufunc) or kind not in ufunc.types:
         return None
     place = ufunc.types.index(kind)
     function, data = struct.functions[place], struct.data[place]
@@ -190,7 +190,7 @@ def _is_safe(name: str, chars: str) -> bool:
     return not set(chars[:-1]) & set(_OTHERS) or name in _INTEGER_LOOPS
 
 
-def _is_as_expected(struct: _Struct, ufunc: np.ufunc) -> bool:
+def _struct_agrees(struct: _Struct, ufunc: np.ufunc) -> bool:
     """Return whether the struct agrees with the attributes of the ufunc."""
     counts = struct.nin, struct.nout, struct.nargs, struct.ntypes
     if counts != (ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes):
@@ -202,7 +202,7 @@ def _is_as_expected(struct: _Struct, ufunc: np.ufunc) -> bool:
     return bytes(written) == bytes([number for one in numbers for number in one])
 
 
-def _gives_the_same(loop: Routine, ufunc: np.ufunc, chars: str) -> bool:
+def _agrees(loop: Routine, ufunc: np.ufunc, chars: str) -> bool:
     """Return whether the loop gives the bytes of the ufunc on some values."""
     for length in _LENGTHS:
         arrays = [_values(char, length, seed) for seed, char in enumerate(chars[:-1])]

@@ -241,17 +241,17 @@ class VectorLines:
                 return self.number(float(ast.literal_eval(part)))
 
     def _series(self, numbers: Sequence[float], x: str) -> str:
-        found = self.number(numbers[0])
+        result = self.number(numbers[0])
         for one in numbers[1:]:
-            found = self.fma(found, x, self.number(one))
-        return found
+            result = self.fma(result, x, self.number(one))
+        return result
 
     def _exp(self, x: str) -> str:
         # Arguments that give 0 are replaced: denormal intermediates take 100 times as long.
         near = self.write("where(greater(x, 89), 89, where(less(x, -104), 0, x))", {"x": x})
         power, rest = self._parted(near)
-        found = self._scaled(self.call("add", rest, self.number(1)), power)
-        return self.write("where(less(x, -104), 0, y)", {"x": x, "y": found})
+        result = self._scaled(self.call("add", rest, self.number(1)), power)
+        return self.write("where(less(x, -104), 0, y)", {"x": x, "y": result})
 
     def _parted(self, x: str) -> tuple[str, str]:
         """Return k and ``exp(r) - 1`` for ``x = k log(2) + r``, k whole and r small."""
@@ -288,9 +288,9 @@ class VectorLines:
             return self.call("divide", x, y)
         given = f"{self.type} {y}, {self.type} {y}, i16 -1"
         estimate = self.new(f"call {self.type} @llvm.x86.avx512.rcp14.ps.512({given})")
-        found = self.call("multiply", x, estimate)
-        return self.fma(self.fma(self.call("subtract", self.number(-0.0), found), y, x),
-                        estimate, found)  # fmt: skip
+        quotient = self.call("multiply", x, estimate)
+        return self.fma(self.fma(self.call("subtract", self.number(-0.0), quotient), y, x),
+                        estimate, quotient)  # fmt: skip
 
     def _bits_of(self, x: str) -> str:
         return self.new(f"bitcast {self.type} {x} to {self.whole}")
@@ -310,8 +310,8 @@ class VectorLines:
         bits = self._bits_of(self.call("where", denormal, raised, x))
         above = self.new(f"sub {self.whole} {bits}, {self.integer(_HALF_ROOT)}")
         power = self.new(f"ashr {self.whole} {above}, {self.integer(23)}")
-        taken = self.new(f"shl {self.whole} {power}, {self.integer(23)}")
-        root = self._of_bits(self.new(f"sub {self.whole} {bits}, {taken}"))
+        exponent_bits = self.new(f"shl {self.whole} {power}, {self.integer(23)}")
+        root = self._of_bits(self.new(f"sub {self.whole} {bits}, {exponent_bits}"))
         k = self.new(f"sitofp {self.whole} {power} to {self.type}")
         k = self.write("where(d, k - 23.0, k)", {"d": denormal, "k": k})
         r = self.call("subtract", root, self.number(1))
@@ -373,8 +373,8 @@ class VectorLines:
         power, rest = self._parted(self.write("where(greater(x, 20.0), 20.0, x)", {"x": twice}))
         scale = self._scaled(self.number(1), power, far=False)
         m = self.fma(scale, rest, self.call("subtract", scale, self.number(1)))
-        found = self._ratio(m, self.call("add", m, self.number(2)))
-        called = f"@llvm.copysign.{self._suffix}({self.type} {found}, {self.type} {x})"
+        result = self._ratio(m, self.call("add", m, self.number(2)))
+        called = f"@llvm.copysign.{self._suffix}({self.type} {result}, {self.type} {x})"
         return self.new(f"call {self.type} {called}")
 
     def _sigmoid(self, x: str) -> str:

@@ -75,10 +75,10 @@ class Virtual(Device):
         return ThreadQueue(lane.name, self._timed if timed and not lane.copies else None)
 
     def _timed(self, work: Callable[..., Any], *arrays: Any) -> Any:
-        found = work(*arrays)
-        moved = sum([getattr(one, "nbytes", 0) for one in (*arrays, found)])
+        result = work(*arrays)
+        moved = sum([getattr(one, "nbytes", 0) for one in (*arrays, result)])
         sleep(max(self.kernel_s, moved / self.kernel_bytes_per_s))
-        return found
+        return result
 
 
 class ThreadQueue(Queue):

@@ -146,16 +146,17 @@ def _write_lines(lines: list[str], char: str, adds: bool, width: int, apart: boo
 
 
 def _text(name: str, char: str, adds: bool) -> str:
-    ways = [(0, False), *[(w, a) for a in (False, True) for w in _WIDTHS if w > a]]
+    variants = [(0, False), *[(w, a) for a in (False, True) for w in _WIDTHS if w > a]]
     lines: list[str] = []
-    for way in ways:
-        _write_lines(lines, char, adds, *way)
+    for variant in variants:
+        _write_lines(lines, char, adds, *variant)
+    codes = [_code(*variant) for variant in variants[1:]]
     return _TEXT.format(
         name=name, data=native.OFFSETS["data"], mask=native.ALL_ERRORS,
         head_words=_HEAD_WORDS, tap_words=_TAP_WORDS,
         head=loaded("words", _WORDS.format("from", "into")),
         tap=loaded("at", _TAP.format("from", "into")),
-        cases=" ".join([f"i64 {_code(*way)}, label %lines{_code(*way)}" for way in ways[1:]]),
+        cases=" ".join([f"i64 {code}, label %lines{code}" for code in codes]),
         lines="\n".join(lines),
     )  # fmt: skip
 
@@ -218,7 +219,7 @@ def _words(
 
     image, column = frame.stride[-1] * x[-1], columns[-1]
     head = [ordered(pair) for pair in ((x[0], columns[0]), (x[1], columns[1]), (image, column))]
-    found = []
+    rectangles = []
     for position, (out, part) in enumerate(taps(frame)):
         counts = [1, *[one.stop - one.start for one in out[1:]]]
         if 0 in counts:
@@ -239,7 +240,7 @@ def _words(
                 at + sum([i * step[k] for i, step in zip(outer, steps, strict=False)])
                 for k, at in enumerate((begin, to))
             ]
-            found.append([*ordered(shifts), rows, cols, code, *ordered(steps[-2])])
+            rectangles.append([*ordered(shifts), rows, cols, code, *ordered(steps[-2])])
     functions = native.RUNTIME.clear, native.RUNTIME.test
-    words = [*functions, *chain(*head), len(found), *chain(*found)]
-    return np.array(words, np.int64) if found else None
+    words = [*functions, *chain(*head), len(rectangles), *chain(*rectangles)]
+    return np.array(words, np.int64) if rectangles else None

@@ -64,20 +64,20 @@ class Compiler:
     def request(self, loops: Loops) -> CompiledLoop:
         """Return the result of compiling loops, which are compiled once; does not block."""
         new = CompiledLoop(loops)
-        found = self._known.setdefault(loops, new)
-        if found is new:
-            BACKGROUND.submit(partial(self._made, found), keep=found)
+        compiled = self._known.setdefault(loops, new)
+        if compiled is new:
+            BACKGROUND.submit(partial(self._made, compiled), keep=compiled)
         else:
             BACKGROUND.resume()
-        return found
+        return compiled
 
-    def _made(self, one: CompiledLoop) -> None:
+    def _made(self, loop: CompiledLoop) -> None:
         try:
-            self._make(one)
+            self._make(loop)
         except BaseException as error:  # noqa: BLE001 - ordinary kernels stay in use
-            one.error = error
+            loop.error = error
             self._warn(error)
-        one.done.set()
+        loop.done.set()
 
     def _warn(self, error: BaseException) -> None:
         if not self._warned:

@@ -101,13 +101,13 @@ class _Finder:
                 continue
             members, barred = self._members(root, ()), set[int]()
             while len(members) > 1:
-                found = _levels(members, _space(root), {root.id})
-                if not isinstance(found, int):
+                levels = _levels(members, _space(root), {root.id})
+                if not isinstance(levels, int):
                     break
-                if found == root.id:
+                if levels == root.id:
                     members = [root]
                     break
-                barred.add(found)
+                barred.add(levels)
                 members = self._members(root, barred)
             # A candidate that is no group is dissolved: its steps stay in place.
             if len(members) > 1 and self.group(members) is None:
@@ -197,9 +197,9 @@ class _Finder:
         for step in steps:
             space = _space(step)
             if space != widest or size < 0:
-                found = self._size(space)
-                if found > size:
-                    widest, size = space, found
+                elements = self._size(space)
+                if elements > size:
+                    widest, size = space, elements
         return widest
 
     def _size(self, shape: Shape) -> int:
@@ -257,12 +257,12 @@ def _levels(
 ) -> dict[int, Level] | int:
     """Return the level of each value of a group, or the id of a step that does not fit."""
     levels: dict[int, Level] = {}
-    own = {step.id for step in steps}
+    members = {step.id for step in steps}
     arrays, full = set(), False
     for step in steps:
         flat = _flat_places(step)
         for place, part in enumerate(step.inputs):
-            if part.id in own:
+            if part.id in members:
                 continue
             level = _level_of_input(part, shape, place in flat)
             if is_read(step, place):

@@ -212,8 +212,8 @@ class LoopWriter:
 
     def _load(self, node: Node) -> _Value:
         char = node.dtype.char
-        found = self._new(f"load {KINDS[char]}, ptr {self._at(self.places[node.id], node)}")
-        return _Value(self._new(f"icmp ne i8 {found}, 0") if char == "?" else found, char)
+        result = self._new(f"load {KINDS[char]}, ptr {self._at(self.places[node.id], node)}")
+        return _Value(self._new(f"icmp ne i8 {result}, 0") if char == "?" else result, char)
 
     def _store(self, step: Node) -> None:
         """Store the value of a step if it is a result."""
@@ -237,8 +237,8 @@ class LoopWriter:
         self.lines += [f"  br i1 {more}, label %{name}.body, label %{name}.over", f"{name}.body:"]
         yield index
         after = self._new(f"add nuw nsw i64 {index}, 1")
-        told = ", !llvm.loop !0" if len(self.lines) - begin > _LONG else ""
-        self.lines += [f"  store i64 {after}, ptr %{name}.at", f"  br label %{name}{told}",
+        metadata = ", !llvm.loop !0" if len(self.lines) - begin > _LONG else ""
+        self.lines += [f"  store i64 {after}, ptr %{name}.at", f"  br label %{name}{metadata}",
                        f"{name}.over:"]  # fmt: skip
 
     @contextmanager
@@ -331,32 +331,34 @@ class LoopWriter:
         if x.id in self.summed:
             return
         char = x.dtype.char if x.dtype.char in "fd" else "d"
-        whole = "i32" if char == "f" else "i64"
-        high = self._slot(str(_LOWEST[char]), whole)
+        int_kind = "i32" if char == "f" else "i64"
+        high = self._slot(str(_LOWEST[char]), int_kind)
         with self._elements([x]):
             value = self._converted(self.values[x.id], char).name
-            key = self._in_order(self._new(f"bitcast {KINDS[char]} {value} to {whole}"), whole)
-            before = self._new(f"load {whole}, ptr {high}")
-            larger = self._new(f"icmp sgt {whole} {key}, {before}")
-            found = self._new(f"select i1 {larger}, {whole} {key}, {whole} {before}")
-            self.lines.append(f"  store {whole} {found}, ptr {high}")
-        bits = self._in_order(self._new(f"load {whole}, ptr {high}"), whole)
-        found = self._new(f"bitcast {whole} {bits} to {KINDS[char]}")
+            key = self._in_order(
+                self._new(f"bitcast {KINDS[char]} {value} to {int_kind}"), int_kind
+            )
+            before = self._new(f"load {int_kind}, ptr {high}")
+            larger = self._new(f"icmp sgt {int_kind} {key}, {before}")
+            found = self._new(f"select i1 {larger}, {int_kind} {key}, {int_kind} {before}")
+            self.lines.append(f"  store {int_kind} {found}, ptr {high}")
+        bits = self._in_order(self._new(f"load {int_kind}, ptr {high}"), int_kind)
+        found = self._new(f"bitcast {int_kind} {bits} to {KINDS[char]}")
         highest, total = self._converted(_Value(found, char), "d").name, self._slot("0.0")
         with self._elements([x]):
             self._add(total, self._power(self.values[x.id], highest))
         found = self._new(f"load double, ptr {total}")
         self.summed[x.id] = _Value(highest, "d"), _Value(found, "d")
 
-    def _in_order(self, bits: str, whole: str) -> str:
+    def _in_order(self, bits: str, int_kind: str) -> str:
         """Map the bits of a float to an integer of the same order, or back.
 
         LLVM vectorises a maximum of integers, but not of floats, which may be NaN.
         """
-        last = int(whole[1:]) - 1
-        sign = self._new(f"ashr {whole} {bits}, {last}")
-        mask = self._new(f"and {whole} {sign}, {2**last - 1}")
-        return self._new(f"xor {whole} {bits}, {mask}")
+        last = int(int_kind[1:]) - 1
+        sign = self._new(f"ashr {int_kind} {bits}, {last}")
+        mask = self._new(f"and {int_kind} {sign}, {2**last - 1}")
+        return self._new(f"xor {int_kind} {bits}, {mask}")
 
     def _power(self, value: _Value, highest: str) -> _Value:
         """Return ``exp(value - highest)`` in the dtype of the value."""

@@ -53,7 +53,7 @@ class Asking:
         """Count a call of the Python form, and request the machine code if it is time."""
         self.calls -= 1
         if self.calls < 0:
-            _when_there(self._set, self._wait)
+            _once_compiled(self._set, self._wait)
 
     def decline(self) -> None:
         """Note that the machine code has declined a call."""
@@ -90,7 +90,7 @@ def _moves() -> Any:
     return Moves(os.path.dirname(path()))
 
 
-def _when_there(write: Callable[[], None], wait: bool) -> None:
+def _once_compiled(write: Callable[[], None], wait: bool) -> None:
     """Call `write` once the interpreter of tables is compiled: now with `wait`, else later."""
     from actorgraph.devices import native  # late: only once something may be walked
     from actorgraph.devices.background import BACKGROUND

@@ -28,12 +28,12 @@ from actorgraph.types import UNKNOWN, Checks
 OnLanes = Callable[[Sequence[Node]], Sequence[int]]
 
 
-def _made(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> CapturedSteps:
+def _graph_kernel(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> CapturedSteps:
     """Return the kernel of a graph: it launches or replays the steps."""
     lane, joint, steps = node.attrs["lane"], node.attrs["joint"], node.attrs["steps"]
     xp = lane.device.root.products
     number_of = {part.id: number for number, part in enumerate((*node.inputs, *steps))}
-    found = []
+    graph_steps = []
     for step, on in zip(steps, node.attrs["on"], strict=True):
         call = kernel(step, xp, symbols, watch=watch)
         reads = tuple([number_of[part.id] for part in step.inputs])
@@ -41,9 +41,11 @@ def _made(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Cap
         name = launched_name(step, joint)
         types = tuple([part.dtype for part in (step, *step.inputs)])
         kind = step.op, attrs_key(step.attrs), types
-        found.append(GraphStep(call, launched, reads, on, step.op.makes_own, step, name, kind))
+        graph_steps.append(
+            GraphStep(call, launched, reads, on, step.op.makes_own, step, name, kind)
+        )
     results = [number_of[step.id] for step in node.attrs["results"]]
-    made = CapturedSteps(lane, found, len(node.inputs), results)
+    made = CapturedSteps(lane, graph_steps, len(node.inputs), results)
     node.attrs["graphs"].add(made)
     return made
 
@@ -52,7 +54,7 @@ def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
     return sum([predicted_us(step, symbols) for step in node.attrs["steps"]])
 
 
-def _taking(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Any:
+def _part_kernel(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Any:
     """Return the kernel that picks one of a graph's results; it launches nothing."""
     place = node.attrs["place"]
 
@@ -62,10 +64,10 @@ def _taking(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> A
     return taken
 
 
-GRAPH = Op("graph", "a[*s] -> a[*s]", never, kernel=_made, predicted=_predicted)
+GRAPH = Op("graph", "a[*s] -> a[*s]", never, kernel=_graph_kernel, predicted=_predicted)
 """Captured steps; the value is the tuple of their results."""
 
-PART = Op("part", "a[*s] -> a[*s]", never, kernel=_taking)
+PART = Op("part", "a[*s] -> a[*s]", never, kernel=_part_kernel)
 """One result of a graph."""
 
 

@@ -16,7 +16,7 @@ _MANY = 10_000
 
 _pausing = 0
 _was_enabled = False
-_grown = _passes = 0
+_promoted = _passes = 0
 """Objects promoted here since the last full collection, and the number of full collections."""
 
 
@@ -41,26 +41,26 @@ def paused() -> Iterator[None]:
             _pausing -= 1
             if _pausing == 0 and _was_enabled:
                 if gc.get_count()[0] > _MANY:
-                    _grow_old()
+                    _promote()
                 gc.enable()
 
 
-def _grow_old() -> None:
+def _promote() -> None:
     """Promote all objects to the old generation, without traversing them if none are frozen.
 
     Python runs a full collection when the old generation has grown by a quarter.  It does not see
     objects promoted here, so this function does that.  Python 3.12 itself freezes its immortal
     objects.
     """
-    global _grown, _passes
+    global _promoted, _passes
     if gc.get_freeze_count():
         gc.collect(1)
         return
     passes = gc.get_stats()[-1]["collections"]
-    _grown = gc.get_count()[0] + (_grown if passes == _passes else 0)
+    _promoted = gc.get_count()[0] + (_promoted if passes == _passes else 0)
     _passes = passes
     gc.freeze()
     known = gc.get_freeze_count()
     gc.unfreeze()
-    if _grown > known / 4:
+    if _promoted > known / 4:
         gc.collect()

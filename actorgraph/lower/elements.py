@@ -57,7 +57,7 @@ def as_one(steps: Sequence[Node], kept: Collection[int], exact: bool) -> list[No
         if group_of.get(step.id) not in groups:
             result.append(step)
         elif step.id in groups:
-            result.append(_made(groups[step.id]))
+            result.append(_fused(groups[step.id]))
     return result
 
 
@@ -83,7 +83,7 @@ def _is_single(node: Node) -> bool:
     return all(dim == 1 for dim in node.dims)
 
 
-def _made(group: Sequence[Node]) -> Node:
+def _fused(group: Sequence[Node]) -> Node:
     root, members = group[-1], {step.id for step in group}
     operands = {part.id: part for step in group for part in step.inputs if part.id not in members}
     names = {number: f"a{place}" for place, number in enumerate(operands)}

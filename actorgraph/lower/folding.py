@@ -24,9 +24,9 @@ _MOST_BYTES = 65_536
 def folded(node: Node) -> Node | None:
     """Return the constant that replaces an op on constants or views of them, else None."""
     for part in node.inputs:
-        if part.op is not CONSTANT and not _shows_constants(part):
+        if part.op is not CONSTANT and not _is_view_of_constants(part):
             return None
-    if not node.inputs or not _may_be(node):
+    if not node.inputs or not _is_small_and_fixed(node):
         return None
     try:
         with np.errstate(all="raise"):
@@ -43,7 +43,7 @@ def folded(node: Node) -> Node | None:
     return restated(node, CONSTANT, (), {"value": value})
 
 
-def _may_be(node: Node) -> bool:
+def _is_small_and_fixed(node: Node) -> bool:
     """Return whether a node's value is small, and the same in all runs."""
     sizes = [dim for dim in node.dims if isinstance(dim, int)]
     if len(sizes) < node.ndim or prod(sizes) * node.dtype.itemsize > _MOST_BYTES:
@@ -51,10 +51,10 @@ def _may_be(node: Node) -> bool:
     return is_pure(node.op) and not node.checks and not depends_on_symbols(node)
 
 
-def _shows_constants(node: Node) -> bool:
+def _is_view_of_constants(node: Node) -> bool:
     """Return whether a node is a view of constants."""
     shows = bool(node.inputs) and all(part.op is CONSTANT for part in node.inputs)
-    return shows and is_view(node) and _may_be(node)
+    return shows and is_view(node) and _is_small_and_fixed(node)
 
 
 def _value(node: Node) -> np.ndarray[Any, Any]:

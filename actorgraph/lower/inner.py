@@ -98,7 +98,7 @@ class Inner(_Body):
         kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
         values = _constants(self.program)
         made: Callable[..., list[Any]] = self.program.make(*kernels, *values)
-        self.call = _with(made, fixed) if fixed else made
+        self.call = _with_constants(made, fixed) if fixed else made
 
 
 def _steps(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[list[Node], list[Node]]:
@@ -343,7 +343,9 @@ def frame_of(program: Program, trace: TracebackType | None) -> TracebackType | N
     return trace
 
 
-def _with(call: Callable[..., list[Any]], fixed: Sequence[Any]) -> Callable[..., list[Any]]:
+def _with_constants(
+    call: Callable[..., list[Any]], fixed: Sequence[Any]
+) -> Callable[..., list[Any]]:
     def completed(*values: Any) -> list[Any]:
         return call(*values, *fixed)
 

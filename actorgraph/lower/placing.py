@@ -32,7 +32,7 @@ from actorgraph.lower.elements import as_one
 from actorgraph.lower.joint import Joint, owner_of
 from actorgraph.lower.kernels import Waiting
 from actorgraph.lower.regions import Port, Region, TaskSpec, connect
-from actorgraph.lower.residents import Brought, Residents, launching, looked_at
+from actorgraph.lower.residents import Brought, Residents, host_operands_of, launching
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.op import Op
 from actorgraph.ops._records import ITEM
@@ -130,8 +130,8 @@ class Placing(Residents):
             TaskSpec(number, Region(number, [owner_of(step)]), "forward", [step])
             for number, step in enumerate(steps)
         ]
-        found = self.assign(tasks, joint, costs, symbols, list(streams))
-        return [streams[lane] for lane in found if lane is not None]
+        chosen = self.assign(tasks, joint, costs, symbols, list(streams))
+        return [streams[lane] for lane in chosen if lane is not None]
 
     def _wanted(self, step: Node, joint: Joint) -> Placement | None:
         """Return where a step must run, None if its machine may choose."""
@@ -197,8 +197,8 @@ class Placing(Residents):
             for place, lane in enumerate(options):
                 start = free.get(lane, 0.0)
                 for producer, node in before[index].items():
-                    away_us = _away_us(chosen[producer], lane, node, symbols)
-                    start = max(start, ends[producer] + away_us)
+                    transfer_us = _transfer_us(chosen[producer], lane, node, symbols)
+                    start = max(start, ends[producer] + transfer_us)
                 key = start + cost_us[index], lane not in near, place
                 if best is None or key < best:
                     best, chosen[index], ends[index] = key, lane, key[0]
@@ -238,18 +238,18 @@ class Placing(Residents):
         instead: list[dict[int, Node]] = [{} for _ in tasks]
         added: list[list[Node]] = [[] for _ in tasks]
         # A forward task saves values as moved, so tasks with residuals come last.
-        for spec in sorted(tasks, key=_saves):
+        for spec in sorted(tasks, key=_has_residual):
             port_of = list(spec.ports)
-            only_looked_at = looked_at(spec)
+            host_operands = host_operands_of(spec)
             for place, port in enumerate(port_of):
                 op = _transfer(port.producer, lanes, lanes[spec.index])
                 nodes = port.nodes
                 if port.kind == "residual" and port.producer is not None:
-                    nodes = _renamed(tasks[port.producer], spec, instead[port.producer])
+                    nodes = _with_moved_residual(tasks[port.producer], spec, instead[port.producer])
                     port_of[place] = port._replace(nodes=nodes)
                 for node, known in zip(port.nodes, nodes, strict=True):
                     if op is not None:
-                        stays = port.producer is None and node.id in only_looked_at
+                        stays = port.producer is None and node.id in host_operands
                         known = _step(next(numbers), KEEP if stays else op, known)
                         added[spec.index].append(known)
                     if known is not node:
@@ -359,7 +359,9 @@ def _ranks(before: Sequence[Mapping[int, Node]], cost_us: Sequence[float]) -> li
     return rank
 
 
-def _away_us(home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[str, int]) -> float:
+def _transfer_us(
+    home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[str, int]
+) -> float:
     """Return the assumed cost of a value of one lane on another."""
     if home is lane:
         return 0.0
@@ -392,11 +394,13 @@ def _with_inputs(step: Node, instead: Mapping[int, Node]) -> Node:
     return restated(step, step.op, inputs, step.attrs)
 
 
-def _saves(spec: TaskSpec) -> bool:
+def _has_residual(spec: TaskSpec) -> bool:
     return any([port.kind == "residual" for port in spec.ports])  # noqa: C419
 
 
-def _renamed(producer: TaskSpec, taker: TaskSpec, instead: Mapping[int, Node]) -> tuple[Node, ...]:
+def _with_moved_residual(
+    producer: TaskSpec, taker: TaskSpec, instead: Mapping[int, Node]
+) -> tuple[Node, ...]:
     """Make a task save the moved values of its residual; return what the taker receives."""
     received: tuple[Node, ...] = ()
     bundles = []

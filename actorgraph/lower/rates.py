@@ -70,8 +70,8 @@ def stored() -> tuple[Rates, str]:
 
     try:
         with open(where, encoding="utf-8") as file:
-            found = json.load(file)
-        return _checked(found), f"measured on this machine on {found['date']}"
+            content = json.load(file)
+        return _checked(content), f"measured on this machine on {content['date']}"
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"
         return Rates(), f"{where} is passed over ({why}); run `actorgraph calibrate` again"

@@ -77,8 +77,8 @@ class Residents(ABC):
     @classmethod
     def of(cls, *given: Any) -> Self | None:
         """Return an instance, None if all devices are the host."""
-        found = cls(*given)
-        return None if all(one.is_host for one in found.used) else found
+        made = cls(*given)
+        return None if all(one.is_host for one in made.used) else made
 
     def _resolved(self, where: Placement) -> Placement:
         """Return a user's placement, on the machine's wrapper of the device if there is one."""
@@ -171,7 +171,7 @@ class Residents(ABC):
             if copy is None or copy.cell.failed is not None:
                 if isinstance(value, Handed) and value.lane.device is device:
                     copy = value
-                elif brought.kind != "edges" and _is_there(value, device):
+                elif brought.kind != "edges" and _is_on(value, device):
                     copy = device.hold(value.result())
                 else:
                     copy = device.bring(value, brought.node if step is None else step)
@@ -206,10 +206,10 @@ def launched_name(step: Node, joint: Joint) -> str:
     return f"{source.name} (backward)" if joint.is_backward(step) else source.name
 
 
-def launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[..., Handed]:
+def launching(lane: Lane, step: Node, joint: Joint, kernel: Any) -> Callable[..., Handed]:
     """Return a function that launches a step's kernel on a lane."""
     if step.op.on_host:
-        found = _with_host_operands(found, step.op.on_host)
+        kernel = _with_host_operands(kernel, step.op.on_host)
     name, fresh = launched_name(step, joint), step.op.makes_own
     on_host, hold = bool(step.op.on_host), lane.device.hold
 
@@ -217,21 +217,21 @@ def launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[...,
         if on_host:
             operands = tuple([one if isinstance(one, Handed) else hold(one) for one in operands])
         lane.await_credit()
-        return lane.launch(found, operands, name=name, node=step, fresh=fresh)
+        return lane.launch(kernel, operands, name=name, node=step, fresh=fresh)
 
     return launched
 
 
-def _is_there(value: Any, device: Device) -> bool:
+def _is_on(value: Any, device: Device) -> bool:
     """Return whether an earlier run left a feed on a device."""
     return isinstance(value, Handed) and value.lane.device.root is device.root
 
 
-def looked_at(spec: TaskSpec) -> set[int]:
+def host_operands_of(spec: TaskSpec) -> set[int]:
     """Return the ids of the nodes that a task reads only as host operands."""
-    found: set[int] = set()
+    host_only: set[int] = set()
     launched: set[int] = set()
     for step in spec.steps:
         for place, part in enumerate(step.inputs):
-            (found if place in step.op.on_host else launched).add(part.id)
-    return found - launched
+            (host_only if place in step.op.on_host else launched).add(part.id)
+    return host_only - launched

@@ -42,7 +42,7 @@ def parted(
         views = readers.get(step.id, ())
         sizes = [prod(bind_shape(view.dims, symbols, 0)) for view in (step, *views)]
         if (
-            step.id in kept or not views or not all(map(_shows_part, views))
+            step.id in kept or not views or not all(map(_is_slice, views))
             or sum(sizes[1:]) > sizes[0] or rule(step) is None
             or any(part.op is CONSTANT and part.ndim for part in step.inputs)
         ):  # fmt: skip
@@ -54,7 +54,7 @@ def parted(
             place, _ = orders[view.id]
             parts = []
             for part in step.inputs:
-                index = _index_of(view, step, part)
+                index = _slices_of(view, step, part)
                 if any(piece != _FULL for piece in index):
                     number = next(numbers)
                     orders[number] = place, -number
@@ -65,13 +65,13 @@ def parted(
     return [made[number] for number in sorted(made, key=orders.__getitem__)]
 
 
-def _shows_part(step: Node) -> bool:
+def _is_slice(step: Node) -> bool:
     """Return whether a step is a view that only slices axes."""
     index = step.attrs.get("index", ()) if step.op is _GETITEM else ()
     return bool(index) and all(isinstance(part, slice) for part in index)
 
 
-def _index_of(view: Node, step: Node, part: Node) -> tuple[slice, ...]:
+def _slices_of(view: Node, step: Node, part: Node) -> tuple[slice, ...]:
     """Return the slices of an operand that give a view of a step's result."""
     index = (*view.attrs["index"], *[_FULL] * (step.ndim - len(view.attrs["index"])))
     pairs = zip(index[step.ndim - part.ndim :], part.dims, strict=True)

@@ -33,33 +33,31 @@ def shared(steps: Sequence[Node], joint: Joint) -> list[Node]:
             key = split.first, attrs_key(split.attrs), operands
             if not split.follows or key in groups:
                 groups.setdefault(key, []).append(step)
-    beginning_of: dict[int, Node] = {}
+    prefix_of: dict[int, Node] = {}
     for members in groups.values():
         if len(members) > 1:
-            beginning_of |= dict.fromkeys(
-                [step.id for step in members], _beginning(members[0], joint)
-            )
-    if not beginning_of:
+            prefix_of |= dict.fromkeys([step.id for step in members], _prefix(members[0], joint))
+    if not prefix_of:
         return list(steps)
     result: list[Node] = []
     for step in steps:
-        beginning = beginning_of.get(step.id)
-        if beginning is None:
+        prefix = prefix_of.get(step.id)
+        if prefix is None:
             result.append(step)
             continue
-        if beginning.id == ~step.id:
-            result.append(beginning)
+        if prefix.id == ~step.id:
+            result.append(prefix)
         split = step.op.split
         assert split is not None
         place = split.shared[0]
-        inputs = (*step.inputs, beginning)
+        inputs = (*step.inputs, prefix)
         if not split.beside:
-            inputs = (*step.inputs[:place], beginning, *step.inputs[place + 1 :])
+            inputs = (*step.inputs[:place], prefix, *step.inputs[place + 1 :])
         result.append(restated(step, split.rest, inputs, step.attrs))
     return result
 
 
-def _beginning(step: Node, joint: Joint) -> Node:
+def _prefix(step: Node, joint: Joint) -> Node:
     """Return the step for the prefix of a step, which later ones share."""
     split = step.op.split
     assert split is not None

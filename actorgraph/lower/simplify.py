@@ -65,7 +65,7 @@ def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
     forward = _Equals(joint.order) if merge else None
     order: list[Node] = []
     for node in joint.order:
-        new = rules.settle(_on(node, replacement), node.id in kept)
+        new = rules.settle(_with_inputs(node, replacement), node.id in kept)
         if forward is not None and new.id == node.id:
             equal = forward.find(new, 0, add=not joint.is_backward(new))
             if equal is not None and joint.is_backward(new) and node.id not in kept:
@@ -116,7 +116,7 @@ def _merged_within(
     replacement: dict[int, Node] = {}
     merged: list[list[Node]] = [[] for _ in parts]
     for node in order:
-        new = _on(node, replacement)
+        new = _with_inputs(node, replacement)
         index = part_of[node.id]
         equal = equals.find(new, index)
         if equal is not None and node.id not in kept:
@@ -128,7 +128,7 @@ def _merged_within(
     return merged
 
 
-def _on(node: Node, replacement: Mapping[int, Node]) -> Node:
+def _with_inputs(node: Node, replacement: Mapping[int, Node]) -> Node:
     """Return the node with its inputs replaced."""
     for part in node.inputs if replacement else ():
         if part.id in replacement:
@@ -173,9 +173,9 @@ def _equal_constants(order: Sequence[Node]) -> dict[int, int]:
     constants = {part.id: part for node in order for part in node.inputs if part.op is CONSTANT}
     for number, node in constants.items():
         if node.attrs["value"].size <= _SMALL:
-            found = first.setdefault(attrs_key(node.attrs), number)
-            if found != number:
-                same[number] = found
+            earlier = first.setdefault(attrs_key(node.attrs), number)
+            if earlier != number:
+                same[number] = earlier
     return same
 
 

@@ -26,7 +26,7 @@ class Spot(NamedTuple):
     @property
     def is_flat(self) -> bool:
         """Whether the value is C-contiguous."""
-        return _has_no_gaps(self.shape, self.strides, self.itemsize)
+        return _is_contiguous(self.shape, self.strides, self.itemsize)
 
     @property
     def end(self) -> int:
@@ -58,7 +58,7 @@ def entry(place: Spot, rank: int, number: int) -> Spot:
 def in_order(place: Spot, shape: tuple[int, ...]) -> Spot:
     """Return a C-contiguous value in another shape."""
     size = place.itemsize
-    if not _has_no_gaps(place.shape, place.strides, size):
+    if not _is_contiguous(place.shape, place.strides, size):
         raise Unfit
     return place._replace(shape=shape, strides=strides_of(shape, size))
 
@@ -76,7 +76,7 @@ def strides_of(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
 
 
 @lru_cache(4096)
-def _has_no_gaps(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
     """Return whether an array is C-contiguous."""
     wanted = zip(shape, strides, strides_of(shape, size), strict=True)
     return not any(n > 1 and a != b for n, a, b in wanted)
@@ -87,12 +87,12 @@ def broadcast(place: Spot, shape: tuple[int, ...]) -> list[int]:
     missing = len(shape) - len(place.shape)
     if missing < 0:
         raise Unfit
-    found = [0] * missing
+    strides = [0] * missing
     for want, have, stride in zip(shape[missing:], place.shape, place.strides, strict=True):
         if have not in (want, 1):
             raise Unfit
-        found.append(0 if have == 1 else stride)
-    return found
+        strides.append(0 if have == 1 else stride)
+    return strides
 
 
 Dimension = tuple[int, list[int]]
@@ -101,16 +101,16 @@ Dimension = tuple[int, list[int]]
 
 def coalesced(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> list[Dimension]:
     """Return as few dims as possible for the same traversal, outermost first."""
-    found: list[Dimension] = []
+    dims: list[Dimension] = []
     for axis, size in enumerate(shape):
         steps = [one[axis] for one in strides]
         if size == 1:
             continue
-        if found and found[-1][1] == [size * step for step in steps]:
-            found[-1] = (found[-1][0] * size, steps)
+        if dims and dims[-1][1] == [size * step for step in steps]:
+            dims[-1] = (dims[-1][0] * size, steps)
         else:
-            found.append((size, steps))
-    return found
+            dims.append((size, steps))
+    return dims
 
 
 ONCE: list[Dimension] = []

@@ -151,8 +151,8 @@ def restored(outputs: Any, stands: Mapping[Node, Node]) -> Any:
         return stands[outputs]
     if isinstance(outputs, Mapping):
         return {name: stands[node] for name, node in outputs.items()}
-    found = [stands[node] for node in outputs]
-    return tuple(found) if isinstance(outputs, tuple) else found
+    result = [stands[node] for node in outputs]
+    return tuple(result) if isinstance(outputs, tuple) else result
 
 
 @final
