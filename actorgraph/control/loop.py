@@ -201,15 +201,10 @@ def _check_inputs(
 class LoopKernel:
     """The kernel of a loop for one binding, called with the run and the operands.
 
-    Attributes
-    ----------
-    places : list of int
-        The fields that are stacked.
-    stored : bool
-        Whether these go into arrays, since all their sizes are known before the loop begins.
-    parts : split.Parts or str or None
-        The loops that may replace it (see `split`), or why there are none; None until the first
-        call finds out.
+    - `places`: the fields that are stacked
+    - `stored`: whether these go into arrays, since all their sizes are known before the loop begins
+    - `parts`: the loops that may replace it (see `split`), or why there are none; None until the
+      first call finds out
     """
 
     def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:

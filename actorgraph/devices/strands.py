@@ -215,16 +215,10 @@ def _engine(directory: str) -> Any:
 class Pieces:
     """The pieces of a table, which all its blocks share, and the trial of walks with helpers.
 
-    Parameters
-    ----------
-    strands : sequence of int
-        First piece of each strand, and the end.
-    pieces : sequence of tuple
-        First row, end and checked error flags of each piece.
-    waits : sequence of sequence of int
-        The pieces that each piece waits for.
-    directory : str
-        Where machine code is cached.
+    - `strands`: first piece of each strand, and the end
+    - `pieces`: first row, end and checked error flags of each piece
+    - `waits`: the pieces that each piece waits for
+    - `directory`: where machine code is cached
     """
 
     def __init__(

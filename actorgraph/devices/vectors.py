@@ -395,18 +395,11 @@ def elements_text(
 ) -> str:
     """Return a function that computes lines for each element of arrays of a dtype.
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        Rows, and elements of a row.
-    read : mapping of str to Pointer or float
-        Arrays to read, and numbers, by name.
-    lines : sequence of tuple
-        Name, expression, and the expression's names for earlier values.
-    written : mapping of str to Pointer
-        Where values are stored, by name.
-    exact : bool
-        Whether bits must be NumPy's.
+    - `sizes`: rows, and elements of a row
+    - `read`: arrays to read, and numbers, by name
+    - `lines`: name, expression, and the expression's names for earlier values
+    - `written`: where values are stored, by name
+    - `exact`: whether bits must be NumPy's
     """
     rows, columns = sizes
     text = VectorLines(char, lanes_of(char, columns), exact=exact)

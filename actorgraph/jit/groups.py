@@ -55,17 +55,10 @@ def groups(
 ) -> list[Group]:
     """Return the fusion groups of the steps of one task, which are in order.
 
-    Parameters
-    ----------
-    steps : sequence of Node
-    kept : collection of int
-        Ids of results of the run.
-    uses : mapping of int to sequence of Node
-        By id of a value, its consumers in all tasks.
-    symbols : mapping of str to int
-        The binding that decides which groups are large enough.
-    apart : callable
-        ``apart(step, symbols)`` says that other machine code is faster for a step.
+    - `kept`: ids of results of the run
+    - `uses`: by id of a value, its consumers in all tasks
+    - `symbols`: the binding that decides which groups are large enough
+    - `apart`: ``apart(step, symbols)`` says that other machine code is faster for a step
     """
     steps_apart = {step.id for step in steps if apart(step, symbols)}
     finder = _Finder(steps, kept, uses, symbols, steps_apart)

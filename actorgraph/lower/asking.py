@@ -23,23 +23,11 @@ _CALLS = 8
 class Asking:
     """Machine code that is requested after some calls and written in the background.
 
-    Parameters
-    ----------
-    write : callable
-        Returns the machine code's function; None or an exception means that there is none.
-    calls : int
-        Calls of the Python form before it is requested.
-    wait : bool
-        Whether it is requested at the first call instead, which waits for it.
-
-    Attributes
-    ----------
-    made : callable or None
-        The function, once it is written and as long as it is not given up.
-    calls : int
-        Calls left before it is requested; -1 afterwards.
-    tries : int
-        Calls left that it may decline in a row; the caller resets it after a success.
+    - `write`: returns its function; None or an exception means that there is none
+    - `calls`: calls of the Python form before it is requested, -1 afterwards; with `wait` the first
+      call requests it and waits
+    - `made`: the function, once it is written and until it is given up
+    - `tries`: calls left that it may decline in a row; the caller resets it after a success
     """
 
     __slots__ = ("_wait", "_write", "calls", "made", "tries")

@@ -120,18 +120,11 @@ def _constants(program: Program) -> list[Any]:
 class InnerLoop(_Body):
     """A compiled loop.
 
-    Parameters
-    ----------
-    inputs : sequence of sequence of Node
-        Inputs of the body by group: position, captures, carries, elements.
-    results : sequence of Node
-        The carries after an iteration, then the stacked values.
-    saved : sequence of int
-        Numbers of the carries that are saved as they enter an iteration.
-    test : Inner, optional
-        Whether there is another iteration, of captures of its own and the carries.
-    stored : bool
-        Whether saved and stacked values are written into arrays; else they are passed to functions.
+    - `inputs`: those of the body by group: position, captures, carries, elements
+    - `results`: the carries after an iteration, then the stacked values
+    - `saved`: numbers of the carries that are saved as they enter an iteration
+    - `test`: whether there is another iteration, of captures of its own and the carries
+    - `stored`: whether saved and stacked values are written into arrays, not passed to functions
     """
 
     def __init__(

@@ -57,19 +57,13 @@ class Declined(Exception):
 class _Iteration:
     """An iteration as a stretch: `steps`, inputs `given`, and the stacked values `results`.
 
-    Attributes
-    ----------
-    asking : Node or None
-        The step that says whether there is another iteration.
-    over : mapping of int to Node
-        By the id of a step, the carry that it overwrites.
-    moving : sequence of Node
-        Nodes of which each iteration reads or writes another element.
-    copied : collection of int
-        As in `table.Stretch`; empty, as results are written at once.
-    quick, packed, exact, later
-        Set by `quick_rows`: products and groups by step, places of inputs that are passed
-        transposed, whether bits are NumPy's, and factors of carries that are added up at the end.
+    - `asking`: the step that says whether there is another iteration
+    - `over`: by the id of a step, the carry that it overwrites
+    - `moving`: nodes of which each iteration reads or writes another element
+    - `copied`: as in `table.Stretch`; empty, as results are written at once
+    - `quick`, `packed`, `exact`, `later`: set by `quick_rows`: products and groups by step, places
+      of inputs that are passed transposed, whether bits are NumPy's, and factors of carries that
+      are added up at the end
     """
 
     steps: Sequence[Node]

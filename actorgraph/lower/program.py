@@ -39,18 +39,11 @@ def constant_value(node: Node) -> Any:
 class Program:
     """The code of a task, and the nodes that its numbers stand for.
 
-    Attributes
-    ----------
-    steps : sequence of Node
-        All steps of the task, those in parts included.
-    numbers : dict of int to int
-        Number of each value in the text, by node id.
-    items : sequence of Node or Subprogram
-        What the text calls, in order: steps, and `parts`, which stand for several.
-    kernels : sequence of int
-        Numbers of the task's kernels that the text itself calls, without those of parts.
-    sizes : sequence of int
-        Of each item that writes into given arrays, the number of its arrays; -1 for a step.
+    - `steps`: all steps of the task, those in parts included
+    - `numbers`: number of each value in the text, by node id
+    - `items`: what the text calls, in order: steps, and `parts`, which stand for several
+    - `kernels`: numbers of the task's kernels that the text itself calls, without those of parts
+    - `sizes`: for each item that writes into given arrays the number of these, -1 for a step
     """
 
     code: Code
@@ -214,23 +207,16 @@ def lower(
 ) -> Program:
     """Return the program of a task.
 
-    Parameters
-    ----------
-    kernels : sequence of int
-        The number of each step's kernel; steps may share one.
-    preferred : int
-        The port to wait for first: the one that is expected to fill last.
-    credited_in, credited_out : sequence of int
-        Ports and sends, by position, whose channels have credits.
-    bound, long_steps : container of int
-        Ids of steps whose kernels depend on the run's symbols, and before which the program tests
-        whether the run is dead.
-    buffered, leaving, over : container of int
-        Ids of steps that write into the turn's buffers, into arrays that leave the turn, and over
-        their first operand.  The run's kernel number ``kb`` leases these arrays and the arena (see
-        `arenas.Layout.lease`), or returns as many None.
-    bulky : container of int
-        Ids of steps whose results must be dropped at once; only a task without any has parts.
+    - `kernels`: the number of each step's kernel; steps may share one
+    - `preferred`: port to wait for first: the one that is expected to fill last
+    - `credited_in`, `credited_out`: ports and sends (by position) whose channels have credits
+    - `bound`: ids of steps whose kernels depend on the run's symbols
+    - `long_steps`: ids of steps before which the program tests whether the run is dead
+    - `buffered`, `leaving`: ids of steps that write into the turn's buffers, and into arrays that
+      leave the turn; the run's kernel ``kb`` leases these and the arena (`arenas.Layout.lease`), or
+      returns as many None
+    - `bulky`: ids of steps whose results must be dropped at once; only a task without any has parts
+    - `over`: ids of steps that overwrite their first operand
     """
     numbers: dict[int, int] = {}
     ports = []

@@ -70,16 +70,12 @@ class Port(NamedTuple):
 class TaskSpec:
     """A task: what one direction of a region receives, computes, sends and delivers.
 
-    Attributes
-    ----------
-    direction : str
-        ``"weights"`` is the part of the backward direction that only gradients of leaves need, if
-        it is a task of its own; ``"sum"`` is one addition of cotangents.
-    sends, bundles, results : sequence of tuple
-        Pairs of a node and its consumer task; of nodes and their consumer task; of a node and the
-        index of the run's result.
-    exclusive : sequence of int
-        Ports whose message only this task receives, so that it may send it on with another value.
+    - `direction`: ``"weights"`` is the part of the backward direction that only gradients of leaves
+      need, if it is a task of its own; ``"sum"`` is one addition of cotangents
+    - `sends`, `bundles`: pairs of a node, or of nodes, and the consumer task
+    - `results`: pairs of a node and the index of the run's result
+    - `exclusive`: ports whose message only this task receives, so that it may send it on with
+      another value
     """
 
     index: int

@@ -40,25 +40,12 @@ class Brought:
 class Residents(ABC):
     """The values on the devices of a machine, and where its nodes run.
 
-    Parameters
-    ----------
-    graph : Graph
-        The user's graph, with placements.
-    devices : sequence of Device
-        Where nodes run that the user has not placed.
-    lanes : int
-        Lanes of each of these devices.
+    Nodes that the user has not placed run on `devices`, each with that many `lanes`.
 
-    Attributes
-    ----------
-    used : list of Device
-        All devices that the machine needs.
-    transfers : dict of str to int
-        Number of copies by kind; "edges" are those between devices.
-    captured : bool
-        Whether steps on a device become CUDA graphs where possible.
-    graphs : WeakSet of CapturedSteps
-        These graphs; their memory is freed when the machine closes.
+    - `used`: all devices that the machine needs
+    - `transfers`: number of copies by kind; "edges" are those between devices
+    - `captured`: whether steps on a device become CUDA graphs where possible
+    - `graphs`: these graphs; their memory is freed when the machine closes
     """
 
     captured = False

@@ -169,19 +169,12 @@ class _PartArrays(list[Any]):
 class Layout:
     """Where the steps of one task write, for one binding.
 
-    Parameters
-    ----------
-    buffers : Buffers
-        Places of results that stay inside the turn: in the arena, or in arrays that leave the turn.
-    free_lists : mapping of int to FreeList or None
-        By id of a step whose result leaves the turn; None for a small one, which is allocated.
-    sizes : sequence of int, optional
-        Sizes of the task's parts, see `in_parts`.
-
-    Attributes
-    ----------
-    bytes : int
-        What the layout needs of an arena.
+    - `buffers`: places of results that stay inside the turn: in the arena, or in arrays that leave
+      the turn
+    - `free_lists`: by id of a step whose result leaves the turn; None for a small one, which is
+      allocated
+    - `sizes`: those of the task's parts, see `in_parts`
+    - `bytes`: what the layout needs of an arena
     """
 
     def __init__(
