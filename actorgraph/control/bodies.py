@@ -89,7 +89,7 @@ class BodyGraph(Graph):
             self._check_open()
             if op.waits:
                 raise GraphError(
-                    f"op {op.name!r} waits, and {self.name} is computed at one go; call it outside"
+                    f"op {op.name!r} waits, but {self.name} cannot pause; call it outside"
                 )
             args = [self.captured(arg) if isinstance(arg, Node) else arg for arg in args]
         return super().apply(op, args, attrs)

@@ -85,7 +85,7 @@ class Parts(NamedTuple):
     def __str__(self) -> str:
         times = ", ".join([f"{part.us:.0f}" for part in self.parts])
         return (
-            f"as {len(self.parts)} loops beside each other, whose iterations take {times} us and "
+            f"as {len(self.parts)} concurrent loops, whose iterations take {times} us and "
             f"hand over {self.bytes} bytes"
         )
 
@@ -130,13 +130,13 @@ def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
     """Split a loop into parts of about that `share` of an iteration; else return why it is not."""
     spec, nodes, share = kernel.spec, kernel.spec.body.nodes, _SLACK * share
     if share >= 1.0:
-        return "it is short beside those that it runs with"
+        return "it is short compared with the loops that it runs with"
     if spec.test is not None:
         return "its test decides whether there is another iteration"
     if len(nodes) > _MOST_NODES:
         return f"its body has more than {_MOST_NODES} nodes"
     if not kernel.stored or not all(is_pure(one.op) and one.op.kernel is None for one in nodes):
-        return "its body has an op of yours, another loop, or sizes that only a run knows"
+        return "its body has an op of yours, another loop, or sizes that are unknown before a run"
     if kernel.tables is not None and kernel.tables[1]:
         return "`jit` may give its parts other last bits"
     needs = _Dependences(spec, kernel.symbols, kernel.walked)
@@ -150,7 +150,7 @@ def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
         longest_us = max([needs.us(group) for group in groups])
         if len(groups) < 2 or max(longest_us, light_us) > _WORTH * whole_us:
             part = 100 * longest_us / whole_us
-            return f"what waits for the iteration before makes up {part:.0f} % of each"
+            return f"what depends on the iteration before takes {part:.0f} % of each"
         parts = _written(kernel, needs, groups)
         if parts.bytes <= most_bytes:
             return parts

@@ -565,7 +565,9 @@ class Device(ABC):
         return [self._part(f"{self.name}.{number}") for number in range(positive("count", count))]
 
     def _part(self, name: str) -> Device:
-        raise GraphError(f"device {self.name} cannot be parted: part one of its kind, not wrapped")
+        raise GraphError(
+            f"device {self.name} cannot be partitioned; partition an unwrapped device of its kind"
+        )
 
     @property
     def root(self) -> Device:
@@ -599,7 +601,7 @@ class Device(ABC):
         if priority not in (None, lane.priority):
             raise GraphError(
                 f"{lane.name} has priority {lane.priority} since it was first named, got "
-                f"{priority}: say it there, or take another lane"
+                f"{priority}; set it there, or use another lane"
             )
         return lane
 
@@ -617,7 +619,7 @@ class Device(ABC):
         If it is still being computed, lanes wait for that.
         """
         raise GraphError(
-            f"device {self.name} takes no arrays of other libraries as they are: feed NumPy's"
+            f"device {self.name} takes no arrays of other libraries; feed NumPy arrays"
         )
 
     def bring(self, value: Any, node: Any = None) -> Handed:

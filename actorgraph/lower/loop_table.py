@@ -101,7 +101,7 @@ class LoopTable:
     """A loop whose iterations are walked; `Unfit` is raised if a step cannot be a row.
 
     `test` is its inputs, steps and result.  With `quick`, last bits may differ from NumPy's, and
-    `wait` has the constructor compile machine code at once instead of in the background.
+    `wait` says that products wait for machine code, instead of using NumPy until it is compiled.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ def stored() -> tuple[Rates, str]:
         return _checked(content), f"measured on this machine on {content['date']}"
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"
-        return Rates(), f"{where} is passed over ({why}); run `actorgraph calibrate` again"
+        return Rates(), f"{where} is ignored ({why}); run `actorgraph calibrate` again"
 
 
 def store(measured: Rates, date: str) -> str:

@@ -116,7 +116,7 @@ def kinds(
 
 
 class _Results(NamedTuple):
-    """The results of a stretch; views of them that are returned; results' places in the arrays."""
+    """The results of a stretch, ids of those to copy, returned views, and places in the arrays."""
 
     results: Sequence[Node]
     copied: Collection[int]

@@ -6,7 +6,7 @@ come from running their forward on tracers (`traced`).
 
 Invariants: a row's output overlaps none of its inputs, except that an elementwise row may write in
 place and sums accumulate into the output of an earlier row; every access of a row lies within its
-base's memory, which `Written.write` checks.
+base's memory, which `Written` checks.
 """
 
 from __future__ import annotations

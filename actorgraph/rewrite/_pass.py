@@ -128,8 +128,8 @@ class Rewriter:
             if new is not None:
                 if new not in settled or steps > _MOST_STEPS:
                     raise GraphError(
-                        f"the passes do not come to rest at {node!r}: {top!r} becomes {new!r} and "
-                        "so on; leave out the one that undoes another, or uses the node itself"
+                        f"the passes never end at {node!r}: {top!r} becomes {new!r} and so on; "
+                        "leave out the one that undoes another, or uses the node itself"
                     )
                 settled[top] = settled[new]
                 continue
