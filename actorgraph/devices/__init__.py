@@ -108,7 +108,7 @@ def placement(name: Any, lane: Any = None, priority: Any = None) -> Placement:
                 f"{shown(priority)}"
             )
         if lane is None:
-            raise GraphError("a priority belongs to a lane; give lane= too")
+            raise GraphError("a priority belongs to a lane: say which, by lane=")
         target.lane(lane, priority)
     return Placement(target, lane)
 
