@@ -136,7 +136,7 @@ def _wider(spec: Spec, moving: Sequence[int]) -> Body | None:
 def pull_loop(
     argnums: Sequence[int], ct: Node, y: Node, *operands: Node, **attrs: Spec
 ) -> list[Node | None]:
-    """Return the cotangents of operands: results of the loop that is turned around."""
+    """Return the cotangents of operands: results of the reverse loop."""
     spec, arrived = attrs["loop"], cotangents(ct)
     moved = _moved(spec, argnums, operands)
     if not moved:

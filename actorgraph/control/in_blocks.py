@@ -21,7 +21,7 @@ from actorgraph.tiles import CUT_FLOPS, compute_parts
 _BLOCK_ROWS = 256
 
 _LEAST_FLOPS = CUT_FLOPS / 4
-"""Least product that other workers share: the loop that reads it waits for all of it."""
+"""Flops from which other workers share a product, since the loop that reads it waits for all."""
 
 
 def block_of(shape: tuple[int, ...]) -> int:

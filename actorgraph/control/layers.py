@@ -24,7 +24,7 @@ _LEAST_US = 300.0
 
 
 def is_long(us: float, layers: int) -> bool:
-    """Return whether that much time is enough for blocks on so many layers."""
+    """Return whether that much time is enough for blocks on all layers."""
     return us >= 2 * layers * _LEAST_US
 
 

@@ -36,7 +36,7 @@ def _over_time(
     what: str, step: Callable[[Node, _State, Node], _State], gates: int, x: Node,
     state: tuple[Any, ...], weights: tuple[Any, Any], bias: Any, reverse: bool, lengths: Any,
 ) -> tuple[Node, _State]:  # fmt: skip
-    """Return the outputs and the last state; ``step(gates, state, turned w_hh)`` makes one."""
+    """Return the outputs and the last state; ``step(gates, state, w_hh.T)`` makes one."""
     if x.ndim not in (2, 3):
         raise ShapeError(f"{what} takes sequences, (length, [batch,] features), got {x!r}")
     graph = x.graph

@@ -475,7 +475,7 @@ class _Row:
         self._known |= {key: code.spread(at) for key, at, alone in places if alone}
 
     def write(self) -> None:
-        """Write all of it."""
+        """Write the code of all stages, and of the result."""
         code, one = self._code, self._one
         for sums, numbers in one.stages:
             self._sum(sums, "kept" in one.value and sums is one.stages[-1][0])

@@ -92,7 +92,7 @@ def functions_of(text: str) -> list[str]:
 def can_write(text: str, char: str, tells: bool = False, exact: bool = False) -> bool:
     """Return whether an expression of NumPy's functions can be written, for floats of a dtype.
 
-    Its value is a float, or a bool if it `tells`; with `exact` it must have NumPy's bits.
+    Its value is a float, or a bool with `tells`; with `exact` it must have NumPy's bits.
     """
     names = functions_of(text)
     known = _EXACT if exact else _KNOWN if char == "f" else _KNOWN - _ONLY_FLOAT32

@@ -25,7 +25,7 @@ from actorgraph.rewrite._graph import RewrittenCopies
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a run computes beside values: cotangents or tangents, seeded at `nodes`.
+    """What a run computes besides values: cotangents or tangents, seeded at `nodes`.
 
     The run brings the values of `whole`, and no derivative flows through them.  Without `fetch`
     results stay on their devices; with ``"values"`` derivatives do.

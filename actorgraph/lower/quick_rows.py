@@ -337,7 +337,7 @@ class _Code:
         if alone:
             self._tries, _resting = self._tries + 1, max(0, _resting - 1)
             self._alone_s = min(self._alone_s, spent)
-        elif spent > _HINDERED * self._alone_s:  # a helper has lost its core to somebody else
+        elif spent > _HINDERED * self._alone_s:  # a helper has lost its core
             _resting = _REST
 
 

@@ -58,8 +58,7 @@ from actorgraph.tiles import CUT_FLOPS
 from actorgraph.types import UNKNOWN, bind_shape
 
 LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
-"""Largest result and largest operand of a row; above, a call from Python costs nothing beside the
-arithmetic."""
+"""Largest result and largest operand of a row; above, the cost of a call from Python is negligible."""
 
 _MATRIX_BYTES = 16 * 1024 * 1024
 """Largest operand of a product, and views of it: a call from Python would release the GIL and wait
@@ -101,7 +100,7 @@ def has_size(step: Node, symbols: Mapping[str, int], largest: int, read: int = R
 
 
 def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
-    """Return whether a value is not empty, of known size, and has at most so many bytes."""
+    """Return whether a value is not empty, of known size, and has `most` bytes or fewer."""
     if UNKNOWN in node.dims:
         return False
     return 0 < prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize <= most
@@ -210,7 +209,7 @@ class Written:
                 self._bytes(self.places[node.id], Spot(base, 0, (), (), 1), self.sizes[base])
 
     def _bytes(self, place: Spot, into: Spot, size: int) -> None:
-        """Write a row that copies so many bytes."""
+        """Write a row that copies `size` bytes."""
         copy = self.routine("copy")
         given = [(one._replace(itemsize=1), one.offset, ((size, 1),)) for one in (place, into)]
         self.write(copy, ONCE, [size], [1, 1], given)
@@ -341,7 +340,7 @@ class Written:
             self.sizes.append(total)
 
     def place(self, node: Node) -> Spot:
-        """Return where a value lies."""
+        """Return the spot of a value."""
         if node.op is CONSTANT and node.id not in self.places:
             value = np.array(node.attrs["value"], order="C")
             if value.dtype != node.dtype:
@@ -484,7 +483,7 @@ class Written:
         self.write(routine, ONCE, dims, steps, spans if to else spans[::-1], native.REFUSES)
 
     def loops(self, address: int, places: Sequence[Spot], size: tuple[int, int], read: int) -> None:
-        """Write the row of a compiled fusion group at an address, of so many rows and columns.
+        """Write the row of a compiled fusion group, given its address, rows and columns.
 
         It only reads the first `read` arrays.
         """

@@ -31,7 +31,7 @@ _GOOD = 1.02
 _WORTH_BYTES = 1 << 20
 _MOST_SPANS = 500
 """Spans are placed again, which is quadratic, if the total is above this multiple of the bound and
-above these bytes, and there are at most so many spans."""
+above these bytes, and there are no more spans than this."""
 
 
 class Span:
