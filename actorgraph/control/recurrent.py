@@ -101,8 +101,8 @@ def rnn(
         The states of all steps, (length, batch, hidden), and the last one.
     """
 
-    def step(now: Node, state: _State, turned_hh: Node) -> _State:
-        return (rnn_step(now, state[0], turned_hh, None, nonlinearity),)
+    def step(now: Node, state: _State, transposed_hh: Node) -> _State:
+        return (rnn_step(now, state[0], transposed_hh, None, nonlinearity),)
 
     bias = _joined(x, b_ih, b_hh)
     outputs, end = _over_time("rnn", step, 1, x, (hidden,), (w_ih, w_hh), bias, reverse, lengths)
@@ -133,8 +133,8 @@ def gru(
         The states of all steps, (length, batch, hidden), and the last one.
     """
 
-    def step(now: Node, state: _State, turned_hh: Node) -> _State:
-        return (gru_step(now, state[0], turned_hh, b_hh),)
+    def step(now: Node, state: _State, transposed_hh: Node) -> _State:
+        return (gru_step(now, state[0], transposed_hh, b_hh),)
 
     outputs, end = _over_time("gru", step, 3, x, (hidden,), (w_ih, w_hh), b_ih, reverse, lengths)
     return outputs, end[0]
@@ -173,8 +173,8 @@ def lstm(
     if peepholes is not None and len(peepholes) != 3:
         raise GraphTypeError(f"lstm: peepholes are three vectors, got {len(peepholes)}")
 
-    def step(now: Node, state: _State, turned_hh: Node) -> _State:
-        return lstm_step(now, (state[0], state[1]), turned_hh, None, peepholes)
+    def step(now: Node, state: _State, transposed_hh: Node) -> _State:
+        return lstm_step(now, (state[0], state[1]), transposed_hh, None, peepholes)
 
     bias = _joined(x, b_ih, b_hh)
     outputs, end = _over_time("lstm", step, 4, x, first, (w_ih, w_hh), bias, reverse, lengths)

@@ -284,7 +284,7 @@ def _planned(
 
 
 _KEPT_BYTES = 1 << 20
-"""Most bytes that a loop keeps between calls; for more, allocating is cheap compared with its use."""
+"""Most bytes that a loop keeps between calls: allocating more is cheap compared with its use."""
 
 
 class _BodyMemory:

@@ -37,9 +37,8 @@ _WORTH = 0.8
 """Strands must be predicted to take less than this share of the sequential time."""
 
 _ROW_US, _CROSSING_US, _CROSSED_US, _PIECE_US = 0.05, 0.5, 0.3, 2.0
-"""Overhead of a row; delay until another core sees a result; cost of reading a
-result of another strand, without the transfer of its bytes; length at which pieces are cut, at
-least."""
+"""Overhead of a row; delay until another core sees a result; cost of reading a result of another
+strand, without the transfer of its bytes; length at which pieces are cut, at least."""
 
 _MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 4, 16
 """Most steps of a stretch that is scheduled (20 us a step); ready steps of a strand that are

@@ -1,6 +1,6 @@
 """Tables: steps as rows, each a call of one of NumPy's inner loops, executed without the GIL.
 
-A step called from Python costs 0.2 us on top of its arithmetic, a row some nanoseconds; both call the
+A call from Python costs 0.2 us on top of a step's arithmetic, a row some nanoseconds; both call the
 same loop (`devices.loops`, `devices.native`).  A *stretch* is a range of consecutive steps each of
 which is a row or a view.  It is a part of its program (`program.Subprogram`) with two forms: the
 Python text, and the table, whose rows machine code *walks*, that is, executes in order.  `program`

@@ -58,7 +58,7 @@ from actorgraph.tiles import CUT_FLOPS
 from actorgraph.types import UNKNOWN, bind_shape
 
 LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
-"""Largest result and largest operand of a row; above, the cost of a call from Python is negligible."""
+"""Largest result and operand of a row; above, the cost of a call from Python is negligible."""
 
 _MATRIX_BYTES = 16 * 1024 * 1024
 """Largest operand of a product, and views of it: a call from Python would release the GIL and wait
