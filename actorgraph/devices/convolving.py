@@ -34,15 +34,38 @@ class Extent(NamedTuple):
     low: int
 
 
-class _Axis(NamedTuple):
-    """Where entries of a source lie in planes, and which of them each field of a result reads."""
+class _Phase(NamedTuple):
+    """Entries of a source in a plane: the first, their step, its place there, their number."""
 
-    # For each plane: first source entry, step between entries, place of the first, their number.
-    phases: list[tuple[int, int, int, int]]
-    length: int  # of a plane
-    # For each field: first result entry, step, number of entries; and its taps: number of the
-    # kernel's entry, number of the plane, shift in it.
-    fields: list[tuple[int, int, int, list[tuple[int, int, int]]]]
+    first: int
+    step: int
+    begin: int
+    entries: int
+
+
+class _Tap(NamedTuple):
+    """An entry of the kernel, the number of the plane that it reads, and the shift in it."""
+
+    entry: int
+    plane: int
+    shift: int
+
+
+class _Field(NamedTuple):
+    """Entries of a result that read the same taps: the first, their step and number."""
+
+    first: int
+    step: int
+    entries: int
+    taps: list[_Tap]
+
+
+class _Axis(NamedTuple):
+    """Along an axis: where a source lies in planes, their length, and the fields of the result."""
+
+    phases: list[_Phase]
+    length: int
+    fields: list[_Field]
 
 
 def _forward_axis(extent: Extent) -> _Axis:
@@ -54,32 +77,31 @@ def _forward_axis(extent: Extent) -> _Axis:
         first = (phase - low) % stride
         begin = (first + low) // stride
         count = min(max(0, -(-(size - first) // stride)), max(0, length - begin))
-        phases.append((first, stride, begin, count))
-    taps = [(k, phase, shift) for k, (shift, phase) in enumerate(shifts)]
-    return _Axis(phases, length, [(0, 1, out, taps)])
+        phases.append(_Phase(first, stride, begin, count))
+    taps = [_Tap(k, phase, shift) for k, (shift, phase) in enumerate(shifts)]
+    return _Axis(phases, length, [_Field(0, 1, out, taps)])
 
 
 def _backward_axis(extent: Extent) -> _Axis:
     size, out, width, stride, dilation, low = extent
-    raw_fields, bounds = [], []
+    fields: list[_Field] = []
+    bounds: list[int] = []
     for phase in range(stride):
         first = -(-(low - phase) // stride)
         begin = stride * first + phase - low
         count = max(0, -(-(size - begin) // stride))
         taps = [
-            (k, first - (dilation * k - phase) // stride)
+            _Tap(k, 0, first - (dilation * k - phase) // stride)
             for k in range(width) if (dilation * k) % stride == phase
         ]  # fmt: skip
         if count:
-            raw_fields.append((begin, stride, count, taps))
-            bounds += [end for _, at in taps for end in (at, at + count)]
+            fields.append(_Field(begin, stride, count, taps))
+            bounds += [end for tap in taps for end in (tap.shift, tap.shift + count)]
     low_end, high = min(bounds, default=0), max(bounds, default=1)
     first = max(0, low_end)
-    phases = [(first, 1, first - low_end, max(0, min(out, high) - first))]
-    fields = [
-        (begin, step, count, [(k, 0, at - low_end) for k, at in taps])
-        for begin, step, count, taps in raw_fields
-    ]
+    phases = [_Phase(first, 1, first - low_end, max(0, min(out, high) - first))]
+    for field in fields:  # shifts count from the begin of the plane
+        field.taps[:] = [tap._replace(shift=tap.shift - low_end) for tap in field.taps]
     return _Axis(phases, high - low_end, fields)
 
 
@@ -102,27 +124,26 @@ class _Planes:
         down, across = axes
         self.width = across.length
         # A shifted read goes beyond the last line, where it needs zeros, too.
-        beyond = max([tap[2] for field in across.fields for tap in field[3]], default=0)
+        beyond = max([tap.shift for field in across.fields for tap in field.taps], default=0)
         self.plane = (down.length * across.length + max(code.lanes, beyond)) * code.size
         self.each = self.plane * len(down.phases) * len(across.phases)
 
-    def shift(self, tap: tuple[tuple[int, int, int], tuple[int, int, int]]) -> int:
+    def shift(self, down: _Tap, across: _Tap) -> int:
         """Return the byte offset of the first element that a tap reads."""
-        (_, p, y), (_, q, x) = tap
-        plane = p * len(self._axes[1].phases) + q
-        return plane * self.plane + (y * self.width + x) * self._code.size
+        plane = down.plane * len(self._axes[1].phases) + across.plane
+        return plane * self.plane + (down.shift * self.width + across.shift) * self._code.size
 
     def write(self, image: str, count: int, into: str) -> None:
         """Write code that copies the read parts of that many channels of an image."""
         code, size, width = self._code, self._code.size, self._sizes[1]
-        read = [{tap[1] for field in axis.fields for tap in field[3]} for axis in self._axes]
+        read = [{tap.plane for field in axis.fields for tap in field.taps} for axis in self._axes]
         code.clear(into, count * self.each)
         with code.each(count) as c:
             for p, (y, down, top, rows) in enumerate(self._axes[0].phases):
                 for q, (x, right, left, columns) in enumerate(self._axes[1].phases):
                     if not (rows and columns and p in read[0] and q in read[1]):
                         continue
-                    begin = self.shift(((0, p, top), (0, q, left)))
+                    begin = self.shift(_Tap(0, p, top), _Tap(0, q, left))
                     with code.each(rows) as i:
                         of = code.at(
                             image, (c, prod(self._sizes) * size), (i, down * width * size),
@@ -132,8 +153,8 @@ class _Planes:
                         code.strided(of, right, to, 1, columns)
 
 
-def _taps(field: Sequence[Any]) -> list[tuple[Any, Any]]:
-    return [(one, other) for one in field[0][3] for other in field[1][3]]
+def _taps(fields: tuple[_Field, _Field]) -> list[tuple[_Tap, _Tap]]:
+    return [(down, across) for down in fields[0].taps for across in fields[1].taps]
 
 
 def convolution_code(name: str, conv: Convolution) -> tuple[str, int] | None:
@@ -154,7 +175,9 @@ def convolution_code(name: str, conv: Convolution) -> tuple[str, int] | None:
     # Byte strides of the weight from row to row of a tile, and from step to step.
     by = (entries * size, entries * size * conv.channels)[:: -1 if forward else 1]
     fields = [(a, b) for a in axes[0].fields for b in axes[1].fields]
-    line = max([-(-a[2] * planes.width // code.lanes) * code.wide for a, _ in fields], default=0)
+    line = max(
+        [-(-a.entries * planes.width // code.lanes) * code.wide for a, _ in fields], default=0
+    )
     if not (line and rows) or entries > _MOST_TAPS:
         return None
     image, half = code.divided("%part", halves)
@@ -166,7 +189,7 @@ def convolution_code(name: str, conv: Convolution) -> tuple[str, int] | None:
         code.clear(z, rows * plane)
     for field in filter(_taps, fields):
         taps = tuple([
-            ((a[0] * conv.frames[1].width + b[0]) * size, planes.shift((a, b)))
+            ((a.entry * conv.frames[1].width + b.entry) * size, planes.shift(a, b))
             for a, b in _taps(field)
         ])  # fmt: skip
 
@@ -256,14 +279,14 @@ def _weight_tiles(
     line, vectors = conv.features * code.size, conv.features // code.lanes
     at_once = min(vectors, VECTORS)
     most = registers()[1] * 3 // 4 // at_once
-    several, begins = 1, [planes.shift((a, right[0])) for a in down]
-    shifts = [planes.shift((down[0], b)) - begins[0] for b in right]
+    several, begins = 1, [planes.shift(a, right[0]) for a in down]
+    shifts = [planes.shift(down[0], b) - begins[0] for b in right]
     if len(down) * len(right) <= most:
-        every = [planes.shift((a, b)) for a in down for b in right]
+        every = [planes.shift(a, b) for a in down for b in right]
         several = max([n for n in range(1, most // len(every) + 1) if conv.channels % n == 0])
         shifts, begins = [c * planes.each + at for c in range(several) for at in every], [0]
     elif any(
-        planes.shift((a, b)) != begin + shift
+        planes.shift(a, b) != begin + shift
         for a, begin in zip(down, begins, strict=True)
         for b, shift in zip(right, shifts, strict=True)
     ):
