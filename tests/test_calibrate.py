@@ -110,9 +110,9 @@ def test_a_file_that_cannot_be_used_is_passed_over(text, capsys):
         machine.run_sync({"x": np.ones((2, 3))})
     found, why = stored()
     assert found == Rates()
-    assert "is passed over" in why
+    assert "is ignored" in why
     assert cli.main(["doctor"]) == 0
-    assert "is passed over" in capsys.readouterr().out
+    assert "is ignored" in capsys.readouterr().out
 
 
 def test_a_file_of_this_machine_is_used():

@@ -1,13 +1,13 @@
 """`checkpoint`: recompute a part of the graph in the backward pass instead of storing its values.
 
-The nodes of the part stay ordinary nodes; each result gets one more node, of the op ``checkpoint``,
-whose inputs are the result and everything that the part starts from.  So the part can be read off
-the graph, also off a copy of it: it is what lies between.
+The nodes of the part stay ordinary nodes.  Each result gets one more node, of the op
+``checkpoint``, whose inputs are the result and all starts of the part.  So the part can be derived
+from the graph, and from a copy of it: it is what lies between.
 
-The backward pass walks over the nodes of the part as always and adds the same cotangents in the
-same order, but gives their rules the recomputed values.  Recomputing starts from ``recompute``
-nodes, which are the inputs again, made to wait for a cotangent.  Hence gradients are equal bit for
-bit, and of the forward values of the part only its inputs are kept.
+The backward pass visits the nodes of the part as usual and adds the same cotangents in the same
+order, but gives their rules recomputed values.  Recomputation starts from ``recompute`` nodes,
+which are the starts again, made to wait for a cotangent.  Invariant: gradients are equal bit for
+bit, and of the part's forward values only its starts are kept.
 
 Source: T. Chen et al., Training deep nets with sublinear memory cost, 2016.
 """
@@ -46,13 +46,12 @@ _CHECKPOINT: Op = declare(
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the backward pass recompute what `function` computes instead of storing it.
+    """Let the backward pass recompute the values of `function` instead of storing them.
 
-    Gradients are those without `checkpoint`, in every machine bit for bit; only where the same
-    result is built outside of the part too, and used there, cotangents are added in another order.
-    Memory falls to the inputs of the part (what it captures from outside included) and the values
-    of one part at a time; time grows by one more forward pass of the part.  A part may hold
-    others.  Forward mode stores nothing anyway and passes through.
+    Gradients are those without `checkpoint`, in every machine bit for bit; only if the same result
+    is also built and used outside the part, cotangents are added in another order.  Memory falls to
+    the inputs of the part (captured nodes included) and the values of one part at a time; time
+    grows by one more forward pass of the part.  Parts may be nested.  Forward mode is not affected.
 
     Parameters
     ----------
@@ -67,7 +66,7 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     Raises
     ------
     GraphTypeError
-        When called without any node.
+        If it is called without any node.
 
     Examples
     --------
@@ -83,14 +82,14 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         leaves, _ = flatten((args, kwargs))
-        given = [leaf for leaf in leaves if isinstance(leaf, Node)]
-        if not given:
+        node_args = [leaf for leaf in leaves if isinstance(leaf, Node)]
+        if not node_args:
             raise GraphTypeError(f"checkpoint of {function!r} needs a node among its arguments")
-        graph = given[0].graph
+        graph = node_args[0].graph
         start = len(graph)
         results, structure = flatten(function(*args, **kwargs))
         ends = [graph.lift(node) for node in results if isinstance(node, Node)]
-        boundary = starts_of(ends, given, start)
+        boundary = starts_of(ends, node_args, start)
         marked = [
             build(_CHECKPOINT, leaf, *boundary) if isinstance(leaf, Node) else leaf
             for leaf in results
@@ -101,9 +100,9 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def starts_of(ends: Iterable[Node], given: Iterable[Node], start: int) -> list[Node]:
-    """Return what the part between starts from: arguments, and older nodes that it captures.
+    """Return the starts of the part that ends at `ends`: arguments, and captured older nodes.
 
-    A node older than `start` belongs to the part where it depends on an argument: an equal node
+    A node older than `start` belongs to the part if it depends on an argument: then an equal node
     was built before.
     """
     arguments = {node.id: node for node in given}
@@ -138,11 +137,11 @@ def _part_of(end: Node) -> list[Node]:
 
 
 class Recomputation:
-    """What one backward pass has recomputed.
+    """The recomputed nodes of one backward pass.
 
-    The nodes are built by whoever is `graph.building` at the time: the fragment of the checkpoint
-    node.  So a machine recomputes in the backward task of that node, and values travel from later
-    to earlier nodes, as cotangents do.
+    They belong to the fragment of the checkpoint node, in which they are built (`graph.building`).
+    So a machine recomputes in the backward task of that node, and the values travel from later to
+    earlier nodes, as cotangents do.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -151,7 +150,7 @@ class Recomputation:
         self._copies: dict[tuple[Node, ...], dict[Node, Node]] = {}
 
     def enter(self, node: Node, ct: Node) -> None:
-        """Recompute the part of a checkpoint node that `ct` has reached; ignore other nodes."""
+        """Recompute the part of a checkpoint node when `ct` arrives; ignore other nodes."""
         if node.op is not _CHECKPOINT:
             return
         _, (_, *values) = self.operands(node)
@@ -166,5 +165,5 @@ class Recomputation:
             self._operands[inner] = copies[inner], inputs
 
     def operands(self, node: Node) -> tuple[Node, tuple[Node, ...]]:
-        """Return the node and its inputs as its rule should see them."""
+        """Return the node and its inputs, recomputed if they are in a part, for the node's rule."""
         return self._operands.get(node, (node, node.inputs))

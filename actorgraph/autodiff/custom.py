@@ -1,9 +1,9 @@
-"""`custom_vjp` and `custom_jvp`: functions of nodes with rules of the user's own.
+"""`custom_vjp` and `custom_jvp`: functions of nodes with derivative rules of the user's own.
 
-What the function computes stays ordinary nodes; its result gets one more node, of an op of the
-function's name, whose inputs are the result and the arguments.  Differentiation uses the rule for
-the arguments and none for the result, so what lies between is never differentiated.  Rules build
-nodes, which can be differentiated again.
+The function builds ordinary nodes.  Its result gets one more node, of an op with the function's
+name, whose inputs are the result and the arguments.  Differentiation uses the rule for the
+arguments and none for the result, so what lies between is never differentiated.  Rules build nodes,
+which can be differentiated again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from actorgraph.types import UNKNOWN
 class CustomRule:
     """A function of nodes and its rule; made by `custom_vjp` and `custom_jvp`.
 
-    Keyword arguments are no nodes: they are given to the function and to the rule alike.
+    Keyword arguments must not be nodes; they are passed to the function and to the rule.
     """
 
     def __init__(self, function: Callable[..., Node], kind: str) -> None:
@@ -39,8 +39,8 @@ class CustomRule:
     def defvjp(self, rule: Rule, backward: Callable[..., Any] | None = None) -> Rule:
         """Set the reverse rule, ``rule(ct, y, *xs, **kwargs)``, and return it (a decorator).
 
-        Two functions are JAX's pair: ``rule(*xs, **kwargs)`` returns the result and what
-        ``backward(residuals, ct)`` is to have, which returns the cotangents.
+        Two functions are a pair as in JAX: ``rule(*xs, **kwargs)`` returns the result and the
+        residuals, and ``backward(residuals, ct)`` the cotangents.
         """
         if backward is None:
             return self._set("vjp", rule)
@@ -94,22 +94,22 @@ class CustomRule:
         return build(self._op(len(xs)), y, *xs, **kwargs)
 
     def _op(self, arity: int) -> Op:
-        found = self._ops.get(arity)
-        if found is None:
+        op = self._ops.get(arity)
+        if op is None:
             pull = self._pull if self._kind == "vjp" else self._transpose
-            found = self._ops[arity] = Op(
+            op = self._ops[arity] = Op(
                 self.name, first_of_many, _first, vjp=Together(pull, first=1),
                 jvp=None if self._kind == "vjp" else self._push, memory=Memory(is_view=True),
                 doc=f"A function with a rule of its own (custom_{self._kind}).",
             )  # fmt: skip
-        return found
+        return op
 
     def _pull(
         self, argnums: Sequence[int], ct: Node, y: Node, _: Node, *xs: Node, **attrs: Any
     ) -> list[Node | None]:
         assert self._rule is not None
-        found = self._rule(ct, y, *xs, **attrs)
-        cts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        returned = self._rule(ct, y, *xs, **attrs)
+        cts = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
         if len(cts) != len(xs):
             raise FeedError(
                 f"the vjp rule of {self.name} returned {len(cts)} cotangents for {len(xs)} "
@@ -137,9 +137,9 @@ class CustomRule:
     def _transpose(
         self, argnums: Sequence[int], ct: Node, y: Node, _: Node, *xs: Node, **attrs: Any
     ) -> list[Node | None]:
-        """Return the cotangents of arguments: the reverse pass through the linear rule.
+        """Return the cotangents of arguments by transposing the linear forward rule.
 
-        The rule is applied to tangents that stand for any; what flows back to them is the answer.
+        The rule is applied to probes in the place of tangents; their cotangents are the answer.
         """
         first = len(y.graph)
         probes = [build(_PROBE, x, number=(ct.id, i)) for i, x in enumerate(xs)]
@@ -147,11 +147,11 @@ class CustomRule:
         if tan is None:
             return [None] * len(argnums)
         first = min(first, *(probe.id for probe in probes))
-        asked = [probes[argnum - 1] for argnum in argnums]
-        found = pull_back(y.graph, _since([tan], first), {tan: ct}, asked)
-        results = [found[probe] for probe in asked]
+        wanted = [probes[argnum - 1] for argnum in argnums]
+        cotangents = pull_back(y.graph, _built_since([tan], first), {tan: ct}, wanted)
+        results = [cotangents[probe] for probe in wanted]
         exact = all(UNKNOWN not in x.dims for x in xs)
-        made = _since([result for result in results if result is not None], first)
+        made = _built_since([result for result in results if result is not None], first)
         if exact and any(node.op is _PROBE for node in made):
             raise GraphTypeError(
                 f"the jvp rule of {self.name} is not linear in its tangents, so it has no reverse"
@@ -170,8 +170,8 @@ def _varies(node: Node) -> bool:
     return any(part.is_leaf and part.op is not CONSTANT for part in topological_order([node]))
 
 
-def _since(ends: Iterable[Node], number: int) -> list[Node]:
-    """Return what `ends` depend on among the nodes built since, in build order."""
+def _built_since(ends: Iterable[Node], number: int) -> list[Node]:
+    """Return the nodes with ids from `number` on that `ends` depend on, in build order."""
 
     def inputs_of(node: Node) -> list[Node]:
         return [part for part in node.inputs if part.id >= number]
@@ -182,8 +182,8 @@ def _since(ends: Iterable[Node], number: int) -> list[Node]:
 def custom_vjp(function: Callable[..., Node]) -> CustomRule:
     """Give a function of nodes a reverse rule of its own.
 
-    The rule ``(ct, y, *xs, **kwargs)`` returns a cotangent per argument, each a node of the
-    argument's type or None for a symbolic zero.  It may use its arguments only: machines
+    The rule ``(ct, y, *xs, **kwargs)`` returns a cotangent for each argument: a node of the
+    argument's type, or None for a symbolic zero.  It may use its arguments only, as machines
     differentiate a copy of the graph.  Forward mode through the function raises.
 
     Parameters
@@ -199,7 +199,7 @@ def custom_vjp(function: Callable[..., Node]) -> CustomRule:
     Raises
     ------
     GraphTypeError
-        When called: there is no rule, or the function uses float nodes that are no arguments.
+        When called, if there is no rule, or the function uses float nodes that are no arguments.
 
     Examples
     --------
@@ -220,9 +220,9 @@ def custom_vjp(function: Callable[..., Node]) -> CustomRule:
 def custom_jvp(function: Callable[..., Node]) -> CustomRule:
     """Give a function of nodes a forward rule of its own, which serves reverse mode too.
 
-    The rule ``(tans, y, *xs, **kwargs)`` returns the tangent of `y`; `tans` has one entry per
-    argument, zeros where the argument does not move.  It is linear in the tangents, and reverse
-    mode is the reverse pass through it.
+    The rule ``(tans, y, *xs, **kwargs)`` returns the tangent of `y`; `tans` has one entry for each
+    argument, zeros where the argument does not move.  It must be linear in the tangents; reverse
+    mode transposes it.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def custom_jvp(function: Callable[..., Node]) -> CustomRule:
     Raises
     ------
     GraphTypeError
-        When called: as `custom_vjp`.  When differentiated: the rule is not linear.
+        When called, as `custom_vjp`; when differentiated, if the rule is not linear.
 
     Examples
     --------

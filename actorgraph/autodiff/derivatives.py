@@ -1,6 +1,6 @@
-"""Derivatives of nodes with respect to nodes, in trees: what function transforms build with.
+"""Derivatives of nodes with respect to nodes, in trees: the building blocks of `transforms`.
 
-Everything here adds nodes to the graph of the nodes that it is given.
+Every function adds nodes to the graph of its arguments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from actorgraph.types import shapes_differ
 
 
 def float_nodes(tree: Any, what: str) -> tuple[list[Node], Structure]:
-    """Return the leaves of a tree of differentiable nodes, and its structure; raise for others."""
+    """Return the leaves of a tree of differentiable nodes and its structure; raise for others."""
     leaves, structure = flatten(tree)
     for leaf in leaves:
         if not isinstance(leaf, Node):
@@ -43,7 +43,7 @@ def float_nodes(tree: Any, what: str) -> tuple[list[Node], Structure]:
 
 
 def output_nodes(graph: Graph, tree: Any, what: str) -> tuple[list[Node], Structure]:
-    """Return what a function has returned as float nodes (numbers and arrays become constants)."""
+    """Return the results of a function as float nodes (numbers and arrays become constants)."""
     leaves, structure = flatten(tree)
     lifted = [
         graph.constant(as_array(leaf)) if is_traced(leaf) or is_weak(leaf) else leaf
@@ -94,12 +94,13 @@ def direction_nodes(
 ) -> dict[Node, Node]:
     """Return node to tangent, for tangents in the structure of the primals.
 
-    `FeedError` is raised where structures differ, or what is no float has a tangent other than 0.
+    `FeedError` is raised if structures differ, or if a leaf that is no float has a tangent other
+    than 0.
     """
-    leaves, found = flatten(tree)
-    if found != structure:
+    leaves, given = flatten(tree)
+    if given != structure:
         raise FeedError(
-            f"the tangents of {what} are {found}, but the primals are {structure}; give one for "
+            f"the tangents of {what} are {given}, but the primals are {structure}; give one for "
             "each array, 0.0 where nothing moves"
         )
     directions: dict[Node, Node] = {}
@@ -133,7 +134,7 @@ def product_tree(output: Node, wrt: Any, vectors: Any, what: str) -> Any:
 
 
 def refuse_complex(outputs: Sequence[Any], wrt: Sequence[Any]) -> None:
-    """Raise `GraphTypeError` where a Jacobian would not say which of its conventions it follows."""
+    """Raise `GraphTypeError` for complex arrays, for which Jacobians have several conventions."""
     for value in chain(outputs, wrt):
         if value.dtype.kind == "c":
             raise GraphTypeError(
@@ -145,7 +146,7 @@ def refuse_complex(outputs: Sequence[Any], wrt: Sequence[Any]) -> None:
 def jacobian_tree(outputs: list[Node], structure: Structure, wrt: Any, what: str) -> Any:
     """Return for each output, in the structure of outputs, its Jacobian by each wrt.
 
-    Forward or reverse, whichever takes fewer passes; forward where they tie.
+    It uses forward or reverse mode, whichever takes fewer passes, forward mode if they tie.
     """
     nodes, inner = float_nodes(wrt, what)
     refuse_complex(outputs, nodes)

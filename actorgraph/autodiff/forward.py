@@ -22,14 +22,14 @@ def tangents(outputs: Any, seeds: Mapping[Node, Node]) -> list[Node]:
     Returns
     -------
     list of Node
-        One per output, zeros where it does not depend on a seeded node.
+        One for each output, zeros where it does not depend on a seeded node.
 
     Raises
     ------
     GraphTypeError
-        A seed is of another dtype than its node, or an op on the way has no forward rule.
+        If a seed has another dtype than its node, or an op on the way has no forward rule.
     ShapeError
-        A seed can be shown to have another shape than its node.
+        If a seed is known to have another shape than its node.
     """
     targets = as_nodes(outputs)
     check_differentiable(seeds, "tangent of")
@@ -43,11 +43,11 @@ def push_forward(
     graph: Graph, order: Sequence[Node], seeds: dict[Node, Node], owned: bool = False
 ) -> dict[Node, Node]:
     """Build the tangent of every node of `order` that has one; see `reverse.pull_back`."""
-    found = dict(seeds)
+    tangent_of = dict(seeds)
     for node in order:
-        if node in found or node.dtype.kind not in DERIVED:
+        if node in tangent_of or node.dtype.kind not in DERIVED:
             continue
-        tans = tuple(found.get(part) for part in node.inputs)
+        tans = tuple(tangent_of.get(part) for part in node.inputs)
         if all(tan is None for tan in tans):
             continue
         if node.op.jvp is None:
@@ -63,5 +63,5 @@ def push_forward(
             if tan is not None and node.op.checked:
                 tan = fitting(tan, node, f"tangent that the jvp of {node.op.name!r} gave")
         if tan is not None:
-            found[node] = tan
-    return found
+            tangent_of[node] = tan
+    return tangent_of

@@ -19,9 +19,9 @@ _STOP: Op = declare(
 
 
 def stop_gradient(node: Node) -> Node:
-    """Return the value of `node` as something that does not depend on anything.
+    """Return the value of `node` as one that depends on nothing.
 
-    Type ``a[*s] -> a[*s]``.  Cotangents and tangents are zero, without a node for the zeros.
+    Type ``a[*s] -> a[*s]``.  Cotangents and tangents are symbolic zeros.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def stop_gradient(node: Node) -> Node:
     Raises
     ------
     GraphTypeError
-        `node` is no node.
+        If `node` is no node.
 
     Examples
     --------
@@ -71,10 +71,10 @@ _HOOK: Op = declare(
 def hook_gradient(node: Node, fn: Callable[..., Node | None], *others: Node) -> Node:
     """Return the value of `node`; the gradient that flows back to it goes through `fn`.
 
-    To look at a gradient, clip it or replace it where it flows: Tangent's ``insert_grad_of``.
-    `fn` is called while the backward pass is built, by `ag.gradients` and by machines; what it
-    does with arrays in a run, such as printing, is an op (`ag.ops.opaque`).  Forward mode passes
-    through, so tangents are those without the hook.  Only uses of the result are hooked.
+    It serves to look at a gradient, clip it or replace it, as Tangent's ``insert_grad_of`` does.
+    `fn` is called while the backward pass is built, by `ag.gradients` and by machines; to do
+    something with arrays in a run, such as printing, it uses an op (`ag.ops.opaque`).  Tangents of
+    forward mode are not hooked.  Only uses of the result are hooked.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def hook_gradient(node: Node, fn: Callable[..., Node | None], *others: Node) -> 
     Raises
     ------
     GraphTypeError, ShapeError
-        When the backward pass is built: `fn` returned no node, or one of another type.
+        When the backward pass is built, if `fn` returns no node, or one of another type.
 
     Examples
     --------

@@ -1,12 +1,12 @@
 """Reverse mode: the backward pass of a graph, built as nodes of the graph.
 
-Each op's vjp is a small fragment of nodes.  `gradients` splices the fragments into the user's
-graph; machines splice the same fragments into a private copy, each fragment owned by its forward
-node, and send what crosses owners through reverse channels.
+Each op's vjp builds a small fragment of nodes.  `gradients` adds the fragments to the user's graph.
+Machines add the same fragments to a private copy, each owned by its forward node, and send values
+that cross owners through reverse channels.
 
-Cotangents that meet are summed from left to right in a fixed order: the seed first, then the
-consumers from the latest built to the earliest (a consumer's arguments in order).  That is the
-order in which a sequential reverse pass meets them, so each can be added when it comes.
+Invariant: the cotangents of a node are summed from left to right in a fixed order: the seed first,
+then the consumers from the latest built to the earliest (a consumer's arguments in order).  A
+sequential reverse pass meets them in that order, so each can be added when it arrives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 from actorgraph.types import shapes_differ
 
 DERIVED = "fcVO"
-"""Kinds of dtypes through which derivatives go: floats, complex numbers, and records of them."""
+"""Kinds of dtypes that have derivatives: floats, complex numbers, and records of them."""
 
 
 def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
@@ -34,23 +34,23 @@ def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
     Parameters
     ----------
     outputs : node, or list or dict of nodes
-        What is differentiated.
+        The nodes to differentiate.
     wrt : node, or list or dict of nodes
         Any float or complex nodes, not only leaves.
     seeds : array, node or list, optional
-        One cotangent per output; without seeds every output has to be a scalar, seeded with 1.
+        One cotangent for each output; without seeds every output must be a scalar, seeded with 1.
 
     Returns
     -------
     list of Node
-        One per `wrt`, of its shape and dtype; zeros where no output depends on it.
+        One for each `wrt`, of its shape and dtype; zeros where no output depends on it.
 
     Raises
     ------
     GraphTypeError
-        A wrt or an output is neither float nor complex, or an op on the way has no gradient.
+        If a wrt or an output is neither float nor complex, or an op on the way has no gradient.
     ShapeError
-        An output is no scalar and there are no seeds, or a seed has another shape.
+        If an output is no scalar and there are no seeds, or a seed has another shape.
 
     Examples
     --------
@@ -71,12 +71,12 @@ def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
     check_differentiable(sources, "wrt")
     check_differentiable(targets, "output")
     with graph.building():
-        given = seeded(zip(targets, _seed_nodes(graph, targets, seeds), strict=True))
-        return or_zeros(pull_back(graph, topological_order(targets), given, sources), sources)
+        seed_of = seeded(zip(targets, _seed_nodes(graph, targets, seeds), strict=True))
+        return or_zeros(pull_back(graph, topological_order(targets), seed_of, sources), sources)
 
 
 def seeded(pairs: Iterable[tuple[Node, Node]]) -> dict[Node, Node]:
-    """Return the seed of each node, of one that has several their sum."""
+    """Return the seed of each node; several of one node are added."""
     seeds: dict[Node, Node] = {}
     for node, seed in pairs:
         seeds[node] = add(seeds[node], seed) if node in seeds else seed
@@ -84,7 +84,7 @@ def seeded(pairs: Iterable[tuple[Node, Node]]) -> dict[Node, Node]:
 
 
 def or_zeros(found: Mapping[Node, Node | None], nodes: Iterable[Node]) -> list[Node]:
-    """Return the derivatives of nodes that there are, zeros in the place of others."""
+    """Return the derivatives of nodes, zeros for those that have none."""
     pairs = [(node, found.get(node)) for node in nodes]
     return [zeros_like(node) if one is None else one for node, one in pairs]
 
@@ -120,9 +120,9 @@ def _seed_nodes(graph: Graph, outputs: Sequence[Node], seeds: Any) -> list[Node]
 
 
 def fitting(given: Any, node: Node, what: str, scalars: bool = False) -> Node:
-    """Return a seed, cotangent or tangent that has the dtype and shape of its node, or raise.
+    """Return a seed, cotangent or tangent with the dtype and shape of its node, or raise.
 
-    Where only a run can tell whether the shape is the same, the run checks it.
+    If it is unknown before a run whether shapes agree, the run checks it.
     """
     if not isinstance(given, Node):
         raise GraphTypeError(
@@ -165,9 +165,9 @@ def pull_back(
 ) -> dict[Node, Node | None]:
     """Build the backward pass and return the cotangent of each `wrt` (None is a symbolic zero).
 
-    `order` has, in topological order, everything that the seeded nodes depend on.  Each fragment is
-    `owned` by its forward node and bears its line (machines), or is built as ordinary nodes of
-    whoever is building (`gradients`, rules that differentiate).
+    `order` has, in topological order, everything that the seeded nodes depend on.  With `owned`
+    each fragment belongs to its forward node and has its line (machines); otherwise its nodes are
+    ordinary ones of the surrounding `graph.building` (`gradients`, rules that differentiate).
     """
     active = active_nodes(order, wrt)
     again = Recomputation(graph)
@@ -192,16 +192,16 @@ def pull_back(
 
 
 def fragment(graph: Graph, node: Node, owned: bool) -> AbstractContextManager[None]:
-    """Build what a node's rule builds: as the node's own, or as part of what is being built."""
+    """Build the nodes of a rule as the fragment of `node` if `owned`, else as ordinary nodes."""
     return graph.building(node.line, node) if owned else nullcontext()
 
 
 def _pull_through(
     node: Node, active: set[Node], ct: Node, y: Node, xs: tuple[Node, ...]
 ) -> Iterable[tuple[Node, Node | None]]:
-    """Return what the rules give to each active input, in the order of arguments.
+    """Return the cotangents that a node's rule gives to its active inputs, in order of arguments.
 
-    `y` and `xs` are the node and its inputs, or these recomputed.
+    `y` and `xs` are the node and its inputs, perhaps recomputed ones.
     """
     op = node.op
     reached = [argnum for argnum, part in enumerate(node.inputs) if part in active]

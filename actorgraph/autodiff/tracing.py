@@ -1,8 +1,8 @@
 """Tracing: a Python function of arrays, called once with nodes, gives a graph.
 
 Arguments are trees (see `trees`).  NumPy arrays, NumPy scalars and Python floats and complex
-numbers become placeholders; everything else (ints, bools, strings, functions ...) is static: the
-function sees it as it is, and each value of it has a trace of its own.
+numbers become placeholders.  Everything else (ints, bools, strings, functions ...) is static: it is
+passed as it is, and each of its values has a separate trace.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ARGUMENT: Op = Op(
 
 @contextmanager
 def tracing(graph: Graph) -> Iterator[None]:
-    """Make `graph` the one that transformed functions called inside add to."""
+    """Make transformed functions that are called in the `with` block add to `graph`."""
     token = _active.set(graph)
     try:
         yield
@@ -45,7 +45,7 @@ def tracing(graph: Graph) -> Iterator[None]:
 
 
 def active_graph(leaves: Sequence[Any]) -> Graph | None:
-    """Return the graph that a call with these leaves adds to, or None outside of any."""
+    """Return the graph that a call with these leaves adds to, None if there is none."""
     for leaf in leaves:
         if isinstance(leaf, Node):
             return leaf.graph
@@ -69,10 +69,10 @@ def as_array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def lifted(graph: Graph, tree: Any) -> Any:
-    """Return the arguments of a call inside a graph: each array or node as a node of its own.
+    """Return the arguments of a call inside a graph, each array or node as a new node.
 
-    A node of its own, so that a derivative with respect to it does not see other uses of what was
-    given (the confusion of perturbations).
+    So a derivative with respect to an argument does not see other uses of the same node
+    (perturbation confusion).
     """
     leaves, structure = flatten(tree)
     return unflatten(structure, [_lifted(graph, leaf) for leaf in leaves])
@@ -88,10 +88,10 @@ def _lifted(graph: Graph, leaf: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a call: their structure, and which leaves are arrays.
+    """The arguments of a call: their structure, static values and arrays.
 
-    `statics` has by leaf the static value, or None where it is an array; `key` is equal for calls
-    that one trace serves.
+    `statics` has the static value of each leaf, None for an array; `key` is equal for calls that
+    can share a trace.
     """
 
     structure: Structure
@@ -101,7 +101,7 @@ class Arguments:
 
     @classmethod
     def of(cls, tree: Any) -> Arguments:
-        """Take arguments apart; a static one that cannot be hashed raises `GraphTypeError`."""
+        """Return the record of arguments; an unhashable static one raises `GraphTypeError`."""
         leaves, structure = flatten(tree)
         statics: list[Any] = []
         arrays: list[np.ndarray[Any, Any] | None] = []
@@ -137,21 +137,21 @@ class Arguments:
 
 
 def surroundings(function: Any) -> tuple[Any, ...]:
-    """Return what a Python function reads from outside by name: closure, globals and defaults.
+    """Return the objects that a Python function refers to: closure, globals and defaults.
 
-    A trace serves as long as these are the same objects.
+    A trace stays valid as long as these are the same objects.
     """
-    found: list[Any] = []
+    result: list[Any] = []
     while function is not None:
         function = getattr(function, "__func__", function)
         code = getattr(function, "__code__", None)
         if code is not None:
             names = function.__globals__
-            found += [names[name] for name in code.co_names if name in names]
-            found += [_contents(cell) for cell in function.__closure__ or ()]
-            found += function.__defaults__ or ()
+            result += [names[name] for name in code.co_names if name in names]
+            result += [_contents(cell) for cell in function.__closure__ or ()]
+            result += function.__defaults__ or ()
         function = getattr(function, "__wrapped__", None)
-    return tuple(found)
+    return tuple(result)
 
 
 def _contents(cell: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Trees: values in nested tuples, lists, dicts and named tuples, taken apart and put together.
+"""Trees: nested tuples, lists, dicts and named tuples, flattened to leaves and put together again.
 
-Everything else is a leaf; None is a tree without leaves.  A structure is hashable and says all
-but the leaves.  Dicts are taken in the order of their sorted keys: equal dicts, equal structures.
+Everything else is a leaf; None is a tree without leaves.  A structure is hashable and has all but
+the leaves.  Dicts are flattened in the order of their sorted keys, so equal dicts have equal
+structures.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
-    """Return the tree of that structure with these leaves."""
+    """Return the tree with that structure and these leaves."""
     return _unflatten(structure, iter(leaves))
 
 

@@ -1,9 +1,10 @@
-"""Batching of a graph: its nodes built again for many rows at once, by a rule for each op.
+"""Batching (`vmap`): the nodes of a graph built again for many rows at once, by a rule for each op.
 
-A value either has rows, in its first axis, or is the same for all rows.  A rule is called where an
-operand has rows, and gives a node that has.  What stands in no table follows from the op's type:
-``[*s, m, n] -> [*s, n]`` says that leading axes are free, an attribute ``axis`` is moved by one.
-Ops of the user's own, and a few more (`in_turn`), are computed row by row in a loop.
+A value either has rows, along its first axis, or is the same for all rows.  A rule is called if an
+operand has rows, and returns a node with rows.  Ops without a rule in the table are derived from
+their type: ``[*s, m, n] -> [*s, n]`` says that leading axes are free; an attribute ``axis`` is
+incremented.  Ops of the user, and a few more (`in_turn`), are computed row by row in a loop.
+`batching_rules` and `batching_loops` fill the table; transforms call `batched`.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from actorgraph.ops.creation import arange
 from actorgraph.types import UNKNOWN, Dim, Record, RowVar
 
 Value: TypeAlias = "tuple[Node, bool] | Fields"
-"""What stands for a node: another, and whether it has rows."""
+"""The batched form of a node: a node, and whether it has rows."""
 Fields: TypeAlias = "dict[int, tuple[Node, bool]]"
-"""What stands for a record: its fields that are read."""
+"""The batched form of a record: its fields that are read."""
 Rule: TypeAlias = "Callable[[AllRows, Node, list[Node], list[bool]], Value | Node]"
-"""``rule(rows, node, operands, has_rows)``; a plain node has rows."""
+"""``rule(rows, node, operands, has_rows)``; a plain node as the result has rows."""
 
 _R = TypeVar("_R", bound="Rule")
 
 
 class RowsDiffer(Exception):
-    """Rows have sizes of their own, so that they are not one array: the function goes by rows."""
+    """Rows have different sizes and cannot be one array: the function is computed row by row."""
 
 
 @final
 class AllRows:
-    """The rows that a graph is built for, so many as `size`."""
+    """The rows that a graph is built for; `size` is their number."""
 
     def __init__(self, graph: Graph, size: int | Dim) -> None:
         self.graph, self.size = graph, size
@@ -45,13 +46,13 @@ class AllRows:
         return arange(self.graph, self.known_size())
 
     def known_size(self) -> int | Dim:
-        """Return the number of rows where the graph can name it."""
+        """Return the number of rows, or raise `RowsDiffer` if it is unknown."""
         if self.size is UNKNOWN:
             raise RowsDiffer
         return self.size
 
     def spread(self, node: Node, has_rows: bool = False) -> Node:
-        """Return a node that has rows: the same one in each, where it has none."""
+        """Return a node with rows, broadcast if it has none."""
         if has_rows:
             return node
         if UNKNOWN in node.dims:
@@ -59,11 +60,11 @@ class AllRows:
         return broadcast_to(node, (self.known_size(), *node.dims))
 
     def all_spread(self, args: Sequence[Node], flags: Sequence[bool]) -> list[Node]:
-        """Return the operands, of which all have rows."""
+        """Return the operands, all with rows."""
         return [self.spread(arg, flag) for arg, flag in zip(args, flags, strict=True)]
 
     def widened(self, pairs: Iterable[tuple[Node, bool]], wide: Iterable[bool]) -> list[Node]:
-        """Return nodes, those that are to have rows with rows."""
+        """Return nodes, broadcast to rows where `wide` says so."""
         both = zip(pairs, wide, strict=True)
         return [self.spread(*pair) if rows else pair[0] for pair, rows in both]
 
@@ -76,7 +77,7 @@ _RULES: dict[Op, Rule] = {}
 
 
 def rule(*names: str, op: Op | None = None) -> Callable[[_R], _R]:
-    """Give registered ops of those names, or an op, a rule; a decorator."""
+    """Make a function the rule of registered ops by name, or of an op; a decorator."""
 
     def add(function: _R) -> _R:
         ops = [REGISTRY[name] for name in names] if op is None else [op]
@@ -91,14 +92,14 @@ def rule_of(op: Op, arity: int, attrs: Attrs) -> Rule:
     if op in _RULES:
         return _RULES[op]
     if op.checked:
-        return in_turn  # nothing is known of its axes but in a row
+        return in_turn  # its axes are only known within a row
     if "axis" in attrs or "axes" in attrs:
         return along_axis
     return leading if _is_leading(op, arity, attrs) else in_turn
 
 
 def _is_leading(op: Op, arity: int, attrs: Attrs) -> bool:
-    """Return whether the type of an op says that leading axes of all operands are free."""
+    """Return whether the op's type says that leading axes of all operands are free."""
     signature = op.signature(arity, attrs)
     rows = [term.row for term in signature.args]  # type: ignore[union-attr]
     result = signature.result.row  # type: ignore[union-attr]
@@ -113,7 +114,7 @@ def _is_leading(op: Op, arity: int, attrs: Attrs) -> bool:
 def batched(
     rows: AllRows, nodes: Iterable[Node], values: Mapping[Node, Value]
 ) -> dict[Node, Value]:
-    """Build nodes for all rows; return what stands for each, and for those of `values`."""
+    """Build nodes for all rows; return the batched form of each, those of `values` included."""
     stands: dict[Node, Value] = dict(values)
     for node in nodes:
         if node in stands:
@@ -136,8 +137,8 @@ def _built(rows: AllRows, node: Node, given: Sequence[Value]) -> Value:
         if isinstance(node.type, Record):
             return {field: (item(made, field), False) for field in fields_read(node)}
         return made, False
-    found = rule_of(node.op, len(args), node.attrs)(rows, node, args, flags)
-    return (found, True) if isinstance(found, Node) else found
+    result = rule_of(node.op, len(args), node.attrs)(rows, node, args, flags)
+    return (result, True) if isinstance(result, Node) else result
 
 
 # -- rules that serve most ops --------------------------------------------------------------------
@@ -149,42 +150,42 @@ def _built(rows: AllRows, node: Node, given: Sequence[Value]) -> Value:
     "random_truncated_normal", "random_uniform", "searchsorted", "unique",
 )  # fmt: skip
 def in_turn(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Value:
-    """Compute one row after another: random draws, hooks and the user's ops are of one row."""
+    """Compute rows in a loop: random draws, hooks and the user's ops are defined for one row."""
     fields = sorted(fields_read(node)) if isinstance(node.type, Record) else []
     types = [node.type.fields[i] for i in fields] if isinstance(node.type, Record) else [node.type]
     if any(UNKNOWN in type_.shape for type_ in types):
         raise RowsDiffer
 
     def of_row(row: dict[int, Node]) -> Any:
-        given = [row.get(place, arg) for place, arg in enumerate(args)]
-        made = rows.apply(node.op, given, node.attrs)
+        operands = [row.get(place, arg) for place, arg in enumerate(args)]
+        made = rows.apply(node.op, operands, node.attrs)
         return [item(made, field) for field in fields] if fields else made
 
-    found = map(of_row, {place: arg for place, arg in enumerate(args) if flags[place]})
+    stacked = map(of_row, {place: arg for place, arg in enumerate(args) if flags[place]})
     if fields:
-        return {field: (one, True) for field, one in zip(fields, found, strict=True)}
-    return found, True
+        return {field: (one, True) for field, one in zip(fields, stacked, strict=True)}
+    return stacked, True
 
 
 def leading(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Value:
-    """Leave an op as it is, whose leading axes are free; broadcast ranks are made equal."""
+    """Apply an op with free leading axes to all rows; ranks of broadcast axes are made equal."""
     terms: Any = node.op.signature(len(args), node.attrs).args
     names = [term.row.prefix for term in terms]
     free = [
         arg.ndim - flag - len(term.row.dims)
         for arg, flag, term in zip(args, flags, terms, strict=True)
     ]
-    most, found = max(free), []
+    most, operands = max(free), []
     for arg, flag, name, rank in zip(args, flags, names, free, strict=True):
         if not flag and names.count(name) > 1:
             arg, flag = rows.spread(arg), True
         missing = most - rank if flag and names.count(name) == 1 else 0
-        found.append(expand_dims(arg, tuple(range(1, 1 + missing))) if missing else arg)
-    return rows.apply(node.op, found, node.attrs), True
+        operands.append(expand_dims(arg, tuple(range(1, 1 + missing))) if missing else arg)
+    return rows.apply(node.op, operands, node.attrs), True
 
 
 def along_axis(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Value:
-    """Leave an op as it is, but for the axes, which stand one further behind."""
+    """Apply an op to all rows, with its axes incremented."""
     attrs = dict(node.attrs)
     for name in ("axis", "axes"):
         if name in attrs:
@@ -193,5 +194,5 @@ def along_axis(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -
 
 
 def shifted(axes: Any) -> Any:
-    """Return an axis, or axes, of rows as those of all rows."""
+    """Return an axis, or axes, of one row as axes of all rows."""
     return axes + 1 if isinstance(axes, int) else tuple([axis + 1 for axis in axes])

@@ -1,8 +1,8 @@
 """Batching rules of branches and loops: their bodies are built for all rows.
 
-A branch whose index, or a loop whose number of iterations or test, differs from row to row is
-computed row by row: each row takes its own branch and ends by itself, and no value, cost or
-gradient of what a row has not done comes in.
+If the index of a branch, or the number of iterations or the test of a loop, differs between rows,
+rows are computed one by one.  So each row takes its own branch or ends by itself, and no value,
+cost or gradient of what it has not run gets in.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _leaf(rows: AllRows, graph: Graph, node: Node, has_rows: bool) -> Node:
 def _built(
     rows: AllRows, title: str, body: Body, flags: Iterable[bool]
 ) -> tuple[AllRows, list[Node], dict[Node, Any]]:
-    """Build a body for all rows in a graph of its own; return its leaves and what stands for it."""
+    """Build a body for all rows in a new graph; return its leaves and the forms of its nodes."""
     inner = AllRows(Graph(title), rows.size)
     leaves = {
         node: (_leaf(rows, inner.graph, node, flag), flag)
@@ -71,7 +71,7 @@ def _loop(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Val
 class _Wide:
     """A loop whose body is built for all rows; `flags` say which operands have rows.
 
-    Fields of its record that are `wanted`, but neither carries nor stacked, are stacked.
+    `wanted` fields of its record that only reverse rules read are stacked like outputs.
     """
 
     def __init__(self, rows: AllRows, spec: Spec, flags: Sequence[bool], wanted: Any) -> None:
@@ -80,7 +80,7 @@ class _Wide:
         self.wide = list(carries)
         self.extra = sorted([field for field in wanted if field >= spec.history])
         self.wanted = wanted
-        while True:  # a carry has rows where the body gives it some
+        while True:  # fixed point: a carry has rows if the body gives it some
             given = [False, *consts, *self.wide, *xs]
             inner, leaves, made = _built(rows, f"rows of {spec}", spec.body, given)
             nexts = [made[result] for result in spec.body.results[: spec.carries]]
@@ -101,7 +101,7 @@ class _Wide:
         self.spec = replace(spec, body=body, test=test)
 
     def applied(self, args: Sequence[Node]) -> Fields:
-        """Build the loop; return the fields that are read."""
+        """Build the loop; return its wanted fields."""
         number, consts, tested, carries, xs = self.old.split(args)
         _, _, _, had, x_flags = self.old.split(self.flags)
         first = self.rows.widened(zip(carries, had, strict=True), self.wide)
@@ -117,6 +117,6 @@ class _Wide:
         if field == old.trips:
             return item(record, self.spec.trips), False
         place = field - old.carries if field < old.trips else old.ys + self.extra.index(field)
-        found = item(record, old.carries + place)
+        result = item(record, old.carries + place)
         has_rows = self.stacked[place]
-        return (moveaxis(found, 1, 0) if has_rows else found), has_rows
+        return (moveaxis(result, 1, 0) if has_rows else result), has_rows

@@ -1,7 +1,7 @@
-"""Batching rules of the ops whose type does not tell them: shapes, products, indices, images.
+"""Batching rules of the ops whose type does not imply one: shapes, products, indices, images.
 
-Rows are the first axis.  An operand without rows is broadcast to have them, a view, where an op
-does not take it as it is.
+Rows are the first axis.  An operand without rows is broadcast to rows (a view) if an op cannot take
+it as it is.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def _apply(rows: AllRows, name: str, args: Sequence[Node], **attrs: Any) -> Node
     "reshape_like", "resample", "resample_adjoint",
 )  # fmt: skip
 def _trailing(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    """It works on trailing axes."""
+    """The op works on trailing axes."""
     return rows.apply(node.op, rows.all_spread(args, flags), node.attrs)
 
 
 @rule("causal_mask")
 def _of_shape(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
-    """Its result is the same for all rows."""
+    """The result is the same for all rows."""
     return rows.apply(node.op, args, node.attrs), False
 
 
@@ -63,10 +63,10 @@ def _size(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
     axis = node.attrs["axis"]
     if axis is not None:
         return rows.apply(node.op, args, {"axis": shifted(axis)}), False
-    found = rows.graph.constant(np.int64(1))
+    result = rows.graph.constant(np.int64(1))
     for place in range(1, args[0].ndim):
-        found = found * rows.apply(node.op, args, {"axis": place})
-    return found, False
+        result = result * rows.apply(node.op, args, {"axis": place})
+    return result, False
 
 
 @rule("concatenate_starts")
@@ -86,7 +86,7 @@ def _part(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
 
 @rule("checkpoint", "recompute")
 def _mark(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
-    """The others are what it starts from, or waits for."""
+    """The first operand is the value; the others are starts of the part, or waited for."""
     return rows.apply(node.op, args, node.attrs), flags[0]
 
 
@@ -105,7 +105,7 @@ def _place(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
 
 
 def _with_attrs(changed: Callable[[AllRows, Attrs], Attrs]) -> Rule:
-    """Return the rule of an op that stays, with attributes for one axis more."""
+    """Return the rule of an op that is applied to all rows with changed attributes."""
 
     def stays(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
         return rows.apply(node.op, rows.all_spread(args, flags), changed(rows, node.attrs))
@@ -136,16 +136,16 @@ def _broadcast_like(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> No
 
 @rule("sum_like", "tile_adjoint")
 def _to_lower_rank(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    """Its second operand, whose shape the result has, may be of lower rank."""
+    """The second operand, whose shape the result has, may have a lower rank."""
     x, like = rows.all_spread(args, flags)
     missing = tuple(range(1, 1 + x.ndim - like.ndim))
     wide = expand_dims(like, missing) if missing else like
-    found = rows.apply(node.op, [x, wide], node.attrs)
-    return squeeze(found, missing) if missing else found
+    result = rows.apply(node.op, [x, wide], node.attrs)
+    return squeeze(result, missing) if missing else result
 
 
 def _of_rank(x: Node, rank: int) -> Node:
-    """Return what has rows with dims of 1 behind them, so that each row has that rank."""
+    """Insert dims of 1 behind the rows, so that each row has that rank."""
     missing = rank + 1 - x.ndim
     return expand_dims(x, tuple(range(1, 1 + missing))) if missing > 0 else x
 
@@ -195,8 +195,8 @@ def _tensordot(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     (x, y), x_axes, y_axes = args, node.attrs["x_axes"], node.attrs["y_axes"]
     if not all(flags):
         axes = [
-            shifted(ones) if flag else ones
-            for ones, flag in zip((x_axes, y_axes), flags, strict=True)
+            shifted(axes_of) if flag else axes_of
+            for axes_of, flag in zip((x_axes, y_axes), flags, strict=True)
         ]
         made = rows.apply(node.op, args, {"x_axes": axes[0], "y_axes": axes[1]})
         return made if flags[0] else moveaxis(made, x.ndim - len(x_axes), 0)
@@ -238,7 +238,7 @@ def _embedding(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
 
 
 def _advanced(index: tuple[Any, ...], arrays: _Args, flags: _Flags) -> tuple[int, int, bool, _Args]:
-    """Return of the dims of index arrays in a row: how many, where, if alone; and the arrays."""
+    """Return rank and place of the index dims, if the arrays are adjacent, and padded arrays."""
     places = [i for i, part in enumerate(index) if isinstance(part, (str, int))]
     width = max([one.ndim - flag for one, flag in zip(arrays, flags, strict=True)], default=0)
     beside = bool(arrays) and places[-1] - places[0] == len(places) - 1
@@ -249,10 +249,10 @@ def _advanced(index: tuple[Any, ...], arrays: _Args, flags: _Flags) -> tuple[int
 
 
 class _Index:
-    """The index of an op for all rows; it finds so many axes as `rank` in a row.
+    """The index of an op for all rows.
 
-    `index` is the attribute of the op; the operands are `arrays`, of which `flags` says which have
-    rows.
+    `index` is the op's attribute for one row, `rank` the rank of its result; `arrays` are the index
+    operands, and `flags` say which of these have rows.
     """
 
     def __init__(
@@ -270,16 +270,16 @@ class _Index:
             self.order = moved if front else tuple(range(rank + 1))
             return
         self.index, self.arrays = (ARRAY, *index), [_of_rank(rows.numbers(), width), *padded]
-        # Index arrays that stand apart put their dims in front.
+        # Index arrays that are not adjacent put their dims in front.
         others = [*range(1 + width, rank + 1)]
         self.order = (0, *others[:at], *range(1, 1 + width), *others[at:])
 
     def read(self, node: Node) -> Node:
-        """Return what the index has found, rows first."""
+        """Return the result of a read, with rows first."""
         return transpose(node, self.order)
 
     def written(self, node: Node) -> Node:
-        """Return what has rows first in the order of what the index finds."""
+        """Return values with rows first in the axis order of the index."""
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
         return transpose(node, tuple(back))
 
@@ -290,12 +290,12 @@ def _getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     if not flags[0] and index[:1] != (ALONG,):
         return _shared_getitem(rows, node, args, flags)
     made = _Index(rows, index, args[1:], flags[1:], node.ndim)
-    found = rows.apply(node.op, [rows.spread(x, flags[0]), *made.arrays], {"index": made.index})
-    return made.read(found)
+    result = rows.apply(node.op, [rows.spread(x, flags[0]), *made.arrays], {"index": made.index})
+    return made.read(result)
 
 
 def _shared_getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    """Take parts of one array, which has no rows: the dim of rows is one more of the indices."""
+    """Index one array without rows; the rows are one more dim of the index arrays."""
     _, at, _, padded = _advanced(node.attrs["index"], args[1:], flags[1:])
     return moveaxis(rows.apply(node.op, [args[0], *padded], node.attrs), at, 0)
 
@@ -303,7 +303,7 @@ def _shared_getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> No
 def _written(
     rows: AllRows, node: Node, args: _Args, flags: _Flags, values: int, first: int
 ) -> Node:
-    """Write values at an index: they are operand `values`, those of the index begin at `first`."""
+    """Write operand number `values` at an index, whose operands begin at `first`."""
     given = rows.all_spread(args[:first], flags[:first])
     rank = given[values].ndim - 1
     made = _Index(rows, node.attrs["index"], args[first:], flags[first:], rank)
@@ -331,7 +331,7 @@ def _last_writes(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
 
 
 def _merged(x: Node, axis: int) -> Node:
-    """Merge the rows into an axis of theirs."""
+    """Merge the rows into an axis of one row."""
     moved = moveaxis(x, 0, axis)
     return reshape(
         moved,
@@ -340,14 +340,14 @@ def _merged(x: Node, axis: int) -> Node:
 
 
 def _parted(rows: AllRows, x: Node, axis: int, dims: Sequence[Any]) -> Node:
-    """Undo `_merged` of what has these dims in a row."""
+    """Undo `_merged`; `dims` are those of one row."""
     wide = reshape(x, (*dims[:axis], rows.known_size(), *dims[axis:]))
     return moveaxis(wide, axis, 0)
 
 
 @rule("im2col", "col2im")
 def _columns(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    """Rows are more images."""
+    """Rows become more images."""
     rows.known_size()
     folded = [_merged(one, 0) for one in rows.all_spread(args, flags)]
     return _parted(rows, rows.apply(node.op, folded, node.attrs), 0, node.dims)
@@ -355,7 +355,7 @@ def _columns(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
 
 @rule("conv", "conv_transpose")
 def _conv(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
-    """Rows are more images, or where weights have rows more groups."""
+    """Rows become more images, or more groups if weights have rows."""
     size = rows.known_size()
     if not flags[1]:
         x, w, *like = args[0], args[1], *rows.all_spread(args[2:], flags[2:])
@@ -371,7 +371,7 @@ def _conv(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
 
 @rule("conv_weight")
 def _conv_weight(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
-    """A gradient by the weights for each row: rows are more groups."""
+    """A gradient by the weights for each row: rows become more groups."""
     size = rows.known_size()
     if not isinstance(size, int) or not size:
         return in_turn(rows, node, args, flags)
@@ -407,7 +407,7 @@ def _cross_entropy_pull(rows: AllRows, node: Node, args: _Args, flags: _Flags) -
 
 @rule("ctc_curvature", "ctc_loss", "ctc_pull")
 def _ctc(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    """Rows are more sequences."""
+    """Rows become more sequences."""
     signature: Any = node.op.signature(len(args), node.attrs)
 
     def place(term: Any) -> int:

@@ -1,8 +1,9 @@
 """Bodies: a Python function of nodes, traced into a graph of its own.
 
-While a body is traced, whatever is built in the graph around it is built in the body, and nodes of
-outside that it meets become operands: a placeholder inside stands for each.  Constants are copied.
-A finished body is immutable; two of one structure are equal, whatever their names and lines.
+While a body is traced, everything that is built in the graph around it is built in the body
+instead.  Outer nodes that it uses are captured: they become operands, with a placeholder for each.
+Constants are copied.  Invariant: a finished body is immutable, and two bodies of one structure are
+equal, whatever their names and lines.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MASK = 2**64 - 1
 
 
 def _mixed(bits: int) -> int:
-    """Return 64 bits that depend on all of 64: the finaliser of splitmix64 (S. Vigna, 2015)."""
+    """Mix 64 bits: the finaliser of splitmix64 (S. Vigna, 2015)."""
     bits = (bits + 0x9E3779B97F4A7C15) & _MASK
     bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -48,10 +49,10 @@ _FOLD_IN = Op(
 
 @final
 class BodyGraph(Graph):
-    """The graph of a body, into which it is traced; the one around it may be a body too.
+    """The graph into which a body is traced; the `outer` graph may be a body's, too.
 
-    Where it is `indexed`, it is run in iterations, and the placeholder `index` is the position of
-    each.  `captures` leads from nodes of the graph around it to their placeholders.
+    If it is `indexed`, it runs in iterations, and the placeholder `index` is the position of each.
+    `captures` maps nodes of the outer graph to their placeholders.
     """
 
     def __init__(self, outer: Graph, what: str, indexed: bool) -> None:
@@ -70,12 +71,12 @@ class BodyGraph(Graph):
         self.outer.inside, self.is_open = None, False
 
     def next_draw(self) -> int:
-        """Return the number of the next draw, which no draw outside has."""
+        """Return the number of the next draw, unique in the outermost graph."""
         return self.outer.next_draw()
 
     @property
     def run_number(self) -> Node:
-        """The number by which this iteration draws."""
+        """The number that random draws of this iteration depend on."""
         if self._draws_by is None:
             given = self.captured(self.outer.run_number, as_it_is=True)
             indexed = self.index is not None
@@ -83,12 +84,12 @@ class BodyGraph(Graph):
         return self._draws_by
 
     def apply(self, op: Op, args: Sequence[Any], attrs: Attrs | None = None) -> Node:
-        """Build a node of the body; operands of outside are captured."""
+        """Build a node of the body; outer operands are captured."""
         if self.inside is None:
             self._check_open()
             if op.waits:
                 raise GraphError(
-                    f"op {op.name!r} waits, and {self.name} is computed at one go; call it outside"
+                    f"op {op.name!r} waits, but {self.name} cannot pause; call it outside"
                 )
             args = [self.captured(arg) if isinstance(arg, Node) else arg for arg in args]
         return super().apply(op, args, attrs)
@@ -106,7 +107,7 @@ class BodyGraph(Graph):
         return self.outer.outermost
 
     def bind(self, held: Held, name: str | None = None) -> Any:
-        """Return what stands here for a leaf of the outermost graph."""
+        """Return the placeholder for a leaf of the outermost graph."""
         return self.captured(self.outermost.bind(held, name))
 
     def _variable(self, kind: Any, op: Op, name: str, value: Any) -> Any:
@@ -124,7 +125,7 @@ class BodyGraph(Graph):
             )
 
     def captured(self, node: Node, as_it_is: bool = False) -> Node:
-        """Return what stands for a node in this body."""
+        """Return the node of this body that stands for an outer node."""
         if node.graph is self:
             return node
         if node.op is CONSTANT:
@@ -155,7 +156,7 @@ def is_float(type_: Tensor) -> bool:
 
 
 def innermost(graph: Graph) -> Graph:
-    """Return the body that is being traced in a graph, the graph itself where there is none."""
+    """Return the innermost body that is being traced in a graph, or the graph itself."""
     while graph.inside is not None:
         graph = graph.inside
     return graph
@@ -165,8 +166,8 @@ def innermost(graph: Graph) -> Graph:
 class Body:
     """A graph with some nodes as its inputs and some as its results.
 
-    Inputs may be any nodes, what is before them is not seen.  `nodes` is what the results depend
-    on, inputs aside, in build order.
+    Inputs may be any nodes; what they depend on is not part of it.  `nodes` are the nodes that the
+    results depend on, without the inputs, in build order.
     """
 
     __slots__ = ("_hash", "_key", "inputs", "nodes", "results")
@@ -177,7 +178,7 @@ class Body:
         seen = between(self.inputs, self.results)
         self.nodes = tuple([node for node in seen if node not in numbers])
         numbers.update({node: number for number, node in enumerate(self.nodes, len(numbers))})
-        # By build order: the order of sums of cotangents, hence their bits, follows from it.
+        # In build order, which decides the order of sums of cotangents, and so their bits.
         self._key: Hashable = (
             tuple([node.type for node in self.inputs]),
             tuple([
@@ -200,31 +201,31 @@ class Body:
         return f"<body of {len(self.nodes)} nodes>"
 
     def predicted_us(self, symbols: Mapping[str, int], walked: bool = False) -> float:
-        """Return the microseconds that one call is predicted to take."""
+        """Return the predicted microseconds of a call."""
         steps = [node for node in self.nodes if node.op is not CONSTANT]
         return sum([predicted_us(node, symbols, walked) for node in steps])
 
     def heavy_us(self, symbols: Mapping[str, int]) -> float:
-        """Return how much of that is spent in steps that are worth another worker."""
-        found = 0.0
+        """Return the predicted microseconds of the steps that are worth another worker."""
+        total_us = 0.0
         for node in self.nodes:
             us = predicted_us(node, symbols)
             inner = [body for one in node.attrs.values() for _, body in getattr(one, "titles", ())]
             if inner:
-                whole = sum([body.predicted_us(symbols) for body in inner])
-                found += us * sum([body.heavy_us(symbols) for body in inner]) / (whole or 1.0)
+                inner_us = sum([body.predicted_us(symbols) for body in inner])
+                total_us += us * sum([body.heavy_us(symbols) for body in inner]) / (inner_us or 1.0)
             elif is_heavy(us):
-                found += us
-        return found
+                total_us += us
+        return total_us
 
     def check_into(self, checks: Checks) -> None:
-        """Add what a run has to check for the nodes."""
+        """Add the nodes' checks of dims."""
         for node in self.nodes:
             checks.extend(node.checks)
 
 
 def copied(body: Body, graph: Graph, inputs: Sequence[Node]) -> dict[Node, Node]:
-    """Copy the nodes of a body into a graph, on these inputs; return what stands for each."""
+    """Copy the nodes of a body into a graph, on these inputs; return the copy of each."""
     made = dict(zip(body.inputs, inputs, strict=True))
     for node in body.nodes:
         made[node] = graph.adopt(node, tuple([made[part] for part in node.inputs]))
@@ -239,10 +240,10 @@ def traced(
     called: Callable[..., Any],
     indexed: bool = True,
 ) -> tuple[BodyGraph, list[Node], list[Node], Structure]:
-    """Trace a function: return its graph, its placeholders and its results, as a tree.
+    """Trace a function; return its graph, its placeholders, its results, and their structure.
 
-    `what` is what errors call the body; `types` are names and types of the placeholders;
-    ``called(function, index, placeholders)`` calls it.
+    `what` is the body's name in errors; `types` are names and types of the placeholders;
+    ``called(function, index, placeholders)`` calls the function.
     """
     if not callable(function):
         raise GraphTypeError(f"{what} has to be a function of nodes, got {shown(function)}")

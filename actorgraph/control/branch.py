@@ -1,6 +1,6 @@
 """The op ``branch``: one of several bodies, chosen by an index, applied to operands.
 
-Its result is a record.  Only the body that is chosen runs, forward and backward.
+Its result is a record.  Only the chosen body runs, forward and backward.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from actorgraph.warned import runs_steps
 
 @dataclass(frozen=True)
 class Cases:
-    """The bodies of a branch, and for each which operands (the index aside) are its inputs."""
+    """The bodies of a branch, and the operands (without the index) that are the inputs of each."""
 
     bodies: tuple[Body, ...]
     places: tuple[tuple[int, ...], ...]
@@ -34,12 +34,12 @@ class Cases:
 
     @property
     def titles(self) -> list[tuple[str, Body]]:
-        """The bodies and what drawings call them."""
+        """The bodies, with their names in drawings."""
         return [(f"{self.what} {number}", body) for number, body in enumerate(self.bodies)]
 
 
 def branch_name(what: str, number: int) -> str:
-    """Return what errors call one of the branches: of `cond` its argument."""
+    """Return the name of a branch in errors; for `cond` that of the argument."""
     return ("false_fun", "true_fun")[number] if what == "cond" else f"branch {number}"
 
 
@@ -122,40 +122,42 @@ _Copies = dict[Node, Node]
 def _rebuilt(
     cases: Cases, operands: Sequence[Node], extra: Sequence[Node], made: Any, what: str
 ) -> tuple[Cases, list[Node]]:
-    """Return cases of bodies that ``made(graph, body, copies, leaves)`` gives the results of.
+    """Return cases with new bodies, whose results ``made(graph, body, copies, leaves)`` returns.
 
-    Each gets leaves for all operands and for `extra`, and keeps those that it uses; the nodes of
-    the old body are copied.
+    A new body has copies of the old body's nodes, and leaves for the operands and `extra` nodes
+    that it uses.
     """
-    given = [*operands, *extra]
+    all_operands = [*operands, *extra]
     bodies, places = [], []
-    for body, taken in zip(cases.bodies, cases.places, strict=True):
+    for body, body_places in zip(cases.bodies, cases.places, strict=True):
         graph = Graph(what)
-        leaves = [leaf_of(graph, node.name, node.type) for node in given]
-        results = made(graph, body, copied(body, graph, [leaves[i] for i in taken]), leaves)
+        leaves = [leaf_of(graph, node.name, node.type) for node in all_operands]
+        results = made(graph, body, copied(body, graph, [leaves[i] for i in body_places]), leaves)
         seen = {node.id for node in between(leaves, results)}
         used = [i for i, leaf in enumerate(leaves) if leaf.id in seen]
         bodies.append(Body([leaves[i] for i in used], results))
         places.append(tuple(used))
-    return Cases(tuple(bodies), tuple(places), cases.what), given
+    return Cases(tuple(bodies), tuple(places), cases.what), all_operands
 
 
 def _pull(
     argnums: Sequence[int], ct: Node, y: Node, index: Node, *operands: Node, cases: Cases
 ) -> list[Node | None]:
     arrived = cotangents(ct)
-    wanted = [argnum - 1 for argnum in argnums]
+    wrt_places = [argnum - 1 for argnum in argnums]
 
     def made(graph: Graph, body: Body, stands: _Copies, leaves: list[Node]) -> list[Node]:
         results = [stands[body.results[field]] for field in arrived]
         seeds = seeded(zip(results, leaves[len(operands) :], strict=True))
-        wrt = [leaves[i] for i in wanted]
+        wrt = [leaves[i] for i in wrt_places]
         order = between(leaves, [*seeds, *leaves])
         return or_zeros(pull_back(graph, order, seeds, wrt, owned=True), wrt)
 
-    reverse, given = _rebuilt(cases, operands, list(arrived.values()), made, f"reverse of {cases}")
-    record = branch(y.graph, reverse, [index, *given])
-    return [item(record, field) for field in range(len(wanted))]
+    reverse, all_operands = _rebuilt(
+        cases, operands, list(arrived.values()), made, f"reverse of {cases}"
+    )
+    record = branch(y.graph, reverse, [index, *all_operands])
+    return [item(record, field) for field in range(len(wrt_places))]
 
 
 def _push(tans: Sequence[Node | None], y: Node, index: Node, *operands: Node, cases: Cases) -> Node:

@@ -1,13 +1,13 @@
 """Derivatives of loops, which are loops again.
 
-Forward mode doubles the carries.  Reverse mode turns the loop around: it meets the iterations from
-the last to the first, with the carries as they entered each, and carries back the cotangents of the
-carries and the sums of the cotangents of what the body captures.
+Forward mode doubles the carries.  Reverse mode runs the iterations from the last to the first, with
+the carries as they entered each; its own carries are the cotangents of the carries, and the sums of
+the cotangents of captures.
 
-Sums begin at -0.0, which changes no term, and a cotangent that arrives is the first term of its
-placeholder: so they associate as in the unrolled graph.  What the reverse body needs of the forward
-values is an array among its elements (``save="all"``), or is computed again.  Which of the two
-changes no bit.
+Invariant: gradients have the bits of the unrolled graph.  Sums begin at -0.0, which changes no
+term, and an arriving cotangent is the first term of its placeholder, so sums associate alike.  The
+forward values that the reverse body reads are elements of saved arrays (``save="all"``), or are
+recomputed; that changes no bit either.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.types import UNKNOWN, Dim, Record, UnboundDim
 
 MOST_BYTES = 256 * 1024 * 1024
-"""What ``save="auto"`` keeps at most between the passes."""
+"""Most bytes that ``save="auto"`` saves between the passes."""
 
 
 def _varied(spec: Spec, given: Sequence[Node]) -> list[Node]:
@@ -38,21 +38,21 @@ def _varied(spec: Spec, given: Sequence[Node]) -> list[Node]:
     carries = spec.split_inputs()[2]
     nexts = spec.body.results[: spec.carries]
     seen = (*spec.body.inputs, *spec.body.nodes)
-    found = dict.fromkeys(given)
+    varied = dict.fromkeys(given)
     while True:
-        active = active_nodes(seen, found)
+        active = active_nodes(seen, varied)
         more = [
             carry
             for carry, after in zip(carries, nexts, strict=True)
-            if carry not in found and after in active and is_float(carry.type)
+            if carry not in varied and after in active and is_float(carry.type)
         ]
         if not more:
-            return [node for node in spec.body.inputs if node in found]
-        found.update(dict.fromkeys(more))
+            return [node for node in spec.body.inputs if node in varied]
+        varied.update(dict.fromkeys(more))
 
 
 def _moved(spec: Spec, argnums: Sequence[int], operands: Sequence[Node]) -> list[Node]:
-    """Return the inputs of the body that are those operands; the test's are not among them."""
+    """Return the inputs of the body for those operands, without captures of the test."""
     places = spec.of_body(range(len(operands)))
     return [
         node for node, place in zip(spec.body.inputs[1:], places, strict=True) if place in argnums
@@ -71,29 +71,32 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     position, captured, entering, elements = spec.split_inputs()
     graph = Graph(f"tangents of {spec}")
     leaves = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
-    stands = copied(spec.body, graph, leaves)
-    slopes = {
+    copies = copied(spec.body, graph, leaves)
+    tan_leaves = {
         node: leaf_of(graph, f"tangent of {node.name}", node.type) for node in _varied(spec, seeds)
     }
-    order = between(leaves, [*stands.values()])
-    found = push_forward(graph, order, {stands[n]: t for n, t in slopes.items()}, owned=True)
+    order = between(leaves, [*copies.values()])
+    tangents = push_forward(graph, order, {copies[n]: t for n, t in tan_leaves.items()}, owned=True)
 
-    results = [stands[node] for node in spec.body.results]
+    results = [copies[node] for node in spec.body.results]
     nexts, ys = results[: spec.carries], results[spec.carries :]
-    moving = [j for j, carry in enumerate(entering) if carry in slopes]
+    moving = [j for j, carry in enumerate(entering) if carry in tan_leaves]
     stacked = {spec.carries + j: node for j, node in enumerate(spec.body.results[spec.carries :])}
     inner = {spec.inner + k: node for k, node in enumerate(spec.body.nodes)}
     stacked |= {field: inner[field] for field in fields_read(y) if field in inner}
-    stacked = {field: node for field, node in stacked.items() if stands[node] in found}
+    stacked = {field: node for field, node in stacked.items() if copies[node] in tangents}
 
     def group(nodes: Sequence[Node]) -> list[Node]:
-        return [*[stands[n] for n in nodes], *[slopes[n] for n in nodes if n in slopes]]
+        return [
+            *[copies[n] for n in nodes],
+            *[tan_leaves[n] for n in nodes if n in tan_leaves],
+        ]
 
     inputs = [*group(position), *group(captured), *group(entering), *group(elements)]
-    after = or_zeros(found, [nexts[j] for j in moving])
-    body = Body(inputs, [*nexts, *after, *ys, *[found[stands[n]] for n in stacked.values()]])
+    after = or_zeros(tangents, [nexts[j] for j in moving])
+    body = Body(inputs, [*nexts, *after, *ys, *[tangents[copies[n]] for n in stacked.values()]])
     double = Spec(
-        body, spec.carries + len(moving), spec.xs + len([x for x in elements if x in slopes]),
+        body, spec.carries + len(moving), spec.xs + len([x for x in elements if x in tan_leaves]),
         spec.length, spec.counted, _wider(spec, moving), spec.limit, spec.reverse, spec.save,
         spec.what,
     )  # fmt: skip
@@ -102,10 +105,10 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     filled = [zeros_like(carries[j]) if moves[3][j] is None else moves[3][j] for j in moving]
     given = [
         *([number] if spec.counted else []),
-        *consts, *[tan for tan, n in zip(moves[1], captured, strict=True) if n in slopes],
+        *consts, *[tan for tan, n in zip(moves[1], captured, strict=True) if n in tan_leaves],
         *tested,
         *carries, *filled,
-        *xs, *[tan for tan, n in zip(moves[4], elements, strict=True) if n in slopes],
+        *xs, *[tan for tan, n in zip(moves[4], elements, strict=True) if n in tan_leaves],
     ]  # fmt: skip
     record = loop(y.graph, double, given)
     places = {j: spec.carries + k for k, j in enumerate(moving)}
@@ -116,7 +119,7 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
 
 
 def _wider(spec: Spec, moving: Sequence[int]) -> Body | None:
-    """Return the test of a loop whose carries are followed by tangents of some."""
+    """Return the test of a loop with tangents of some carries behind the carries."""
     if spec.test is None:
         return None
     graph = Graph(f"test of {spec}")
@@ -133,7 +136,7 @@ def _wider(spec: Spec, moving: Sequence[int]) -> Body | None:
 def pull_loop(
     argnums: Sequence[int], ct: Node, y: Node, *operands: Node, **attrs: Spec
 ) -> list[Node | None]:
-    """Return the cotangents of operands: results of the loop that is turned around."""
+    """Return the cotangents of operands: results of the reverse loop."""
     spec, arrived = attrs["loop"], cotangents(ct)
     moved = _moved(spec, argnums, operands)
     if not moved:
@@ -153,7 +156,7 @@ def pull_loop(
         for field in back.forward
         if slots is None or not isinstance(field, int)
     ]
-    given = [
+    back_operands = [
         *([item(y, spec.trips)] if back.spec.counted else []),
         *[value_of[node] for node in back.consts],
         *begin,
@@ -161,7 +164,7 @@ def pull_loop(
         *[arrived[field] for field in back.arriving],
     ]
     if slots is None:
-        record = loop(y.graph, back.spec, given)
+        record = loop(y.graph, back.spec, back_operands)
     else:
         step = replace(spec, test=None, limit=None, counted=spec.length is None, save="carry")
         entered = tuple(
@@ -169,19 +172,19 @@ def pull_loop(
         )
         first = [item(y, spec.trips)] if step.counted else []
         chain = Chain(step, back.spec, entered, slots)
-        every = *first, *spec.of_body(operands), *given
+        every = *first, *spec.of_body(operands), *back_operands
         record = y.graph.apply(REVOLVE, every, {"chain": chain})
     ends = [*back.moving.values(), *back.summing, *back.elements]
-    found = {node: field for field, node in enumerate(ends)}
+    field_of = {node: field for field, node in enumerate(ends)}
     numbers = dict(zip(spec.of_body(range(len(operands))), spec.body.inputs[1:], strict=True))
     return [
-        item(record, found[numbers[argnum]]) if numbers.get(argnum) in found else None
+        item(record, field_of[numbers[argnum]]) if numbers.get(argnum) in field_of else None
         for argnum in argnums
     ]
 
 
 def _slots(spec: Spec, operands: Sequence[Node]) -> int | None:
-    """Return how many carries are kept at once, None for all."""
+    """Return the number of carries to keep at once, None for all."""
     *_, carries, _ = spec.split(operands)
     if isinstance(spec.save, int):
         return spec.save
@@ -191,15 +194,15 @@ def _slots(spec: Spec, operands: Sequence[Node]) -> int | None:
 
 
 class Reverse:
-    """The loop that takes cotangents back through another one.
+    """The reverse loop of a loop.
 
-    `moved` are inputs of the forward body whose cotangents are asked for, `arrived` the fields that
-    have cotangents.  Values of nodes are kept (`keeps`), as far as they fit, and not only carries.
+    `moved` are the inputs of the forward body whose cotangents are wanted, `arrived` the fields
+    with cotangents.  With `keeps` values of nodes are saved if they fit, and not only carries.
 
     - `spec`: its carries are the cotangents of the carries `moving` and of the captures `summing`;
-      what is stacked are the cotangents of `elements`
+      its stacked outputs are the cotangents of `elements`
     - `consts`: inputs of the forward body that it captures
-    - `forward`: what its first elements are: an input of the forward body, or a field of its record
+    - `forward`: its first elements: inputs of the forward body, or fields of its record
     - `arriving`: fields whose cotangents are its last elements
     """
 
@@ -213,36 +216,36 @@ class Reverse:
         self.summing = [node for node in captured if node in varied]
         graph = Graph(f"reverse of {spec}")
         inputs = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
-        self._stands = stands = copied(spec.body, graph, inputs)
+        self._stands = copies = copied(spec.body, graph, inputs)
         cts = {n: _ct(graph, n) for n in (*self.moving.values(), *self.summing)}
         stacked = {field: spec.stacked(field) for field in arrived if field >= spec.carries}
         ends = {field: _ct(graph, node) for field, node in stacked.items()}
-        pairs = [(stands[node], ends[field]) for field, node in stacked.items()]
-        pairs += [(stands[spec.body.results[j]], cts[node]) for j, node in self.moving.items()]
-        pairs += [(stands[node], cts[node]) for node in self.summing]
+        pairs = [(copies[node], ends[field]) for field, node in stacked.items()]
+        pairs += [(copies[spec.body.results[j]], cts[node]) for j, node in self.moving.items()]
+        pairs += [(copies[node], cts[node]) for node in self.summing]
         seeds = seeded(pairs)
-        wrt = {node: stands[node] for node in spec.body.inputs if node in varied}
+        wrt = {node: copies[node] for node in spec.body.inputs if node in varied}
         order = between(inputs, [*seeds, *wrt.values()])
-        found = pull_back(graph, order, seeds, [*wrt.values()], owned=True)
-        self.elements = [x for x in xs if x in wrt and found[wrt[x]] is not None]
+        pulled = pull_back(graph, order, seeds, [*wrt.values()], owned=True)
+        self.elements = [x for x in xs if x in wrt and pulled[wrt[x]] is not None]
         ends_of = (*self.moving.values(), *self.summing, *self.elements)
-        results = or_zeros(found, [wrt[node] for node in ends_of])
+        results = or_zeros(pulled, [wrt[node] for node in ends_of])
         leaves = [*inputs, *cts.values(), *ends.values()]
         saved = self._saved(leaves, results) if keeps else []
         entered: list[tuple[Node | int, Node]] = [
-            (spec.inner + k, stands[spec.body.nodes[k]]) for k in saved
+            (spec.inner + k, copies[spec.body.nodes[k]]) for k in saved
         ]
-        entered += [(spec.history + j, stands[c]) for j, c in enumerate(carries)]
-        entered += [(x, stands[x]) for x in xs]
+        entered += [(spec.history + j, copies[c]) for j, c in enumerate(carries)]
+        entered += [(x, copies[x]) for x in xs]
         read = {node.id for node in between([*[leaf for _, leaf in entered], *leaves], results)}
         entered = [one for one in entered if one[1].id in read]
         self.forward = [source for source, _ in entered]
         self.arriving = [field for field, leaf in ends.items() if leaf.id in read]
-        self.consts = [node for node in captured if stands[node].id in read]
+        self.consts = [node for node in captured if copies[node].id in read]
         body = Body(
             [
                 inputs[0],
-                *[stands[node] for node in self.consts],
+                *[copies[node] for node in self.consts],
                 *cts.values(),
                 *[leaf for _, leaf in entered],
                 *[ends[field] for field in self.arriving],
@@ -255,32 +258,32 @@ class Reverse:
         )  # fmt: skip
 
     def _saved(self, leaves: Sequence[Node], results: Sequence[Node]) -> list[int]:
-        """Return which nodes of the forward body have their values kept: those that rules read."""
-        spec, stands = self._forward, self._stands
-        again = {stands[node].id: k for k, node in enumerate(spec.body.nodes)}
+        """Return the numbers of the forward body's nodes to save: those that rules read."""
+        spec, copies = self._forward, self._stands
+        number_of = {copies[node].id: k for k, node in enumerate(spec.body.nodes)}
         position, _, carries, xs = spec.split_inputs()
-        varying = {stands[node].id for node in (*position, *carries, *xs)}
+        varying = {copies[node].id for node in (*position, *carries, *xs)}
         for node in spec.body.nodes:
-            if any([stands[part].id in varying for part in node.inputs]):  # noqa: C419
-                varying.add(stands[node].id)
-        derived = [node for node in between(leaves, results) if node.id not in again]
+            if any([copies[part].id in varying for part in node.inputs]):  # noqa: C419
+                varying.add(copies[node].id)
+        derived = [node for node in between(leaves, results) if node.id not in number_of]
         read = [*results, *[part for node in derived for part in node.inputs]]
-        kept = {again[node.id] for node in read if node.id in again and node.id in varying}
-        # A record is no array: a loop in the body is computed again, as with save="carry".
-        kept = {
+        saved = {number_of[node.id] for node in read if node.id in number_of and node.id in varying}
+        # Records cannot be stacked: a loop in the body is recomputed, as with save="carry".
+        saved = {
             k
             for k, node in enumerate(spec.body.nodes)
-            if k in kept and UNKNOWN not in node.dims and not isinstance(node.type, Record)
+            if k in saved and UNKNOWN not in node.dims and not isinstance(node.type, Record)
         }
-        whole = {spec.body.nodes[k] for k in kept}
-        kept = {k for k in kept if not _is_view_of_kept(spec.body.nodes[k], whole)}
-        if spec.save == "auto" and not _fits([spec.body.nodes[k] for k in kept], spec.length):
+        saved_nodes = {spec.body.nodes[k] for k in saved}
+        saved = {k for k in saved if not _is_view_of_kept(spec.body.nodes[k], saved_nodes)}
+        if spec.save == "auto" and not _fits([spec.body.nodes[k] for k in saved], spec.length):
             return []
-        return sorted(kept)
+        return sorted(saved)
 
 
 def _is_view_of_kept(node: Node, kept: Collection[Node]) -> bool:
-    """Return whether a node shows a kept one: what is shown is cheap to show again."""
+    """Return whether a node is a view of a saved one, which is cheap to make again."""
     while len(node.inputs) == 1 and node.op.memory.layout_with(node.attrs) == "ordered":
         node = node.inputs[0]
         if node in kept:
@@ -293,7 +296,7 @@ def _ct(graph: Graph, node: Node) -> Node:
 
 
 def _fits(nodes: Sequence[Node], length: int | Dim | None) -> bool:
-    """Return whether the values of nodes in all iterations are known to be few."""
+    """Return whether the values of nodes in all iterations are known to fit into `MOST_BYTES`."""
     if not isinstance(length, int):
         return False
     try:

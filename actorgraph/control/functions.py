@@ -1,7 +1,7 @@
-"""`cond`, `switch`, `scan`, `map`, `fori_loop` and `while_loop`, as JAX has them, on nodes.
+"""`cond`, `switch`, `scan`, `map`, `fori_loop` and `while_loop` on nodes, as in JAX.
 
-Functions take and return trees of nodes; arrays become constants, and nodes of outside that a
-function uses become operands.
+Functions take and return trees of nodes.  Arrays become constants; outer nodes that a function uses
+become operands.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from actorgraph.types import UNKNOWN, Dim, Tensor
 
 _Function = Callable[..., Any]
 _LOOKED_INTO = 100
-"""Functions, and what they call, among whose surroundings a node is looked for."""
+"""Most functions, called ones included, whose surroundings are searched for a node."""
 
 
 # -- what is given --------------------------------------------------------------------------------
 
 
 def graph_of(what: str, leaves: Sequence[Any], *functions: Any) -> Graph:
-    """Return the graph to build in: that of a leaf, or of what a function closes over."""
-    found = graph_if_any(leaves, *functions)
-    if found is None:
+    """Return the graph to build in: that of a leaf, or of a node that a function closes over."""
+    graph = graph_if_any(leaves, *functions)
+    if graph is None:
         raise GraphTypeError(
             f"{what} finds no node, neither among its arguments nor in what its functions close "
             "over; make one of an array by graph.constant(array)"
         )
-    return found
+    return graph
 
 
 def graph_if_any(leaves: Sequence[Any], *functions: Any) -> Graph | None:
-    """Return the graph to build in, or None where there are arrays alone."""
+    """Return the graph to build in, None if there are only arrays."""
     waiting: deque[Any] = deque([*leaves, *functions])
     known: set[int] = set()
     while waiting:
@@ -58,8 +58,8 @@ def graph_if_any(leaves: Sequence[Any], *functions: Any) -> Graph | None:
         if callable(value) and id(value) not in known and len(known) < _LOOKED_INTO:
             known.add(id(value))
             waiting += surroundings(value)
-    found = active_graph(())
-    return None if found is None else innermost(found)
+    graph = active_graph(())
+    return None if graph is None else innermost(graph)
 
 
 def _root(graph: Graph) -> Graph:
@@ -109,7 +109,7 @@ def _scalar(value: Any, what: str, kinds: str, words: str) -> Any:
 
 @answering
 def cond(pred: Any, true_fun: _Function, false_fun: _Function, *operands: Any) -> Any:
-    """Return what one of two functions makes of the operands; only that one is computed.
+    """Return the result of one of two functions of the operands; only that one is computed.
 
     Derivatives are those of the branch taken.
 
@@ -120,12 +120,12 @@ def cond(pred: Any, true_fun: _Function, false_fun: _Function, *operands: Any) -
     true_fun, false_fun : callable
         Functions of nodes that return trees of one structure, with leaves of equal types.
     *operands : trees of nodes and arrays
-        What the function chosen is given; functions may use nodes of outside too.
+        Arguments of the chosen function; functions may also use outer nodes.
 
     Raises
     ------
     GraphTypeError, ShapeError
-        `pred` is no bool scalar, or the results differ in structure, dtype or dims.
+        If `pred` is no bool scalar, or the results differ in structure, dtype or dims.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def cond(pred: Any, true_fun: _Function, false_fun: _Function, *operands: Any) -
 
 @answering
 def switch(index: Any, branches: Sequence[_Function], *operands: Any) -> Any:
-    """Return what the function with that index makes of the operands; see `cond`.
+    """Return the result of the function with an index; see `cond`.
 
     Parameters
     ----------
@@ -154,9 +154,9 @@ def switch(index: Any, branches: Sequence[_Function], *operands: Any) -> Any:
     Raises
     ------
     GraphError
-        There are no branches, or a Python int is out of range.
+        If there are no branches, or a Python int is out of range.
     GraphTypeError, ShapeError
-        The index is no integer scalar, or the results differ in structure, dtype or dims.
+        If the index is no integer scalar, or the results differ in structure, dtype or dims.
 
     Examples
     --------
@@ -203,9 +203,10 @@ def _branched(
 def joined(
     what: str, graph: Graph, index: Any, pieces: Sequence[tuple[dict[Node, Node], list[Node]]]
 ) -> list[Node]:
-    """Return the results of a branch of traced bodies, of which errors speak as `what`.
+    """Return the results of a branch of traced bodies; errors call it `what`.
 
-    `pieces` has for each body its inputs, with what they stand for outside, and its results.
+    `pieces` has for each body its inputs, each with the outer node that it stands for, and its
+    results.
     """
     operands = {node: 0 for inputs, _ in pieces for node in inputs.values()}
     place = {node: number for number, node in enumerate(operands)}
@@ -231,26 +232,26 @@ def scan(
     reverse: bool = False,
     save: str | int = "auto",
 ) -> tuple[Any, Any]:
-    """Apply ``f(carry, x) -> (carry, y)`` along the first axis of `xs`, and stack what it gives.
+    """Apply ``f(carry, x) -> (carry, y)`` along the first axis of `xs`, and stack each `y`.
 
     Parameters
     ----------
     f : callable
-        Takes the carry and an element of `xs` (None without `xs`), returns the next carry, of the
-        same structure and types, and what is stacked (None for nothing).
+        Takes the carry and an element of `xs` (None without `xs`); returns the next carry, of the
+        same structure and types, and the output to stack (None for none).
     init : tree of nodes and arrays
         The first carry.
     xs : tree of nodes and arrays, optional
         All of one length, which may be symbolic.
     length : int, optional
-        Number of iterations; needed where there are no `xs`.
+        Number of iterations; needed without `xs`.
     reverse : bool
-        Begin with the last elements; what is stacked keeps the places of the elements.
+        Begin with the last elements; stacked outputs keep the places of the elements.
     save : "auto", "all", "carry" or int
-        What a backward pass finds: every value that it reads; only the carries, from which each
-        iteration is computed again; or so many carries at once, between which it computes forward
-        again and again (Revolve of Griewank and Walther).  Gradients have the same bits.
-        ``"auto"`` keeps all while that fits.
+        What is saved for a backward pass: every value that it reads; only the carries, from which
+        each iteration is recomputed; or that many carries at once, between which iterations are
+        recomputed repeatedly (Revolve of Griewank and Walther).  Gradients have the same bits.
+        ``"auto"`` saves all values if they fit.
 
     Returns
     -------
@@ -259,7 +260,8 @@ def scan(
     Raises
     ------
     GraphTypeError, ShapeError
-        A carry changes its structure, dtype or dims; lengths differ; or a leaf is a Python scalar.
+        If a carry changes its structure, dtype or dims, lengths differ, or a leaf is a Python
+        scalar.
 
     Examples
     --------
@@ -277,10 +279,10 @@ def scan(
     save = save if save in ("auto", "all", "carry") else positive("save", save)
 
     def called(function: _Function, _: Any, carry: Any, x: Any) -> Any:
-        found = function(carry, unflatten(x_tree, x))
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise GraphTypeError(f"the body of scan returns (carry, y), got {shown(found)}")
-        return found
+        result = function(carry, unflatten(x_tree, x))
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise GraphTypeError(f"the body of scan returns (carry, y), got {shown(result)}")
+        return result
 
     return _looped(
         "scan", graph, f, called, init, elements,
@@ -292,23 +294,23 @@ def _length_of(elements: Sequence[Node], length: Any) -> int | Dim | None:
     for x in elements:
         if not x.ndim:
             raise ShapeError(f"scan goes along the first axis, and {x!r} is a scalar")
-    found = [x.dims[0] for x in elements]
+    lengths = [x.dims[0] for x in elements]
     if length is not None:
         from actorgraph.types import shape_from
 
-        found = [*shape_from((length,)), *found]
-    if not found:
+        lengths = [*shape_from((length,)), *lengths]
+    if not lengths:
         raise GraphTypeError("scan without arrays needs length=, the number of iterations")
-    known = [size for size in found if isinstance(size, int)]
+    known = [size for size in lengths if isinstance(size, int)]
     if len(set(known)) > 1:
         raise ShapeError(f"the arrays of scan, and length, have different lengths: {known}")
-    named = [size for size in found if size is not UNKNOWN]
+    named = [size for size in lengths if size is not UNKNOWN]
     return (known or named or [None])[0]
 
 
 @answering
 def map(f: _Function, xs: Any) -> Any:  # noqa: A001 - its name in JAX
-    """Return what `f` makes of each element of `xs`, stacked.
+    """Return the stacked results of `f` for each element of `xs`.
 
     Parameters
     ----------
@@ -337,7 +339,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: _Function, init: Any, *, save: A
     Parameters
     ----------
     lower, upper : int or node
-        Integer scalars; where `upper` is not above `lower` the result is `init`.
+        Integer scalars; if `upper` is not above `lower` the result is `init`.
     body_fun : callable
         Takes the index, an int64 scalar, and the carry; returns the next carry.
     init : tree of nodes and arrays
@@ -347,7 +349,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: _Function, init: Any, *, save: A
     Raises
     ------
     GraphTypeError, ShapeError
-        A bound is no integer scalar, or a carry changes its structure, dtype or dims.
+        If a bound is no integer scalar, or a carry changes its structure, dtype or dims.
 
     Examples
     --------
@@ -392,8 +394,8 @@ def while_loop(
 ) -> Any:
     """Return the carry after ``body_fun(carry)`` for as long as ``cond_fun(carry)`` is true.
 
-    It has gradients: the iterations that were made, taken back one by one.  A comparison with NaN
-    is false and ends the loop.
+    It is differentiable: the backward pass reverses the iterations that were run.  A comparison
+    with NaN is false and ends the loop.
 
     Parameters
     ----------
@@ -410,7 +412,7 @@ def while_loop(
     Raises
     ------
     GraphTypeError, ShapeError
-        The test gives no bool scalar, or a carry changes its structure, dtype or dims.
+        If the test returns no bool scalar, or a carry changes its structure, dtype or dims.
 
     Examples
     --------
@@ -445,7 +447,7 @@ def _looped(
     count: Node | None = None,
     **options: Any,
 ) -> tuple[Any, Any]:
-    """Trace the functions of a loop and return its last carry and what it has stacked."""
+    """Trace the functions of a loop; return its last carry and its stacked outputs."""
     carries, tree = _lifted(graph, init, f"a carry of {what}")
     types = _named("carry", carries)
     types += [(f"x_{i}", Tensor.of(x.dtype, x.dims[1:])) for i, x in enumerate(elements)]
@@ -471,16 +473,16 @@ def _looped(
         body, size, len(elements), test=test_body, counted=count is not None, what=what, **options
     )
     record = loop(graph, spec, [*operands, *carries, *elements])
-    found = unflatten(structure, [item(record, field) for field in range(spec.trips)])
-    return found[0], found[1]
+    result = unflatten(structure, [item(record, field) for field in range(spec.trips)])
+    return result[0], result[1]
 
 
 def _test(
     what: str, graph: Graph, test: _Function, carries: Sequence[Node], tree: Structure
 ) -> tuple[Body, list[Node]]:
     def called(function: _Function, _: Any, given: list[Node]) -> Any:
-        found = function(unflatten(tree, given))
-        return _scalar(found, f"the test of {what}", "b", "a bool scalar")
+        answer = function(unflatten(tree, given))
+        return _scalar(answer, f"the test of {what}", "b", "a bool scalar")
 
     types = _named("carry", carries)
     traced_graph, given, results, _ = traced(

@@ -1,7 +1,7 @@
-"""`in_blocks`: products of what an array has at each step, by blocks of steps.
+"""`in_blocks`: products of the steps of an array with a matrix, by blocks of steps.
 
-Each block is one product, so its bits follow from its own steps alone: who makes which, and when,
-changes none.  So the layers of a recurrent net may overlap in time (see `waves`).
+Each block is one product, so its bits depend on its own steps alone, not on the thread that
+computes it or when.  So the layers of a recurrent net may overlap in time (see `waves`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from actorgraph.tiles import CUT_FLOPS, compute_parts
 _BLOCK_ROWS = 256
 
 _LEAST_FLOPS = CUT_FLOPS / 4
-"""What other workers may help with: the loop that reads it waits for all of it."""
+"""Flops from which other workers share a product, since the loop that reads it waits for all."""
 
 
 def block_of(shape: tuple[int, ...]) -> int:
-    """Return how many steps make a block, of an array of that shape."""
+    """Return the number of steps of a block, for an array of that shape."""
     return max(1, -(-_BLOCK_ROWS // max(1, prod(shape[1:-1]))))
 
 
 def _in_blocks(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
-    """Multiply blocks of steps, each of which is one product that another worker may make."""
+    """Multiply blocks of steps; each is one product, which another worker may compute."""
     if out is None:
         out = xp.empty((*x.shape[:-1], y.shape[-1]), x.dtype)
     size = block_of(x.shape)
@@ -65,8 +65,5 @@ IN_BLOCKS: Op = declare(
 
 
 def in_blocks(x: Node, y: Node) -> Node:
-    """Return the product of what an array has at each step with a matrix.
-
-    Blocks of steps follow from the shape alone: so who makes which, and when, changes no bit.
-    """
+    """Return the product of an array's steps with a matrix; blocks follow from its shape."""
     return build(IN_BLOCKS, x, y)

@@ -1,9 +1,9 @@
-"""Layers: loops that feed one another, made at the same time, each behind the one before.
+"""Layers: the wavefront execution of loops that feed one another, for `waves` and `LoopKernel`.
 
-Iterations are cut into blocks.  A block of a layer waits for its own block before, and for the same
-block of the layer before.  Who makes which changes no bit.  Nothing of it has side effects: where
-anything goes wrong, or NumPy would tell of a floating-point error, who asked computes all of it in
-turn, which tells it, fails, or does not.
+Iterations are cut into blocks.  A block of a layer waits for the layer's block before, and for the
+same block of the layer before.  Invariants: bits do not depend on which worker computes a block;
+nothing has side effects, so that after an exception, or a floating-point error that is not ignored,
+the caller can compute everything again in sequence.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from actorgraph.tiles import compute_parts
 from actorgraph.warned import stopping_errors
 
 _LEAST_US = 300.0
-"""A block of a loop that takes less is not worth waking another worker."""
+"""Least predicted time of a block, for which waking another worker pays off."""
 
 
 def is_long(us: float, layers: int) -> bool:
-    """Return whether there are blocks for so many layers in what takes so long."""
+    """Return whether that much time is enough for blocks on all layers."""
     return us >= 2 * layers * _LEAST_US
 
 
 def made_beside(run: Any, begin: Callable[[], tuple[list[list[Any]], int, float, int]]) -> bool:
-    """Make layers on idle workers too, unless the run dies; return whether it is done.
+    """Run layers on this thread and idle workers; return whether all has been computed.
 
-    `begin` returns the layers, each of stages of which the last is a loop and nothing is computed,
-    the number of rows of which blocks are multiples, how long the longest iteration takes, and -1
-    where positions count down, else 1.
+    `begin` returns the layers (fresh stages, of which each layer's last is a loop), the number of
+    rows that must divide blocks, the predicted time of the longest iteration, and -1 if positions
+    count down, else 1.  `Dead` is raised if the run has died.
     """
     try:
         with np.errstate(**stopping_errors()):
-            layers, step, longest_us, way = begin()
+            layers, step, longest_us, direction = begin()
             length = layers[-1][-1].length
-            wanted = -(-_LEAST_US // max(longest_us, 0.1))
-            size = int(-(-wanted // step) * step)
+            rows = -(-_LEAST_US // max(longest_us, 0.1))
+            size = int(-(-rows // step) * step)
             blocks = -(-length // size)
             if len(layers) < 2 or blocks < 2 * len(layers):
                 return False
-            first = length - (blocks - 1) * size if way < 0 else size
+            first = length - (blocks - 1) * size if direction < 0 else size
             bounds = [0, *range(first, length, size), length]
-            every = range(length)[::way]
-            compute_parts(*_tiles(layers, [every[i:j] for i, j in pairwise(bounds)]))
-    except Exception:  # noqa: BLE001 - what computes them in turn raises it, or does not
+            positions = range(length)[::direction]
+            compute_parts(*_tiles(layers, [positions[i:j] for i, j in pairwise(bounds)]))
+    except Exception:  # noqa: BLE001 - the sequential form decides whether it is an error
         if run.dead is not None:
             raise Dead from None
         return False
@@ -58,10 +58,10 @@ def made_beside(run: Any, begin: Callable[[], tuple[list[list[Any]], int, float,
 def _tiles(
     layers: Sequence[Sequence[Any]], cuts: Sequence[range]
 ) -> tuple[Callable[[int], None], int]:
-    """Return what makes a block of a layer, and how many there are.
+    """Return a function that computes a block of a layer by number, and the number of blocks.
 
-    They are handed out by diagonals: what one waits for was handed out before, so that somebody is
-    making it.
+    Numbers go along diagonals: the blocks that one waits for have lower numbers, so some thread has
+    taken them already, and nothing deadlocks.
     """
     order = [
         (layer, at - layer)

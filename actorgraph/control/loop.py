@@ -1,12 +1,14 @@
-"""The op ``loop``: a body applied again and again, to carries and to elements of arrays.
+"""The op ``loop``: a body applied repeatedly to carries and to elements of arrays.
 
-Its result is a record: the final carries, what each iteration gave (stacked), the number of
+Its result is a record: the final carries, the stacked outputs of the iterations, the number of
 iterations, and two kinds of fields that only reverse rules read: the carries as they entered each
-iteration, and the values of the body's nodes.  What nobody reads is not computed.
+iteration, and the values of the body's nodes.  Fields that nobody reads are not computed.
 
-An iteration is known by its position, the index of its elements: the first is 0, or with `reverse`
-the last.  Everything stacked stands at its position, so that a loop that is turned around meets the
-same values.
+Invariant: an iteration's *position* is the index of its elements; positions start at 0, or with
+`reverse` at the last.  Everything stacked is stored at its position, so that the reverse pass,
+which runs the other way, meets the same values.
+
+A loop is one step of its program: this module knows neither tasks nor machines.
 """
 
 from __future__ import annotations
@@ -34,28 +36,29 @@ from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bi
 
 _TRIPS = Tensor.of("int64", ())
 _GUESSED_TRIPS = 1000
-"""Iterations that are expected of a loop that ends by its own test."""
+"""Expected iterations of a loop that ends by its test."""
 KEPT_BYTES = 1 << 24
-"""Arrays that are stacked into are used again while nobody else has them, up to so much a loop."""
+"""Most bytes of stacked arrays that a loop keeps in free lists for its next call."""
 
 _TURN_US = 2.0
-"""What a loop of no iterations takes."""
+"""Microseconds of a loop of no iterations."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What a loop is, beside its operands.
+    """A loop without its operands.
 
-    Operands come in the order: the number of iterations (where `counted`), what the body captures,
-    what the test captures, initial carries, and arrays whose elements the iterations take.
+    The operands are, in this order: the number of iterations (if `counted`), the captures of the
+    body, those of the test, initial carries, and arrays whose elements the iterations take.
 
-    - `body`: inputs are position, captures, carries, elements; results: carries, what is stacked
-    - `carries`, `xs`: how many there are
-    - `length`: iterations, where known before a run
-    - `test`: inputs are captures, carries; its result says whether there is another iteration
-    - `limit`: iterations after which the test must not ask for more
+    - `body`: inputs are position, captures, carries, elements; results are carries, stacked outputs
+    - `carries`, `xs`: number of carries, and of arrays
+    - `length`: number of iterations, if known before a run
+    - `test`: inputs are captures, carries; the result says whether there is another iteration
+    - `limit`: iterations after which the test must not ask for another
     - `reverse`: whether positions count down
-    - `save`: what is kept for a reverse pass
+    - `save`: what the forward pass saves for the reverse pass
+    - `what`: name in errors
     """
 
     body: Body
@@ -86,21 +89,21 @@ class Spec:
 
     @property
     def trips(self) -> int:
-        """The field that is the number of iterations."""
+        """The field with the number of iterations."""
         return self.carries + self.ys
 
     @property
     def history(self) -> int:
-        """The field that is the first carry as it entered each iteration."""
+        """The field of the first carry as it entered each iteration."""
         return self.trips + 1
 
     @property
     def inner(self) -> int:
-        """The field that is the first of the values of the nodes of the body."""
+        """The first of the fields with values of the body's nodes."""
         return self.history + self.carries
 
     def split(self, operands: Sequence[Any]) -> tuple[Any, list[Any], list[Any], list[Any], Any]:
-        """Return the groups of operands: number, captures of body and test, carries, arrays."""
+        """Return the operands by group: number, captures of body and test, carries, arrays."""
         first = int(self.counted)
         marks = [first]
         for size in (self.consts, self.tested, self.carries, self.xs):
@@ -115,7 +118,7 @@ class Spec:
         return [inputs[i:j] for i, j in itertools.pairwise(ends)]
 
     def stacked(self, field: int) -> Node:
-        """Return the node of the body whose values a field stacks."""
+        """Return the body's node whose values a field stacks."""
         if field >= self.inner:
             return self.body.nodes[field - self.inner]
         if field >= self.history:
@@ -123,13 +126,13 @@ class Spec:
         return self.body.results[field]
 
     def of_body(self, operands: Sequence[Any]) -> list[Any]:
-        """Return those that are inputs of the body, in its order, without the position."""
+        """Return the operands of the body in the order of its inputs, without the position."""
         _, consts, _, carries, xs = self.split(operands)
         return [*consts, *carries, *xs]
 
     @property
     def titles(self) -> list[tuple[str, Body]]:
-        """The bodies and what drawings call them."""
+        """The bodies, with their names in drawings."""
         test = [] if self.test is None else [("test", self.test)]
         return [*test, ("body", self.body)]
 
@@ -190,17 +193,18 @@ def _typing(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
 def _check_inputs(
     checks: Checks, spec: Spec, inputs: Sequence[Node], given: Sequence[Tensor]
 ) -> None:
-    """Raise where operands are not what a body was traced with."""
+    """Raise where operands have other types than those that a body was traced with."""
     for node, type_ in zip(inputs, given, strict=True):
         check_carries(checks, [node.type], [type_], f"{spec.what} at {node.name!r}")
 
 
 class LoopKernel:
-    """A loop compiled for one binding: called with the run and the operands.
+    """The kernel of a loop for one binding, called with the run and the operands.
 
-    `places` are the fields that are stacked, `stored` whether all of these have sizes known before
-    a run.  `parts` are the loops that may be made in its place (see `split`), or why there are
-    none; None where that is to be found out by the first call.
+    - `places`: the fields that are stacked
+    - `stored`: whether these go into arrays, since all their sizes are known before the loop begins
+    - `parts`: the loops that may replace it (see `split`), or why there are none; None until the
+      first call finds out
     """
 
     def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
@@ -249,7 +253,7 @@ class LoopKernel:
         return course.fields()
 
     def _beside(self, run: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Return the record, made by parts of the loop beside each other; None if they are not."""
+        """Return the record as computed by concurrent parts, None if the loop is not run so."""
         from actorgraph.control.layers import is_long, made_beside
 
         found: list[Any] = []
@@ -268,7 +272,7 @@ class LoopKernel:
 
     @cached_property
     def body_us(self) -> float:
-        """What an iteration is predicted to take."""
+        """Predicted microseconds of an iteration."""
         return self.spec.body.predicted_us(self.symbols, self.walked)
 
     def _length(self, operands: Sequence[Any]) -> int:
@@ -276,7 +280,7 @@ class LoopKernel:
         return length_of(self.spec, self.length, number, xs)
 
     def begun(self, run: Any, operands: Sequence[Any], share: float) -> Any:
-        """Return a call of it, or of parts that take at most that share of an iteration each."""
+        """Return a call of the loop, or of parts of which each takes at most a `share` of it."""
         from actorgraph.control.split import Split, parted
 
         length = self._length(operands)
@@ -287,20 +291,20 @@ class LoopKernel:
         return Course(self, run, operands)
 
     def allow_tables(self, wait: bool, quick: bool) -> None:
-        """Let iterations be walked as tables."""
+        """Allow machine code to walk the iterations; see `InnerLoop.allow_tables`."""
         self.tables = wait, quick
         self.call.allow_tables(wait, quick)
 
     @property
     def notes(self) -> list[tuple[Node, str]]:
-        """How it runs where several workers might."""
+        """How the loop runs where several workers could share it, for users."""
         if isinstance(self.parts, str):
             return [(self.node, f"in turn, since {self.parts}")]
         return [] if self.parts is None else [(self.node, str(self.parts))]
 
     @property
     def walked(self) -> bool:
-        """Whether machine code may walk its iterations."""
+        """Whether machine code can walk the iterations."""
         from actorgraph.lower.table import kinds
 
         steps = [node for node in self.spec.body.nodes if node.op is not CONSTANT]
@@ -308,13 +312,13 @@ class LoopKernel:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that stays there between calls, and that nobody else has."""
+        """The bytes that the loop keeps between calls and nobody else holds."""
         stacks = () if self.lists is None else {free for *_, free in self.lists[1] if free}
         idle: int = sum([array.nbytes for free in stacks for array in free.kept()[0]])
         return self.call.kept_bytes + idle + getattr(self.parts, "kept_bytes", 0)
 
     def room(self, length: int) -> list[Any]:
-        """Return where what is stacked goes: arrays, or lists where the sizes are not known."""
+        """Return an array for each stacked field, or lists where not all sizes are known."""
         if not self.stored:
             return [[] for _ in self.places]
         if self.lists is None or self.lists[0] != length:
@@ -333,10 +337,10 @@ class LoopKernel:
 
 
 class Course:
-    """A call of a loop, as far as it has come.
+    """One call of a loop, which may advance by blocks of iterations.
 
-    `made` has by field what has been stacked: arrays that are filled, or lists; `longest_us` is
-    what an iteration of the longest of its loops takes.
+    `made` has the stacked arrays or lists by field.  `longest_us` is what an iteration of its
+    longest loop is predicted to take.
     """
 
     def __init__(self, kernel: LoopKernel, run: Any, operands: Sequence[Any]) -> None:
@@ -355,11 +359,11 @@ class Course:
 
     @property
     def stages(self) -> Sequence[Course]:
-        """The loops that it is made of: itself."""
+        """The loops that the call consists of: itself."""
         return (self,)
 
     def advance(self, positions: Any) -> None:
-        """Make iterations, the next ones."""
+        """Run the next iterations."""
         limit = self._kernel.spec.limit
         self.carries, trips = self._kernel.call(
             self._run, positions, limit, self._tested, self._consts, self.carries, self._xs,
@@ -368,10 +372,9 @@ class Course:
         self._trips += trips
 
     def split(self, count: int) -> None:
-        """Make all iterations, of which none waits for another.
+        """Run all iterations, none of which depends on another, in `count` parts.
 
-        Idle workers take parts of them in order, the next one when theirs has ended: so many are
-        in flight as there are workers.
+        Idle workers take parts in order, one at a time.
         """
         cuts = evenly(self.length, count)
 
@@ -403,13 +406,13 @@ class Course:
 
 
 def bound_length(spec: Spec, symbols: Mapping[str, int]) -> int | None:
-    """Return the length of a loop in a run, where its type tells."""
+    """Return the length of a loop for a binding, None if only operands tell it."""
     length = spec.length
     return bind_dims(length, symbols) if isinstance(length, Dim) else length
 
 
 def length_of(spec: Spec, known: int | None, number: Any, xs: Sequence[Any]) -> int:
-    """Return the number of iterations: as known, as counted, and as the arrays have it."""
+    """Return the number of iterations, on which the length, the count and all arrays must agree."""
     lengths = {len(x) for x in xs}
     if known is not None:
         lengths.add(known)
@@ -421,14 +424,14 @@ def length_of(spec: Spec, known: int | None, number: Any, xs: Sequence[Any]) -> 
 
 
 def joined(type_: Tensor, values: list[Any], symbols: Mapping[str, int], reverse: bool) -> Any:
-    """Return what iterations have given as one array, by position."""
+    """Stack the outputs of the iterations in one array by position."""
     if not values:
         return np.empty((0, *bind_shape(type_.shape[1:], symbols, 0)), str(type_.dtype))
     return np.array(values[::-1] if reverse else values)
 
 
 def guessed_trips(spec: Spec, operands: Sequence[Node], symbols: Mapping[str, int]) -> int:
-    """Return the number of iterations that a prediction counts on."""
+    """Return the number of iterations for predictions."""
     *_, xs = spec.split(operands)
     known = spec.length if not xs else xs[0].dims[0]
     if known is None or spec.test is not None:

@@ -1,8 +1,8 @@
 """Recurrent layers over time, as scans: `rnn`, `gru` and `lstm`, in PyTorch's layout of weights.
 
-The products of the inputs are made for all steps at once; a step multiplies by the weights of the
-state, laid out for that before the loop.  Lengths may be symbolic.  `ag.ops` offers these functions
-and the modules of `ag.nn` call them, for each layer and direction.
+Products with the inputs are computed for all steps at once; a step multiplies by the weights of the
+state, which are transposed before the loop.  Lengths may be symbolic.  `ag.ops` exports these
+functions, and the modules of `ag.nn` call them for each layer and direction.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ def _over_time(
     what: str, step: Callable[[Node, _State, Node], _State], gates: int, x: Node,
     state: tuple[Any, ...], weights: tuple[Any, Any], bias: Any, reverse: bool, lengths: Any,
 ) -> tuple[Node, _State]:  # fmt: skip
-    """Return the outputs and the last state; ``step(gates, state, turned w_hh)`` makes one."""
+    """Return the outputs and the last state; ``step(gates, state, w_hh.T)`` makes one."""
     if x.ndim not in (2, 3):
         raise ShapeError(f"{what} takes sequences, (length, [batch,] features), got {x!r}")
     graph = x.graph
     size = graph.lift(weights[1]).dims[-1]
     if any([part is None for part in state]):  # noqa: C419
-        row = x[..., :1].sum(0)  # of which only the shape is asked for
+        row = x[..., :1].sum(0)  # only its shape is used
         state = (zeros_like(row) * np.ones(size, x.dtype),) * len(state)  # type: ignore[arg-type]
     first = tuple([graph.lift(part) for part in state])
     into, again = weights_of(x, first[0], *weights, gates, what)
     products, hidden = in_blocks(x, swap_last(into)), turned(again)
-    reach = None if lengths is None else graph.lift(lengths)
+    lifted_lengths = None if lengths is None else graph.lift(lengths)
 
     def body(state: _State, given: Any) -> tuple[_State, Node]:
         now, place = given
         new = step(now if bias is None else now + bias, state, hidden)
-        if reach is None:
+        if lifted_lengths is None:
             return new, new[0]
-        live = expand_dims(greater(reach, place), -1)
-        kept = tuple([where(live, *pair) for pair in zip(new, state, strict=True)])
-        return kept, where(live, new[0], 0)
+        live = expand_dims(greater(lifted_lengths, place), -1)
+        next_state = tuple([where(live, *pair) for pair in zip(new, state, strict=True)])
+        return next_state, where(live, new[0], 0)
 
-    places = None if reach is None else arange(x, x.dims[0])
+    places = None if lifted_lengths is None else arange(x, x.dims[0])
     end, outputs = scan(body, first, (products, places), reverse=reverse)
     return outputs, end
 
 
 def _joined(x: Node, one: Any, other: Any) -> Any:
-    """Return the sum of two biases that are added to the same products."""
+    """Return the sum of two optional biases."""
     if one is None or other is None:
         return one if other is None else other
     return x.graph.lift(one) + other
@@ -93,7 +93,7 @@ def rnn(
     reverse : bool
         Begin with the last element; outputs keep the places of the inputs.
     lengths : node or array of int, optional
-        Steps of each sequence, (batch,): what follows is not looked at, and its outputs are 0.
+        Steps of each sequence, (batch,): later elements are not read, and their outputs are 0.
 
     Returns
     -------
@@ -101,8 +101,8 @@ def rnn(
         The states of all steps, (length, batch, hidden), and the last one.
     """
 
-    def step(now: Node, state: _State, turned_hh: Node) -> _State:
-        return (rnn_step(now, state[0], turned_hh, None, nonlinearity),)
+    def step(now: Node, state: _State, transposed_hh: Node) -> _State:
+        return (rnn_step(now, state[0], transposed_hh, None, nonlinearity),)
 
     bias = _joined(x, b_ih, b_hh)
     outputs, end = _over_time("rnn", step, 1, x, (hidden,), (w_ih, w_hh), bias, reverse, lengths)
@@ -133,8 +133,8 @@ def gru(
         The states of all steps, (length, batch, hidden), and the last one.
     """
 
-    def step(now: Node, state: _State, turned_hh: Node) -> _State:
-        return (gru_step(now, state[0], turned_hh, b_hh),)
+    def step(now: Node, state: _State, transposed_hh: Node) -> _State:
+        return (gru_step(now, state[0], transposed_hh, b_hh),)
 
     outputs, end = _over_time("gru", step, 3, x, (hidden,), (w_ih, w_hh), b_ih, reverse, lengths)
     return outputs, end[0]
@@ -160,7 +160,7 @@ def lstm(
     b_ih, b_hh : node or array, optional
         Shape (4 hidden,).
     peepholes : three of node or array, optional
-        Shapes (hidden,): by these the gates i, f and o see the cell.
+        Shapes (hidden,): weights by which the gates i, f and o read the cell.
 
     Returns
     -------
@@ -173,8 +173,8 @@ def lstm(
     if peepholes is not None and len(peepholes) != 3:
         raise GraphTypeError(f"lstm: peepholes are three vectors, got {len(peepholes)}")
 
-    def step(now: Node, state: _State, turned_hh: Node) -> _State:
-        return lstm_step(now, (state[0], state[1]), turned_hh, None, peepholes)
+    def step(now: Node, state: _State, transposed_hh: Node) -> _State:
+        return lstm_step(now, (state[0], state[1]), transposed_hh, None, peepholes)
 
     bias = _joined(x, b_ih, b_hh)
     outputs, end = _over_time("lstm", step, 4, x, first, (w_ih, w_hh), bias, reverse, lengths)

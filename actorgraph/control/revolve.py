@@ -1,8 +1,8 @@
-"""Reversal of a chain of steps with few carries kept, and the op that reverses a loop so.
+"""Revolve: reversing a chain of steps with few checkpoints, and the op that so reverses a loop.
 
-Some carries are kept in slots, one of which holds the first; from the latest kept one the chain is
-advanced again to what is needed next.  Where slots go is Revolve: no other schedule advances fewer
-steps.
+Some carries are kept in slots, one of which holds the first carry.  From the latest kept one the
+chain is advanced again to the next carry that the reversal needs.  Revolve's choice of slots is
+optimal: no other schedule advances fewer steps.
 
 Source: A. Griewank and A. Walther, Algorithm 799: Revolve, ACM TOMS 26, 2000.
 """
@@ -28,7 +28,7 @@ from actorgraph.types import Checks, Record, Tensor
 
 
 def reach(slots: int, repeats: int) -> int:
-    """Return the longest chain that is reversed with no step advanced more than `repeats` times."""
+    """Return the longest chain whose reversal advances no step more than `repeats` times."""
     return comb(slots + repeats, slots) if repeats >= 0 else 0
 
 
@@ -40,7 +40,7 @@ def _repeats(length: int, slots: int) -> int:
 
 
 def steps_again(length: int, slots: int) -> int:
-    """Return how many steps the reversal of a chain advances.
+    """Return the number of steps that the reversal of a chain advances.
 
     Examples
     --------
@@ -52,17 +52,17 @@ def steps_again(length: int, slots: int) -> int:
 
 
 def reversal(length: int, slots: int) -> Iterator[tuple[str, int]]:
-    """Yield what to do: ``("advance", to)``, ``("keep", at)``, ``("drop", at)``, ``("back", at)``.
+    """Yield actions ``("advance", to)``, ``("keep", at)``, ``("drop", at)`` and ``("back", at)``.
 
-    One advances from where it stands; after ``"drop"`` and ``"back"`` one stands at the latest kept
-    place, of which 0 is the first.
+    ``"advance"`` starts at the current place; after ``"drop"`` and ``"back"`` that is the latest
+    kept place.  Place 0 is kept from the start.
 
     Examples
     --------
     >>> list(reversal(2, 1))
     [('advance', 1), ('back', 1), ('back', 0)]
     """
-    stack = [(0, length)]  # a part for each slot: what is left of it
+    stack = [(0, length)]  # for each slot, the part of the chain that is left to reverse
     while stack:
         begin, end = stack.pop()
         free, size = slots - len(stack), end - begin
@@ -82,7 +82,7 @@ def reversal(length: int, slots: int) -> Iterator[tuple[str, int]]:
 
 
 def _ahead(size: int, slots: int) -> int:
-    """Return after how many steps the next carry is kept, or stood at where it is the last."""
+    """Return the number of steps to the next carry to keep, or to the last one."""
     if slots == 1 or size == 1:
         return size - 1
     repeats = _repeats(size, slots)
@@ -91,16 +91,16 @@ def _ahead(size: int, slots: int) -> int:
 
 # -- the op ---------------------------------------------------------------------------------------
 #
-# Operands: those of the forward loop (but for its test's captures), then those of the loop that is
-# turned around (but for the history).  Its definition is that loop on the history.
+# Operands: those of the forward loop (without its test's captures), then those of the reverse loop
+# (without the history).  Its definition is the reverse loop on the forward loop's history.
 
 
 class Chain(NamedTuple):
-    """A loop to be reversed with few carries kept.
+    """A loop that is reversed with few carries kept.
 
-    `forward` is the loop without its test: the first operand counts its iterations where no length
-    does; `back` is the loop turned around.  `entered` tells which carry of `forward` each first
-    element of `back` is; None for one that is given.
+    `forward` is the loop without its test; if it has no length, its first operand is the number of
+    iterations.  `back` is the reverse loop.  `entered` has for each of the first elements of `back`
+    the carry of `forward` that it is, or None if it is an operand.
     """
 
     forward: Spec
@@ -109,13 +109,13 @@ class Chain(NamedTuple):
     slots: int
 
     def split(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the operands of both loops, those of the second without the history."""
+        """Return the operands of both loops, those of the reverse one without the history."""
         forward = self.forward
         size = forward.counted + forward.consts + forward.carries + forward.xs
         return [*operands[:size]], [*operands[size:]]
 
     def completed(self, given: Sequence[Any], history: Mapping[int, Any]) -> list[Any]:
-        """Return the operands of the second loop with the history among its elements."""
+        """Return the operands of the reverse loop, with the history among its elements."""
         first = len(given) - (self.back.xs - len([j for j in self.entered if j is not None]))
         rest = iter(given[first:])
         elements = [next(rest) if j is None else history[j] for j in self.entered]
@@ -126,7 +126,7 @@ class Chain(NamedTuple):
 
     @property
     def titles(self) -> list[tuple[str, Any]]:
-        """The bodies and what drawings call them."""
+        """The bodies, with their names in drawings."""
         return [("step", self.forward.body), ("back", self.back.body)]
 
 
@@ -140,24 +140,24 @@ def _definition(graph: Graph, chain: Chain, operands: Sequence[Node]) -> Node:
 
 def _typing(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
     chain: Chain = attrs["chain"]
-    forward, given = chain.split(types)
+    forward, back_types = chain.split(types)
     record = LOOP.typing(checks, tuple(forward), {"loop": chain.forward})  # type: ignore[misc]
     assert isinstance(record, Record)
     history = {j: record.fields[chain.forward.history + j] for j in range(chain.forward.carries)}
-    back = tuple(chain.completed(given, history))
-    found = LOOP.typing(checks, back, {"loop": chain.back})  # type: ignore[misc]
-    assert isinstance(found, Record)
-    return Record.of_fields(found.fields[: chain.back.trips])
+    operand_types = tuple(chain.completed(back_types, history))
+    back_record = LOOP.typing(checks, operand_types, {"loop": chain.back})  # type: ignore[misc]
+    assert isinstance(back_record, Record)
+    return Record.of_fields(back_record.fields[: chain.back.trips])
 
 
 def _pull(
     argnums: Sequence[int], ct: Node, y: Node, *operands: Node, chain: Chain
 ) -> list[Node | None]:
     graph = y.graph
-    args = lifted(graph, operands)  # nodes of their own: one may depend on another
+    args = lifted(graph, operands)  # separate nodes, since one may depend on another
     record = _definition(graph, chain, args)
-    found = pull_back(graph, between(args, [record]), {record: ct}, [args[i] for i in argnums])
-    return [found[args[i]] for i in argnums]
+    result = pull_back(graph, between(args, [record]), {record: ct}, [args[i] for i in argnums])
+    return [result[args[i]] for i in argnums]
 
 
 def _push(tans: Sequence[Node | None], y: Node, *operands: Node, chain: Chain) -> Node | None:
@@ -184,15 +184,15 @@ class _RevolveKernel:
     def __call__(self, run: Any, *operands: Any) -> list[Any]:
         run = ALONE if run is None else run
         chain = self.chain
-        forward, given = chain.split(operands)
+        forward, back_operands = chain.split(operands)
         number, consts, _, carries, xs = chain.forward.split(forward)
         length = length_of(chain.forward, self.length, number, xs)
         entered = [j for j in chain.entered if j is not None]
-        filled = chain.completed(given, dict.fromkeys(entered))
+        filled = chain.completed(back_operands, dict.fromkeys(entered))
         _, captured, _, cts, elements = chain.back.split(filled)
         down = chain.forward.reverse
         stacks: list[Any] = [[] for _ in range(chain.back.ys)]
-        kept, at, state = [(0, carries)], 0, carries
+        saved, at, state = [(0, carries)], 0, carries
         position, program = 0, self.step.program
         try:
             for action, place in reversal(length, chain.slots):
@@ -202,28 +202,28 @@ class _RevolveKernel:
                         if run.dead is not None:
                             raise Dead
                         position = length - 1 - step if down else step
-                        taken = [x[position] for x in xs]
-                        state = self.step.call(run, (), np.int64(position), *consts, *state, *taken)
+                        row = [x[position] for x in xs]
+                        state = self.step.call(run, (), np.int64(position), *consts, *state, *row)
                     at = place
                 elif action == "keep":
-                    kept.append((place, state))
+                    saved.append((place, state))
                 elif action == "drop":
-                    kept.pop()
-                    at, state = kept[-1]
+                    saved.pop()
+                    at, state = saved[-1]
                 else:
                     if run.dead is not None:
                         raise Dead
                     program = self.turn.program
                     position = length - 1 - at if down else at
-                    taken = [None if x is None else x[position] for x in elements]
+                    row = [None if x is None else x[position] for x in elements]
                     for k, j in enumerate(chain.entered):
                         if j is not None:
-                            taken[k] = state[j]
-                    made = self.turn.call(run, (), np.int64(position), *captured, *cts, *taken)
-                    cts = made[: chain.back.carries]
-                    for stack, value in zip(stacks, made[chain.back.carries :], strict=True):
+                            row[k] = state[j]
+                    results = self.turn.call(run, (), np.int64(position), *captured, *cts, *row)
+                    cts = results[: chain.back.carries]
+                    for stack, value in zip(stacks, results[chain.back.carries :], strict=True):
                         stack.append(value)
-                    at, state = kept[-1]
+                    at, state = saved[-1]
         except Dead:
             raise
         except Exception as error:

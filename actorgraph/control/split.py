@@ -1,11 +1,13 @@
-"""Splitting: a loop as several that feed one another, which are made at the same time.
+"""Loop distribution: one loop becomes several that feed one another and run concurrently.
 
-Carries and nodes of a body that need one another from one iteration to the next belong together;
-others need only what these have made.  So a body becomes groups, each a loop over what the groups
-before it have stacked: a net of three layers written as one body is three loops.
+Carries and nodes of a body that depend on one another across iterations (strongly connected
+components) stay together; others only need their values.  So the components are packed into groups
+of even cost, each a loop over the values that earlier groups have stacked: a net of three layers
+written as one body becomes three loops.
 
-It changes no bit.  What is handed over is C-contiguous in the whole loop, too, else the groups
-stay one; views are made again where they are read.  The whole loop still makes what goes wrong.
+Invariant: no bit changes.  A value that is handed over is C-contiguous in the whole loop as well,
+else its groups stay one; views are made again where they are read.  If anything goes wrong, the
+whole loop computes everything in sequence.  `LoopKernel` and `waves` call `parted`.
 """
 
 from __future__ import annotations
@@ -29,25 +31,25 @@ from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN, Tensor
 
 _MOST_BYTES = 4 * KEPT_BYTES
-"""What the parts of a loop hand over in all iterations."""
+"""Most bytes that the parts of a loop hand over in all iterations."""
 
 _MOST_NODES = 1000
-"""Bodies of more are not looked into, which takes the square of their number."""
+"""Most nodes of a body that is split, which takes quadratic time."""
 
 _WORTH = 0.8
-"""Part of the time of an iteration that its longest group may take."""
+"""Largest share of an iteration's time that the longest group may take."""
 
 _SLACK = 1.1
-"""A group may take so much of its share: few even groups are better than one more."""
+"""Factor by which a group may exceed its share: few even groups are better than one more."""
 
 
-class _Piece(NamedTuple):
-    """A group as a loop, of which an iteration takes so many `us`.
+class _Part(NamedTuple):
+    """A group as a loop, with the predicted time `us` of an iteration.
 
-    - `given`: ids of the inputs of the body that it captures, and of its carries
-    - `taken`: ids of what it goes over, and whether another part has stacked it
-    - `carries`: which carries of the whole loop it has
-    - `stacked`: ids, and the field of the whole loop, None for what is only handed over
+    - `given`: ids of the body's inputs that it captures, and of its carries
+    - `taken`: ids of the values whose elements it takes, and whether another part has stacked them
+    - `carries`: numbers of its carries in the whole loop
+    - `stacked`: ids of stacked values, and their fields of the whole loop, None if there is none
     """
 
     kernel: LoopKernel
@@ -59,37 +61,37 @@ class _Piece(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a loop is split into; so many `bytes` are handed over in an iteration.
+    """The parts of a loop, which hand over `bytes` in an iteration.
 
-    `ordered` are operands that have to be C-contiguous, as `Spec.of_body` numbers them.
+    `ordered` are the operands that must be C-contiguous, as `Spec.of_body` numbers them.
     """
 
-    parts: list[_Piece]
+    parts: list[_Part]
     bytes: int
     ordered: list[int]
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that stays there between calls."""
+        """The bytes that are kept between calls."""
         return sum([part.kernel.kept_bytes for part in self.parts])
 
     def fit(self, spec: Spec, operands: Sequence[Any], length: int) -> bool:
-        """Return whether these operands may be handed over."""
+        """Return whether a call with these operands may be split."""
         given = spec.of_body(operands)
         values = [given[place] for place in self.ordered]
         in_order = all(type(x) is not np.ndarray or x.flags.c_contiguous for x in values)
         return in_order and self.bytes * length <= _MOST_BYTES
 
     def __str__(self) -> str:
-        spent = ", ".join([f"{part.us:.0f}" for part in self.parts])
+        times = ", ".join([f"{part.us:.0f}" for part in self.parts])
         return (
-            f"as {len(self.parts)} loops beside each other, whose iterations take {spent} us and "
+            f"as {len(self.parts)} concurrent loops, whose iterations take {times} us and "
             f"hand over {self.bytes} bytes"
         )
 
 
 class Split:
-    """A call of a loop as its parts; what `Course` has, it has too."""
+    """One call of a loop in parts, with the interface of `Course`."""
 
     def __init__(
         self, kernel: LoopKernel, parts: Parts, run: Any, operands: Sequence[Any], length: int
@@ -100,14 +102,14 @@ class Split:
         values = dict(zip(numbers, spec.of_body(operands), strict=True))
         self.made: dict[int, Any] = {}
         self.stages: list[Course] = []
-        handed: dict[int, Any] = {}
+        stacked: dict[int, Any] = {}
         for part in parts.parts:
-            taken = [handed[one] if made else values[one] for one, made in part.taken]
-            given = [values[one] for one in part.given]
-            course = Course(part.kernel, run, [self.length, *given, *taken])
+            elements = [stacked[one] if made else values[one] for one, made in part.taken]
+            fixed = [values[one] for one in part.given]
+            course = Course(part.kernel, run, [self.length, *fixed, *elements])
             self.stages.append(course)
             for (one, field), array in zip(part.stacked, course.made.values(), strict=True):
-                handed[one] = array
+                stacked[one] = array
                 if field is not None:
                     self.made[field] = array
         self.longest_us = max([part.us for part in parts.parts])
@@ -125,53 +127,55 @@ class Split:
 
 
 def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
-    """Return a loop as parts that take that share of an iteration, or why it stays whole."""
+    """Split a loop into parts of about that `share` of an iteration; else return why it is not."""
     spec, nodes, share = kernel.spec, kernel.spec.body.nodes, _SLACK * share
     if share >= 1.0:
-        return "it is short beside those that it runs with"
+        return "it is short compared with the loops that it runs with"
     if spec.test is not None:
         return "its test decides whether there is another iteration"
     if len(nodes) > _MOST_NODES:
         return f"its body has more than {_MOST_NODES} nodes"
     if not kernel.stored or not all(is_pure(one.op) and one.op.kernel is None for one in nodes):
-        return "its body has an op of yours, another loop, or sizes that only a run knows"
+        return "its body has an op of yours, another loop, or sizes that are unknown before a run"
     if kernel.tables is not None and kernel.tables[1]:
         return "`jit` may give its parts other last bits"
-    net = _Needs(spec, kernel.symbols, kernel.walked)
-    if not net.keeps_order:
+    needs = _Dependences(spec, kernel.symbols, kernel.walked)
+    if not needs.keeps_order:
         return "a carry may come back in another memory layout"
-    most = _MOST_BYTES // max(length, 1)
-    limit, whole = most, sum(net.spent)
-    light = 0.0 if kernel.walked else sum([us for us in net.spent if not is_heavy(us)])
+    most_bytes = _MOST_BYTES // max(length, 1)
+    limit, whole_us = most_bytes, sum(needs.costs_us)
+    light_us = 0.0 if kernel.walked else sum([us for us in needs.costs_us if not is_heavy(us)])
     while True:
-        groups = net.groups(limit, share * whole)
-        longest = max([net.us(group) for group in groups])
-        if len(groups) < 2 or max(longest, light) > _WORTH * whole:
-            part = 100 * longest / whole
-            return f"what waits for the iteration before makes up {part:.0f} % of each"
-        found = _written(kernel, net, groups)
-        if found.bytes <= most:
-            return found
+        groups = needs.groups(limit, share * whole_us)
+        longest_us = max([needs.us(group) for group in groups])
+        if len(groups) < 2 or max(longest_us, light_us) > _WORTH * whole_us:
+            part = 100 * longest_us / whole_us
+            return f"what depends on the iteration before takes {part:.0f} % of each"
+        parts = _written(kernel, needs, groups)
+        if parts.bytes <= most_bytes:
+            return parts
         limit //= 2
 
 
-class _Needs:
-    """What depends on what in a body, as bits: its carries, and nodes that are no views."""
+class _Dependences:
+    """The dependence graph of a body as bit sets; vertices are carries, and nodes but views."""
 
     def __init__(self, spec: Spec, symbols: Mapping[str, int], walked: bool) -> None:
         self.spec = spec
         _, consts, self.carries, xs = spec.split_inputs()
         nexts = spec.body.results[: spec.carries]
         steps = [node for node in spec.body.nodes if node.op is not CONSTANT]
-        own = [node for node in steps if node.op.memory.layout not in VIEWS]
-        self.vertices = [*self.carries, *own]
+        computed = [node for node in steps if node.op.memory.layout not in VIEWS]
+        self.vertices = [*self.carries, *computed]
         self._sources = {node.id: 1 << place for place, node in enumerate(self.vertices)}
         for node in steps:
             if node.id not in self._sources:
                 self._sources[node.id] = self.sources(node.inputs)
         self.needs = [self.sources([node]) for node in nexts]
-        self.needs += [self.sources(node.inputs) for node in own]
-        self.spent = [0.0] * spec.carries + [predicted_us(node, symbols, walked) for node in own]
+        self.needs += [self.sources(node.inputs) for node in computed]
+        self.costs_us = [0.0] * spec.carries + [
+            predicted_us(node, symbols, walked) for node in computed
+        ]
         self.bytes = [size_in_bytes(node, symbols) for node in self.vertices]
         ordered = regular(steps)
         inputs = {node.id for node in spec.body.inputs}
@@ -189,85 +193,85 @@ class _Needs:
         self.ordered = [place for place, one in enumerate(needed) if one]
 
     def sources(self, nodes: Sequence[Node]) -> int:
-        """Return what makes some nodes, views looked through."""
+        """Return the vertices that make some nodes, views resolved."""
         return reduce(or_, [self._sources.get(node.id, 0) for node in nodes], 0)
 
     def of(self, bits: int) -> list[int]:
-        """Return the places of bits."""
+        """Return the members of a bit set."""
         return [place for place in range(len(self.vertices)) if bits >> place & 1]
 
     def us(self, group: int) -> float:
-        """Return how long a group takes."""
-        return sum([self.spent[place] for place in self.of(group)])
+        """Return the predicted time of a group."""
+        return sum([self.costs_us[place] for place in self.of(group)])
 
     def groups(self, limit: int, most_us: float) -> list[int]:
-        """Return groups in order, which hand over at most `limit` bytes of a value.
+        """Return groups in topological order; a value of more than `limit` bytes crosses none.
 
-        Those that need one another are found by what all depends on: of the same are they that do.
+        Vertices that reach the same set are one strongly connected component.
         """
         needs = list(self.needs)
         for place, (stays, size) in enumerate(zip(self._stays, self.bytes, strict=True)):
             if stays or size > limit:
                 for other, needed in enumerate(self.needs):
                     needs[place] |= (needed >> place & 1) << other
-        reach = [one | 1 << place for place, one in enumerate(needs)]
-        for place in range(len(reach)):
-            row = reach[place]
-            reach = [one | row if one >> place & 1 else one for one in reach]
-        left: dict[int, int] = {}
-        counts = [one.bit_count() for one in reach]
-        for place in sorted(range(len(reach)), key=counts.__getitem__):
-            left[reach[place]] = left.get(reach[place], 0) | 1 << place
+        reachable = [one | 1 << place for place, one in enumerate(needs)]
+        for place in range(len(reachable)):
+            reached = reachable[place]
+            reachable = [one | reached if one >> place & 1 else one for one in reachable]
+        components: dict[int, int] = {}
+        counts = [one.bit_count() for one in reachable]
+        for place in sorted(range(len(reachable)), key=counts.__getitem__):
+            components[reachable[place]] = components.get(reachable[place], 0) | 1 << place
         groups: list[int] = []
-        done, spent = 0, most_us
-        while left:
-            ready = [one for one, own in left.items() if not one & ~(done | own)]
-            costs = {one: self.us(left[one]) for one in ready}
-            ready = [one for one in ready if spent + costs[one] <= most_us] or ready
+        done, group_us = 0, most_us
+        while components:
+            ready = [one for one, members in components.items() if not one & ~(done | members)]
+            costs = {one: self.us(components[one]) for one in ready}
+            ready = [one for one in ready if group_us + costs[one] <= most_us] or ready
             last = groups[-1] if groups else 0
-            handed = {one: self._handed(last, left[one]) for one in ready}
-            chosen = max(ready, key=handed.__getitem__)
-            if spent + costs[chosen] > most_us or not groups:
+            shared_bytes = {one: self._handed(last, components[one]) for one in ready}
+            chosen = max(ready, key=shared_bytes.__getitem__)
+            if group_us + costs[chosen] > most_us or not groups:
                 groups.append(0)
-                spent = 0.0
-            spent += costs[chosen]
-            done |= left[chosen]
-            groups[-1] |= left.pop(chosen)
+                group_us = 0.0
+            group_us += costs[chosen]
+            done |= components[chosen]
+            groups[-1] |= components.pop(chosen)
         return groups
 
     def _handed(self, group: int, other: int) -> int:
-        """Return how many bytes one group would hand to another."""
+        """Return the bytes that one group would hand to another."""
         needed = reduce(or_, [self.needs[place] for place in self.of(other)], 0)
         return sum([self.bytes[place] for place in self.of(needed & group)])
 
 
-def _written(kernel: LoopKernel, net: _Needs, groups: Sequence[int]) -> Parts:
+def _written(kernel: LoopKernel, needs: _Dependences, groups: Sequence[int]) -> Parts:
     """Return groups as loops."""
-    spec, body = net.spec, net.spec.body
+    spec, body = needs.spec, needs.spec.body
     fields: list[list[tuple[Node, int]]] = [[] for _ in groups]
     for field in kernel.places:
         node = spec.stacked(field)
-        needed = net.sources([node])
-        fields[max([i for i, own in enumerate(groups) if own & needed], default=0)].append(
+        needed = needs.sources([node])
+        fields[max([i for i, group in enumerate(groups) if group & needed], default=0)].append(
             (node, field)
         )
-    given: list[int] = []
-    for own, made in zip(groups, fields, strict=True):
-        needed = reduce(or_, [net.needs[place] for place in net.of(own)], 0)
-        given.append((needed | net.sources([node for node, _ in made])) & ~own)
+    inputs: list[int] = []
+    for group, outputs in zip(groups, fields, strict=True):
+        needed = reduce(or_, [needs.needs[place] for place in needs.of(group)], 0)
+        inputs.append((needed | needs.sources([node for node, _ in outputs])) & ~group)
     parts, size = [], 0
-    for number, own in enumerate(groups):
+    for number, group in enumerate(groups):
         stacked: list[tuple[Node, int | None]] = [*fields[number]]
-        asked = reduce(or_, given, 0) & own
-        known = {node.id for node, _ in stacked}
-        over = [net.vertices[place] for place in net.of(asked)]
-        stacked += [(node, None) for node in over if node.id not in known]
-        size += sum([net.bytes[place] for place in net.of(asked)])
-        carries = [place for place in net.of(own) if place < spec.carries]
-        taken = [net.vertices[place] for place in net.of(given[number])]
+        handed = reduce(or_, inputs, 0) & group
+        stacked_ids = {node.id for node, _ in stacked}
+        handed_nodes = [needs.vertices[place] for place in needs.of(handed)]
+        stacked += [(node, None) for node in handed_nodes if node.id not in stacked_ids]
+        size += sum([needs.bytes[place] for place in needs.of(handed)])
+        carries = [place for place in needs.of(group) if place < spec.carries]
+        received = [needs.vertices[place] for place in needs.of(inputs[number])]
         results = [*[body.results[j] for j in carries], *[node for node, _ in stacked]]
-        parts.append(_part(kernel, net.us(own), carries, taken, results, stacked))
-    return Parts(parts, size, net.ordered)
+        parts.append(_part(kernel, needs.us(group), carries, received, results, stacked))
+    return Parts(parts, size, needs.ordered)
 
 
 def _part(
@@ -277,8 +281,8 @@ def _part(
     handed: Sequence[Node],
     results: Sequence[Node],
     stacked: Sequence[tuple[Node, int | None]],
-) -> _Piece:
-    """Return a part that has some carries and goes over what is handed to it."""
+) -> _Part:
+    """Return the part with some carries, which takes elements of the `handed` values."""
     spec = kernel.spec
     index, consts, every, xs = spec.split_inputs()
     used = {node.id for node in between([*spec.body.inputs, *handed], results)}
@@ -294,13 +298,18 @@ def _part(
         leaf_of(graph, node.name, Tensor.of(str(node.dtype), (length, *node.dims)))
         for node in (*xs, *handed)
     ]
-    one = Spec(
-        body, len(own), len(xs) + len(handed), counted=True, reverse=spec.reverse, what=spec.what
+    part_spec = Spec(
+        body,
+        len(own),
+        len(xs) + len(handed),
+        counted=True,
+        reverse=spec.reverse,
+        what=spec.what,
     )
-    made = LoopKernel(loop(graph, one, leaves), kernel.symbols, ())
+    made = LoopKernel(loop(graph, part_spec, leaves), kernel.symbols, ())
     if kernel.tables is not None:
         made.allow_tables(*kernel.tables)
-    return _Piece(
+    return _Part(
         made,
         us,
         [node.id for node in (*consts, *own)],

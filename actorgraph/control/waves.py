@@ -1,14 +1,14 @@
-"""Waves: loops that feed one another, made at the same time, each some steps behind the one before.
+"""Waves: loops that feed one another, run concurrently as a wavefront.
 
-A loop over the rows that another one stacks needs only those that are there: so the layers of a
-recurrent net overlap in time.  A *stage* is such a loop, or what is computed for each row by itself
-between two of them.  Rows are cut into blocks; a block of a stage waits for that of the stage
-before, and a loop for its own block before.  Who makes which changes no bit: a block of a loop is
-some of its iterations, and ops between loops make a block of a block.
+A loop over the rows that another one stacks needs only the rows that exist already; so the layers
+of a recurrent net overlap in time.  A *stage* is such a loop, or an op between two of them that
+computes each row by itself.  Rows are cut into blocks.  A block of a stage waits for the same block
+of the stage before, and in a loop for its own block before.
 
-The stages become one step, a *wave*, and fields of its record.  It has no side effects: where
-anything goes wrong, or NumPy would tell of a floating-point error, the stages are computed one
-after another, which tells it, fails, or does not.
+The stages become one step, a *wave*; their values are fields of its record.  Invariants: bits do
+not depend on the thread that computes a block; and a wave has no side effects: if anything raises,
+or there is a floating-point error that is not ignored, all stages are computed again in sequence,
+which raises or warns as usual.
 """
 
 from __future__ import annotations
@@ -37,37 +37,38 @@ from actorgraph.types import Checks
 
 
 def with_waves(steps: Sequence[Node], joint: Joint) -> list[Node]:
-    """Return the steps of a task with loops that feed one another as waves.
+    """Return the steps of a task with chains of loops replaced by waves.
 
-    These have negative numbers, and `joint` knows of which user's node they are.
+    Waves have negative ids; their user's nodes are added to ``joint.sources``.
     """
-    found: list[Node] = []
+    result: list[Node] = []
     segment: list[Node] = []
     stages = _Stages()
     for step in steps:
         if not stages.takes(step) and "loop" in step.attrs and stages.needs(step):
-            found += stages.written(segment, joint)
+            result += stages.written(segment, joint)
             segment, stages = [], _Stages()
             stages.takes(step)
         segment.append(step)
-    return [*found, *stages.written(segment, joint)]
+    return [*result, *stages.written(segment, joint)]
 
 
 class _Stages:
-    """The stages of a wave that is being found."""
+    """Collects the stages of a wave from steps in order."""
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []
-        self._made: dict[int, bool] = {}  # what there is at the end: whether by rows, in order
-        self._last = 0  # how many stages there are up to the last loop
+        # By id of a value that depends on the wave: whether its rows come block by block.
+        self._made: dict[int, bool] = {}
+        self._last = 0  # number of nodes up to the last loop
         self._loops = 0
 
     def needs(self, step: Node) -> bool:
-        """Return whether a step needs what the wave makes."""
+        """Return whether a step depends on the wave."""
         return any(part.id in self._made for part in step.inputs)
 
     def takes(self, step: Node) -> bool:
-        """Note what a step is: a stage, what comes after the wave, or what comes before it."""
+        """Return whether a step becomes a stage; of others note those that depend on the wave."""
         rows = [self._made.get(part.id) for part in step.inputs]
         spec = step.attrs.get("loop")
         if spec is not None and self._is_loop(step, rows):
@@ -99,22 +100,22 @@ class _Stages:
         return first is None or (any(xs) and spec.reverse == first.attrs["loop"].reverse)
 
     def written(self, segment: list[Node], joint: Joint) -> list[Node]:
-        """Return the steps, with the wave if there is one."""
+        """Return the steps of the segment, with the wave if there is one."""
         if self._loops < 2:
             return segment
         nodes = self._nodes[: self._last]
         stages = [node for node in nodes if node.op is not ITEM]
-        own = {node.id for node in nodes}
-        given = {
+        members = {node.id for node in nodes}
+        inputs = {
             part.id: part for node in nodes for part in node.inputs
-            if part.id not in own and part.op is not CONSTANT
+            if part.id not in members and part.op is not CONSTANT
         }  # fmt: skip
-        program = lower_directly(nodes, [*given.values()], stages, bound=())
+        program = lower_directly(nodes, [*inputs.values()], stages, bound=())
         number = ~stages[0].id
         joint.sources[number] = joint.source(stages[0])
-        attrs = {"nodes": tuple(nodes), "given": tuple(given), "program": program}
+        attrs = {"nodes": tuple(nodes), "given": tuple(inputs), "program": program}
         wave = Node(
-            stages[0].graph, number, WAVE, tuple(given.values()), attrs, stages[0].type, Checks(),
+            stages[0].graph, number, WAVE, tuple(inputs.values()), attrs, stages[0].type, Checks(),
             stages[0].line, None, f"wave of {stages[0].name}",
         )  # fmt: skip
         fields = {stage.id: field for field, stage in enumerate(stages)}
@@ -133,7 +134,7 @@ def _is_stacked(item: Node) -> bool:
 
 
 def _is_by_rows(step: Node, rows: Sequence[bool | None]) -> bool:
-    """Return whether each row of a result follows from one of each operand that has rows."""
+    """Return whether each row of the result depends on one row of each operand with rows."""
     if step.op is IN_BLOCKS:
         return rows[1] is None
     if step.op.ufunc in (None, "matmul") or step.attrs or not is_pure(step.op):
@@ -145,7 +146,7 @@ def _is_by_rows(step: Node, rows: Sequence[bool | None]) -> bool:
 
 
 class _RowStage:
-    """A stage that computes blocks of rows of blocks of rows."""
+    """A stage that computes a block of rows from blocks of its operands' rows."""
 
     def __init__(
         self,
@@ -163,7 +164,7 @@ class _RowStage:
         self.made = room((*first.shape[:-1], width), node.dtype)
 
     def advance(self, positions: range) -> None:
-        """Compute the rows of some positions, which are neighbours."""
+        """Compute the rows of consecutive positions."""
         low, high = sorted((positions[0], positions[-1]))
         pairs = zip(self._operands, self._cut, strict=True)
         rows = slice(low, high + 1)
@@ -192,7 +193,7 @@ class _WaveKernel:
         self._lists = FreeLists()
 
     def allow_tables(self, wait: bool, quick: bool) -> None:
-        """Let the loops be walked as tables."""
+        """Allow machine code to walk the loops; see `InnerLoop.allow_tables`."""
         if quick:
             from actorgraph.lower.quick_rows import quick_product
 
@@ -204,20 +205,20 @@ class _WaveKernel:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that stays there between calls, and that nobody else has."""
+        """The bytes that are kept between calls and nobody else holds."""
         loops = [getattr(one, "kept_bytes", 0) for one in self._kernels.values()]
         idle: int = sum([one.nbytes for free in self._lists.values() for one in free.kept()[0]])
         return sum(loops) + idle
 
     @property
     def notes(self) -> list[tuple[Node, str]]:
-        """How its loops run where several workers might."""
+        """How its loops run where several workers could share them, for users."""
         loops = [one for one in self._stages if "loop" in one.attrs]
         split = [line for one in loops for line in self._kernels[one.id].notes if "as " in line[1]]
         return [*[(one, f"in a wave of {len(loops)} loops") for one in loops], *split]
 
     def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Return an array for rows, used again while nobody else has it."""
+        """Return an array for rows from a free list."""
         most = 2 * len(self._nodes)
         if len(self._lists) > most:  # of other lengths
             self._lists.clear()
@@ -232,8 +233,8 @@ class _WaveKernel:
         stages: list[Any] = []
 
         def begin() -> Any:
-            stages[:], step, longest_us, way = self._begun(run, operands, workers)
-            return _layers(stages), step, longest_us, way
+            stages[:], step, longest_us, direction = self._begun(run, operands, workers)
+            return _layers(stages), step, longest_us, direction
 
         if self._stored and workers > 1 and made_beside(run, begin):
             return [one.made if type(one) is _RowStage else one.fields() for one in stages]
@@ -243,12 +244,12 @@ class _WaveKernel:
     def _begun(
         self, run: Any, operands: Sequence[Any], workers: int
     ) -> tuple[list[Any], int, float, int]:
-        """Return the stages, of which nothing is computed, and more that `made_beside` asks."""
+        """Return the fresh stages, and the other values that `made_beside` needs."""
         values = dict(zip(self._given, operands, strict=True))
         begun: dict[int, Any] = {}
         step = 1
         for node in self._nodes:
-            given: list[Any] = [
+            arguments: list[Any] = [
                 part.attrs["value"] if part.op is CONSTANT else values.get(part.id)
                 for part in node.inputs
             ]
@@ -257,19 +258,19 @@ class _WaveKernel:
                 values[node.id] = begun[node.inputs[0].id].made.get(node.attrs["field"])
             elif "loop" in node.attrs:
                 share = self._total_us / (workers * max(call.body_us, 0.1))
-                begun[node.id] = call.begun(run, given, share)
+                begun[node.id] = call.begun(run, arguments, share)
             else:
-                begun[node.id] = rows = _RowStage(node, call, given, self._room)
+                begun[node.id] = rows = _RowStage(node, call, arguments, self._room)
                 values[node.id] = rows.made
                 if node.op is IN_BLOCKS:
-                    step = lcm(step, block_of(given[0].shape))
+                    step = lcm(step, block_of(arguments[0].shape))
         longest_us = max([one.longest_us for one in begun.values() if type(one) is not _RowStage])
-        way = -1 if self._stages[0].attrs["loop"].reverse else 1
-        return [*begun.values()], step, longest_us, way
+        direction = -1 if self._stages[0].attrs["loop"].reverse else 1
+        return [*begun.values()], step, longest_us, direction
 
 
 def _layers(stages: Sequence[Any]) -> list[list[Any]]:
-    """Return the loops, each with the rows that are computed for it."""
+    """Return the layers: each loop, with the stages before it that feed it."""
     layers: list[list[Any]] = [[]]
     for stage in stages:
         for one in getattr(stage, "stages", (stage,)):

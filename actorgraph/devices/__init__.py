@@ -1,7 +1,8 @@
-"""Devices: where regions run.  Found by name; the CPU is the default and needs nothing.
+"""Devices: where regions run.  They are found by name; the default, the CPU, needs nothing.
 
-``"cpu"`` is the host's processor.  ``"virtual:0"``, ``"virtual:1"`` and so on are devices of host
-threads, which exist when they are first named.  `check` and `adversary` wrap a device.
+``"cpu"`` is the host's processor, ``"cuda:0"`` a GPU.  ``"virtual:0"``, ``"virtual:1"`` and so on
+are devices of host threads, which are made when they are first named.  `check` and `adversary` wrap
+a device.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ __all__ = [
 __dir__ = __all__.copy
 
 PLACED: ContextVar[Placement | None] = ContextVar("PLACED", default=None)
-"""Where nodes are placed that are built now."""
+"""The placement of nodes that are built in this context."""
 
 _MOST_LANES = 64
 _known: dict[str, Device] = {"cpu": CPU()}
 
 
 def get(name: str | Device) -> Device:
-    """Return the device of that name; one that is a `Device` already is returned as it is.
+    """Return the device of that name; a `Device` is returned as it is.
 
     Raises
     ------
     GraphError
-        There is no such device here; the text says what to install.
+        If there is no such device here; the text says what to install.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def get(name: str | Device) -> Device:
 
 
 def list() -> builtins.list[str]:  # noqa: A001 - what the namespace calls it
-    """Return the names of the devices there are: the CPU, GPUs, and virtual ones that were named.
+    """Return the names of all devices: the CPU, GPUs, and virtual ones that have been named.
 
     Examples
     --------
@@ -84,12 +85,12 @@ def list() -> builtins.list[str]:  # noqa: A001 - what the namespace calls it
 
 
 def placement(name: Any, lane: Any = None, priority: Any = None) -> Placement:
-    """Return a checked placement; a priority is the lane's from then on.
+    """Return a checked placement; a priority is set for the lane from then on.
 
     Raises
     ------
     GraphError
-        No such device, no lane of it, no such priority, or the lane has another one.
+        If there is no such device, lane or priority, or the lane has another priority.
 
     Examples
     --------
@@ -97,7 +98,7 @@ def placement(name: Any, lane: Any = None, priority: Any = None) -> Placement:
     >>> ag.devices.placement("virtual:0", lane=1).lane
     1
     """
-    found = get(name)
+    target = get(name)
     if lane is not None and not (type(lane) is int and 0 <= lane < _MOST_LANES):
         raise GraphError(f"a lane is a whole number from 0 to {_MOST_LANES - 1}, got {shown(lane)}")
     if priority is not None:
@@ -107,26 +108,26 @@ def placement(name: Any, lane: Any = None, priority: Any = None) -> Placement:
                 f"{shown(priority)}"
             )
         if lane is None:
-            raise GraphError("a priority is that of a lane: say which, by lane=")
-        found.lane(lane, priority)
-    return Placement(found, lane)
+            raise GraphError("a priority belongs to a lane: say which, by lane=")
+        target.lane(lane, priority)
+    return Placement(target, lane)
 
 
 @contextmanager
 def device(
     name: str | Device, lane: int | None = None, priority: int | None = None
 ) -> Iterator[Device]:
-    """Place the nodes that are built inside on a device, and perhaps on one of its lanes.
+    """Place the nodes that are built inside the `with` block on a device, optionally on a lane.
 
-    A placement is no part of what a node is: a node that exists already stays where it is.
+    A placement is no part of a node's identity: a node that exists already stays where it is.
 
     Parameters
     ----------
     name : str or Device
     lane : int, optional
     priority : int, optional
-        Of that lane on a GPU, for all who use it: from -5, which goes first, to 0.  It is said
-        before the lane is first used.
+        Of that lane on a GPU, for all its users: from -5 (first) to 0.  It must be set before the
+        lane is first used.
 
     Examples
     --------
@@ -146,7 +147,7 @@ def device(
 
 
 ABOVE: dict[str, Callable[[], Any]] = {}
-"""What this namespace has that knows machines: the root tells where it is."""
+"""Late members of this namespace that know machines; the package root registers them."""
 
 
 def __getattr__(name: str) -> Any:
@@ -179,9 +180,9 @@ def check(name: str | Device) -> Checked:
 
 
 def adversary(name: str | Device, seed: int = 0) -> Adversary:
-    """Return a device of the same name's kind whose work is done as late as the seed says.
+    """Wrap a device in an `adversarial.Adversary`, which runs its work late and in odd orders.
 
-    See `adversarial.Adversary`: what holds there does not hold by luck.
+    The seed determines the order; a program that is right there is not right by luck.
 
     Examples
     --------

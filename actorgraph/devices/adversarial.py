@@ -1,10 +1,9 @@
 """`Adversary`: a device that does everything as late, and in as odd an order, as is legal.
 
-Its lanes are lists.  Nothing is done before somebody waits for an event, or chance says so; then it
-is done in an order drawn by the seed, of which there are all that lanes and events allow.  Memory
-that comes back is filled with NaN in the order of its home lane, as if what follows there had
-written over it at once.  So a wait or a release join that is missing shows as a wrong value, for
-some seed, and always for the same seed.
+Its lanes are lists.  Work is done only when somebody waits for an event, or by chance; then in an
+order that the seed draws among all that lanes and events allow.  Returned memory is filled with NaN
+in the order of its home lane, as if the next job there had overwritten it at once.  So a missing
+wait or release shows as a wrong value for some seed, and always for the same seed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from actorgraph.devices.base import Cell, Device, Lane, Queue
 from actorgraph.devices.events import Event
 
 _AHEAD = 0.3
-"""How often, after something was put, a lane goes on with something."""
+"""Probability that a lane does one thing more after something was put."""
 
 _Step: TypeAlias = "Callable[[], object] | _Wait"
 
@@ -32,7 +31,7 @@ _Step: TypeAlias = "Callable[[], object] | _Wait"
 class Adversary(Device):
     """A device whose lanes do their work in random legal orders; see the module.
 
-    It has the array module of the one inside, in host memory.
+    It uses the array module of the device inside, in host memory.
     """
 
     def __init__(self, inner: Device, seed: int = 0) -> None:
@@ -45,7 +44,7 @@ class Adversary(Device):
 
     @property
     def xp(self) -> Any:
-        """That of the device inside."""
+        """The module of the device inside."""
         assert self.inner is not None
         return self.inner.xp
 
@@ -56,15 +55,15 @@ class Adversary(Device):
     to_host = to_device
 
     def queue(self, lane: Lane) -> Queue:
-        """Return a list."""
+        """Return a queue that delays its work."""
         made = _LateQueue(self)
         self.queues.append(made)
         return made
 
     def step(self) -> bool:
-        """Have one lane, drawn among those that may go on, do one thing; False where none may.
+        """Let a lane, drawn among those that can go on, do one thing; return False if none can.
 
-        It may be one of another such device, for they wait for each other.
+        The lane may be another adversary's, since these wait for each other.
         """
         there = [device for one in _all if (device := one()) is not None]
         ready = [queue for device in there for queue in device.queues if queue.may_go_on()]
@@ -73,7 +72,7 @@ class Adversary(Device):
         return bool(ready)
 
     def drive(self, done: Callable[[], bool]) -> None:
-        """Go on until something is done."""
+        """Do work until `done` is true."""
         with base.issuing:
             while not done():
                 if not self.step():
@@ -89,7 +88,7 @@ class _Wait:
 
 
 class _LateEvent(Event):
-    """An event whose device goes on when somebody asks for it."""
+    """An event whose device does work when somebody waits for it."""
 
     def __init__(self, device: Adversary) -> None:
         super().__init__()
@@ -101,7 +100,7 @@ class _LateEvent(Event):
         return self._passed
 
     def set(self) -> None:
-        """Let it be passed."""
+        """Mark it as passed."""
         self._passed = True
 
     def _is_passed(self) -> bool:
@@ -146,14 +145,14 @@ class _LateQueue(Queue):
             pass
 
     def may_go_on(self) -> bool:
-        """Return whether the first thing to do is not to wait for another list."""
+        """Return whether the queue has something to do that is not a blocked wait."""
         first = self._todo[0] if self._todo and not self._busy else None
         if isinstance(first, _Wait):
             return first.event.passed or not isinstance(first.event, _LateEvent)
         return first is not None
 
     def go_on(self) -> None:
-        """Do the first thing; what it does may have other lanes go on, and never this one."""
+        """Do the first thing; it may make other lanes go on, but never this one."""
         step, self._busy = self._todo.popleft(), True
         try:
             (step.event.block if isinstance(step, _Wait) else step)()
@@ -162,7 +161,7 @@ class _LateQueue(Queue):
 
 
 def _poison(cell: Cell) -> None:
-    """Write over an array that nobody may read any more."""
+    """Overwrite an array that nobody may read any more."""
     for array in cell.array if isinstance(cell.array, tuple) else (cell.array,):
         if not (isinstance(array, np.ndarray) and array.flags.owndata) or cell.shared:
             continue

@@ -1,14 +1,14 @@
-"""`Background`: what a process compiles beside its runs, in a thread of its own.
+"""`Background`: the thread in which a process compiles machine code beside its runs.
 
-One daemon thread does what was asked for, in order; it ends when nothing is left to do, and none
-starts before something is.  A fork waits for the work in progress, because locks of LLVM would stay
-locked in the child; so does the end of the process, because LLVM must not be torn down under it.
+One daemon thread does submitted work in order; it starts with the first work and ends when none is
+left.  A fork waits for the work in progress, because LLVM's locks would stay locked in the child;
+so does the end of the process, because LLVM must not be torn down meanwhile.
 """
 
 from __future__ import annotations
 
 import atexit
-import logging  # noqa: F401 - what is compiled may log: its own hooks of forks have to come first
+import logging  # noqa: F401 - work may log, and logging's fork hooks must be registered first
 import os
 import threading
 from collections import deque
@@ -16,30 +16,30 @@ from collections.abc import Callable
 from typing import final
 
 _EXIT_S = 10.0
-"""Seconds that the end of the process waits for the work in progress."""
+"""Most seconds that the end of the process waits for the work in progress."""
 
 
 @final
 class Background:
-    """Work in order, each piece a function that raises nothing."""
+    """A queue of functions, which must not raise, and the thread that calls them in order."""
 
     def __init__(self) -> None:
         self._pending: deque[Callable[[], None]] = deque()
-        # `atexit` refers to it, so machine code is not freed while modules go.
+        # `atexit` refers to this object, so machine code is not freed while modules are.
         self._kept: list[object] = []
         self._lock = threading.Lock()
-        self._working = threading.RLock()  # held while something is done: a fork waits for it
+        self._working = threading.RLock()  # held during work: a fork waits for it
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], None], keep: object = None) -> None:
-        """Have something done, and `keep` referred to until the process ends; does not block."""
+        """Queue work, and keep a reference to `keep` until the process ends; does not block."""
         if keep is not None:
             self._kept.append(keep)
         self._pending.append(work)
         self.resume()
 
     def resume(self) -> None:
-        """Have a thread do what is pending, of which a child of a fork may have none."""
+        """Start a thread for pending work; a child of a fork may have none."""
         with self._lock:
             if self._pending and self._thread is None:
                 self._thread = threading.Thread(
@@ -54,7 +54,7 @@ class Background:
                     self._thread = None
                     return
             with self._working:
-                # Taken under the lock that a fork waits for: no child loses one half done.
+                # Taken under the lock that a fork waits for, so that no child loses work.
                 try:
                     work = self._pending.popleft()
                 except IndexError:
@@ -68,24 +68,24 @@ class Background:
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Continue working."""
         self._lock.release()
         self._working.release()
 
     def after_fork_in_child(self) -> None:
-        """Forget the thread, which is not here; the next request starts another."""
+        """Forget the thread, which does not exist here; the next request starts another."""
         self._thread = None
         self.after_fork_in_parent()
 
     def stop(self) -> None:
-        """Give up what is pending and wait for what is in progress; the process ends."""
+        """Drop pending work and wait for the work in progress, at the end of the process."""
         self._pending.clear()
         if self._working.acquire(timeout=_EXIT_S):
             self._working.release()
 
 
 BACKGROUND = Background()
-"""That of this process."""
+"""The background thread of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

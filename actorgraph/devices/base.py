@@ -1,18 +1,20 @@
-"""What a device is: an array module, ordered lanes, and the way of values to and from it.
+"""Devices: an array module, ordered lanes, and copies to and from the host.
 
-Ordering is not completion.  Who launches work on a `Lane` gets a `Handed` at once: what will be the
-value, where, and the token that tells when.  Work on one lane is done in its order; work on another
-lane waits for the token (`Lane.join`), not the thread that launches it.  Only who reads a value on
-the host waits for its completion.
+Launching is asynchronous.  `Lane.launch` returns a `Handed` at once: a future value with its lane
+and a token that says when it is there.  Jobs of one lane run in order; a job of another lane waits
+for the token (`Lane.join`), the launching thread does not.  Only reading a value on the host waits
+for its completion.
 
-Rules, which `devices.checker` looks after:
+Invariants, which `devices.checker` checks:
 
-- Work that reads a value is ordered behind the work that makes it: by its lane, or by a wait for an
-  event that was recorded behind it.  Vector clocks (`Lane.seen`) spare the waits that are implied.
-- Memory goes back to its home lane when nothing refers to it any more, and only when what other
-  lanes have still to do with it is done: until then it is in the home lane's retire queue.
-- Whoever drops the last reference, in whichever thread, only says so (`Lane.dropped`); who launches
-  next on the home lane sees to it.
+- A job that reads a value is ordered behind the job that makes it: by their lane, or by a wait for
+  an event recorded behind it.  Vector clocks (`Lane.seen`) save the waits that are implied.
+- Memory returns to its home lane when nothing refers to it and all jobs of other lanes that use it
+  are done; between the two it is in the home lane's retire queue.
+- The thread that drops the last reference only notes that (`Lane.dropped`); the next launch on the
+  home lane handles it.
+
+Subclasses, one a file, implement `Device` and `Queue`.  Nothing here knows machines or graphs.
 """
 
 from __future__ import annotations
@@ -39,35 +41,35 @@ from actorgraph.tiles import here
 from actorgraph.warned import UnderWay, runs_steps
 
 issuing = threading.RLock()
-"""Held while work is launched: lanes of all devices know each other's clocks."""
+"""Lock held during a launch: lanes of all devices read each other's clocks."""
 
 
 COPY_OVER = "copy over"
 """The name of a copy from another device."""
 
 ADDED = "sum of microbatches"
-"""The name of a sum that is no node's."""
+"""The name of a sum that belongs to no node."""
 
 _COPIES: dict[int | str, str] = {"in": "copies in", "out": "copies out"}
 
 MOST_URGENT = -5
-"""The priority that goes before all others on today's GPUs."""
+"""The most urgent priority of today's GPUs."""
 
 _PRIORITIES: dict[int | str, int] = {"in": -2, "out": -2, 0: -1}
-"""Copies go before all, and lane 0, which gets the longest path, before other lanes."""
+"""Copies are most urgent; lane 0, which gets the critical path, comes before other lanes."""
 
 _MARKED, _MARKS = 64, 8
-"""After how many jobs a lane is marked, and of how many marks the first has to be passed."""
+"""Jobs from one mark of a lane to the next, and marks that a launcher may be ahead."""
 
 _EARLY = "a value of a device is read before it is there: a wait is missing"
 
 
 class Cell:
-    """Where a job puts what it has computed: an array, or a `Failed`; both None before.
+    """The result of a job: an array or a `Failed`, both None until it is done.
 
-    The array is `shared` where it is that of an operand: its memory is another cell's.  The value
-    holds where no one of its `checks` is bad; those of what has come to the host are host numbers.
-    Memory that a CUDA graph writes to has a `home`: the graph, which writes there again.
+    `shared` says that the array is an operand's, so its memory belongs to another cell.  The value
+    is valid if none of its `checks` is bad; these are host numbers once the value is `on_host`.
+    `home` is the CUDA graph that owns the memory and will write there again.
     """
 
     __slots__ = ("__weakref__", "array", "checks", "failed", "home", "on_host", "shared")
@@ -81,13 +83,13 @@ class Cell:
 
 
 class _Hold:
-    """The right to a cell's memory; when nobody holds it any more, its home lane gets it back."""
+    """Ownership of a cell's memory: when it is collected, the home lane gets the memory back."""
 
     __slots__ = ("cell", "lane", "uses")
 
     def __init__(self, lane: Lane, cell: Cell) -> None:
         self.lane, self.cell = lane, cell
-        # By other lanes: the latest of each, and the event behind it if there is one.
+        # By other lane: its latest job that uses the memory, and the event behind it if any.
         self.uses: dict[Lane, tuple[int, Event | None]] = {}
 
     def __del__(self) -> None:
@@ -95,20 +97,20 @@ class _Hold:
 
 
 class Handed:
-    """A value on a device, which perhaps is not there yet.
+    """A value on a device, which may not be computed yet.
 
     Attributes
     ----------
     device : str
         Name of the device.
     lane : Lane
-        Its home: where it is made, and where its memory goes back to.
+        Its home: the lane that makes it and gets its memory back.
     seq : int
-        With `lane` its token: it is there when the lane has done so many jobs.
+        With `lane` its token: it is there when the lane has done that many jobs.
     event : Event or None
-        Recorded behind its job, where somebody outside of the lane was expected.
+        Recorded behind its job, if a wait from outside the lane was expected.
     node : Node or None
-        Whom to blame where it cannot be had.
+        The node that an error names.
 
     Examples
     --------
@@ -126,17 +128,17 @@ class Handed:
         self.node: Any = None
 
     def become(self, other: Handed) -> None:
-        """Be another value, for all who have this one: it has failed, and was made again."""
+        """Turn into another value, for all holders of this one, which has failed."""
         for name in ("lane", "seq", "cell", "memories", "event"):
             setattr(self, name, getattr(other, name))
 
     def mark(self) -> None:
-        """Have other lanes wait for it, and not for what is launched behind it."""
+        """Record an event now, so that other lanes wait for nothing launched later."""
         with issuing:
             self.event = self.event or self.lane.record()
 
     def result(self) -> Any:
-        """Return the array, which is complete, or raise what its job has raised."""
+        """Return the array, which must be complete, or raise what its job has raised."""
         if self.cell.failed is not None:
             raise self.cell.failed
         if self.lane.device.lost is not None:
@@ -152,7 +154,7 @@ class Handed:
         return self.cell.array
 
     def left(self) -> Handed:
-        """Return the value itself, which is complete, or raise what its job has raised."""
+        """Return the value itself, which must be complete, or raise what its job has raised."""
         self.result()
         return self
 
@@ -162,7 +164,7 @@ class Handed:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array, which is complete."""
+        """Shape of the array, which must be complete."""
         return tuple(self.result().shape)
 
     @property
@@ -172,16 +174,16 @@ class Handed:
 
     @property
     def dtype(self) -> Any:
-        """Of the array, which is complete."""
+        """Dtype of the array, which must be complete."""
         return self.result().dtype
 
     @property
     def flags(self) -> Any:
-        """How the array lies in the device's memory."""
+        """Memory layout of the array, as its module tells it."""
         return self.result().flags
 
     def fetch(self) -> np.ndarray[Any, Any]:
-        """Return the value as an array of NumPy, of the caller's own, when it is there."""
+        """Wait for the value, and return it as a NumPy array of the caller's own."""
         device = self.lane.device
         device.retain()
         try:
@@ -196,16 +198,16 @@ class Handed:
         return self.result().__dlpack_device__()
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Return what other libraries take the array by, which is complete, without a copy."""
+        """Export the array, which must be complete, to other libraries without a copy."""
         return self.result().__dlpack__(**options)
 
     @property
     def __cuda_array_interface__(self) -> Any:
-        """The same for libraries that take arrays of a GPU by this."""
+        """The export of a GPU's array, for libraries that use this interface."""
         return self.result().__cuda_array_interface__
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Return what `fetch` returns: NumPy asks for it where the user does."""
+        """Return `fetch()`, when NumPy converts the value."""
         return self.fetch() if dtype is None else self.fetch().astype(dtype)
 
     def __repr__(self) -> str:
@@ -216,22 +218,22 @@ class Handed:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One piece of work of a lane: it fills its cell, and never raises."""
+    """One piece of work of a lane.  It fills its cell, and never raises."""
 
     lane: Lane
     name: str  # for traces and findings
     node: Any
     work: Callable[..., Any]
     reads: tuple[Cell, ...]  # the operands, in order
-    fresh: bool  # whether the result shows memory of no operand
-    leaves: bool  # whether the result is the host's
-    parts: Sequence[Cell]  # where each part of a result goes that is a tuple
-    cell: Cell = field(default_factory=Cell)  # where the result goes
+    fresh: bool  # whether the result shares memory with no operand
+    leaves: bool  # whether the result is on the host
+    parts: Sequence[Cell]  # the cells of a tuple's items
+    cell: Cell = field(default_factory=Cell)  # of the result
     context: Context = field(default_factory=copy_context)
-    # For whom the thread runs ops that launches it: what its work does there waits for itself.
+    # The scheduler and run of the launching thread, so that an op in it cannot wait for itself.
     held: Any = field(default_factory=partial(getattr, here, "held", None))
-    launched: tuple[str, float] | None = None  # thread and time, where an instrument listens
-    tells: bool = True  # the instrument itself; not where calling it only enqueues the work
+    launched: tuple[str, float] | None = None  # thread and time, if an instrument listens
+    tells: bool = True  # times itself; False where a call only enqueues the work
 
     def __post_init__(self) -> None:
         if instrument.listening:
@@ -239,12 +241,12 @@ class Job:
 
     @property
     def under_way(self) -> UnderWay:
-        """What runs while it is called."""
+        """For warnings and errors: the node that runs during the call."""
         return UnderWay(node=self.node)
 
     @runs_steps("self")
     def __call__(self) -> None:
-        """Do it, as the lane's turn has come."""
+        """Do the work; the lane's queue calls it in order."""
         started = perf_counter() if self.launched and self.tells else 0.0
         cell, outer = self.cell, (getattr(here, "held", None), getattr(here, "lane", None))
         here.held, here.lane = self.held, self.lane
@@ -261,7 +263,7 @@ class Job:
                 cell.shared = any([array is one for one in arrays])  # noqa: C419
                 self._take_checks(checks)
                 cell.array = array
-        except Failed as failed:  # a step of several
+        except Failed as failed:  # of one of several steps
             cell.failed = failed
         except BaseException as error:  # noqa: BLE001 - it ends the run, not the lane
             cell.failed = Failed(*self._where(), error)
@@ -278,7 +280,7 @@ class Job:
         return self.node, inputs, self.lane.device.name
 
     def _take_checks(self, own: list[Check]) -> None:
-        """Have the value hold where its operands do, and what the op has checked."""
+        """Give the value the checks of its operands, and the op's own."""
         made = {check: None for one in self.reads for check in one.checks}
         if not (own or made):
             return
@@ -295,45 +297,45 @@ class Job:
 
 
 def described(array: Any) -> str:
-    """Return what an error tells of an operand."""
+    """Return how an error describes an operand."""
     if isinstance(array, (tuple, list)):
         return f"{len(array)} arrays"
     return "nothing yet" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
 class Queue(ABC):
-    """What a lane puts its work into: done in order."""
+    """The FIFO in which a lane's jobs, events and waits are done in order."""
 
     @abstractmethod
     def put(self, job: Job) -> None:
-        """Have a job done behind all that was put before."""
+        """Append a job."""
 
     @abstractmethod
     def record(self) -> Event:
-        """Return a mark behind all that was put before."""
+        """Return an event behind all that was put before."""
 
     @abstractmethod
     def wait(self, event: Event) -> None:
-        """Have all that is put from now on wait until `event` is passed."""
+        """Make all that is put from now on wait until `event` is passed."""
 
     def passed(self, event: Event) -> bool:
-        """Return whether the host knows that an event of this queue is passed."""
+        """Return whether the host sees that an event of this queue is passed."""
         known = event.passed
         if known:
             self.note_passed(event)
         return known
 
     def note_passed(self, event: Event) -> None:  # noqa: B027
-        """Take note that the host knows it."""
+        """Called when the host has seen that an event is passed."""
 
     def free(self, cell: Cell) -> None:  # noqa: B027
-        """Take memory back, which goes anyway when nothing refers to it.
+        """Called when a cell's memory returns: later jobs may overwrite it.
 
-        What is put from now on may write over it.
+        The memory itself is freed by its references.
         """
 
     def stop(self, join: bool) -> None:  # noqa: B027
-        """End threads, when all that was put is done."""
+        """End threads when all that was put is done; with `join` wait for that."""
 
 
 class Lane:
@@ -342,21 +344,21 @@ class Lane:
     Attributes
     ----------
     which : int or str
-        What its device calls it.
+        Its number, or ``"in"`` or ``"out"``.
     copies : bool
         Whether it is for copies, in or out.
     priority : int
-        The lowest number goes first, where the device has more to do than it can at once.
+        The lane with the lowest number goes first when the device is busy.
     seq : int
-        Jobs that were launched.
+        Number of jobs launched.
     seen : dict
-        By lane, how many of its jobs are done before any job that is launched from now on.
+        Vector clock: by lane, how many of its jobs are done before any later job of this lane.
     ahead : deque of Event
-        Behind every so many jobs, the latest of them: credits for who launches.
+        The latest marks, which limit how far a launcher runs ahead (`await_credit`).
     dropped : deque of (Cell, dict)
-        Memory that nobody refers to any more, with its latest uses by other lanes.
+        Memory without references, with its latest uses by other lanes.
     retired : deque of (Cell, list of (Lane, Event))
-        Such memory which other lanes may be using still.
+        Memory without references that other lanes may still be using.
 
     Examples
     --------
@@ -391,30 +393,30 @@ class Lane:
         leaves: bool = False,
         parts: Sequence[Cell] = (),
     ) -> Handed:
-        """Have the lane compute ``work(*arrays)``, and return its value to be.
+        """Have the lane compute ``work(*arrays)``, and return its future value.
 
         Parameters
         ----------
         work : callable
         operands : sequence of Handed
-            On this device, or of another one where `work` copies it.
+            On this device, or on another one if `work` copies them.
         name : str
         node : Node, optional
-            Whom to blame.
+            The node that errors name.
         fresh : bool
-            False where the result may show memory of an operand.
+            False if the result may share memory with an operand.
         record : bool
-            Whether somebody outside of the lane is going to wait for it.
+            Whether a wait from outside the lane is expected.
         leaves : bool
-            Whether the result is no memory of the device.
+            Whether the result is not in the device's memory.
         parts : sequence of Cell
-            Where each part of a result goes that is a tuple.
+            The cells for the items of a result that is a tuple.
         """
         with issuing:
             self.settle()
             for operand in operands:
                 self.join(operand)
-            if node is None:  # a copy is for the node whose value it is of
+            if node is None:  # a copy belongs to the node of its operand
                 node = next((one.node for one in operands if one.node is not None), None)
             reads = tuple([operand.cell for operand in operands])
             job = Job(self, name, node, work, reads, fresh, leaves, parts)
@@ -435,15 +437,15 @@ class Lane:
             return made
 
     def await_credit(self) -> None:
-        """Return when the lane is not far behind what was launched.
+        """Block until the lane is not far behind its launches.
 
-        Never called where `issuing` is held: what the lane has to do first may need that.
+        The caller must not hold `issuing`, which pending jobs may need.
         """
         if len(self.ahead) == _MARKS:
             self.ahead[0].block()
 
     def join(self, value: Handed) -> None:
-        """Have what is launched from now on wait for a value, if that is not implied."""
+        """Make later jobs wait for a value, unless the vector clock implies it."""
         home = value.lane
         if home is self or self.seen.get(home, 0) >= value.seq:
             return
@@ -453,16 +455,16 @@ class Lane:
             self.seen[lane] = max(seq, self.seen.get(lane, 0))
 
     def record(self) -> Event:
-        """Return an event behind all that was launched."""
+        """Return an event behind all jobs launched so far."""
         with issuing:
             event = self.queue.record()
             event.clock = {**self.seen, self: self.seq}
             return event
 
     def settle(self, ended: bool = False) -> None:
-        """See to the memory that came back: free what no other lane can be using.
+        """Free returned memory that no other lane can be using.
 
-        Where the device has `ended`, all that its own lanes were given is done.
+        If the device has `ended`, all jobs of its own lanes are done.
         """
         while self.dropped:
             cell, uses = self.dropped.popleft()
@@ -487,7 +489,7 @@ def _passed(events: Sequence[tuple[Lane, Event]]) -> bool:
 
 
 class Placement(NamedTuple):
-    """Where a node is to run: no part of what it is.
+    """Where a node shall run; it is no part of the node's identity.
 
     Examples
     --------
@@ -507,7 +509,7 @@ class Device(ABC):
     ----------
     name : str
     inner : Device or None
-        The one that this one wraps.
+        The device that this one wraps.
 
     Examples
     --------
@@ -522,11 +524,11 @@ class Device(ABC):
     is_host: bool = False
     """Whether workers compute on it themselves, without lanes."""
     lost: BaseException | None = None
-    """Why nothing can be done on it any more, in this process."""
+    """Why the device is unusable in this process, None if it is not."""
     products: Any = None
-    """The array module that kernels of steps get, where it is not `xp`: it has another `matmul`."""
+    """The array module of captured steps, if not `xp`: one with another `matmul`."""
     refused: dict[Any, str] | None = None
-    """Of a device that captures CUDA graphs: which op of which dtype it has refused, and why."""
+    """Kinds of steps that it could not capture in a CUDA graph, with reasons; None: no graphs."""
 
     def __init__(self) -> None:
         self._lanes: dict[int | str, Lane] = {}
@@ -539,20 +541,20 @@ class Device(ABC):
 
     @abstractmethod
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
-        """Return a host array as an array of this device; no copy where it is one already."""
+        """Return a host array as an array of this device; called by jobs of its lanes."""
 
     @abstractmethod
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return an array of this device as a NumPy array, when it is complete."""
+        """Return an array of this device as a NumPy array; called by jobs of its lanes."""
 
     @abstractmethod
     def queue(self, lane: Lane) -> Queue:
-        """Return a new queue for a lane, of which the name, the kind and the priority are known."""
+        """Return a new queue for a lane, whose name, kind and priority are set."""
 
     def partition(self, count: int) -> list[Device]:
-        """Return so many devices with lanes of their own on what this one is.
+        """Return `count` devices on the same hardware, each with lanes of its own.
 
-        A value goes from one to another by a copy, as between any two.
+        Values travel between them by copies, as between any two devices.
 
         Examples
         --------
@@ -563,11 +565,13 @@ class Device(ABC):
         return [self._part(f"{self.name}.{number}") for number in range(positive("count", count))]
 
     def _part(self, name: str) -> Device:
-        raise GraphError(f"device {self.name} cannot be parted: part one of its kind, not wrapped")
+        raise GraphError(
+            f"device {self.name} cannot be partitioned; partition an unwrapped device of its kind"
+        )
 
     @property
     def root(self) -> Device:
-        """The device that is wrapped in the end, or this one."""
+        """The innermost wrapped device, or this one."""
         return self if self.inner is None else self.inner.root
 
     def lane(self, which: int | str, priority: int | None = None) -> Lane:
@@ -577,12 +581,12 @@ class Device(ABC):
         ----------
         which : int or str
         priority : int, optional
-            Of a GPU's lane, from -5, which goes first, to 0; else 0, of lane 0 -1, of copies -2.
+            Of a GPU's lane, from -5 (first) to 0.  By default -2 for copies, -1 for lane 0, else 0.
 
         Raises
         ------
         GraphError
-            It has another priority since it was first named.
+            If the lane already exists with another priority.
 
         Examples
         --------
@@ -591,31 +595,31 @@ class Device(ABC):
         -2
         """
         with issuing:
-            found = self._lanes.get(which)
-            if found is None:
-                found = self._lanes[which] = Lane(self, which, priority)
-        if priority not in (None, found.priority):
+            lane = self._lanes.get(which)
+            if lane is None:
+                lane = self._lanes[which] = Lane(self, which, priority)
+        if priority not in (None, lane.priority):
             raise GraphError(
-                f"{found.name} has priority {found.priority} since it was first named, got "
-                f"{priority}: say it there, or take another lane"
+                f"{lane.name} has priority {lane.priority} since it was first named, got "
+                f"{priority}; set it there, or use another lane"
             )
-        return found
+        return lane
 
     def hold(self, array: Any) -> Handed:
-        """Return an array of this device, which is complete and stays as it is, as a value."""
+        """Return an array of this device, complete and never to be written, as a value."""
         return Handed(self.lane("in"), 0, Cell(array))
 
     def holds(self, value: Any) -> bool:
-        """Return whether an array of another library lies on this device."""
+        """Return whether an array of another library is on this device."""
         return False
 
     def adopt(self, value: Any) -> Handed:
-        """Return an array of another library that lies on this device as a value, without a copy.
+        """Return an array of another library on this device as a value, without a copy.
 
-        Where what computes it is under way, lanes wait for that.
+        If it is still being computed, lanes wait for that.
         """
         raise GraphError(
-            f"device {self.name} takes no arrays of other libraries as they are: feed NumPy's"
+            f"device {self.name} takes no arrays of other libraries; feed NumPy arrays"
         )
 
     def bring(self, value: Any, node: Any = None) -> Handed:
@@ -628,16 +632,16 @@ class Device(ABC):
             )
         other = source.lane.device
         if self.xp is not other.xp:
-            # Each device makes its own half of the copy, in the order of its own lanes.
+            # Each device does its half of the copy, in the order of its own lanes.
             source = other.fetch(source, node)
-        elif self.xp is not np:  # from one GPU to another goes what lies in one piece
+        elif self.xp is not np:  # a copy from GPU to GPU must be contiguous
             whole = other.xp.ascontiguousarray
             source = source.lane.launch(whole, [source], name="copy out", node=node, fresh=False)
         work = np.array if self.root.is_host else self.to_device
         return lane.launch(work, [source], name=COPY_OVER, node=node, record=True)
 
     def fetch(self, value: Handed, node: Any = None) -> Handed:
-        """Return a value of this device as one whose array is the host's."""
+        """Return a value of this device as one whose array is on the host."""
         lane = self.lane("out")
         return lane.launch(
             self.to_host, [value], name="copy out", node=node, record=True, leaves=True
@@ -650,7 +654,7 @@ class Device(ABC):
             self._retained += 1
 
     def release(self, join: bool = True) -> None:
-        """Count a machine less; with the last one threads end, and `join` waits for that."""
+        """Undo `retain`; with the last machine threads end, and `join` waits for that."""
         with issuing:
             self._holders -= 1
             retained = self._retained
@@ -660,7 +664,7 @@ class Device(ABC):
         for lane in ended:
             lane.queue.stop(join)
         with issuing:
-            alone = retained == self._retained  # or what others have launched is under way
+            alone = retained == self._retained  # else jobs of a new machine may be running
             for lane in ended:
                 lane.settle(ended=join and alone)
 

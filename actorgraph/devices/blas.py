@@ -1,12 +1,12 @@
-"""Who multiplies large matrices: NumPy's own BLAS, or Intel's MKL where its package is installed.
+"""The provider of large matrix products: NumPy's own BLAS, or Intel's MKL if it is installed.
 
 The provider is chosen once in a process, by its first large product: ``ACTORGRAPH_MATMUL``
 (``numpy`` or ``mkl``) decides, else what was measured on this machine (`fastest`).  All machines
 use the same one, so their bits agree; it is part of a result's identity, for two providers round
 differently.
 
-MKL is called through ctypes, which releases the GIL, with its sequential layer: threads are ours.
-Its reproducible mode is on, so that no bit depends on where in memory an operand begins.
+MKL is called through ctypes, which releases the GIL, with its sequential layer, as we bring the
+threads.  Its reproducible mode is on, so that bits do not depend on the alignment of operands.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEAST_FLOPS = 2.0**21
 than NumPy's, a quarter of such a product."""
 
 _MKL_THINNEST = 16
-"""Rows or columns below which NumPy is faster: at 128x512x10 three times."""
+"""Least rows and columns for MKL: at 128x512x10 NumPy is three times as fast."""
 
 _NAMES = ("numpy", "mkl")
 _INT_MAX = 2**31 - 1
@@ -45,10 +45,10 @@ Array = np.ndarray[Any, Any]
 
 
 class Provider(NamedTuple):
-    """A way to multiply matrices, by its name, ``"numpy"`` or ``"mkl"``.
+    """A library that multiplies matrices; its name is ``"numpy"`` or ``"mkl"``.
 
-    ``multiply(x, y, out)`` takes matrices of one of `BLAS_DTYPES`, each with unit stride along rows
-    or columns, `out` along rows; it may be called from several threads at once.
+    ``multiply(x, y, out)`` takes matrices of one of `BLAS_DTYPES` with unit stride along rows or
+    columns, `out` along rows.  Several threads may call it at once.
     """
 
     name: str
@@ -66,7 +66,7 @@ def asked() -> str:
     Raises
     ------
     GraphError
-        ``ACTORGRAPH_MATMUL`` names a provider that does not exist or is not installed.
+        If ``ACTORGRAPH_MATMUL`` names a provider that does not exist or is not installed.
     """
     name = os.environ.get(VARIABLE, "")
     if name not in ("", *_NAMES):
@@ -115,9 +115,9 @@ def provider() -> Provider:
 
 @cache
 def library() -> str | None:
-    """Return the path of MKL's runtime library as its package records it, None where it is not.
+    """Return the path of MKL's runtime library as its package records it, None without it.
 
-    The record is read by hand: `importlib.metadata` takes 30 ms to import.
+    The record is parsed here, since `importlib.metadata` takes 30 ms to import.
     """
     from glob import escape, glob
 
@@ -138,7 +138,7 @@ def load_mkl(path: str) -> Provider:
     Raises
     ------
     OSError, AttributeError
-        The library cannot be loaded, or is none of MKL.
+        If the library cannot be loaded, or is not MKL.
     """
     loaded = ctypes.CDLL(path)
     loaded.MKL_Set_Interface_Layer(_INTERFACE_LP64)
@@ -184,7 +184,7 @@ def _complex_scalars(part: Any) -> tuple[Any, Any]:
 
 
 def _layout(matrix: Array) -> tuple[int, int]:
-    """Return BLAS's word for the matrix and the elements from one line to the next."""
+    """Return BLAS's flag for the order of the matrix, and its leading dimension."""
     down, across = matrix.strides
     if across == matrix.itemsize:
         return _AS_IT_IS, down // across

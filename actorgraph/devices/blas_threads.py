@@ -1,8 +1,8 @@
-"""Holding BLAS to one thread while machines are open: products change bits with their number.
+"""Limiting BLAS to one thread while machines are open, as products change bits with the number.
 
-NumPy's OpenBLAS obeys any thread until the main thread has set the number once; from then on it
-obeys only that one, silently.  So both setting and restoring happen in a thread of their own.
-Where the program itself has set it in the main thread before, only the main thread can.
+NumPy's OpenBLAS accepts a number of threads from any thread until the main thread has set one; from
+then on it silently ignores all others.  So both setting and restoring run in a separate thread.  If
+the program has set a number in the main thread before, only the main thread can change it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class OneThread:
     """BLAS on one thread, from now until `restore`."""
 
     def __init__(self) -> None:
-        from threadpoolctl import ThreadpoolController  # 1.5 ms that only a run pays
+        from threadpoolctl import ThreadpoolController  # late: it takes 1.5 ms
 
         controller = ThreadpoolController().select(user_api="blas")
         self._limits: list[Any] = []
@@ -40,7 +40,7 @@ class OneThread:
                 )
 
     def restore(self) -> None:
-        """Give BLAS the threads that it had."""
+        """Restore the number of threads."""
         for limits in reversed(self._limits):
             _apart(limits.restore_original_limits)
 
@@ -50,11 +50,11 @@ def _most(controller: Any) -> int:
 
 
 def _apart(call: Callable[[], None]) -> None:
-    """Call in a thread of its own and wait: 60 us, once for each time that machines are open."""
+    """Call in a separate thread and wait: 60 us, once while machines are open."""
     thread = threading.Thread(target=call, name="actorgraph-blas", daemon=True)
     try:
         thread.start()
-    except RuntimeError:  # the interpreter is ending, and starts no threads any more
+    except RuntimeError:  # the interpreter is shutting down
         call()
     else:
         thread.join()

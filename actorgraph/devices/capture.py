@@ -1,17 +1,17 @@
-"""CUDA graphs: steps of a lane that are launched as a whole, once they have been captured.
+"""CUDA graphs: captured steps of a lane, replayed by one launch.
 
-`CapturedSteps` is what a program calls in the place of its steps.  It launches one job for all of
-them, or several where some cannot be captured: the device says so when it is asked to, and those
-are launched by themselves from then on.
+A program calls `CapturedSteps` in the place of the steps (`lower.capturing`).  It launches one job
+for all of them, or several if some cannot be captured: the device refuses them when it is asked to,
+and from then on they are launched by themselves.
 
-A `GraphInstance` has memory of its own: places for the operands, which are copied there unless
-they are as they were or another graph's results, which stay where they are; everything between;
-and the results.  It is free for the next run when nobody holds a result of the one before and no
-lane has still to read it.  So runs in flight have as many instances as they need at once.
+A `GraphInstance` has memory of its own for operands, intermediate values and results.  Operands are
+copied there, unless they are unchanged or results of another graph, which the graph reads where
+they are.  Invariant: an instance is replayed only when nobody holds a result of its last run and no
+lane has still to read one.  So there are as many instances as runs in flight need at once.
 
-While an instance is captured, the lanes of its steps are streams that fork from the first and join
-it again.  An array that another stream reads, or may see through a view, is kept until the end, so
-that the pool gives its memory to nobody else before.
+During capture, the lanes of the steps are streams that fork from the first one and join it at the
+end.  An array that another stream reads, or may see through a view, is held until the end of the
+capture, so that the pool does not reuse its memory.
 """
 
 from __future__ import annotations
@@ -28,51 +28,53 @@ from actorgraph.devices.checks import Check, Failed, pending
 from actorgraph.errors import text_of
 
 _MOST = 32
-"""Instances of a part; runs beyond launch their steps one by one."""
+"""Most instances of a part; further runs launch their steps one by one."""
 
 _BESIDE = 4
-"""Lanes on which the instances of a part are launched."""
+"""Lanes over which the instances of a part are spread."""
 
 _INVALIDATED = "CaptureInvalidated"
-"""What CUDA says where something else has ended a capture."""
+"""CUDA's error where another step has ended a capture."""
 
 
 class GraphStep(NamedTuple):
     """A step that may be captured.
 
-    It reads operands and results of earlier steps by their numbers, operands first.  Its `kind` is
-    equal for what a device refuses, or does not, alike.
+    It reads operands and results of earlier steps by number, operands first.  Steps of one `kind`
+    are either all refused by a device or none.
     """
 
     call: Callable[..., Any]  # its kernel
-    launched: Callable[..., Handed]  # what launches it by itself
+    launched: Callable[..., Handed]  # launches it by itself
     reads: tuple[int, ...]
-    lane: int  # on which of the streams it runs, 0 being the first
-    fresh: bool  # whether its result shows memory of no operand
+    lane: int  # the number of its stream, 0 being the first
+    fresh: bool  # whether its result shares memory with no operand
     node: Any
     name: str  # for traces
     kind: Any
 
 
 class _Part:
-    """Steps in a row that are captured together, by their numbers."""
+    """Consecutive steps, by number, that are captured together."""
 
     def __init__(self, whole: CapturedSteps, numbers: Sequence[int]) -> None:
         self.numbers, self.steps, self.first = numbers, whole.steps, whole.operands
         self.refused = whole.refused
         steps, first = self.steps, self.first
-        own = {first + number for number in numbers}
+        members = {first + number for number in numbers}
         read = dict.fromkeys([one for number in numbers for one in steps[number].reads])
-        self.reads = [one for one in read if one not in own]
-        others = [step.reads for number, step in enumerate(steps) if first + number not in own]
-        self.writes = sorted(own & {*whole.results, *[one for reads in others for one in reads]})
+        self.reads = [one for one in read if one not in members]
+        others = [step.reads for number, step in enumerate(steps) if first + number not in members]
+        self.writes = sorted(
+            members & {*whole.results, *[one for reads in others for one in reads]}
+        )
         self.crossing = {
             one
             for number in numbers
             for one in steps[number].reads
-            if one in own and steps[one - first].lane != steps[number].lane
+            if one in members and steps[one - first].lane != steps[number].lane
         }
-        shows: dict[int, set[int]] = {}  # whose memory a value may be
+        shows: dict[int, set[int]] = {}  # the values whose memory a value may share
         for number in numbers:
             shown = [shows.get(one, {one}) for one in steps[number].reads]
             shows[first + number] = {first + number}.union(*[] if steps[number].fresh else shown)
@@ -80,26 +82,26 @@ class _Part:
         self.dropped = self._dropped(len({steps[number].lane for number in numbers}) > 1)
 
     def _dropped(self, several: bool) -> dict[int, list[int]]:
-        """Return which values are dropped behind each step: those that its stream alone sees."""
+        """Return the values to drop after each step: those that only its stream sees."""
         last: dict[int, int] = {}
-        kept = {*self.reads, *self.writes, *self.crossing}
+        held = {*self.reads, *self.writes, *self.crossing}
         for number in self.numbers:
             step = self.steps[number]
             last.update(dict.fromkeys(step.reads, number))
             if several and not step.fresh:
-                kept.update((*step.reads, self.first + number))
-        found: dict[int, list[int]] = {}
+                held.update((*step.reads, self.first + number))
+        dropped: dict[int, list[int]] = {}
         for one, number in last.items():
-            if one not in kept:
-                found.setdefault(number, []).append(one)
-        return found
+            if one not in held:
+                dropped.setdefault(number, []).append(one)
+        return dropped
 
 
 @final
 class CapturedSteps:
-    """The steps of a region on a lane, of a device that can capture, as one call.
+    """The steps of a region on a lane of a device that can capture, as one kernel.
 
-    The steps take so many operands from outside; `results` are numbered as what steps read.
+    `operands` is their number; `results` are numbered like the values that steps read.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class CapturedSteps:
         self._instances: dict[_Part, dict[tuple[Any, ...], list[GraphInstance]]] = {}
 
     def __call__(self, run: Any, *operands: Handed) -> tuple[Handed, ...]:
-        """Launch all steps, and return the results to be."""
+        """Launch all steps, and return their future results."""
         with base.issuing:
             if self._cut_for != len(self.refused):
                 self._cut()
@@ -129,7 +131,7 @@ class CapturedSteps:
         return tuple([values[one] for one in self.results])
 
     def _replayed(self, part: _Part, values: dict[int, Handed]) -> bool:
-        """Launch an instance that is free; return whether there is one."""
+        """Launch a free instance; return whether there is one."""
         given = [values[one] for one in part.reads]
         self.lane.await_credit()
         with base.issuing:
@@ -139,15 +141,15 @@ class CapturedSteps:
         return instance is not None
 
     def _free(self, part: _Part, given: Sequence[Handed]) -> GraphInstance | None:
-        """Return an instance that is free, perhaps a new one; None where there are too many.
+        """Return a free or new instance, None if there are too many.
 
-        Instances have lanes of their own, so that runs overlap; what reads the results of another
-        graph is on its lane.
+        Instances are spread over several lanes, so that runs overlap.  One that reads results of
+        another graph is on that graph's lane.
         """
         known = self._instances.setdefault(part, {})
         homes: tuple[Any, ...] = tuple([one.cell.home for one in given])
-        mine = known.setdefault(homes, [])
-        for one in mine:
+        instances = known.setdefault(homes, [])
+        for one in instances:
             one.lane.settle()
             if one.is_free:
                 return one
@@ -155,13 +157,15 @@ class CapturedSteps:
         if count >= _MOST:
             return None
         beside = f"{self.lane.which}+{count % _BESIDE}"
-        own = self.lane.device.lane(beside, self.lane.priority) if count % _BESIDE else self.lane
-        lane = next((home.lane for home in homes if home is not None), own)
-        mine.append(GraphInstance(part, lane))
-        return mine[-1]
+        spare_lane = (
+            self.lane.device.lane(beside, self.lane.priority) if count % _BESIDE else self.lane
+        )
+        lane = next((home.lane for home in homes if home is not None), spare_lane)
+        instances.append(GraphInstance(part, lane))
+        return instances[-1]
 
     def _cut(self) -> None:
-        """Find the parts: steps in a row, but for those that cannot be captured."""
+        """Divide the steps into parts at those that cannot be captured."""
         known = {tuple(part.numbers): part for part in self._instances}
         self._cut_for = len(self.refused)
         rows: list[list[int]] = [[]]
@@ -177,12 +181,12 @@ class CapturedSteps:
         self._instances = {part: self._instances.get(part, {}) for part in parts}
 
     def clear(self) -> None:
-        """Let go of all graphs and their memory: nothing of them is under way."""
+        """Drop all graphs and their memory; none may be running."""
         for known in self._instances.values():
             known.clear()
 
     def notes(self) -> list[str]:
-        """Return what is captured, and why the rest is not, in lines."""
+        """Return lines that say what is captured, and why the rest is not."""
         instances = [one for known in self._instances.values() for one in known.values()]
         captured = sum([len(part.numbers) for part in self._instances])
         first = f"{captured} of {len(self.steps)} steps on {self.lane.name} are captured, graphs: "
@@ -194,7 +198,7 @@ class CapturedSteps:
 
 @final
 class GraphInstance:
-    """A CUDA graph with its memory, for one run at a time: the work of its job on a lane."""
+    """A CUDA graph with its memory, for one run at a time; as a callable, the work of its job."""
 
     def __init__(self, part: _Part, lane: Lane) -> None:
         self._part, self.lane = part, lane
@@ -213,11 +217,11 @@ class GraphInstance:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody holds what it has computed, and no lane has still to read it."""
+        """Whether nobody holds its results, and no lane has still to read them."""
         return self._used() is None
 
     def launched(self, given: Sequence[Handed]) -> list[Handed]:
-        """Launch it; it is free again when nobody holds any of its results."""
+        """Launch a job for it, and return its future results."""
         last = self._part.steps[self._part.numbers[-1]]
         cells = [Cell() for _ in self._part.writes]
         for cell in cells:
@@ -231,7 +235,7 @@ class GraphInstance:
         return [Handed(self.lane, made.seq, cell, made.memories) for cell in cells]
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        """Compute the results, in stream order; called by the thread that issues."""
+        """Compute the results, in stream order; called by the issuing thread."""
         root = self._device.xp.cuda.get_current_stream()
         if self._graph is not None and self._fits(arrays):
             self._fill(arrays)
@@ -243,7 +247,7 @@ class GraphInstance:
                     self._graph.launch(root)
                 else:
                     self._results = self._played(root)
-        # The flags are copied: they travel further than the results, whose memory is used again.
+        # Flags are copied, since they may outlive the results, whose memory is reused.
         pending.checks += [
             replace(one, bad=one.bad.copy(), numbers=tuple([x.copy() for x in one.numbers]))
             for one in self._checks
@@ -251,31 +255,31 @@ class GraphInstance:
         return self._results
 
     def _fits(self, arrays: Sequence[Any]) -> bool:
-        """Return whether operands are where they were, or can be copied there."""
+        """Return whether operands are in the captured places, or can be copied there."""
         return all(
             array is self._inputs[place] if self._stays(place) else _layout(array) == layout
             for place, (array, layout) in enumerate(zip(arrays, self._layouts, strict=True))
         )
 
     def _stays(self, place: int) -> bool:
-        """Return whether an operand is the result of a graph, which is always in one place."""
+        """Return whether an operand is the result of a graph, whose place never changes."""
         cell = self._given[place]()
         return cell is not None and cell.home is not None
 
     def _fill(self, arrays: Sequence[Any]) -> None:
-        """Copy operands to where the graph reads them, but for those that are there already."""
+        """Copy operands to the captured places, except those that are there already."""
         for place, array in enumerate(arrays):
-            own, cell = self._inputs[place], self._given[place]
-            if own is not array and self._filled[place]() is not cell():
+            place_of, cell = self._inputs[place], self._given[place]
+            if place_of is not array and self._filled[place]() is not cell():
                 self._filled[place] = _nothing
-                own[...] = array
+                place_of[...] = array
                 self._filled[place] = cell
 
     @contextmanager
     def _own_memory(self) -> Iterator[None]:
         xp, before = self._device.xp, pending.checks
         self._results, self._checks, self._rooms = (), [], {}
-        self._pool = xp.cuda.MemoryPool()  # what is free in it is still written to by the graph
+        self._pool = xp.cuda.MemoryPool()  # its own: the graph writes to free blocks of it, too
         products = self._device.products
         try:
             with xp.cuda.using_allocator(self._pool.malloc), products.within(self._rooms):
@@ -284,7 +288,7 @@ class GraphInstance:
             pending.checks = before
 
     def _captured(self, root: Any, arrays: Sequence[Any]) -> bool:
-        """Capture the steps, after a trial in the same memory; False where one of them refuses."""
+        """Capture the steps, after a trial in the same memory; return False if one is refused."""
         xp = self._device.xp
         self._inputs = [
             array if self._stays(place) else xp.empty_like(array)
@@ -306,13 +310,13 @@ class GraphInstance:
             return False
         try:
             self._graph = root.end_capture()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the steps can be launched
+        except Exception as error:  # noqa: BLE001 - the steps can always be launched
             self._refuse(self._part.numbers, error)
             return False
         return True
 
     def _refuse(self, numbers: Sequence[int], error: BaseException) -> None:
-        """Have steps launched by themselves; the device remembers of what the step is to blame."""
+        """Mark steps as not to be captured; for a single step the device remembers its kind."""
         part, reason = self._part, text_of(error)
         part.refused.update(dict.fromkeys(numbers, reason))
         if len(numbers) == 1 and _INVALIDATED not in reason:
@@ -332,7 +336,7 @@ class GraphInstance:
                     values[first + number] = self._step(step, operands)
                     if first + number in part.crossing:
                         streams.made(step.lane, first + number)
-            except Exception as error:  # noqa: BLE001 - it fails the run that it is for
+            except Exception as error:  # noqa: BLE001 - it fails the run
                 where = step.node, tuple(map(described, operands)), self.lane.device.name
                 raise Failed(*where, error) from None
             del operands
@@ -342,12 +346,12 @@ class GraphInstance:
         return tuple([values[one] for one in part.writes])
 
     def _step(self, step: GraphStep, operands: Sequence[Any]) -> Any:
-        own: list[Check] = []
-        pending.checks = own
+        checks: list[Check] = []
+        pending.checks = checks
         made = step.call(*operands)
-        if own:
+        if checks:
             where = step.node, tuple(map(described, operands)), self.lane.device.name
-            self._checks += [replace(one, where=where) for one in own]
+            self._checks += [replace(one, where=where) for one in checks]
         return made
 
 
@@ -360,7 +364,7 @@ def _layout(array: Any) -> tuple[Any, ...]:
 
 
 class _Streams:
-    """The streams of some steps: each waits for what its steps read of others."""
+    """The streams of a capture: each waits for the values that its steps read of others."""
 
     def __init__(self, root: Any, device: Any) -> None:
         self._device, self._streams = device, {0: root}
@@ -375,7 +379,7 @@ class _Streams:
         return made
 
     def of(self, lane: int, reads: Sequence[int]) -> Any:
-        """Return the stream of a lane, which has been told to wait for what is read."""
+        """Return the stream of a lane, after making it wait for the values that are read."""
         if self._start is None:
             self._start = self._event(0)
         if lane not in self._streams:
@@ -389,11 +393,11 @@ class _Streams:
         return self._streams[lane]
 
     def made(self, lane: int, number: int) -> None:
-        """Note that a value has been made on a lane; others wait for it and not for the rest."""
+        """Record an event behind a value, so that other streams wait for nothing later."""
         self._home[number] = lane
         self._events[number] = self._event(lane)
 
     def join(self) -> None:
-        """Have the first wait for all others."""
+        """Make the first stream wait for all others."""
         for lane in [*self._streams][1:]:
             self._streams[0].wait_event(self._event(lane))

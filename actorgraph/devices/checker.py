@@ -1,13 +1,13 @@
-"""`Checked`: a device that looks whether all that is put into its lanes is ordered.
+"""`Checked`: a device with a race detector for the work of its lanes.
 
-It sees what lanes get (jobs, events, waits, memory that comes back), and keeps vector clocks of its
-own by it; so it knows nothing of the protocol in `Lane` that it looks after, and finds a missing
-wait in every run, whatever the timing was.
+It sees what lanes put into their queues (jobs, events, waits, returned memory) and keeps its own
+vector clocks.  So it is independent of the protocol in `Lane` that it checks, and finds a missing
+wait in every run, whatever the timing.  Its rules:
 
-- A job must come after the job that makes what it reads.
-- Memory that comes back counts as written by its home lane: after all jobs that make or read it.
-- What has come back is read by nobody.
-- Lanes are given work by one thread at a time: who holds `base.issuing`.
+- A job comes after the jobs that make its operands.
+- Returning memory counts as a write by its home lane: it comes after all jobs that make or read it.
+- Returned memory is not read.
+- Only the thread that holds `base.issuing` gives work to lanes.
 
 Source: the happens-before detectors of L. Lamport's clocks, as in FastTrack (Flanagan and Freund).
 """
@@ -26,7 +26,7 @@ from actorgraph.devices.events import Event
 
 
 class Finding(NamedTuple):
-    """What is wrong, with two nodes, and their lanes, which nothing orders.
+    """A race or a wrong lifetime, with the two jobs that nothing orders.
 
     Its kind is ``"missing wait"``, ``"released too early"``, ``"used after release"`` or ``"used by
     two threads"``.
@@ -51,7 +51,7 @@ class _Access(NamedTuple):
 
 
 class _History:
-    """What was done with a cell, and which cells' memory it may show beside its own."""
+    """The accesses to a cell, and the cells whose memory it may share."""
 
     def __init__(self, write: _Access, shows: dict[Cell, None]) -> None:
         self.write, self.shows = write, shows
@@ -59,7 +59,7 @@ class _History:
         self.freed = False
 
 
-# Of all devices: values go from one to another.
+# Global, because values travel between devices.
 _Clock: TypeAlias = "WeakKeyDictionary[_CheckedQueue, int]"
 _histories: WeakKeyDictionary[Cell, _History] = WeakKeyDictionary()
 _orders: WeakKeyDictionary[Event, _Clock] = WeakKeyDictionary()
@@ -73,7 +73,7 @@ def _merge(clock: _Clock, other: _Clock) -> None:
 
 @final
 class Checked(Device):
-    """A device under the eyes of a race checker; see the module."""
+    """A device with a race detector; see the module."""
 
     def __init__(self, inner: Device) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Checked(Device):
 
     @property
     def xp(self) -> Any:
-        """That of the device inside."""
+        """The module of the device inside."""
         return self._own.xp
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
@@ -96,16 +96,16 @@ class Checked(Device):
         return self._own.to_host(array)
 
     def queue(self, lane: Lane) -> Queue:
-        """Return a queue of the device inside, looked at."""
+        """Return a checked queue of the device inside."""
         return _CheckedQueue(self, lane.name, self._own.queue(lane))
 
     def report(self) -> list[Finding]:
-        """Return what was found since the device was wrapped, nothing twice."""
+        """Return the distinct findings since the device was wrapped."""
         with base.issuing:
             return [*self._findings]
 
     def found(self, kind: str, first: object, second: object, text: str) -> None:
-        """Note a finding."""
+        """Add a finding."""
         self._findings[Finding(kind, str(first), str(second), text)] = None
 
 
@@ -116,7 +116,7 @@ class _CheckedQueue(Queue):
         self._latest = _Access(self, 0, "nothing")
 
     def _next(self, name: str) -> _Access:
-        """Return the next access of this lane, which comes after all that the host has seen."""
+        """Return the next access of this lane, ordered after all that the host has seen."""
         _merge(self._clock, _host)
         time = self._clock[self] = self._clock.get(self, 0) + 1
         before, self._latest = self._latest, _Access(self, time, name)

@@ -1,4 +1,4 @@
-"""Checks: what jobs find wrong, which is told when somebody waits for their values."""
+"""Checks: errors in values of a device, which are raised when the host reads these values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Failed(Exception):
-    """What a job has raised, with the node that it was for; all that needs its value fails so."""
+    """The exception of a job, with its node; every job that needs the value fails with it."""
 
     def __init__(self, node: Any, inputs: tuple[str, ...], device: str, cause: BaseException):
         super().__init__(node, inputs, device, cause)
@@ -17,14 +17,14 @@ class Failed(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """What an op wants to know of values, which only who waits for them can tell.
+    """A condition on values that is only evaluated when the host reads the result.
 
     Attributes
     ----------
     bad : array of rank 0
-        Whether the value is none.
+        Whether the values violate it.
     kind, text, numbers
-        What is raised then: ``kind(text.format(*numbers))``.
+        ``kind(text.format(*numbers))`` is raised then.
     where : (Node, tuple of str, str), optional
         The node, its inputs and the device of the job.
     """
@@ -36,7 +36,7 @@ class Check:
     where: tuple[Any, tuple[str, ...], str] | None = None
 
     def raised(self) -> None:
-        """Raise where the flag, which is the host's here, is set."""
+        """Raise if the condition is violated; `bad` must be on the host."""
         if self.bad:
             error = self.kind(self.text.format(*self.numbers))
             raise error if self.where is None else Failed(*self.where, error)
@@ -48,4 +48,4 @@ class _Pending(threading.local):
 
 
 pending = _Pending()
-"""What ops have checked in the job that runs in this thread."""
+"""The checks of the job that runs in this thread."""

@@ -1,4 +1,4 @@
-"""The CPU: NumPy arrays as they are."""
+"""The CPU: NumPy arrays, without lanes or copies; and what the host's cores are doing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from actorgraph.devices.events import Event, HostEvent
 
 _GLANCE_S = 0.01
 _LOST_A_SECOND = 1000
-"""Of work; where others want the cores it is twice to five times as often, else under half."""
+"""Preemptions in a second of CPU time that show crowding: on a crowded host there are two to five
+times as many, otherwise less than half."""
 
 
 def available_cores() -> int:
@@ -26,14 +27,14 @@ def available_cores() -> int:
 
 
 class Crowding:
-    """Tells whether others want our cores: then threads lose them in the middle of their work."""
+    """Detects that other processes compete for the cores, by involuntary context switches."""
 
     def __init__(self) -> None:
         self._looked, self._found = perf_counter(), True
         self._spent_s, self._lost = _work_so_far()
 
     def found(self) -> bool:
-        """Return what the last hundredth of a second has shown, True before."""
+        """Return whether the last 10 ms or more showed crowding; True before the first result."""
         now = perf_counter()
         if now - self._looked > _GLANCE_S:
             (spent_s, lost), self._looked = _work_so_far(), now
@@ -43,42 +44,42 @@ class Crowding:
 
 
 def _work_so_far() -> tuple[float, int]:
-    """Return the seconds that this process has worked, and how often threads lost their core."""
+    """Return the CPU seconds of this process, and its involuntary context switches."""
     try:
         from resource import RUSAGE_SELF, getrusage
     except ImportError:
-        return 0.0, 0  # Windows does not tell
+        return 0.0, 0  # Windows has no such counts
     usage = getrusage(RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime, usage.ru_nivcsw
 
 
 def answer_us() -> float:
-    """Return the median microseconds until a thread that slept has answered; takes 0.3 s."""
-    asked: SimpleQueue[bool] = SimpleQueue()
-    answered: SimpleQueue[bool] = SimpleQueue()
+    """Return the median microseconds until a sleeping thread has answered; takes 0.3 s."""
+    questions: SimpleQueue[bool] = SimpleQueue()
+    answers: SimpleQueue[bool] = SimpleQueue()
 
     def answer() -> None:
-        while asked.get():
-            answered.put(True)
+        while questions.get():
+            answers.put(True)
 
     def ask() -> float:
-        sleep(0.001)  # until it is asleep, and its core too
+        sleep(0.001)  # until the thread and its core are asleep
         started = perf_counter()
-        asked.put(True)
-        answered.get()
+        questions.put(True)
+        answers.get()
         return perf_counter() - started
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()
     times = sorted(ask() for _ in range(200))
-    asked.put(False)
+    questions.put(False)
     thread.join()
     return times[len(times) // 2] * 1e6
 
 
 @final
 class CPU(Device):
-    """The host's processor; BLAS runs on one thread while workers live.
+    """The host's processor; BLAS runs on one thread while any machine is open.
 
     Examples
     --------
@@ -104,7 +105,7 @@ class CPU(Device):
         return np.asarray(array)
 
     def queue(self, lane: Lane) -> Queue:
-        """Return a queue that does its work at once, where it is put."""
+        """Return a queue that does jobs at once, in the thread that puts them."""
         return _AtOnce()
 
 

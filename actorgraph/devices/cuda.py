@@ -1,14 +1,17 @@
 """`cuda:n`: a GPU through CuPy; a lane is a stream.
 
-Current device and stream belong to a thread in CuPy, so one thread issues all work of a device: it
-enters the stream, has a job call its kernels, and leaves.  Kernels run later, in the order of the
-stream.  Events are recorded and waited for in the same way; a second thread sleeps until events
-are passed that the host waits for, and calls back.  Never used: the null stream, ``Stream.use``,
-and callbacks of the driver, which may hold its lock and the GIL at once.  While an instrument
-listens each job stands between two events that keep the time.
+In CuPy current device and stream belong to a thread, so one thread issues all work of a device: it
+enters the stream, calls a job, which launches its kernels, and leaves.  Kernels run later, in the
+order of the stream.  The same thread records events and makes streams wait for them; a second
+thread sleeps until events that the host waits for are passed, and calls back.  While an instrument
+listens, each job is enclosed by two timing events.
 
-CuPy's pool gives a block back to the stream that it was allocated on as soon as the last reference
-is gone; `Lane.settle` keeps the reference until other streams are done with it.
+Invariants:
+
+- The null stream, ``Stream.use`` and callbacks of the driver, which may hold its lock and the GIL
+  at once, are never used.
+- CuPy's pool returns a block to its stream as soon as the last reference is gone; so `Lane.settle`
+  keeps a reference until other streams are done with it.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ _OLDEST = 14
 
 _DLPACK_CUDA = 2
 _PENDING = 600
-"""What CUDA answers where an event is not passed yet."""
+"""CUDA's status of an event that is not passed yet."""
 
 
 @final
@@ -62,7 +65,7 @@ class CUDA(Device):
     Raises
     ------
     GraphError
-        There is no CuPy, an old one, no driver, or no GPU of that number.
+        If there is no CuPy, an old one, no driver, or no GPU with that number.
     """
 
     def __init__(self, index: int) -> None:
@@ -96,10 +99,10 @@ class CUDA(Device):
         self._issuer = ThreadQueue(f"{self.name} issuing")
         self._waiter = ThreadQueue(f"{self.name} waiting")
         self._untold: deque[tuple[Job, Any, Any]] = deque()
-        self._zero: tuple[Any, float] | None = None  # an event, and when it was passed
+        self._zero: tuple[Any, float] | None = None  # an event, and the host time of its passing
         self._sides: dict[int, Any] = {}
         self.making = threading.Lock()
-        self.events: deque[Any] = deque()  # for which nobody can wait any more
+        self.events: deque[Any] = deque()  # for reuse: nobody can wait for them any more
         self.products = Products(cupy)
         self.refused = {}
         _all.add(self)
@@ -115,37 +118,36 @@ class CUDA(Device):
         return self._cupy
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
-        """Return a copy, from the host (staged through pinned memory) or a GPU; called by jobs."""
+        """Return a copy, from the host (staged through pinned memory) or from a GPU."""
         return array.copy() if isinstance(array, self._cupy.ndarray) else self._cupy.asarray(array)
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return pinned memory, to be filled in stream order; called by jobs."""
+        """Return pinned memory, which is filled in stream order."""
         array = self._cupy.asarray(array)
         out: np.ndarray[Any, Any] = self._cupyx.empty_pinned(array.shape, array.dtype)
         array.get(out=out, blocking=False)
         return out
 
     def memory(self) -> dict[str, int]:
-        """Return what arrays of CuPy take, what its pool has, and what the GPU has."""
+        """Return the bytes used by CuPy's arrays, held by its pool, and of the whole GPU."""
         with self._cupy.cuda.Device(self._index):
             pool, total = self._cupy.get_default_memory_pool(), self._cupy.cuda.Device().mem_info[1]
             return {"used": pool.used_bytes(), "pool": pool.total_bytes(), "total": total}
 
     def holds(self, value: Any) -> bool:
-        """Return whether DLPack says so of an array, or CUDA of where its memory is."""
+        """Return whether an array is on this GPU, by DLPack or by its address."""
         if hasattr(value, "__dlpack_device__"):
             return tuple(value.__dlpack_device__()) == (_DLPACK_CUDA, self._index)
         pointer = value.__cuda_array_interface__["data"][0]
         return bool(self._cupy.cuda.runtime.pointerGetAttributes(pointer).device == self._index)
 
     def adopt(self, value: Any) -> Handed:
-        """Return an array on this GPU, of CuPy, PyTorch, JAX or Numba, without a copy.
+        """Return an array on this GPU, of CuPy, PyTorch, JAX or Numba, as a value without a copy.
 
-        It comes by DLPack, or by ``__cuda_array_interface__`` where it has only that.
-        Who exports it has the stream of the copies in wait for its own stream, which is that of
-        the thread that calls.
+        It is imported by DLPack, or else by ``__cuda_array_interface__``.  The exporting library
+        makes the stream of lane ``"in"`` wait for its own current stream in the calling thread.
         """
-        self.retain()  # perhaps no machine has started yet, and none does
+        self.retain()  # no machine may be open
         try:
             lane = self.lane("in")
             assert isinstance(lane.queue, _Stream)
@@ -160,7 +162,7 @@ class CUDA(Device):
                     else:  # CuPy waits for the stream that the interface names
                         array = self._cupy.asarray(value)
             made = lane.launch(_same, [self.hold(array)], name="adopt", record=True)
-            made.cell.array = array  # known at once, for its shape
+            made.cell.array = array  # its shape is known at once
             return made
         finally:
             self.release()
@@ -171,7 +173,7 @@ class CUDA(Device):
 
     @contextmanager
     def entered(self, stream: Any) -> Iterator[None]:
-        """Enter the device and a stream, in the thread that issues."""
+        """Enter the device and a stream; only in the issuing thread."""
         with self._cupy.cuda.Device(self._index), stream, self._cupyx.errstate(linalg="raise"):
             yield
 
@@ -181,31 +183,31 @@ class CUDA(Device):
             return self._cupy.cuda.Stream(non_blocking=True, priority=priority)
 
     def new_event(self) -> Any:
-        """Return an event for waiting: it keeps no time."""
+        """Return an event without timing."""
         return self._cupy.cuda.Event(block=True, disable_timing=True)
 
     def idle_event(self) -> Any:
-        """Return one that was used before, if it is passed, or a new one."""
+        """Return a used event that is passed, or a new one."""
         if self.events and self.is_passed(self.events[0]):
             return self.events.popleft()
         return self.new_event()
 
     def side(self, number: int) -> Any:
-        """Return a stream for a lane of what is captured; called by the thread that issues."""
+        """Return a stream for a lane of captured steps; only in the issuing thread."""
         if number not in self._sides:
             self._sides[number] = self.new_stream()
         return self._sides[number]
 
     def issue(self, call: Callable[[], object]) -> None:
-        """Have the thread that issues make a call; an error there means that the GPU is lost."""
+        """Queue a call for the issuing thread; an error in it means that the GPU is lost."""
         self._issuer.add(partial(self.guarded, call))
 
     def later(self, call: Callable[[], object]) -> None:
-        """Have the thread that waits make a call."""
+        """Queue a call for the waiting thread."""
         self._waiter.add(partial(self.guarded, call))
 
     def timed(self, job: Job, stream: Any) -> None:
-        """Do a job between two events, for who listens; called by the thread that issues."""
+        """Do a job between two timing events; only in the issuing thread."""
         if self._zero is None:
             tries = [self._passed_event(stream) for _ in range(3)]
             _, event, at = min(tries, key=itemgetter(0))
@@ -216,7 +218,7 @@ class CUDA(Device):
         self._untold.append((job, begin, self._timing_event(stream)))
 
     def _passed_event(self, stream: Any) -> tuple[float, Any, float]:
-        """Return an event, the host's clock when it was passed, and before them how uncertain."""
+        """Return an event with the host time of its passing; first how uncertain that is."""
         before = perf_counter()
         event = self._timing_event(stream)
         event.synchronize()
@@ -229,7 +231,7 @@ class CUDA(Device):
         return made
 
     def tell(self) -> None:
-        """Tell of the jobs that are done, in the order of their lanes."""
+        """Tell instruments of timed jobs that are done, in the order of their lanes."""
         left = []
         while self._untold:
             job, begin, end = self._untold.popleft()
@@ -243,7 +245,7 @@ class CUDA(Device):
         self._untold.extendleft(reversed(left))
 
     def stop(self, join: bool) -> None:
-        """End both threads, the one that waits when all events are passed."""
+        """End both threads, the waiting one after all events are passed."""
         self._issuer.stop(join)
         self._waiter.stop(join)
 
@@ -255,7 +257,7 @@ class CUDA(Device):
         return bool(status != _PENDING)
 
     def guarded(self, call: Callable[[], object]) -> None:
-        """Make a call; an error of it means that the GPU is lost."""
+        """Make a call; an error in it means that the GPU is lost."""
         try:
             call()
         except Exception as error:  # noqa: BLE001 - CUDA errors of earlier work come anywhere
@@ -263,7 +265,7 @@ class CUDA(Device):
 
 
 class _Exported:
-    """What has been exported for a stream already."""
+    """An array that has been exported for a stream already."""
 
     def __init__(self, capsule: Any, device: Any) -> None:
         self._capsule, self._device = capsule, device
@@ -280,7 +282,7 @@ def _same(array: Any) -> Any:
 
 
 class _StreamEvent(Event):
-    """An event of a stream, which the thread that issues records when its turn comes."""
+    """An event of a stream; the issuing thread records it when its turn comes."""
 
     def __init__(self, device: CUDA) -> None:
         super().__init__()
@@ -316,7 +318,7 @@ class _StreamEvent(Event):
 class _Stream(Queue):
     def __init__(self, device: CUDA, priority: int) -> None:
         self._device, self._priority = device, priority
-        self._stream: Any = None  # made by who first uses it
+        self._stream: Any = None  # made at its first use
 
     def put(self, job: Job) -> None:
         self._device.issue(partial(self._do, job))
@@ -335,7 +337,7 @@ class _Stream(Queue):
         self._device.stop(join)
 
     def made(self) -> Any:
-        """Return the stream."""
+        """Return the stream, made at its first use."""
         with self._device.making:
             if self._stream is None:
                 self._stream = self._device.new_stream(self._priority)
@@ -356,13 +358,13 @@ class _Stream(Queue):
                     made.record(self._stream)
                     event.cuda = made
         finally:
-            event.recorded.set()  # who waits is not to wait for ever
+            event.recorded.set()  # after an error, too, or a waiter would block for ever
 
     def _wait(self, event: Event) -> None:
         if not isinstance(event, _StreamEvent):
             event.block()
             return
-        event.recorded.wait()  # it may be another GPU's thread that records it
+        event.recorded.wait()  # the thread of another GPU may have to record it
         if event.cuda is not None:
             with self._device.entered(self.made()):
                 self._stream.wait_event(event.cuda)

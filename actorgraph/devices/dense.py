@@ -1,13 +1,16 @@
-"""Machine code of matrix products and convolutions of fixed sizes: tiles whose sums are registers.
+"""Machine code of matrix products, and of sums along rows, for fixed sizes.
 
-A *tile* is some rows of a result by some vectors beside each other.  Its sums begin at zero or at
-what is there; each step of its loops spreads one number of every row over a vector, and adds its
-products with the vectors of the other operand.  A matrix product is tiles as it is.  So is a
-convolution, of a copy of an image with its padding, in which an entry of the kernel is a shift: no
-columns are written.  What lies the other way round is turned, in blocks that fit into registers.
+A product is computed in *tiles*: some rows of the result by some adjacent vectors, whose sums stay
+in registers.  Sums begin at zero or at the result's old values.  Each step of a tile's loops
+broadcasts one number of every row to a vector, and adds its products with the vectors of the other
+operand (FMA).  Convolutions use the same tiles (`convolving`).  An operand in the other order is
+transposed in blocks that fit into registers.
 
-Sums are fused with products, so last bits may change, but in an order that follows from the sizes:
-a result does not depend on who computes which *part* of it.  No floating-point error is told of.
+Invariant: a result does not depend on the number of threads.  The code is cut into *parts*, which
+threads draw by number (`helpers`), and the order of sums follows from the sizes alone.  FMA may
+change last bits against NumPy, and no floating-point error is reported.
+
+`lower.quick_rows` compiles and calls these functions.
 """
 
 from __future__ import annotations
@@ -28,27 +31,30 @@ from actorgraph.devices.vectors import VectorLines, registers
 VECTORS = 2
 MOST_THREADS = 4
 _TALL, _PARTS = 4, 8
-"""Tiles one above the other for which columns are copied together, and parts that there should be.
-"""
+"""Least tiles on top of each other for which columns are packed; desired number of parts."""
 _LEAST_LANES, _AT_ONCE = 4, 4
-"""Numbers and vectors of a row that are computed at once, at least and at most."""
+"""Least numbers, and most vectors, of a row that are computed at once."""
 _ONCE = 1, 0, 0
 _DEPTH = 384
-"""Steps of a tile after which it is stored: what it reads has stayed in the nearest cache."""
+"""Steps after which a tile is stored, so that its operands stay in the L1 cache."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A part of a result.
+    """Rows by vectors of a result, whose sums stay in registers.
 
     Attributes
     ----------
     rows : tuple of int
-        Bytes from the begin of the first operand to what each row of the result reads.
+        Byte offsets in the first operand, one for each row of the result.
     loops : tuple of tuple
-        Two loops, the inner one last: how often, and by how many bytes operands move on.
+        The outer and the inner loop: trips, and byte strides of both operands.
     taps : tuple of tuple
-        Bytes by which both lie further, of the products of each step.
+        Byte offsets in both operands, one pair for each product of a step.
+    down : int
+        Byte stride from row to row of the result.
+    adds : bool
+        Whether sums begin at the result's old values.
     """
 
     char: str
@@ -94,7 +100,7 @@ class Tile:
 
 @dataclass
 class _Loop:
-    """The index of a loop, what it carries as its begin has it, and as its end leaves it."""
+    """The index of a loop, and its carried values at the begin and at the end of the body."""
 
     index: str
     before: list[str]
@@ -102,7 +108,7 @@ class _Loop:
 
 
 class TileCode(VectorLines):
-    """Writes a function with loops, and the tiles that it calls."""
+    """Writes a function with loops, branches and calls of tiles."""
 
     def __init__(self, name: str, char: str, lanes: int) -> None:
         super().__init__(char, lanes)
@@ -113,24 +119,24 @@ class TileCode(VectorLines):
 
     @contextmanager
     def loop(self, count: int, *begin: str) -> Iterator[_Loop]:
-        """Write a loop around what is written inside, which carries some values on."""
-        found = _Loop("0", [*begin], [*begin])
+        """Write a loop around the code of the `with` block, which carries values."""
+        state = _Loop("0", [*begin], [*begin])
         if count == 1:
-            yield found
+            yield state
             return
         i, before = f"%i{len(self._labels)}", self.block
         label = self._labelled("loop")
-        found.index, place = i, len(self.lines)
-        found.before = [f"{i}.c{k}" for k in range(len(begin))]
-        found.after = [*found.before]
+        state.index, place = i, len(self.lines)
+        state.before = [f"{i}.c{k}" for k in range(len(begin))]
+        state.after = [*state.before]
         self.lines += [""] * (1 + len(begin))
-        yield found
+        yield state
         self.lines += [
             f"  {i}.next = add i64 {i}, 1", f"  {i}.more = icmp slt i64 {i}.next, {count}",
             f"  br i1 {i}.more, label %{label}, label %{label}.over",
         ]  # fmt: skip
         starts = [(i, "0", f"{i}.next", "i64")]
-        starts += [(*one, self.type) for one in zip(found.before, begin, found.after, strict=True)]
+        starts += [(*one, self.type) for one in zip(state.before, begin, state.after, strict=True)]
         self.lines[place : place + len(starts)] = [
             f"  {one} = phi {kind} [{first}, %{before}], [{after}, %{self.block}]"
             for one, first, after, kind in starts
@@ -139,14 +145,14 @@ class TileCode(VectorLines):
 
     @contextmanager
     def each(self, count: int) -> Iterator[str]:
-        """Write a loop that carries nothing on; its index is a name or number."""
-        with self.loop(count) as found:
-            yield found.index
+        """Write a loop without carried values; its index is a name or a number."""
+        with self.loop(count) as state:
+            yield state.index
 
     def pieces(self, total: int, size: int, write: Callable[[int, tuple[str, int]], None]) -> None:
-        """Write something for pieces of so many, and for the rest: ``write(many, (i, how many))``.
+        """Write code for pieces of a size, and for the rest: ``write(count, (i, unit))``.
 
-        Before a piece lie ``i`` times how many.
+        The piece of `count` begins at ``i * unit``.
         """
         whole, rest = divmod(total, size)
         if whole:
@@ -169,7 +175,7 @@ class TileCode(VectorLines):
     def either(
         self, index: str, last: int, one: Callable[[], None], other: Callable[[], None]
     ) -> None:
-        """Write one thing where an index is less than the last, and another where it is that."""
+        """Write `one` for an index less than the last, and `other` for the last."""
         if not last:
             other()
             return
@@ -183,7 +189,7 @@ class TileCode(VectorLines):
         self._at_label(f"{label}.over")
 
     def at(self, base: str, *terms: tuple[str, int], by: int = 0) -> str:
-        """Return an address: so many times some bytes further, and `by`."""
+        """Return the address ``base + sum(index * size) + by``."""
         for index, size in terms:
             if index.isdigit():
                 by += int(index) * size
@@ -193,24 +199,24 @@ class TileCode(VectorLines):
         return self.new(f"getelementptr i8, ptr {base}, i64 {by}") if by else base
 
     def divided(self, number: str, *counts: int) -> list[str]:
-        """Return the indices of a number, the last of which moves fastest; the first is any."""
-        found = []
+        """Return the multi-index of a number, last axis fastest, with an unbounded first axis."""
+        result = []
         for count in reversed(counts):
-            found.append("0" if count == 1 else self.new(f"urem i64 {number}, {count}"))
+            result.append("0" if count == 1 else self.new(f"urem i64 {number}, {count}"))
             number = number if count == 1 else self.new(f"udiv i64 {number}, {count}")
-        return [number, *reversed(found)]
+        return [number, *reversed(result)]
 
     def tile(self, tile: Tile, x: str, y: str, z: str) -> None:
-        """Compute a tile."""
+        """Call a tile."""
         called = self._tiles.setdefault(tile, f"{self.name}.{len(self._tiles)}")
         self.lines.append(f"  call void @{called}(ptr {x}, ptr {y}, ptr {z})")
 
     def store(self, value: str, at: str) -> None:
-        """Write a vector."""
+        """Store a vector."""
         self.lines.append(f"  store {self.type} {value}, ptr {at}, align {self.size}")
 
     def across(self, value: str, how: str) -> str:
-        """Return a vector of the sum, or the largest, of the numbers in one."""
+        """Return a vector of copies of the sum, or the maximum, of a vector's numbers."""
         kind = f"v{self.lanes}f{8 * self.size}"
         if how == "add":
             called = f"reassoc {self.kind} @llvm.vector.reduce.fadd.{kind}({self.kind} -0.0, "
@@ -228,23 +234,23 @@ class TileCode(VectorLines):
         )
 
     def clear(self, into: str, size: int) -> None:
-        """Write zeros."""
+        """Set bytes to zero."""
         self.lines.append(
             f"  call void @llvm.memset.p0.i64(ptr {into}, i8 0, i64 {size}, i1 false)"
         )
 
     def turned(self, of: str, by: int, into: str, to: int, rows: int, columns: int) -> None:
-        """Copy so many rows, `by` bytes apart, as columns, whose entries lie `to` bytes apart."""
-        many = self.lanes
-        whole = rows // many, columns // many
-        if all(whole):
-            with self.each(whole[0]) as i, self.each(whole[1]) as j:
-                begin = self.at(of, (i, many * by), (j, self.wide))
-                lines = [self.load(self.at(begin, by=k * by)) for k in range(many)]
-                end = self.at(into, (i, self.wide), (j, many * to))
+        """Copy rows, `by` bytes apart, transposed to lines that are `to` bytes apart."""
+        lanes = self.lanes
+        blocks = rows // lanes, columns // lanes
+        if all(blocks):
+            with self.each(blocks[0]) as i, self.each(blocks[1]) as j:
+                begin = self.at(of, (i, lanes * by), (j, self.wide))
+                lines = [self.load(self.at(begin, by=k * by)) for k in range(lanes)]
+                end = self.at(into, (i, self.wide), (j, lanes * to))
                 for k, line in enumerate(self._transposed(lines)):
                     self.store(line, self.at(end, by=k * to))
-        done, begun = many * whole[0], many * whole[1]
+        done, begun = lanes * blocks[0], lanes * blocks[1]
         for low, high, left, right in ((done, rows, 0, columns), (0, done, begun, columns)):
             if low < high and left < right:
                 with self.each(high - low) as i, self.each(right - left) as j:
@@ -254,7 +260,7 @@ class TileCode(VectorLines):
                     self.lines.append(f"  store {self.kind} {one}, ptr {to_}, align {self.size}")
 
     def strided(self, of: str, by: int, into: str, to: int, count: int) -> None:
-        """Copy so many numbers, so many numbers apart on either side."""
+        """Copy numbers between strides, which are counted in numbers."""
         if by == to == 1:
             self.copy(into, of, count * self.size)
             return
@@ -264,34 +270,34 @@ class TileCode(VectorLines):
             self.lines.append(f"  store {self.kind} {one}, ptr {place}")
 
     def _transposed(self, lines: list[str]) -> list[str]:
-        """Return the columns of so many vectors as there are numbers in each."""
-        many, apart = self.lanes, 1
-        while apart < many:
-            found = list(lines)
-            for i in range(many):
+        """Return the transposed square block of vectors."""
+        lanes, apart = self.lanes, 1
+        while apart < lanes:
+            mixed = list(lines)
+            for i in range(lanes):
                 if not i & apart:
                     pair = f"{self.type} {lines[i]}, {self.type} {lines[i + apart]}"
-                    low = [k if not k & apart else many + k - apart for k in range(many)]
-                    high = [k + apart if not k & apart else many + k for k in range(many)]
+                    low = [k if not k & apart else lanes + k - apart for k in range(lanes)]
+                    high = [k + apart if not k & apart else lanes + k for k in range(lanes)]
                     for place, mask in ((i, low), (i + apart, high)):
-                        found[place] = self.new(f"shufflevector {pair}, {self.mask(mask)}")
-            lines, apart = found, 2 * apart
+                        mixed[place] = self.new(f"shufflevector {pair}, {self.mask(mask)}")
+            lines, apart = mixed, 2 * apart
         return lines
 
     def mask(self, places: Sequence[int]) -> str:
-        """Return the constant of a `shufflevector`."""
+        """Return the mask of a `shufflevector`."""
         return f"<{len(places)} x i32> <{', '.join([f'i32 {one}' for one in places])}>"
 
     def function(
         self, arrays: int, room: int, parts: int, end: TileCode | None = None, kept: int = 0
     ) -> tuple[str, int]:
-        """Return what has been written as a function of so many parts, and the bytes of its room.
+        """Return the written code as a function of several parts, and its bytes of scratch memory.
 
-        It is called as NumPy's loops are, with the addresses of so many arrays, the last of which
-        is the result, then of the room; its data are words of helpers.  Inside, these are ``%p0``
-        and so on, ``%part`` is the number of the part, and ``%room`` where so many bytes lie that
-        its thread has for itself.  In the room it has `kept` bytes behind those of all threads, and
-        what is written for the `end` is done last.
+        The function has the signature of NumPy's inner loops.  Its arguments are the addresses of
+        `arrays`, the result last, then of the scratch memory; its data are words of helpers.  In
+        the code they are ``%p0`` and so on; ``%part`` is the number of the part, and ``%room``
+        points to `room` bytes of the thread's own.  Behind those of all threads the scratch memory
+        has `kept` bytes that parts share.  The code in `end` runs once, after all parts.
         """
         total = room * MOST_THREADS + kept
         given = [f"  %g{k} = getelementptr ptr, ptr %args, i64 {k}\n  %p{k} = load ptr, ptr %g{k}"
@@ -325,13 +331,13 @@ class Product(NamedTuple):
     Attributes
     ----------
     sizes : tuple of int
-        Rows, what is summed over, columns.
+        Rows, summed axis, columns.
     batch : tuple of tuple
-        Counts, and the bytes from matrix to matrix of all three.
+        By axis of the stack: its size, and byte strides of all three.
     x, y, z : tuple of int
-        Bytes from row to row, and from column to column.
+        Byte strides along rows and columns.
     adds : bool
-        Whether the product is added to what is there.
+        Whether the product is added to the result.
     """
 
     char: str
@@ -344,55 +350,57 @@ class Product(NamedTuple):
 
 
 def most_rows() -> int:
-    """Return how many rows a tile has at most."""
+    """Return the most rows of a tile."""
     return registers()[1] // 4
 
 
-def product_code(name: str, one: Product) -> tuple[str, int] | None:
-    """Return a function for a product, and the bytes of its room; None where there is none."""
-    n, depth, m = one.sizes
-    size = 4 if one.char == "f" else 8
+def product_code(name: str, product: Product) -> tuple[str, int] | None:
+    """Return a function for a product, and the bytes of its scratch memory; None if unfit."""
+    n, depth, m = product.sizes
+    size = 4 if product.char == "f" else 8
     lanes = gcd(m, registers()[0] // size)
-    turned = one.y[1] != size
-    if lanes < 2 or one.z[1] != size or (turned and one.y[0] != size) or not n * depth:
+    turned = product.y[1] != size
+    if lanes < 2 or product.z[1] != size or (turned and product.y[0] != size) or not n * depth:
         return None
-    code, most = TileCode(name, one.char, lanes), most_rows()
-    counts = [count for count, *_ in one.batch]
+    code, most = TileCode(name, product.char, lanes), most_rows()
+    counts = [count for count, *_ in product.batch]
     columns = ceil(m / (VECTORS * lanes))
     packs = turned or n >= _TALL * most
     groups = min(ceil(n / most), max(1, ceil(_PARTS / (columns * prod(counts)))))
     tall = ceil(n / groups / most) * most
     groups = ceil(n / tall)
     *index, column, group = code.divided("%part", *counts, columns, groups)[1:]
-    shifts = [[(i, by[k]) for i, (_, *by) in zip(index, one.batch, strict=True)] for k in range(3)]
-    shifts[0].append((group, tall * one.x[0]))
-    shifts[1].append((column, VECTORS * lanes * one.y[1]))
-    shifts[2] += [(group, tall * one.z[0]), (column, VECTORS * code.wide)]
+    shifts = [
+        [(i, by[k]) for i, (_, *by) in zip(index, product.batch, strict=True)] for k in range(3)
+    ]
+    shifts[0].append((group, tall * product.x[0]))
+    shifts[1].append((column, VECTORS * lanes * product.y[1]))
+    shifts[2] += [(group, tall * product.z[0]), (column, VECTORS * code.wide)]
     x, y, z = [code.at(f"%p{k}", *shift) for k, shift in enumerate(shifts)]
 
     def panel(vectors: int) -> None:
-        begin, down = y, one.y[0]
+        begin, down = y, product.y[0]
         if packs:
             begin, down = "%room", vectors * code.wide
             if turned:
-                code.turned(y, one.y[1], begin, down, vectors * lanes, depth)
+                code.turned(y, product.y[1], begin, down, vectors * lanes, depth)
             else:
                 with code.each(depth) as k:
-                    code.copy(code.at(begin, (k, down)), code.at(y, (k, one.y[0])), down)
+                    code.copy(code.at(begin, (k, down)), code.at(y, (k, product.y[0])), down)
 
         def strip(rows: int, move: tuple[str, int]) -> None:
             left, into = [code.at(at, (move[0], move[1] * by[0])) for at, by in (
-                (x, one.x), (z, one.z))]  # fmt: skip
+                (x, product.x), (z, product.z))]  # fmt: skip
             for low in range(0, depth, _DEPTH):
                 count = min(_DEPTH, depth - low)
-                many = gcd(count, 4)
-                loop = count // many, many * one.x[1], many * down
-                taps = tuple([(k * one.x[1], k * down) for k in range(many)])
-                heights = tuple([i * one.x[0] for i in range(rows)])
-                adds = one.adds or low > 0
+                unroll = gcd(count, 4)
+                loop = count // unroll, unroll * product.x[1], unroll * down
+                taps = tuple([(k * product.x[1], k * down) for k in range(unroll)])
+                heights = tuple([i * product.x[0] for i in range(rows)])
+                loops, adds = (_ONCE, loop), product.adds or low > 0
                 code.tile(
-                    Tile(one.char, lanes, heights, vectors, (_ONCE, loop), taps, one.z[0], adds),
-                    code.at(left, by=low * one.x[1]), code.at(begin, by=low * down), into,
+                    Tile(product.char, lanes, heights, vectors, loops, taps, product.z[0], adds),
+                    code.at(left, by=low * product.x[1]), code.at(begin, by=low * down), into,
                 )  # fmt: skip
 
         last = n - (groups - 1) * tall
@@ -410,24 +418,25 @@ def product_code(name: str, one: Product) -> tuple[str, int] | None:
 
 
 Sums: TypeAlias = tuple[tuple[str, str, str], ...]
-"""Names, how numbers are put together (``"add"`` or ``"maximum"``), and their expressions."""
+"""Reductions: names, ``"add"`` or ``"maximum"``, and the expressions of their elements."""
 
 
 class RowSums(NamedTuple):
-    """What is computed along rows: sums of their elements, and from them other elements, or one.
+    """Reductions along rows, and a result made of them: new elements, or a number for each row.
 
     Attributes
     ----------
     sizes : tuple of int
-        Pieces that a row is in, rows, elements of a piece: those of all rows come first.
+        Pieces of a row, rows, elements of a piece, in the order of the axes in memory.
     single : tuple of bool
-        Of each operand whether it has one number a row; last of the result.
+        For each operand and, last, the result: whether it has one number for each row.
     stages : tuple
-        Sums that are taken at once, then names of numbers and their expressions.
+        Each has reductions that are computed together, then names and expressions of numbers.
     value : str
-        Expression of the result; of ``kept``, the first that is summed last, and not of operands.
+        Expression of the result, of the operands or of ``kept``: the elements of the first
+        reduction of the last stage, which the result's memory holds.
     numbers : tuple
-        Names and values.
+        Names and values of constants.
     """
 
     char: str
@@ -438,22 +447,22 @@ class RowSums(NamedTuple):
     numbers: tuple[tuple[str, float], ...]
 
 
-def rows_code(name: str, one: RowSums) -> tuple[str, int] | None:
-    """Return a function for rows, and the bytes of its room; None where there is none."""
-    rows, inner = one.sizes[1:]
-    lanes = gcd(inner, registers()[0] // (4 if one.char == "f" else 8))
+def rows_code(name: str, sums: RowSums) -> tuple[str, int] | None:
+    """Return a function for rows, and the bytes of its scratch memory; None if unfit."""
+    rows, inner = sums.sizes[1:]
+    lanes = gcd(inner, registers()[0] // (4 if sums.char == "f" else 8))
     if lanes < _LEAST_LANES:
         return None
-    code = TileCode(name, one.char, lanes)
+    code = TileCode(name, sums.char, lanes)
     parts = max([count for count in range(1, _PARTS + 1) if rows % count == 0])
     with code.each(rows // parts) as i:
         row = code.new(f"add i64 {code.new(f'mul i64 %part, {rows // parts}')}, {i}")
-        _Row(code, one, row).write()
-    return code.function(len(one.single), 0, parts)
+        _Row(code, sums, row).write()
+    return code.function(len(sums.single), 0, parts)
 
 
 class _Row:
-    """Writes what is computed along a row."""
+    """Writes the code of a row."""
 
     def __init__(self, code: TileCode, one: RowSums, row: str) -> None:
         self._code, self._one = code, one
@@ -466,7 +475,7 @@ class _Row:
         self._known |= {key: code.spread(at) for key, at, alone in places if alone}
 
     def write(self) -> None:
-        """Write all of it."""
+        """Write the code of all stages, and of the result."""
         code, one = self._code, self._one
         for sums, numbers in one.stages:
             self._sum(sums, "kept" in one.value and sums is one.stages[-1][0])
@@ -487,7 +496,7 @@ class _Row:
         self._elements(element, [])
 
     def _sum(self, sums: Sums, keeps: bool) -> None:
-        """Write sums, each in several vectors, and keep the elements of the first where asked."""
+        """Write reductions, each in several vectors; with `keeps` store the elements of one."""
         code, many = self._code, self._many
         begins = [code.number(0.0 if how == "add" else -inf) for _, how, _ in sums]
 
@@ -511,7 +520,7 @@ class _Row:
     def _elements(
         self, write: Callable[[Callable[[str], str], list[str], int], list[str]], begin: list[str]
     ) -> list[str]:
-        """Write a loop over all elements of the row; return what it has carried on."""
+        """Write a loop over all elements of the row; return its carried values."""
         code, many = self._code, self._many
         pieces, rows, inner = self._one.sizes
         with code.loop(pieces, *begin) as o:
@@ -530,7 +539,7 @@ def _moved(code: TileCode, moves: Sequence[tuple[str, int]], by: int, base: str)
 # -- modules --------------------------------------------------------------------------------------
 
 ALONE = np.ones(6, np.int64)
-"""Words of helpers whom somebody else always has: nobody helps."""
+"""Words of helpers that always seem taken, so that a call runs alone."""
 
 
 def module_text(functions: Iterable[str]) -> str:
@@ -539,7 +548,7 @@ def module_text(functions: Iterable[str]) -> str:
 
 
 def called_text(name: str, arrays: int) -> str:
-    """Return a function, ``call``, of a tuple of so many arrays and the words of helpers."""
+    """Return a function ``call`` of a tuple of that many arrays and the words of helpers."""
     text = [f"define i64 @call(ptr %tuple) {{\n  %args = alloca [{arrays} x ptr]"]
     text += [*native.items_text(arrays + 1), *native.stored_text(arrays)]
     call = f"  call void @{name}(ptr %args, ptr null, ptr null, ptr %a{arrays})"

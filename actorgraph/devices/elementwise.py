@@ -1,13 +1,13 @@
 """Lines of arithmetic on the elements of arrays, as machine code with NumPy's bits.
 
-A line is an assignment of sums, products, quotients and a few functions, each of which IEEE 754
-rounds as NumPy's loops do: nothing is contracted, reordered or approximated.  One call of the code
-computes all lines for all elements of any number of places, each with arrays of its own, and holds
-no lock; where it is long, other threads take pieces of it (`helpers`).  It is made by llvmlite in
-the background; where that is missing, nothing is.
+A line is an assignment with sums, products, quotients and a few functions.  Invariant: each
+operation is rounded as by NumPy's loops; nothing is contracted, reordered or approximated.  One
+call computes all lines for all elements of any number of *places* (parameters with their states),
+without the GIL; in a long call helper threads take pieces (`helpers`).  llvmlite compiles the code
+in the background; without it there is none.  Solvers call it (`solvers._formula`).
 
-Results are stored past the caches where the arrays of a call do not fit into them: a line that is
-written whole is not read first then.
+If the arrays of a call do not fit into the caches, results are stored past them (non-temporal
+stores): then a cache line that is written whole is not read first.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from actorgraph.devices.vectors import VectorLines
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _CACHE_BYTES = 24 << 20
-"""Bytes of a call from which on results are stored past the caches."""
+"""Bytes of a call above which results are stored past the caches."""
 
 _FUNCTIONS = frozenset({"abs", "maximum", "sign", "sqrt"})
-"""Those that lines may call."""
+"""Functions that lines may call."""
 
 _TEXTS = {
     "abs": "absolute(x)",
@@ -42,21 +42,20 @@ _TEXTS = {
     "maximum": "where(unordered(x, y), where(unordered(x, x), x, y), where(greater_equal("
                "where(unordered(x, y), 0, x), where(unordered(x, y), 0, y)), x, y))",
 }  # fmt: skip
-"""How they differ from those of rules: ordered comparisons of NaN raise a flag, which NumPy's
-functions do not."""
+"""Definitions that compare no NaN in order, which would raise a flag that NumPy does not raise."""
 
 _PIECE_BYTES, _SHARED_BYTES, _AHEAD_BYTES = 1 << 17, 4 << 20, 2048
-"""Bytes of an array that a thread computes at once, of a call from which on others help, and that
-are asked for before they are read where the caches do not hold them."""
+"""Bytes of an array's piece; bytes of a call above which helpers share it; bytes of prefetching
+ahead where arrays do not fit into the caches."""
 
 _DRAWN, _RAISED, _PAST, _SHARED, _CLEAR, _TELL, _NUMBERS = range(1, 8)
-"""Words of a block: places, pieces that threads have drawn, flags of errors that were raised,
-whether to store past the caches, the words of helpers, addresses of functions of the flags; then
-the numbers as doubles, and the elements of each place."""
+"""Words of a block: number of places, pieces drawn by threads, error flags raised, whether to store
+past the caches, address of the helpers' words, `feclearexcept`, `fetestexcept`; then the numbers as
+doubles, and the elements of each place."""
 
 
 class ElementLines(Protocol):
-    """Assignments to ``p``, ``g`` and `arrays`, of these and `numbers`; it can be hashed."""
+    """Assignments to ``p``, ``g`` and `arrays`, of these and `numbers`; hashable."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -64,7 +63,7 @@ class ElementLines(Protocol):
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Names of arrays beside ``p``, which is one, and ``g``, which is only read."""
+        """Names of arrays beside ``p``, which is written too, and ``g``, which is only read."""
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -72,14 +71,14 @@ class ElementLines(Protocol):
 
 
 def _rounds_as_numpy(part: ast.expr, arrays: Collection[str], numbers: Collection[str]) -> bool:
-    """Return whether an expression has NumPy's bits where all of it has the dtype of the arrays."""
+    """Return whether an expression has NumPy's bits if all of it has the dtype of the arrays."""
     match part:
         case ast.Name(id=name):
             return name in arrays or name in numbers
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
             parts = [left, right]
             names = {one.id for one in ast.walk(part) if isinstance(one, ast.Name)}
-            if names.issubset(numbers):  # NumPy computes it as doubles
+            if names.issubset(numbers):  # NumPy would compute it in doubles
                 return False
         case ast.Call(func=ast.Name(id=name), args=parts) if name in _FUNCTIONS:
             pass
@@ -103,18 +102,18 @@ def _loop(lines: ElementLines, name: str, char: str, lanes: int, past: bool) -> 
     values = {}
     for place, number in enumerate(lines.numbers):
         at = text.new(f"getelementptr double, ptr %numbers, i64 {place}")
-        found = text.new(f"load double, ptr {at}")
-        found = text.new(f"fptrunc double {found} to float") if char == "f" else found
-        values[number] = text.spread_out(found)
+        value = text.new(f"load double, ptr {at}")
+        value = text.new(f"fptrunc double {value} to float") if char == "f" else value
+        values[number] = text.spread_out(value)
     text.lines += ["  br label %test", "test:", "  %i = phi i64 [%from, %entry], [%next, %body]",
                    "  %more = icmp slt i64 %i, %to", "  br i1 %more, label %body, label %over",
                    "body:"]  # fmt: skip
     for one, source in sources.items():
         at = text.new(f"getelementptr {text.kind}, ptr {source}, i64 %i")
         values[one] = text.load(at)
-        if past:  # the processor does not look far enough ahead where it has to wait for memory
-            far = text.new(f"getelementptr i8, ptr {at}, i64 {_AHEAD_BYTES}")
-            text.lines.append(f"  call void @llvm.prefetch.p0(ptr {far}, i32 0, i32 3, i32 1)")
+        if past:  # the hardware prefetches too little ahead of main memory
+            ahead = text.new(f"getelementptr i8, ptr {at}, i64 {_AHEAD_BYTES}")
+            text.lines.append(f"  call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
     arrays = {*values}.difference(lines.numbers)
     for line in lines.lines:
         match ast.parse(line).body:
@@ -257,11 +256,14 @@ def _text(lines: ElementLines, char: str) -> str:
 
 @final
 class ElementCode:
-    """The machine code of some lines for a dtype."""
+    """The machine code of some lines for a dtype.
+
+    `call` is None until the code is compiled, and stays None if that is impossible, for the
+    `reason`; `done` is set afterwards.
+    """
 
     def __init__(self, lines: ElementLines, char: str, directory: str) -> None:
         self.lines, self.char = lines, char
-        # None until it is made, and for ever where that is not possible for the `reason`.
         self.call: Callable[[tuple[Any, ...]], int] | None = None
         self.reason: str | None = native.switched_off() or native.expected()
         self.done = threading.Event()
@@ -286,10 +288,10 @@ class ElementCode:
     def block(
         self, numbers: Sequence[float], sizes: Sequence[int], arrays: int, shared: bool = True
     ) -> Array:
-        """Return what comes first in the tuple that is called with; `raised` reads it.
+        """Return the block of words, the first item of the tuple that `call` takes.
 
-        `sizes` are the elements of each place, which has so many different arrays; other threads
-        may help where it is `shared`.
+        `sizes` are the elements of each place, `arrays` the number of its different arrays.
+        Helpers may share the call if it is `shared`.
         """
         count = len(numbers)
         total = sum(sizes) * arrays * self._item
@@ -300,11 +302,11 @@ class ElementCode:
 
     @staticmethod
     def raised(block: Array) -> int:
-        """Return the flags of floating-point errors of the call, as `native.ERRORS` names them."""
+        """Return the floating-point flags that a call has raised, as in `native.ERRORS`."""
         return int(block[_RAISED])
 
 
 @cache
 def code_of(lines: ElementLines, char: str, directory: str) -> ElementCode:
-    """Return the code of lines for arrays of a dtype, which is being made; does not block."""
+    """Return the code of lines for a dtype, which is compiled in the background."""
     return ElementCode(lines, char, directory)

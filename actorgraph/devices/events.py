@@ -17,7 +17,7 @@ class Event(ABC):
     Attributes
     ----------
     clock : dict
-        By lane, how many of its jobs are done when it is passed.
+        Vector clock: by lane, how many of its jobs are done when the event is passed.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Event(ABC):
 
     @abstractmethod
     def block(self) -> None:
-        """Return when it is passed."""
+        """Block until it is passed."""
 
     @abstractmethod
     def then(self, callback: Callable[[], object]) -> None:
@@ -39,7 +39,7 @@ class Event(ABC):
 
 @final
 class HostEvent(Event):
-    """An event that a thread of the host lets be passed."""
+    """An event that a host thread sets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class HostEvent(Event):
         return self._passed.is_set()
 
     def set(self) -> None:
-        """Let it be passed: called once, in the order of its queue."""
+        """Mark it as passed; called once, in the order of its queue."""
         with self._lock:
             self._passed.set()
             callbacks, self._callbacks = self._callbacks, []
@@ -63,7 +63,7 @@ class HostEvent(Event):
         self._passed.wait()
 
     def then(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when it is passed, in the thread that lets it."""
+        """Call `callback` when it is passed, in the thread that sets it; perhaps at once."""
         with self._lock:
             if not self.passed:
                 self._callbacks.append(callback)

@@ -27,7 +27,7 @@ def _cache_directory() -> str:
 
 
 def write_whole(place: str, content: bytes) -> None:
-    """Write a file so that no reader ever finds half of it; its directory is made."""
+    """Write a file atomically, and make its directory."""
     os.makedirs(os.path.dirname(place), exist_ok=True)
     draft = f"{place}.{os.getpid()}"
     with open(draft, "wb") as file:

@@ -1,9 +1,11 @@
-"""`Helpers`: threads that compute parts of a call of machine code without Python's lock.
+"""`Helpers`: threads that share the work of one call of machine code, without the GIL.
 
-Who calls publishes his arguments in words that helpers watch, computes along, and returns when no
-helper is inside any more.  Parts are drawn by number, so a helper that comes late, or never, costs
-nothing.  A helper watches for a moment after each call, as the next may be near, then sleeps; after
-a longer while its thread ends.
+The calling thread publishes a function and its argument in words that helpers poll, takes part in
+the work, and returns when no helper is inside the function.  Threads draw parts by number, so a
+helper that comes late, or never, costs nothing.  After a call a helper polls for a moment, as the
+next may be near, and then sleeps; its thread ends after some idle seconds.
+
+One call at a time is shared: a caller that finds the words taken works alone.
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from actorgraph.devices import native
 from actorgraph.devices.cpu import available_cores
 
 _MOST = 3
-"""Helpers at most: a few cores take all that the memory gives."""
+"""Most helpers: a few cores use up the bandwidth of memory."""
 
 _LOOKS, _PATIENCE, _IDLE_S = 10_000, 2_000, 5.0
-"""Looks before a helper sleeps, some 0.2 ms; those of who waits for helpers, before he lets others
-have his core; and seconds before a helper's thread ends."""
+"""Polls of a helper before it sleeps, some 0.2 ms; polls of a caller that waits for helpers before
+it yields its core; seconds before an idle helper's thread ends."""
 
 _OWNER, _FUNCTION, _ARGUMENT, _INSIDE, _WATCHING, _YIELD = range(0, 48, 8)
-"""Words by their bytes: whether one has published; what he has; how many helpers are at it, and how
-many watch; the address of `sched_yield`."""
+"""Byte offsets of the words: whether a caller holds them; its function and argument; helpers inside
+the function; helpers that poll; the address of `sched_yield`."""
 
 SHARE = f"""
 define internal void @share(ptr %shared, ptr %function, ptr %argument) {{
@@ -74,9 +76,9 @@ free:
   ret void
 }}
 """
-"""A function of machine code: calls another one with an argument, here and by helpers of `shared`.
+"""LLVM text of a function that calls another one here and in the helpers of `shared`.
 
-The other one shares the work out itself.
+The called function divides the work among the threads that enter it.
 """
 
 _HELP = f"""
@@ -120,7 +122,7 @@ over:
 
 @final
 class Helpers:
-    """The helpers of a process, as many as other cores may be used."""
+    """The helper threads of a process, at most one for each other available core."""
 
     def __init__(self) -> None:
         self._help: Callable[[int], None] | None = None
@@ -130,38 +132,38 @@ class Helpers:
         self.begin()
 
     def begin(self) -> None:
-        """Have no threads, as in a child of a fork."""
-        self.words = np.zeros(_YIELD // 8 + 1, np.int64)  # what they watch
+        """Start without threads; a child of a fork calls it again."""
+        self.words = np.zeros(_YIELD // 8 + 1, np.int64)  # what helpers poll
         self.words[-1] = self.let
         self._address = self.words.ctypes.data
-        self.called: SimpleQueue[Callable[[], object]] = SimpleQueue()  # what one is to call
+        self.called: SimpleQueue[Callable[[], object]] = SimpleQueue()  # work for sleeping helpers
         self._threads: set[threading.Thread] = set()
 
     def make(self, directory: str) -> None:
-        """Make the machine code of helpers, if there are any."""
+        """Compile the code of the helpers, if there can be any."""
         if self.count > 0 and self._help is None:
             self._engine = native.engine(_HELP, directory)
-            atexit.register(id, self._engine)  # a helper may be in its code until the very end
+            atexit.register(id, self._engine)  # a helper may run its code until the process ends
             self.let = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
             self.words[-1] = self.let
             kind = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
             self._help = kind(self._engine.get_function_address("help"))
 
     def call(self) -> int:
-        """Have helpers watch, and return the address of their words, 0 where there are none."""
+        """Wake helpers to poll, and return the address of their words, 0 if there are none."""
         if self._help is None:
             return 0
         missing = self.count - int(self.words[_WATCHING // 8]) - self.called.qsize()
         return self._address if self._have(partial(self._help, self._address), missing) else 0
 
     def _have(self, work: Callable[[], object], times: int) -> bool:
-        """Have helpers do something so many times; return whether there are any."""
+        """Queue `work` that many times; return whether there is a helper to do it."""
         for _ in range(times):
             self.called.put(work)
         return times <= 0 or self.awake(times) > 0
 
     def awake(self, most: int) -> int:
-        """Return how many threads, up to so many, do what is `called`; they are started."""
+        """Start missing threads; return how many, up to `most`, serve the queue `called`."""
         while most > 0 and len(self._threads) < self.count:
             one = threading.Thread(target=self._serve, name="actorgraph helper", daemon=True)
             self._threads.add(one)
@@ -180,11 +182,11 @@ class Helpers:
                 self._threads.discard(threading.current_thread())
                 return
             work()
-            del work  # with all that it has
+            del work  # drops what it refers to while this thread waits
 
 
 HELPERS = Helpers()
-"""Those of this process."""
+"""The helpers of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=HELPERS.begin)

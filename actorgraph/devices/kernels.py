@@ -1,11 +1,10 @@
-"""Kernels of our own for a GPU, written as CUDA C: several elementwise steps in one, and sums.
+"""CUDA kernels of our own: fused elementwise steps, and segmented sums.
 
-Sums, products, quotients and roots are written as functions of CUDA that round each result and are
-never contracted, so they have the bits that one kernel a step has.  Exponentials and the like are
-CUDA's, too, but may differ in the last bit from those that CuPy compiles: machines have to
-allow that (``exact=False``).
+Sums, products, quotients and roots are written as CUDA functions that round each result and are
+never contracted, so they have the bits of one kernel for each step.  Exponentials and the like may
+differ in the last bit from those that CuPy compiles; they need ``exact=False``.
 
-A segmented sum adds what goes to a place one after the other, in order, as NumPy does; no atomics.
+A segmented sum adds the values of each place in order, as NumPy does, without atomics.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 Line: TypeAlias = tuple[str, str, tuple[str, ...]]
-"""A name, and the function of which names or numbers it is the value."""
+"""A name, the function whose value it is, and the function's arguments: names or numbers."""
 
 _TYPES = {"f": ("float", "f", "f"), "d": ("double", "", "d"), "?": ("bool", "", "")}
-"""By dtype: what C calls it, the end of its literals and functions, the kind of its arithmetic."""
+"""By dtype: the type in C, the suffix of literals and functions, the prefix of arithmetic."""
 
 _ROUNDED = {
     "add": "__{k}add_rn({0}, {1})", "subtract": "__{k}sub_rn({0}, {1})",
@@ -44,10 +43,10 @@ _OTHERS = {
 }
 
 EXACT = frozenset({*_ROUNDED, *_TESTS})
-"""Functions of NumPy's whose bits are those of a kernel of their own."""
+"""NumPy functions whose bits in a fused kernel are those of a kernel of their own."""
 
 FUNCTIONS = {**_ROUNDED, **_TESTS, **_OTHERS}
-"""What kernels know: NumPy's functions in C, of operands, literals' ends and kinds."""
+"""NumPy functions in C, as formats of the operands, the suffix ``e`` and the prefix ``k``."""
 
 _THREADS, _BLOCKS = 256, 1 << 16
 
@@ -59,28 +58,28 @@ _EACH = (
 
 @cache
 def functions_of(text: str) -> frozenset[str]:
-    """Return the functions of NumPy's in an expression; it has a ``?`` for anything else."""
-    found = set()
+    """Return the NumPy functions in an expression, and a ``?`` if there is anything else."""
+    names = set()
     for part in ast.walk(ast.parse(text, mode="eval")):
         match part:
             case ast.Call(func=ast.Name(id=name)):
-                found.add(name)
+                names.add(name)
             case ast.Name(id=name) if name not in ("x", "y", "z") and name not in FUNCTIONS:
-                found.add("?")
-    return frozenset(found)
+                names.add("?")
+    return frozenset(names)
 
 
 @final
 @dataclass(frozen=True)
 class ElementKernel:
-    """Elementwise steps that are computed as one.
+    """Elementwise steps that are fused into one kernel.
 
-    The lines are computed in order, of operands ``a0``, ``a1`` and so on; the last is the result.
+    Lines are computed in order, from operands ``a0``, ``a1`` and so on; the last is the result.
     """
 
-    dtype: str  # character of that of the result and of all floats between
+    dtype: str  # character of the dtype of the result and of all floats between
     kinds: str  # characters of the operands' dtypes
-    single: tuple[bool, ...]  # of each operand whether it is one number
+    single: tuple[bool, ...]  # for each operand whether it is one number
     lines: tuple[Line, ...]
 
     @property
@@ -109,7 +108,7 @@ extern "C" __global__ void kernel({listing}) {{
 """
 
     def __call__(self, xp: Any, *arrays: Any) -> Any:
-        """Return the result of CuPy's arrays; step by step where they have gaps."""
+        """Return the result for CuPy arrays; step by step if they are not C-contiguous."""
         full = [a for a, single in zip(arrays, self.single, strict=True) if not single]
         if all(one.flags.c_contiguous for one in arrays):
             out = xp.empty(full[0].shape, np.dtype(self.dtype))
@@ -123,7 +122,7 @@ extern "C" __global__ void kernel({listing}) {{
 
 
 def sums_text(dtype: str) -> str:
-    """Return the kernel of segmented sums in CUDA C, for floats of a dtype."""
+    """Return the kernel of segmented sums for floats of a dtype in CUDA C."""
     kind, _, letter = _TYPES[dtype]
     return f"""\
 extern "C" __global__ void kernel(const {kind}* values, const long long* order, \
@@ -140,11 +139,11 @@ const long long* starts, {kind}* out, long long n) {{
 
 
 def combine_in_order(xp: Any, name: str | None, out: Any, places: Any, values: Any) -> None:
-    """Do ``ufunc.at(out, places, values)`` of CuPy's arrays of rank 1, without atomics.
+    """Do ``ufunc.at(out, places, values)`` for CuPy arrays of rank 1, without atomics.
 
-    So the bits do not differ from run to run.  Floats are added in order, by a kernel of our own,
-    and have NumPy's bits; other values are sorted by place, and combined by a segmented scan that
-    doubles its stride.  Without a name the last value is written.
+    So bits are the same in every run.  Floats are added in order by a kernel of our own and have
+    NumPy's bits.  Other values are sorted by place and combined by a segmented scan with doubling
+    strides.  Without a name the last value of each place is written.
     """
     count = values.shape[0]
     if not count:
@@ -155,20 +154,20 @@ def combine_in_order(xp: Any, name: str | None, out: Any, places: Any, values: A
     if name == "add" and out.dtype.char in "fd" and values.dtype == out.dtype:
         starts = xp.searchsorted(places, xp.arange(out.size + 1))
         total = xp.ascontiguousarray(out)
-        given = xp.ascontiguousarray(values), order, starts, total
-        _launch(xp, sums_text(out.dtype.char), out.size, *given)
+        arguments = xp.ascontiguousarray(values), order, starts, total
+        _launch(xp, sums_text(out.dtype.char), out.size, *arguments)
         if total is not out:
             out[...] = total
         return
     values, step = values[order], 1
     while name is not None and step < count:
-        alike = places[step:] == places[:-step]
+        same_place = places[step:] == places[:-step]
         both = getattr(xp, name)(values[:-step], values[step:])
-        values = xp.concatenate([values[:step], xp.where(alike, both, values[step:])])
+        values = xp.concatenate([values[:step], xp.where(same_place, both, values[step:])])
         step *= 2
     is_last = xp.ones(count, bool)
     is_last[:-1] = places[1:] != places[:-1]
-    # What is not the last of its place goes behind the end: no place is written to twice.
+    # Other values than the last of a place go behind the end: no place is written twice.
     room = xp.concatenate([out, xp.zeros(count, out.dtype)])
     into = xp.where(is_last, places, out.shape[0] + xp.arange(count))
     room[into] = values if name is None else getattr(xp, name)(room[into], values)
@@ -176,8 +175,8 @@ def combine_in_order(xp: Any, name: str | None, out: Any, places: Any, values: A
 
 
 def lines_of(rules: Sequence[tuple[str, str, Sequence[str]]]) -> tuple[Line, ...]:
-    """Return lines for expressions: each of a name, and of operands by names."""
-    found: list[Line] = []
+    """Return lines for rules: each a name, an expression of x, y, z, and the operands' names."""
+    lines: list[Line] = []
 
     def named(part: ast.expr, names: dict[str, str]) -> str:
         match part:
@@ -185,15 +184,15 @@ def lines_of(rules: Sequence[tuple[str, str, Sequence[str]]]) -> tuple[Line, ...
                 return names[name]
             case ast.Call(func=ast.Name(id=function), args=args):
                 given = tuple([named(one, names) for one in args])
-                found.append((f"t{len(found)}", function, given))
-                return found[-1][0]
+                lines.append((f"t{len(lines)}", function, given))
+                return lines[-1][0]
         return ast.unparse(part)
 
     made: dict[str, str] = {}
     for name, text, operands in rules:
         known = [made.get(one, one) for one in operands]
         made[name] = named(ast.parse(text, mode="eval").body, dict(zip("xyz", known, strict=False)))
-    return tuple(found)
+    return tuple(lines)
 
 
 @cache
@@ -208,5 +207,5 @@ def _launch(xp: Any, text: str, count: int, *arrays: Any) -> None:
 
 
 def can_fuse(text: str, functions: Collection[str]) -> bool:
-    """Return whether an expression has only functions that are known, and one at least."""
+    """Return whether an expression has at least one function, and only those given."""
     return bool(functions_of(text)) and functions_of(text) <= frozenset(functions)

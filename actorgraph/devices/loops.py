@@ -1,9 +1,9 @@
-"""NumPy's inner loops: where they lie, read through the public struct of ufuncs and proved.
+"""NumPy's inner loops: their addresses, read from the public struct of ufuncs and verified.
 
-A loop is ``loop(char **args, intp *dims, intp *strides, void *data)``.  It needs no GIL, and gives
-the bits of its ufunc: it is what the ufunc calls.  Before one is used, once a process, the fields
-of the struct are compared with the attributes of the ufunc, and the loop with its ufunc on a few
-values.  What differs has no loop.
+A loop is ``loop(char **args, intp *dims, intp *strides, void *data)``.  It needs no GIL and gives
+the bits of its ufunc, which calls it.  Invariant: a loop is used only after, once in a process, the
+fields of the struct have been compared with the attributes of the ufunc, and the loop's results
+with the ufunc's on some values.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _INTEGER_LOOPS = frozenset(
     "greater_equal maximum minimum logical_and logical_or logical_not logical_xor bitwise_and "
     "bitwise_or bitwise_xor invert positive".split()
 )
-"""Of integers and booleans only what cannot fail: others raise Python's errors from inside."""
+"""Functions of integers and booleans that cannot fail; others raise Python exceptions inside."""
 
 
 class Routine(NamedTuple):
-    """The addresses of a loop and of its data, and whether it clears no flags of errors."""
+    """The addresses of a loop and of its data, and whether it leaves raised error flags alone."""
 
     function: int
     data: int
@@ -60,7 +60,7 @@ class Routine(NamedTuple):
 
 
 def loop_of(name: str, chars: str) -> Routine | None:
-    """Return the loop of a ufunc for these dtypes (of operands, then of the result), if proved.
+    """Return the loop of a ufunc for these dtypes (operands, then result), if it is verified.
 
     Examples
     --------
@@ -69,15 +69,15 @@ def loop_of(name: str, chars: str) -> Routine | None:
     >>> loop_of("tanh", "OO") is None
     True
     """
-    # Asked each time: it may be replaced for a while.
+    # Not cached: a user may replace it for a while.
     module: Any = np._core.umath if name == "clip" else np  # type: ignore[attr-defined]
     ufunc = getattr(module, name, None)
     return proved(ufunc, chars) if isinstance(ufunc, np.ufunc) else None
 
 
 def may_have_loop(name: str, chars: str) -> bool:
-    """Return whether there is probably a loop: nothing is proved, which takes 0.1 ms."""
-    ufunc = getattr(np, name, None)  # asked each time, as above
+    """Return whether there is probably a loop, without verifying it, which takes 0.1 ms."""
+    ufunc = getattr(np, name, None)  # not cached, as above
     return isinstance(ufunc, np.ufunc) and _is_listed(ufunc, name, chars)
 
 
@@ -89,26 +89,26 @@ def _is_listed(ufunc: np.ufunc, name: str, chars: str) -> bool:
 
 @cache
 def proved(ufunc: np.ufunc, chars: str) -> Routine | None:
-    """Return the loop of a ufunc, of NumPy or another library, for these dtypes, if proved."""
+    """Return the loop of a ufunc, of NumPy or another library, for these dtypes, if verified."""
     if ufunc.signature is not None or ufunc.nout != 1:
         return None
     if len(chars) != ufunc.nargs or not _is_safe(ufunc.__name__, chars):
         return None
-    found = _read(ufunc, chars)
-    if found is None or not _gives_the_same(found, ufunc, chars):
+    loop = _read(ufunc, chars)
+    if loop is None or not _agrees(loop, ufunc, chars):
         return None
-    return found._replace(keeps_flags=_keeps_flags(found, chars))
+    return loop._replace(keeps_flags=_keeps_flags(loop, chars))
 
 
 @cache
 def product_loop(char: str) -> Routine | None:
-    """Return the loop of `np.matmul` for a dtype: who uses it proves it for his strides."""
+    """Return the loop of `np.matmul` for a dtype; the caller must verify it for its strides."""
     return _read(np.matmul, 3 * char) if char in _FLOATS else None
 
 
 @cache
 def dot_loop(char: str) -> Routine | None:
-    """Return the loop of `np.vecdot` for a dtype, if proved."""
+    """Return the loop of `np.vecdot` for a dtype, if it is verified."""
     loop = _read(np.vecdot, 3 * char) if char in _FLOATS else None
     for length, step in ((1, 1), (8, 1), (67, 1), (67, 3), (1000, 1), (4100, 2)):
         x, y = [np.sin(np.arange(3.0 * length * step) + k).astype(char) for k in (0, 1)]
@@ -131,53 +131,53 @@ _REDUCED = (
 
 @cache
 def reducing_loop(name: str, char: str) -> tuple[Routine, float | None] | None:
-    """Return the loop by which a ufunc reduces, and the number that it begins with, if proved.
+    """Return the loop by which a ufunc reduces, and its initial number, if verified.
 
-    It is that of the ufunc with the result as first operand, without strides along the axes.  A
-    maximum or minimum begins with the first entry, for which the number is None.
+    It is the ufunc's loop with the result as first operand, with strides of 0 along the axes.  A
+    maximum or minimum begins with the first entry; its number is None.
     """
     loop = loop_of(name, 3 * char)
     if loop is None or name not in ("add", "maximum", "minimum", "logical_or", "logical_and"):
         return None
-    if char not in _FLOATS:  # any order gives the same bits
+    if char not in _FLOATS:  # every order gives the same bits
         return None if name == "add" and char in "?i" else (loop, None)
     ufunc, first = getattr(np, name), None
     if name == "add":
         first = -0.0 if np.signbit(np.add.reduce(np.full(3, -0.0, char))) else 0.0
     for shape, axes in _REDUCED:
         x = np.sin(np.arange(float(np.prod(shape)))).reshape(shape)
-        if name != "add":  # where the order is to be seen
+        if name != "add":  # values on which the order shows: zeros of both signs, and NaN
             x = np.where(x > 0, 0.0, np.where(x < -0.9, np.copysign(np.nan, x + 0.95), -0.0))
             x = np.where(np.sin(x.size + np.arange(x.size)).reshape(shape) > -0.99, x, 1.0)
         x = x.astype(char)
         for begin in [first] if name == "add" else [-np.inf, 0.0, *[None] * (len(axes) == 1)]:
-            given = {} if begin is None or name == "add" else {"initial": begin}
+            options = {} if begin is None or name == "add" else {"initial": begin}
             with np.errstate(all="ignore"):
-                wanted = ufunc.reduce(x, axis=axes, keepdims=True, **given)
-            if _by_rows(loop, x, axes, begin).tobytes() != wanted.tobytes():
+                expected = ufunc.reduce(x, axis=axes, keepdims=True, **options)
+            if _by_rows(loop, x, axes, begin).tobytes() != expected.tobytes():
                 return None
     return loop, first
 
 
 def _by_rows(loop: Routine, x: Array, axes: tuple[int, ...], begin: float | None) -> Array:
-    """Return what a reduction is, row by row."""
+    """Reduce row by row, as the rows of a table do."""
     if begin is None:
-        found = x.take([0], axes[0])
+        result = x.take([0], axes[0])
         x = x[(slice(None),) * axes[0] + (slice(1, None),)]
     else:
-        found = np.full([1 if i in axes else n for i, n in enumerate(x.shape)], begin, x.dtype)
+        result = np.full([1 if i in axes else n for i, n in enumerate(x.shape)], begin, x.dtype)
     step = 0 if x.ndim - 1 in axes else x.itemsize
     for index in np.ndindex(x.shape[:-1]):
-        into = found[tuple([0 if i in axes else place for i, place in enumerate(index)])]
+        into = result[tuple([0 if i in axes else place for i, place in enumerate(index)])]
         _call(loop, [into, x[index], into], x.shape[-1], (step, x.itemsize, step))
-    return found
+    return result
 
 
 def _read(ufunc: np.ufunc, chars: str) -> Routine | None:
-    """Return the addresses that the struct of a ufunc has for these dtypes."""
+    """Return the loop in the struct of a ufunc for these dtypes, unverified."""
     struct = _Struct.from_address(id(ufunc) + _HEADER)
     kind = f"{chars[:-1]}->{chars[-1]}"
-    if not _is_as_expected(struct, ufunc) or kind not in ufunc.types:
+    if not _struct_agrees(struct, ufunc) or kind not in ufunc.types:
         return None
     place = ufunc.types.index(kind)
     function, data = struct.functions[place], struct.data[place]
@@ -190,8 +190,8 @@ def _is_safe(name: str, chars: str) -> bool:
     return not set(chars[:-1]) & set(_OTHERS) or name in _INTEGER_LOOPS
 
 
-def _is_as_expected(struct: _Struct, ufunc: np.ufunc) -> bool:
-    """Return whether the struct says what the attributes of the ufunc say."""
+def _struct_agrees(struct: _Struct, ufunc: np.ufunc) -> bool:
+    """Return whether the struct agrees with the attributes of the ufunc."""
     counts = struct.nin, struct.nout, struct.nargs, struct.ntypes
     if counts != (ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes):
         return False
@@ -202,21 +202,21 @@ def _is_as_expected(struct: _Struct, ufunc: np.ufunc) -> bool:
     return bytes(written) == bytes([number for one in numbers for number in one])
 
 
-def _gives_the_same(loop: Routine, ufunc: np.ufunc, chars: str) -> bool:
-    """Return whether the loop gives the bytes of the ufunc on a few values."""
+def _agrees(loop: Routine, ufunc: np.ufunc, chars: str) -> bool:
+    """Return whether the loop gives the bytes of the ufunc on some values."""
     for length in _LENGTHS:
         arrays = [_values(char, length, seed) for seed, char in enumerate(chars[:-1])]
         result = np.empty(length, chars[-1])
         with np.errstate(all="ignore"):
-            wanted = ufunc(*arrays)
+            expected = ufunc(*arrays)
         _call(loop, [*arrays, result], length)
-        if wanted.dtype != result.dtype or wanted.tobytes() != result.tobytes():
+        if expected.dtype != result.dtype or expected.tobytes() != result.tobytes():
             return False
     return True
 
 
 def _keeps_flags(loop: Routine, chars: str) -> bool:
-    """Return whether flags of floating-point errors are still up after the loop."""
+    """Return whether raised floating-point flags are still set after the loop."""
     library = ctypes.CDLL("libm.so.6")
     for length in (*_LENGTHS, 1000):
         arrays = [_values(char, length, seed) for seed, char in enumerate(chars[:-1])]
@@ -247,7 +247,7 @@ def _call(
 def call(
     loop: Routine, arrays: Sequence[Array], dims: Sequence[int], strides: Sequence[int]
 ) -> None:
-    """Call a loop as an interpreter of rows does; who calls answers for the bounds."""
+    """Call a loop as the interpreter of tables does; the caller must check the bounds."""
     args = (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
     sizes = (ctypes.c_ssize_t * len(dims))(*dims)
     steps = (ctypes.c_ssize_t * len(strides))(*strides)

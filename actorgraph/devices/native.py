@@ -1,20 +1,24 @@
-"""The interpreter of tables: machine code that walks rows without the interpreter of Python.
+"""The interpreter of tables: machine code that executes rows without Python's interpreter.
 
-A row says which inner loop is called on which addresses (see `lower.table`).  Its text is
-compiled for this processor by llvmlite, in the background, once: the object is kept beside other
-files of the cache.  Where llvmlite is missing, or anything is not as it is expected, there is none.
+A row says which inner loop is called on which addresses (see `lower.table`).  The interpreter's
+text (`walk_text`) is compiled once for this processor by llvmlite, in the background, and the
+object code is cached in a file.  Without llvmlite, or where this Python or NumPy differs from what
+is expected, there is none, and programs keep their Python form.
 
-What is handed over is a tuple of arrays, whose memory the machine code finds through the public
-fields of NumPy's struct, and a *block* that the caller owns.  Every array is checked before the
-first row: its type, dtype, number of elements, and that it is contiguous, aligned and writable if
-it has to be.  One that is not declines the call, and nothing has been written then.
+A walk is given a tuple of arrays, whose memory the machine code finds through the public fields of
+NumPy's struct, and a *block* of words that the caller owns.  Invariants:
 
-Rows may be walked several times, while a byte that they write is not 0: these are iterations of a
-loop (`lower.loop_table`), of which each finds arrays some bytes further than the one before.
+- Every array is checked before the first row: type, dtype, number of elements, contiguity,
+  alignment, and writability where required.  If one is wrong, the call returns `DECLINED` and has
+  written nothing.
+- Floating-point flags are cleared first.  They are tested after a row only if the next one clears
+  them, as some of NumPy's loops do, or checks for others.
+- Between rows the machine code tests whether the run is dead: whether the word of
+  `AbstractRun.dead` is no longer that of None.
 
-The flags of floating-point errors are cleared first, and looked at after a row where the next one
-clears them, as some of NumPy's loops do, or hears of others.  Between rows the machine code looks
-whether the run is dead: the word of `AbstractRun.dead` is not that of None any more.
+The rows may be walked repeatedly, as long as a byte that they write is not 0: these are the
+iterations of a loop (`lower.loop_table`), for each of which some arrays advance by some bytes.
+This module knows nothing of graphs.
 """
 
 from __future__ import annotations
@@ -40,57 +44,57 @@ from actorgraph.options import NATIVE
 from actorgraph.runs import AbstractRun
 
 MOST_ARGUMENTS = 4
-"""Arrays that one row may call its loop with; behind them it finds the bases of the walk."""
+"""Most arguments of a row's loop; behind them the loop finds the bases of the walk."""
 
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-"""What machine code reads: numbers and addresses."""
+"""Numbers and addresses that machine code reads."""
 
 ROW_WORDS = 7 + 4 * MOST_ARGUMENTS
-"""Words of a row: loop, its data, addresses of its dims and strides; how often it is called along
-two axes; base, offset, and strides from call to call along both of each argument; last the flags
-that are heard, or `LATER`, or `REFUSES`."""
+"""Words of a row: loop, its data, addresses of its dims and strides; numbers of calls along two
+axes; of each argument its base, offset, and strides from call to call along both axes; last the
+flags that are checked, or `LATER`, or `REFUSES`."""
 
 _SPEC_WORDS = 5
 _FIRST_BASE = 18
 DECLINED = -1
-"""What a walk returns that has done nothing, because an array is not as it was planned."""
+"""A walk's return code: an array is not as planned, nothing was done."""
 DEAD = -2
-"""What a walk returns that has found its run dead."""
+"""A walk's return code: its run is dead."""
 HEEDLESS = 11
-"""The word of a block that says whether results are copied in spite of errors."""
+"""Word of a block: whether results are copied in spite of errors."""
 FIRST = 12
-"""The word that is the position of the first iteration."""
+"""Word of a block: position of the first iteration."""
 TRIPS = 13
-"""The word that is how many iterations there are at most."""
+"""Word of a block: most iterations."""
 FLAG = 14
-"""The word that is where the byte lies that asks for another iteration."""
+"""Word of a block: address of the byte that asks for another iteration."""
 MADE = 15
-"""The word that says how many iterations were made."""
+"""Word of a block: iterations done."""
 BELL = 16
-"""The word that is where the byte lies that is set to 1 when the walk begins."""
+"""Word of a block: address of the byte that is set to 1 when the walk begins."""
 STRANDS = 17
-"""The word that is where the words of strands lie (see `strands`), 0 for none."""
+"""Word of a block: address of the words of strands (see `strands`), 0 for none."""
 _GAVE_UP = 1 << 32
-"""The bit, beside flags of errors, that says that results are not copied because of them."""
+"""Bit of the returned flags: results were not copied, because of errors."""
 _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
 
 ERRORS = {"invalid": 1, "divide": 4, "over": 8, "under": 16}
 """The flags of x86, by the names of `np.errstate`."""
 
 LATER = -1
-"""What a row has in place of flags that does not look for them: a later one does."""
+"""Flags word of a row after which no flags are checked: a later row does."""
 
 REFUSES = -3
-"""What a row has in place of flags whose loop may find that the walk is to decline: it writes null
-over the address of its first argument.  All flags are heard: their bits are up in this number."""
+"""Flags word of a row whose loop may make the walk decline, by writing null over the address of its
+first argument.  All errors are checked: their bits are set in this number."""
 
 ALL_ERRORS = sum(ERRORS.values())
-"""All of them."""
+"""All flags of `ERRORS`."""
 
 OFFSETS = {"data": 16, "nd": 24, "dimensions": 32, "strides": 40, "descr": 56, "flags": 64}
-"""Bytes into an array object, see NumPy's `PyArrayObject_fields`."""
+"""Byte offsets of fields in an array object, see NumPy's `PyArrayObject_fields`."""
 ITEMS = 24
-"""Bytes into a tuple object where the items begin."""
+"""Byte offset of the items in a tuple object."""
 
 
 def items_text(count: int) -> list[str]:
@@ -103,7 +107,7 @@ def items_text(count: int) -> list[str]:
 
 
 def stored_text(count: int) -> list[str]:
-    """Return lines that write addresses ``%a0`` and so on to ``%args``."""
+    """Return lines that store the addresses ``%a0`` and so on to ``%args``."""
     found = []
     for k in range(count):
         found += [f"  %b{k} = getelementptr ptr, ptr %args, i64 {k}",
@@ -124,10 +128,10 @@ _ARRAY_TYPE: Final = id(np.ndarray)
 
 
 def spec(dtype: np.dtype[Any], elements: int, *, writable: bool, further: int = 0) -> list[int]:
-    """Return the words that say what an array has to be.
+    """Return the words that an array is checked against.
 
-    Its descriptor, number of elements, flags, bits that its address must not have, and how many
-    bytes further the next iteration finds it.
+    These are its descriptor, number of elements, flags, the bits that must be 0 in its address, and
+    the number of bytes by which it advances from one iteration to the next.
     """
     flags = _CONTIGUOUS | _ALIGNED | _WRITABLE * writable
     return [id(dtype), elements, flags, dtype.itemsize - 1, further]
@@ -137,11 +141,11 @@ _ALWAYS = np.ones(1, np.uint8)
 
 
 def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Words:
-    """Return the words that the machine code is given; who calls keeps what they point to.
+    """Return the words of a walk; the caller must keep alive what they point to.
 
-    `specs` and `rows` have one line for each array, and each row.  `bases` are addresses of what
-    rows use beside the arrays, whose bases come first.  So many rows are `computing`, before those
-    that copy results, which errors keep from it.
+    `specs` has a line for each array, `rows` one for each row.  `bases` are the addresses of the
+    bases that follow those of the arrays.  The first `computing` rows compute; the others copy
+    results, unless there were errors.
     """
     head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), _ARRAY_TYPE]
     head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, computing, _dead_offset(), id(None), 0]
@@ -151,14 +155,14 @@ def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Wo
 
 
 def is_ignored(flags: int, errors: Mapping[str, Any] | None = None) -> bool:
-    """Return whether nobody wants to hear of these floating-point errors."""
+    """Return whether `np.errstate`, given or of this thread, ignores all these errors."""
     known: Mapping[str, Any] = dict(np.geterr()) if errors is None else errors
     return flags > 0 and all(known[name] == "ignore" for name, one in ERRORS.items() if flags & one)
 
 
 @cache
 def expected() -> str | None:
-    """Return what keeps tables from being used in this process, None for nothing."""
+    """Return why tables cannot be used in this process, None if they can."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "it is proved on Linux with x86-64 only"
     return callable_from_python() or (None if _dead_offset() else _DIFFERENT)
@@ -166,11 +170,11 @@ def expected() -> str | None:
 
 @cache
 def callable_from_python() -> str | None:
-    """Return what keeps machine code from being given arrays in this process, None for nothing.
+    """Return why machine code cannot be given arrays in this process, None if it can.
 
-    Looks at fields of arrays and of a tuple, through their structs.
+    It reads fields of some arrays and of a tuple through their structs.
     """
-    # `sysconfig` knows it too, but takes 3 ms of the first run.
+    # `sysconfig` would tell as well, but takes 3 ms of the first run.
     if sys.implementation.name != "cpython" or "free-threading build" in sys.version:
         return "it needs CPython with its global lock"
     if sys.byteorder != "little" or struct.calcsize("P") != 8:
@@ -184,12 +188,12 @@ _DIFFERENT = "arrays of this NumPy or objects of this Python differ"
 
 
 def switched_off() -> str | None:
-    """Return what has switched machine code off, None for nothing."""
+    """Return what has switched machine code off, None if it is on."""
     return f"{NATIVE}=0 says so" if os.environ.get(NATIVE) == "0" else None
 
 
 class _Idle(AbstractRun):
-    """A run that never dies: of who calls parts without one."""
+    """A run that never dies, for parts that are called outside of a run."""
 
     __slots__ = ()
     dead: Any
@@ -215,12 +219,12 @@ def _idle(dead: BaseException | None = None) -> AbstractRun:
 
 
 IDLE = _idle()
-"""The run of who has none."""
+"""The run of calls outside of a run."""
 
 
 @cache
 def _dead_offset() -> int:
-    """Return how many bytes into a run the word lies that says of what it is dead, 0 for none."""
+    """Return the byte offset of the field `dead` in a run, 0 if it cannot be found."""
     mark = Exception()
     one, places = _idle(mark), range(ITEMS - 8, _Idle.__basicsize__, 8)
     found = [place for place in places if _word(id(one) + place) == id(mark)]
@@ -233,7 +237,7 @@ def _word(address: int, kind: Any = ctypes.c_int64) -> Any:
 
 
 def _reads_structs() -> bool:
-    """Return whether the fields of some arrays and a tuple lie where they are expected."""
+    """Return whether the fields of some arrays and a tuple have the expected offsets."""
     whole = np.arange(24, dtype=np.float32).reshape(4, 6)
     arrays: tuple[np.ndarray[Any, Any], ...] = (
         whole,
@@ -264,21 +268,25 @@ def _reads_structs() -> bool:
 
 @final
 class Runtime:
-    """The machine code of a process."""
+    """The interpreter of a process.
+
+    ``walk(arrays, address of a block, run)`` returns flags, `DECLINED` or `DEAD`; `brief` does the
+    same without releasing the GIL.  Both are None until they are compiled, and stay None where that
+    is not possible; `reason` says why.  `clear` and `test` are the addresses of `feclearexcept` and
+    `fetestexcept`.
+    """
 
     def __init__(self) -> None:
-        # ``walk(arrays, address of a block, run)`` returns flags, -1 where it declines, `DEAD`.  It
-        # is None until it is compiled, and for ever where that cannot be.  `brief` keeps the GIL.
         self.walk: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
         self.brief: Callable[[tuple[Any, ...], int, AbstractRun], int] | None = None
-        self.reason: str | None = None  # why not; None while nobody has asked, or it is made
-        self.clear = self.test = 0  # addresses of `feclearexcept` and `fetestexcept`
+        self.reason: str | None = None
+        self.clear = self.test = 0
         self.done = threading.Event()
         self._begun = False
         self._engine: Any = None
 
     def request(self, directory: str) -> None:
-        """Have the machine code made, in the background, if nobody has asked before."""
+        """Start compiling the machine code in the background, unless that was done before."""
         if self._begun:
             BACKGROUND.resume()
             return
@@ -290,9 +298,9 @@ class Runtime:
         BACKGROUND.submit(partial(self._make, directory), keep=self)
 
     def routine(self, name: str) -> int:
-        """Return the address of a loop that NumPy does not have: as of ``"copy"``.
+        """Return the address of a loop that NumPy does not have, such as ``"copy"``.
 
-        Those of casts have the codes of two dtypes, ``"cast_fd"``; 0 is the address of none.
+        A cast is named by the codes of two dtypes, ``"cast_fd"``; 0 is returned if there is none.
         """
         cast = name.removeprefix("cast_")
         if cast != name:
@@ -307,7 +315,7 @@ class Runtime:
             place = self._engine.get_function_address("walk")
             self.brief = ctypes.PYFUNCTYPE(*kinds)(place)
             self.walk = ctypes.CFUNCTYPE(*kinds)(place)
-        except Exception as error:  # noqa: BLE001 - programs have their Python form
+        except Exception as error:  # noqa: BLE001 - programs keep their Python form
             self.reason = f"{type(error).__name__}: {error}"
         self.done.set()
 
@@ -321,9 +329,9 @@ def flags() -> tuple[int, int]:
 
 
 def engine(text: str, directory: str, passes: bool = False) -> Any:
-    """Return what keeps the machine code of a text; from the cache where it is there.
+    """Return the engine that owns the machine code of an LLVM text, compiled or from the cache.
 
-    With `passes` LLVM's own go over it first, which turn loops into vectors.
+    With `passes` LLVM's optimisation passes, which vectorise loops, run first.
     """
     import llvmlite
     import llvmlite.binding as llvm
@@ -357,13 +365,13 @@ def engine(text: str, directory: str, passes: bool = False) -> Any:
 
 
 def _sha256(data: bytes) -> bytes:
-    from hashlib import sha256  # takes longer to import than a small graph to compile
+    from hashlib import sha256  # its import takes longer than compiling a small graph
 
     return sha256(data).digest()
 
 
 def _read(place: str) -> bytes | None:
-    """Return the code behind its hash, None where it is not there or damaged."""
+    """Return the code of a cache file, None if the file is missing or does not match its hash."""
     try:
         with open(place, "rb") as file:
             found = file.read()
@@ -373,4 +381,4 @@ def _read(place: str) -> bytes | None:
 
 
 RUNTIME = Runtime()
-"""That of this process."""
+"""The interpreter of this process."""

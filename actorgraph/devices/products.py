@@ -1,9 +1,10 @@
 """Matrix products by cuBLAS with a handle and workspaces of our own, called through ctypes.
 
-CuPy has one handle for all streams of a thread, and cuBLAS does not promise the same bits from run
-to run where several are active on it.  Here each stream, and each stream of a graph, has a
-workspace that no other uses, so nothing depends on what runs beside a product; it is the same call
-in a graph, where CuPy refuses cuBLAS, and outside.  Where the library is not found CuPy multiplies.
+CuPy uses one handle for all streams of a thread, and cuBLAS does not promise the same bits from run
+to run if several streams are active on it.  Here each stream, and each stream of a captured graph,
+has its own workspace, so that bits do not depend on what runs at the same time.  The call is the
+same in a captured graph, where CuPy refuses cuBLAS, and outside.  Without the library CuPy
+multiplies.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _KINDS: dict[str, tuple[str, Any]] = {
     "f": ("Sgemm", ctypes.c_float), "d": ("Dgemm", ctypes.c_double),
     "F": ("Cgemm", ctypes.c_float * 2), "D": ("Zgemm", ctypes.c_double * 2),
 }  # fmt: skip
-"""What cuBLAS calls the product of a dtype, and a number of it."""
+"""By dtype: cuBLAS's function, and the type of a number."""
 
 _HOPPER, _LARGE, _SMALL = 90, 32 << 20, 4 << 20
-"""Compute capability from which a workspace is larger; and bytes of both."""
+"""Least compute capability with a large workspace; bytes of a large and of a small one."""
 
 _ROWS, _COLUMNS = 0, 1
-"""For cuBLAS: as it is, and transposed."""
+"""cuBLAS's flags for a matrix as it is, and transposed."""
 
 _UNKNOWN = object()
 _NAMES = ("libcublas.so.{}", "cublas64_{}.dll")
@@ -38,7 +39,7 @@ def library(version: int) -> Any:
     Raises
     ------
     OSError
-        It is not there.
+        If it is not found.
     """
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
@@ -55,7 +56,7 @@ def library(version: int) -> Any:
 
 @final
 class Products:
-    """An array module that is CuPy, but for `matmul`: that has workspaces, and can be captured."""
+    """CuPy as an array module, but with a `matmul` that has workspaces and can be captured."""
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
@@ -68,7 +69,7 @@ class Products:
 
     @contextmanager
     def within(self, rooms: dict[Any, Any]) -> Iterator[None]:
-        """Have workspaces in `rooms`, by stream, for what is called inside."""
+        """Use the workspaces in `rooms`, by stream, within the `with` block."""
         before, self._rooms = self._rooms, rooms
         try:
             yield
@@ -76,7 +77,7 @@ class Products:
             self._rooms = before
 
     def matmul(self, x: Any, y: Any, out: Any = None) -> Any:
-        """Return ``matmul(x, y)``, by cuBLAS where it multiplies such numbers."""
+        """Return ``matmul(x, y)``, by cuBLAS if it supports the dtype."""
         kind = x.dtype.char
         known = kind in _KINDS and y.dtype.char == kind and x.size and y.size
         if not known or not self._is_ready():
@@ -86,21 +87,21 @@ class Products:
         rows, columns = left.shape[-2], right.shape[-1]
         made = self._xp.empty((prod(batch), rows, columns), x.dtype)
         self._multiply(_stacked(self._xp, left, batch), _stacked(self._xp, right, batch), made)
-        kept = batch + (rows,) * (x.ndim > 1) + (columns,) * (y.ndim > 1)
-        found = made.reshape(kept)
+        shape = batch + (rows,) * (x.ndim > 1) + (columns,) * (y.ndim > 1)
+        result = made.reshape(shape)
         if out is None:
-            return found
-        out[...] = found
+            return result
+        out[...] = result
         return out
 
     def _multiply(self, x: Any, y: Any, out: Any) -> None:
-        """Multiply stacks of matrices; one alone stands for all."""
+        """Multiply stacks of matrices; a stack of one is broadcast."""
         (x, flag_x, gap_x), (y, flag_y, gap_y) = map(_in_lines, (x, y))
         name, number = _KINDS[out.dtype.char]
         one, zero = number(1), number(0)
         count, rows, columns = out.shape
         long, pointer = ctypes.c_longlong, ctypes.c_void_p
-        # cuBLAS counts down columns: for it all is transposed, and so is the order.
+        # cuBLAS is column-major: to it all matrices are transposed, hence the order of operands.
         self._call(
             f"cublas{name}StridedBatched", flag_y, flag_x, columns, rows, x.shape[2],
             ctypes.byref(one), pointer(y.data.ptr), gap_y, long(_apart(y)), pointer(x.data.ptr),
@@ -109,7 +110,7 @@ class Products:
         )  # fmt: skip
 
     def _is_ready(self) -> bool:
-        """Give the handle the current stream and a workspace of its own; False without cuBLAS."""
+        """Give the handle the current stream and its workspace; return False without cuBLAS."""
         cuda, stream = self._xp.cuda, self._xp.cuda.get_current_stream()
         if self._library is _UNKNOWN:
             try:
@@ -138,14 +139,14 @@ class Products:
 
 
 def _stacked(xp: Any, x: Any, batch: tuple[int, ...]) -> Any:
-    """Return matrices as a stack, one alone as a stack of one."""
+    """Return matrices broadcast to a batch as a stack, a single one as a stack of one."""
     if x.ndim > 2 and x.shape[:-2] != batch:
         x = xp.broadcast_to(x, (*batch, *x.shape[-2:]))
     return x.reshape(prod(x.shape[:-2]), *x.shape[-2:])
 
 
 def _in_lines(x: Any) -> tuple[Any, int, int]:
-    """Return a stack whose rows or columns have no gaps, which, and how far apart they are."""
+    """Return a stack with contiguous rows or columns, cuBLAS's flag for it, and their distance."""
     rows, columns = x.shape[1:]
     down, along = [stride // x.itemsize for stride in x.strides[1:]]
     if along == 1 and down >= columns:
@@ -156,5 +157,5 @@ def _in_lines(x: Any) -> tuple[Any, int, int]:
 
 
 def _apart(x: Any) -> int:
-    """Return how many numbers lie from one matrix of a stack to the next."""
+    """Return the distance in numbers between matrices of a stack, 0 for a single one."""
     return 0 if len(x) == 1 else x.strides[0] // x.itemsize

@@ -1,19 +1,20 @@
-"""`SimulatedGPUs`: GPUs that are not there, with a virtual clock and no data.
+"""`SimulatedGPUs`: a simulation of GPUs with a virtual clock and no data.
 
-A machine is given simulated devices as any others, so the same code places, launches and waits;
-their lanes note what they get.  `SimulatedGPUs.timeline` then tells when each piece of work would
-have begun and ended:
+A machine takes simulated devices like any others, so the same code places, launches and waits;
+their lanes record what they get.  `SimulatedGPUs.timeline` then computes when each piece of work
+would begin and end.  The model:
 
-- a device has one issuing thread, which needs `GPU.launch_us` for each launch; of a CUDA graph,
-  which is launched as a whole, `GPU.replay_us` once and `GPU.node_us` for each node on its lane;
-- lanes are in order, and wait for events;
-- a kernel takes the longest of `kernel_us`, its flops and its bytes, and fills a share of the GPU;
-  where shares are more than the whole, those of the most urgent lanes get theirs first, and all of
-  a priority slow down alike;
-- copies in and out have an engine each, a latency and a bandwidth; those between GPUs another one.
+- A device has one issuing thread, which takes `GPU.launch_us` for each launch.  A CUDA graph takes
+  `GPU.replay_us` once, and `GPU.node_us` for each node on its lane.
+- Lanes are in order, and wait for events.
+- A kernel takes the longest of `kernel_us`, its flops and its bytes, and occupies a share of the
+  GPU.  If shares add up to more than the whole, the most urgent lanes get theirs first, and all of
+  a priority slow down alike.
+- Copies in and out have an engine each, a latency and a bandwidth; copies between GPUs have another
+  bandwidth.
 
-A host that waits for a result before it goes on is not modelled: within a run nothing waits so.
-Times of more than one GPU are as good as the figures that are given, and no measurement.
+A host that waits for a result before it goes on is not modelled, as nothing in a run does.  Times
+of more than one GPU are as good as the given figures, and no measurement.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -31,7 +33,7 @@ from actorgraph.devices.events import Event
 
 
 class GPU(NamedTuple):
-    """What a simulated GPU can do; the defaults are round numbers near those of an H100.
+    """The figures of a simulated GPU; the defaults are round numbers near those of an H100.
 
     Attributes
     ----------
@@ -44,13 +46,13 @@ class GPU(NamedTuple):
     sms : int
         Number of multiprocessors: a kernel fills one at least.
     elements : int
-        So many elements fill one of them.
+        Number of elements that fill one of them.
     copy_us, copied_per_us : float
-        Latency of a copy, and bytes in a microsecond.
+        Latency of a copy, and its bytes in a microsecond.
     linked_per_us : float
         Bytes in a microsecond from one GPU to another.
     replay_us, node_us : float
-        To launch a CUDA graph, and what a node of it costs its lane.
+        Time to launch a CUDA graph, and time of each of its nodes on its lane.
 
     Examples
     --------
@@ -73,7 +75,7 @@ class GPU(NamedTuple):
 
 
 class StepLoad(NamedTuple):
-    """What a step has to do, for its node: told by who simulates."""
+    """The work of a step, which the caller of a simulation provides by node."""
 
     shape: tuple[int, ...]
     elements: int
@@ -82,7 +84,7 @@ class StepLoad(NamedTuple):
 
 
 class LaneSpan(NamedTuple):
-    """Something that a lane does, in microseconds of the virtual clock."""
+    """An interval in which a lane is busy, in microseconds of the virtual clock."""
 
     device: str
     lane: str
@@ -93,17 +95,17 @@ class LaneSpan(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """What a simulation gives.
+    """The result of a simulation.
 
     Attributes
     ----------
     spans : tuple of LaneSpan
-        By start.
+        Sorted by start.
     took_us : float
     busy : dict
-        By device, the mean share of the GPU that is in use.
+        By device, the mean share of the GPU in use.
     critical : tuple of str
-        What the end has waited for, from the first to the last.
+        The critical path, from the first to the last piece of work.
     """
 
     spans: tuple[LaneSpan, ...]
@@ -129,10 +131,10 @@ class _SimulatedStep:
 
 @final
 class SimulatedGPUs:
-    """Simulated GPUs that share a clock: `devices` are for machines.
+    """Simulated GPUs that share a clock; their `devices` can be given to machines.
 
-    ``work(node)`` is the `StepLoad` of a step; where it is `captured`, each device's part of a run
-    is a CUDA graph.
+    ``work(node)`` returns the `StepLoad` of a step.  With `captured` each device's part of a run is
+    a CUDA graph.
     """
 
     def __init__(
@@ -148,19 +150,19 @@ class SimulatedGPUs:
         self.devices: list[Device] = [Sim(self, number) for number in range(count)]
 
     def clear(self) -> None:
-        """Forget what lanes were given: the clock begins anew, and all that was done is there."""
+        """Restart the clock, with all work so far done."""
         self._steps.clear()
         self._issued.clear()
 
     def add(self, step: _SimulatedStep) -> None:
-        """Note what a lane is given, and when."""
+        """Record a piece of work, with the time at which it is issued."""
         launch_us = 0.0 if self.captured else self.gpu.launch_us
         start = self.gpu.replay_us if self.captured else 0.0
         step.issued = self._issued[step.device] = self._issued.get(step.device, start) + launch_us
         self._steps.append(step)
 
     def timeline(self) -> Timeline:
-        """Return what lanes were given as it would happen.
+        """Return the recorded work with simulated times.
 
         Examples
         --------
@@ -180,15 +182,12 @@ class SimulatedGPUs:
             LaneSpan(step.device.name, step.lane.name, step.name, step.start, step.end, step.share)
             for step in self._steps
         ]
-        return Timeline(tuple(sorted(spans, key=_start)), took_us, busy, _critical(self._steps))
-
-
-def _start(span: LaneSpan) -> float:
-    return span.start
+        by_start = tuple(sorted(spans, key=attrgetter("start")))
+        return Timeline(by_start, took_us, busy, _critical(self._steps))
 
 
 def _advance(steps: list[_SimulatedStep]) -> None:
-    """Let the clock go from event to event until all is done."""
+    """Advance the clock from event to event until all work is done."""
     order = TopologicalSorter({step: step.after for step in steps})
     order.prepare()
     free = [*order.get_ready()]
@@ -216,7 +215,7 @@ def _advance(steps: list[_SimulatedStep]) -> None:
 
 
 def _rates(running: list[_SimulatedStep]) -> dict[_SimulatedStep, float]:
-    """Return how fast each step is done: of a device the most urgent lanes have what they want."""
+    """Return the speed of each running step; urgent lanes of a device get their shares first."""
     wanted: dict[Sim, dict[int, float]] = {}
     for step in running:
         shares = wanted.setdefault(step.device, {})
@@ -230,17 +229,15 @@ def _rates(running: list[_SimulatedStep]) -> dict[_SimulatedStep, float]:
     return {step: rates[step.device, step.lane.priority] for step in running}
 
 
-def _end(step: _SimulatedStep) -> float:
-    return step.end
-
-
 def _critical(steps: list[_SimulatedStep]) -> tuple[str, ...]:
-    step = max(steps, key=_end, default=None)
-    found: list[str] = []
+    """Return the names of the steps on the critical path, in order."""
+    end = attrgetter("end")
+    step = max(steps, key=end, default=None)
+    path: list[str] = []
     while step is not None:
-        found.append(step.name)
-        step = max(step.after, key=_end, default=None) if step.issued < step.start else None
-    return tuple(reversed(found))
+        path.append(step.name)
+        step = max(step.after, key=end, default=None) if step.issued < step.start else None
+    return tuple(reversed(path))
 
 
 @final
@@ -253,24 +250,24 @@ class Sim(Device):
 
     @property
     def xp(self) -> Any:
-        """NumPy, of which nothing is called but for shapes that only a run knows."""
+        """NumPy, which is called only for shapes that are unknown before a run."""
         return np
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
-        """Return it: the time that it takes is the lane's."""
+        """Return the array itself; the lane counts the time of the copy."""
         return array
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return it."""
+        """Return the array itself."""
         return np.asarray(array)
 
     def queue(self, lane: Lane) -> Queue:
-        """Return a lane that notes what it is given."""
+        """Return a queue that records what it gets."""
         return _SimQueue(self, lane)
 
 
 class _SimEvent(Event):
-    """A mark behind a step, which the host takes for passed."""
+    """An event behind a step; to the host it is always passed."""
 
     def __init__(self, step: _SimulatedStep | None) -> None:
         super().__init__()

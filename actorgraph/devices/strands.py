@@ -1,19 +1,21 @@
-"""Strands: rows that several threads walk beside each other, without Python and its lock.
+"""Strands: parallel execution of a table's rows by several threads, without Python and the GIL.
 
-A strand is a list of *pieces*, which are rows one after another.  A piece has a list of others, of
-any strand, that it waits for.  A thread that comes takes pieces of a strand of its own, one after
-another, and of the others where its own has ended or its next piece waits.  Threads are the one
-that walks, and helpers (`helpers`) that come while it does.
+A strand is a list of *pieces*; a piece is a range of consecutive rows, with a list of the pieces,
+of any strand, that it waits for.  Each thread has a strand of its own and takes its pieces in
+order.  Where its strand has ended or its next piece must wait, it takes one of another strand.
+The threads are the one that called the walk, and helpers (`helpers`) that join it meanwhile.
+`lower.strands` decides what the pieces are; this module knows nothing of graphs.
 
 Invariants:
 
-- A piece is *taken* once, by whoever moves the word `next` of its strand past it, and only when all
-  that it waits for is done; so who has taken a piece waits for nobody.
-- The pieces of a strand stand in one order of all pieces in which nothing waits for what comes
-  later.  So the first of those that are not done was taken, or can be.
-- A piece is done when its word is the number of the walk, which is written after all rows.
-- The walk returns when all threads have left: nobody reads these words, or writes any memory of the
-  table, behind it.
+- A piece is *taken* once, by the thread whose compare-and-swap moves the word `next` of its strand
+  past it, and only when all pieces that it waits for are done.  So no thread holds a piece and
+  waits.
+- There is a topological order of all pieces in which each strand is in its own order.  So the first
+  piece in it that is not done has been taken or can be taken: no deadlock.
+- A piece is done when its word equals the number of the walk, which is stored after its last row.
+- The walk returns when all threads have left it: later no thread reads these words or writes into
+  the table's memory.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from actorgraph.devices.walk_text import loaded
 from actorgraph.runs import AbstractRun
 
 _GRACE, _PATIENCE = 30, 3000
-"""Looks at a strand's next piece before others are looked at, some 1 us, and at all of them before
-the core is let to others."""
+"""Polls of the own strand's next piece before other strands are tried, some 1 us; polls of all
+strands before the thread yields its core."""
 
 _HEAD = loaded("strands.words", "*begin *rows *shared *yield strands *pieces *waits *done")
 _HEAD += "".join([
@@ -41,14 +43,14 @@ _HEAD += "".join([
     for place, name in enumerate("walk stop raised ticket block run".split(), 8)
 ])  # fmt: skip
 _FIRST = 16
-"""Words: what does not change; the number of the walk, what ends it early, the flags of errors that
-it has raised, how many threads came, its block and run; then, from `_FIRST`, those of strands."""
+"""Layout of the words: 8 constants; the number of the walk, the code that stops it early, the error
+flags raised, the threads that joined, its block and run; from `_FIRST` on the strands' words."""
 
 _STRAND_WORDS = 8
-"""Words of a strand, which fill a cache line: its next piece, its first one, and the end."""
+"""Words of a strand, one cache line: its next piece, its first one, and the end."""
 
 _PIECE_WORDS = 5
-"""First row and end of a piece, flags that its last one hears, and what it waits for, as rows."""
+"""Words of a piece: first row and end, flags that its last row checks, begin and end in `waits`."""
 
 
 _TEXT = f"""
@@ -211,10 +213,12 @@ def _engine(directory: str) -> Any:
 
 @final
 class Pieces:
-    """The pieces of a table, which all its blocks share, and whether helpers are worth it.
+    """The pieces of a table, which all its blocks share, and the trial of walks with helpers.
 
-    `strands` has the first piece of each strand, and the end; `pieces` rows and what is heard,
-    and `waits` the pieces that each waits for.
+    - `strands`: first piece of each strand, and the end
+    - `pieces`: first row, end and checked error flags of each piece
+    - `waits`: the pieces that each piece waits for
+    - `directory`: where machine code is cached
     """
 
     def __init__(
@@ -228,12 +232,12 @@ class Pieces:
         ends = [0, *accumulate(map(len, waits))]
         self._lines = np.array([*zip(*zip(*pieces), ends, ends[1:])], np.int64)
         self._waits = np.array([one for some in waits for one in some], np.int64)
-        self._shared = np.zeros(1, np.int64)  # where the words of helpers are, 0 without
+        self._shared = np.zeros(1, np.int64)  # address of the helpers' words, 0 for a walk alone
         self._engine = _engine(directory)
         self.trial = _Trial()
 
     def words(self) -> tuple[native.Words, Any]:
-        """Return the words of the strands of a block, and what else is to be kept for it."""
+        """Return the words of a block's strands, and the arrays that must live as long."""
         done = np.zeros(len(self.pieces), np.int64)
         count = len(self.strands) - 1
         words = np.zeros(_FIRST + _STRAND_WORDS * count, np.int64)
@@ -247,7 +251,7 @@ class Pieces:
         return words, owned
 
     def walk(self, arrays: tuple[Any, ...], block: int, run: AbstractRun) -> int:
-        """Walk as `native.Runtime.walk` does, with helpers where that is faster of late."""
+        """Walk as `native.Runtime.walk` does, with helpers where the trial found that faster."""
         together, walk = self.trial.is_together(), native.RUNTIME.walk
         assert walk is not None, "there are no pieces without it"
         self._shared[0] = HELPERS.call() if together else 0
@@ -258,22 +262,22 @@ class Pieces:
 
 
 class _Trial:
-    """Whether walks are made with helpers: tried against walks without them, now and then.
+    """Decides whether walks use helpers, by timing walks of both kinds now and then.
 
-    Threads may call it at the same time: what they lose of each other is a figure, no more.
+    It takes no lock: threads that call it at the same time may lose a measurement, no more.
     """
 
     alone, together, kept, most, rest, longest = 7, 31, 1000, 64_000, 50, 400
-    """Walks of each kind that are compared; walks until that is done again, at first and at most;
-    and walks without helpers after one that a helper has delayed, at first and at most."""
+    """Timed walks without and with helpers; walks until the next trial, at first and at most; walks
+    without helpers after one that a helper delayed, at first and at most."""
 
     worth, hindered = 0.95, 3.0
-    """Of the time without helpers, what walks with them have to take less; and so many times as
-    long one takes where a helper has lost its core to somebody else."""
+    """Helpers must take less than this share of the time without them; a walk this many times as
+    long as the median means that a helper has lost its core."""
 
     def __init__(self) -> None:
         self._kept = self.kept
-        self.gains = False  # whether helpers were worth it when that was tried last
+        self.gains = False  # result of the last trial
         self._begin()
 
     def _begin(self) -> None:
@@ -282,14 +286,14 @@ class _Trial:
 
     @property
     def medians_us(self) -> tuple[float, float]:
-        """Microseconds of walks without helpers and with them, 0 where there were none."""
+        """Median microseconds of walks without helpers and with them, 0 where there are none."""
         first, second = [
             sorted(some)[len(some) // 2] * 1e6 if some else 0.0 for some in self._seconds
         ]
         return first, second
 
     def is_together(self) -> bool:
-        """Return whether helpers are to come to the next walk."""
+        """Count one walk more, and return whether it is to use helpers."""
         self._made += 1
         tried = self.alone + self.together
         if self._made <= tried:
@@ -306,7 +310,7 @@ class _Trial:
         return self.gains and not self._rests
 
     def note(self, together: bool, seconds: float) -> None:
-        """Note how long a walk took."""
+        """Record how long a walk took; after one much too long the next ones have no helpers."""
         if self._made <= self.alone + self.together:
             self._seconds[together].append(seconds)
         elif together and seconds * 1e6 > self.hindered * self.medians_us[1]:

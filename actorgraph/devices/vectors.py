@@ -1,11 +1,14 @@
-"""Machine code for fixed sizes: elementwise functions in one loop; for products see `dense`.
+"""LLVM text of elementwise functions on vectors, for fixed sizes; products are in `dense`.
 
-It may change last bits: exponentials and `tanh` are polynomials, and no floating-point error is
-told.  Where it is to be exact it knows only functions that IEEE 754 rounds as NumPy's loops do, and
-LLVM sees no constant and may move no load into an operation, so that it does them as written:
-errors raise their flags, and the bits are NumPy's.  Of two NaN it keeps the one that NumPy keeps
-but where that has a remainder, which fills no vector.  It is called as NumPy's inner loops are, by
-a walk of rows (`devices.native`), and finds its arrays in the bases of the walk.
+`VectorLines` writes instructions; `elements_text` a loop for a group of steps (`lower.quick_rows`),
+which has the signature of NumPy's inner loops and finds its arrays in the bases of a walk
+(`devices.native`).
+
+By default last bits may differ from NumPy's: exponentials and `tanh` are polynomials, and no
+floating-point error is reported.  If it shall be `exact`, only functions are allowed that IEEE 754
+rounds as NumPy's loops do.  LLVM then sees no constants and may fold no load into an operation, so
+it keeps the operations as written: they raise their flags, and the bits are NumPy's.  (Of two NaN
+it keeps the one that NumPy keeps, except in the remainder of NumPy's loops.)
 
 Source of most polynomials: S. Moshier, Cephes mathematical library, 1992 (`expf`, `logf`, `tanhf`).
 """
@@ -25,7 +28,7 @@ from actorgraph.devices import native
 
 
 class Pointer(NamedTuple):
-    """An array of a walk: its base, offset, and the bytes from row to row, and along a row."""
+    """An array of a walk: base, offset, and byte strides between rows and along a row."""
 
     base: int
     offset: int
@@ -47,7 +50,7 @@ _TEXTS = {
     "isfinite": "equal(subtract(x, x), 0)", "isnan": "not_equal(x, x)",
     "isinf": "equal(absolute(x), 1e999)",
 }  # fmt: skip
-"""Functions by others, of x and y."""
+"""Functions of x and y that are expressed by others."""
 
 _OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 _LOGIC = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}
@@ -58,10 +61,10 @@ _ONLY_FLOAT32 = frozenset({"erf", "erfc", "exp", "expm1", "log", "log1p", "sigmo
 _KNOWN = frozenset({
     *_BINARY, *_TESTS, *_LOGIC, *_TEXTS, *_INTRINSICS, *_ONLY_FLOAT32, "where", "logical_not"
 })  # fmt: skip
-"""Functions of rules of ops; `VectorLines` writes `log` of doubles, too, and `exp` below 0."""
+"""Functions in rules of ops; `VectorLines` also writes `log` of doubles, and `exp` below 0."""
 _EXACT = frozenset({*_BINARY, "negative", "positive", "reciprocal", "sqrt", "square"})
 _TELLING = frozenset({*_TESTS, *_LOGIC, "logical_not", "isfinite", "isinf", "isnan"})
-"""Functions of which a value is a bool."""
+"""Functions with a bool as value."""
 
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.44269504088896341, 0.693359375, -2.12194440e-4
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
@@ -69,10 +72,10 @@ _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.66
 _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
         -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
 _ERF = (-5.6253962e-4, 4.9160235e-3, -2.6709950e-2, 1.1280131e-1, -3.7612319e-1, 1.1283791)
-"""``erf(x) / x`` of the square of x, up to 1: a fit at the Chebyshev points."""
+"""``erf(x) / x`` as a series in the square of x, up to 1: a fit at the Chebyshev points."""
 _ERFC = (-6.0154941e-2, 2.8966594e-1, -4.9727187e-1, 2.8900510e-1, -3.3724613e-2, 2.0549279e-1,
          2.4244736e-1, 2.8245804e-1, 2.8208214e-1)  # fmt: skip
-"""``exp(x * x) * erfc(x) / t`` of ``t = 1 / (1 + x / 2)``, from 0 on: such a fit."""
+"""``exp(x * x) * erfc(x) / t`` as a series in ``t = 1 / (1 + x / 2)``, from 0 on: such a fit."""
 _HALF_ROOT = 0x3F3504F3
 """The bits of the root of 1/2."""
 _ROUNDING = 12582912.0
@@ -89,8 +92,7 @@ def functions_of(text: str) -> list[str]:
 def can_write(text: str, char: str, tells: bool = False, exact: bool = False) -> bool:
     """Return whether an expression of NumPy's functions can be written, for floats of a dtype.
 
-    Its value is a float, or a bool where it `tells` something; `exact` says that it has to have
-    NumPy's bits.
+    Its value is a float, or a bool with `tells`; with `exact` it must have NumPy's bits.
     """
     names = functions_of(text)
     known = _EXACT if exact else _KNOWN if char == "f" else _KNOWN - _ONLY_FLOAT32
@@ -104,22 +106,22 @@ def _parsed(text: str) -> ast.expr:
 
 @cache
 def registers() -> tuple[int, int]:
-    """Return the bytes of a vector of this processor, and how many there are."""
+    """Return the bytes of a vector register of this processor, and the number of registers."""
     import llvmlite.binding as llvm
 
     return (64, 32) if llvm.get_host_cpu_features().get("avx512f") else (32, 16)
 
 
 def lanes_of(char: str, count: int) -> int:
-    """Return how many of `count` numbers beside each other are computed at once."""
+    """Return the lanes of a vector of a dtype that divide `count` elements evenly."""
     return gcd(count, registers()[0] // np.dtype(char).itemsize)
 
 
 class VectorLines:
-    """Writes instructions on vectors of numbers, or on single ones where `lanes` is 0.
+    """Writes instructions on vectors of `lanes` numbers, or on single numbers if that is 0.
 
-    `texts` are functions of x and y, by others, that differ from those that are known.
-    `constants` are what `exact` lines need first: numbers in vectors, of which LLVM knows nothing.
+    `texts` override definitions of functions of x and y.  With `exact`, `constants` collects the
+    instructions that load constants at the begin of the function, hidden from LLVM.
     """
 
     def __init__(
@@ -142,7 +144,7 @@ class VectorLines:
         self.constants: dict[str, str] = {}
 
     def new(self, instruction: str) -> str:
-        """Add an instruction; return what names its result."""
+        """Add an instruction; return the name of its result."""
         name = f"%t{len(self.lines)}"
         self.lines.append(f"  {name} = {instruction}")
         return name
@@ -164,20 +166,20 @@ class VectorLines:
         return name
 
     def integer(self, value: int) -> str:
-        """Return a constant of integers."""
+        """Return an integer constant."""
         return self._filled("i32", str(value))
 
     def _filled(self, kind: str, one: str) -> str:
         return f"<{', '.join([f'{kind} {one}'] * self.lanes)}>" if self.lanes else one
 
     def spread(self, address: str) -> str:
-        """Return a vector of one number."""
+        """Load a number; return a vector of copies of it."""
         return self.spread_out(
             self.new(f"{self._load} {self.kind}, ptr {address}, align {self.size}")
         )
 
     def spread_out(self, one: str) -> str:
-        """Return a vector of one number that is loaded."""
+        """Return a vector of copies of a loaded number."""
         if not self.lanes:
             return one
         first = self.new(f"insertelement {self.type} poison, {self.kind} {one}, i32 0")
@@ -185,7 +187,7 @@ class VectorLines:
                         f"{self.whole} zeroinitializer")  # fmt: skip
 
     def load(self, address: str) -> str:
-        """Return a vector of numbers beside each other."""
+        """Load a vector."""
         return self.new(f"{self._load} {self.type}, ptr {address}, align {self.size}")
 
     def fma(self, x: str, y: str, z: str) -> str:
@@ -195,7 +197,7 @@ class VectorLines:
                         f"{self.type} {z})")  # fmt: skip
 
     def call(self, name: str, *given: str) -> str:
-        """Return a function of NumPy's of vectors."""
+        """Return the value of a function, by NumPy's name, of vectors."""
         if name in _BINARY:
             return self.new(f"{_BINARY[name]} {self.type} {given[0]}, {given[1]}")
         if name in _TESTS:
@@ -203,7 +205,7 @@ class VectorLines:
         if name == "where":
             test, one, other = given
             return self.new(f"select {self.bits} {test}, {self.type} {one}, {self.type} {other}")
-        if name == "negative" and self._exact:  # as `fneg` it might become part of a difference
+        if name == "negative" and self._exact:  # LLVM might merge `fneg` into a difference
             kind = self.type.replace(self.kind, f"i{8 * self.size}")
             mask, x = [self.new(f"bitcast {self.type} {one} to {kind}")
                        for one in (self.number(-0.0), *given)]  # fmt: skip
@@ -239,17 +241,17 @@ class VectorLines:
                 return self.number(float(ast.literal_eval(part)))
 
     def _series(self, numbers: Sequence[float], x: str) -> str:
-        found = self.number(numbers[0])
+        result = self.number(numbers[0])
         for one in numbers[1:]:
-            found = self.fma(found, x, self.number(one))
-        return found
+            result = self.fma(result, x, self.number(one))
+        return result
 
     def _exp(self, x: str) -> str:
-        # Nothing is computed of what gives 0: denormal numbers on the way take 100 times as long.
+        # Arguments that give 0 are replaced: denormal intermediates take 100 times as long.
         near = self.write("where(greater(x, 89), 89, where(less(x, -104), 0, x))", {"x": x})
         power, rest = self._parted(near)
-        found = self._scaled(self.call("add", rest, self.number(1)), power)
-        return self.write("where(less(x, -104), 0, y)", {"x": x, "y": found})
+        result = self._scaled(self.call("add", rest, self.number(1)), power)
+        return self.write("where(less(x, -104), 0, y)", {"x": x, "y": result})
 
     def _parted(self, x: str) -> tuple[str, str]:
         """Return k and ``exp(r) - 1`` for ``x = k log(2) + r``, k whole and r small."""
@@ -261,7 +263,7 @@ class VectorLines:
         return power, self.fma(self._series(_EXP, r), self.call("multiply", r, r), r)
 
     def _scaled(self, x: str, power: str, *, far: bool = True) -> str:
-        """Return ``x * 2 ** power``; where that is `far` from 1 the factor may be no number."""
+        """Return ``x * 2 ** power``; if `far`, even where the factor itself would overflow."""
         if self._is_widest:
             given = f"{self.type} {x}, {self.type} {power}, {self.type} {x}, i16 -1, i32 4"
             return self.new(f"call {self.type} @llvm.x86.avx512.mask.scalef.ps.512({given})")
@@ -278,17 +280,17 @@ class VectorLines:
         return x
 
     def _ratio(self, x: str, y: str) -> str:
-        """Return ``x / y`` of numbers of which y is neither large nor small.
+        """Return ``x / y`` for y that is neither large nor small.
 
-        A division takes as long as an exponential, so it is an estimate that is mended.
+        A division takes as long as an exponential, so an estimate is refined instead.
         """
         if not self._is_widest:
             return self.call("divide", x, y)
         given = f"{self.type} {y}, {self.type} {y}, i16 -1"
         estimate = self.new(f"call {self.type} @llvm.x86.avx512.rcp14.ps.512({given})")
-        found = self.call("multiply", x, estimate)
-        return self.fma(self.fma(self.call("subtract", self.number(-0.0), found), y, x),
-                        estimate, found)  # fmt: skip
+        quotient = self.call("multiply", x, estimate)
+        return self.fma(self.fma(self.call("subtract", self.number(-0.0), quotient), y, x),
+                        estimate, quotient)  # fmt: skip
 
     def _bits_of(self, x: str) -> str:
         return self.new(f"bitcast {self.type} {x} to {self.whole}")
@@ -308,8 +310,8 @@ class VectorLines:
         bits = self._bits_of(self.call("where", denormal, raised, x))
         above = self.new(f"sub {self.whole} {bits}, {self.integer(_HALF_ROOT)}")
         power = self.new(f"ashr {self.whole} {above}, {self.integer(23)}")
-        taken = self.new(f"shl {self.whole} {power}, {self.integer(23)}")
-        root = self._of_bits(self.new(f"sub {self.whole} {bits}, {taken}"))
+        exponent_bits = self.new(f"shl {self.whole} {power}, {self.integer(23)}")
+        root = self._of_bits(self.new(f"sub {self.whole} {bits}, {exponent_bits}"))
         k = self.new(f"sitofp {self.whole} {power} to {self.type}")
         k = self.write("where(d, k - 23.0, k)", {"d": denormal, "k": k})
         r = self.call("subtract", root, self.number(1))
@@ -323,7 +325,7 @@ class VectorLines:
         return self.write(text, {"x": x, "y": y, "none": self.number(nan)})
 
     def _log1p(self, x: str) -> str:
-        # What rounding to 1 + x loses is made good by what it keeps.
+        # Kahan's correction: the factor x / (u - 1) undoes the rounding of u = 1 + x.
         above = self.call("add", x, self.number(1))
         names = {"x": x, "u": above, "y": self._log(above)}
         near = "where(less(u, 1e30), y * (x / (u - 1)), y)"
@@ -335,7 +337,7 @@ class VectorLines:
         square = self.call("multiply", size, size)
         bell = self._exp(self.call("negative", square))
         y = self.call("multiply", self.call("multiply", self._series(_ERFC, t), t), bell)
-        rest = self.fma(size, size, self.call("negative", square))  # what rounding has taken
+        rest = self.fma(size, size, self.call("negative", square))  # rounding error of the square
         y = self.write("where(less(z, 1e30), y - y * r, y)", {"z": square, "y": y, "r": rest})
         return self.write("where(less(x, 0), 2 - y, y)", {"x": x, "y": y})
 
@@ -348,7 +350,7 @@ class VectorLines:
     def _exp_of_double(self, x: str) -> str:
         """Return the exponential of a single double that is at most 0, or NaN.
 
-        It is 2 ** k times the series of the rest, exact to the last bit for |r| < 0.35.
+        It is 2 ** k times the Taylor series of the rest r, accurate to the last bit for |r| < 0.35.
         """
         b = self.write("where(greater(x, -708.0), x, -708.0)", {"x": x})
         k = self.write("floor(b * 1.4426950408889634 + 0.5)", {"b": b})
@@ -359,11 +361,11 @@ class VectorLines:
             series = self.call("multiply", series, r)
             series = self.call("add", series, self.number(1 / factorial(power)))
         short = self.new(f"fptosi double {k} to i32")
-        whole = self.new(f"add i64 {self.new(f'sext i32 {short} to i64')}, 1023")
-        scale = self.new(f"bitcast i64 {self.new(f'shl i64 {whole}, 52')} to double")
-        found = self.call("multiply", series, scale)
+        exponent = self.new(f"add i64 {self.new(f'sext i32 {short} to i64')}, 1023")
+        scale = self.new(f"bitcast i64 {self.new(f'shl i64 {exponent}, 52')} to double")
+        product = self.call("multiply", series, scale)
         small = "where(greater(x, -708.0), e, where(less_equal(x, -708.0), 0, x))"
-        return self.write(small, {"x": x, "e": found})
+        return self.write(small, {"x": x, "e": product})
 
     def _tanh(self, x: str) -> str:
         """Return m / (m + 2) for m = exp(2 |x|) - 1, with the sign of x."""
@@ -371,8 +373,8 @@ class VectorLines:
         power, rest = self._parted(self.write("where(greater(x, 20.0), 20.0, x)", {"x": twice}))
         scale = self._scaled(self.number(1), power, far=False)
         m = self.fma(scale, rest, self.call("subtract", scale, self.number(1)))
-        found = self._ratio(m, self.call("add", m, self.number(2)))
-        called = f"@llvm.copysign.{self._suffix}({self.type} {found}, {self.type} {x})"
+        result = self._ratio(m, self.call("add", m, self.number(2)))
+        called = f"@llvm.copysign.{self._suffix}({self.type} {result}, {self.type} {x})"
         return self.new(f"call {self.type} {called}")
 
     def _sigmoid(self, x: str) -> str:
@@ -393,9 +395,11 @@ def elements_text(
 ) -> str:
     """Return a function that computes lines for each element of arrays of a dtype.
 
-    `sizes` are rows, and elements of a row; `read` has arrays that are read, and numbers, by name.
-    A line is a name, an expression, and what it calls the values before; `written` says where
-    values go, `exact` whether bits have to be NumPy's.
+    - `sizes`: rows, and elements of a row
+    - `read`: arrays to read, and numbers, by name
+    - `lines`: name, expression, and the expression's names for earlier values
+    - `written`: where values are stored, by name
+    - `exact`: whether bits must be NumPy's
     """
     rows, columns = sizes
     text = VectorLines(char, lanes_of(char, columns), exact=exact)

@@ -1,8 +1,8 @@
-"""`virtual:n`: a device of the host's own threads, one a lane, with a memory of its own.
+"""`virtual:n`: a device of host threads, one for each lane, with memory of its own.
 
-It has what a GPU has, but for its speed: work is launched and done later, lanes overlap, and values
-come and go by copies, which may be given a latency and a bandwidth.  So what is written for devices
-runs, overlaps and fails on any machine.
+It behaves like a GPU, except for the speed: work is launched asynchronously, lanes overlap, and
+values come and go by copies, which may have a latency and a bandwidth.  So code for devices can
+run, overlap and fail on any computer.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Virtual(Device):
     ----------
     name : str
     latency_s, bytes_per_s : float, optional
-        What a copy to or from it takes, beside the time that the host needs for it.
+        Time of a copy to or from it, in addition to the host's own.
     kernel_s, kernel_bytes_per_s : float, optional
-        What other work takes beside that, whichever is longer; bytes are of operands and result.
+        Additional time of other work, the longer of both; bytes are those of operands and result.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class Virtual(Device):
         return ThreadQueue(lane.name, self._timed if timed and not lane.copies else None)
 
     def _timed(self, work: Callable[..., Any], *arrays: Any) -> Any:
-        found = work(*arrays)
-        moved = sum([getattr(one, "nbytes", 0) for one in (*arrays, found)])
+        result = work(*arrays)
+        moved = sum([getattr(one, "nbytes", 0) for one in (*arrays, result)])
         sleep(max(self.kernel_s, moved / self.kernel_bytes_per_s))
-        return found
+        return result
 
 
 class ThreadQueue(Queue):
-    """A queue whose work is done by a thread, which is there from the first job to `stop`.
+    """A queue with a thread that lives from the first job to `stop`.
 
-    `within` is given the work of each job and its operands, and does it.
+    ``within(work, *operands)``, if given, does the work of each job.
     """
 
     def __init__(self, name: str, within: Callable[..., Any] | None = None) -> None:
@@ -94,17 +94,17 @@ class ThreadQueue(Queue):
 
     def _reset(self) -> None:
         self._todo: SimpleQueue[Any] = SimpleQueue()
-        self._thread: threading.Thread | None = None  # None: all is done
+        self._thread: threading.Thread | None = None  # None: nothing is left to do
         self._lock = threading.RLock()
 
     def put(self, job: Job) -> None:
-        """Have the thread do it."""
+        """Queue a job for the thread."""
         if self._within is not None:
             job.work = partial(self._within, job.work)
         self.add(job)
 
     def record(self) -> Event:
-        """Return a mark that the thread passes."""
+        """Return an event that the thread sets."""
         event = HostEvent()
         with self._lock:
             if self._thread is None:
@@ -114,12 +114,12 @@ class ThreadQueue(Queue):
         return event
 
     def wait(self, event: Event) -> None:
-        """Have the thread wait."""
+        """Make the thread wait."""
         if not event.passed:
             self.add(event.block)
 
     def stop(self, join: bool) -> None:
-        """End the thread, if nobody has given it more to do meanwhile."""
+        """End the thread, unless more work is queued meanwhile."""
         with self._lock:
             thread, ended = self._thread, threading.Event()
             if thread is not None:
@@ -138,7 +138,7 @@ class ThreadQueue(Queue):
         return over
 
     def add(self, call: Callable[[], object]) -> None:
-        """Have the thread make a call."""
+        """Queue a call for the thread."""
         with self._lock:
             self._todo.put(call)
             if self._thread is None:

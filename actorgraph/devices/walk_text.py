@@ -1,6 +1,6 @@
-"""The text of machine code that walks rows, and of loops that NumPy does not have; see `native`.
+"""LLVM text of the interpreter of tables, and of loops that NumPy does not have; see `native`.
 
-It is LLVM's: what stands for words of a row, a block and a spec is filled in.
+`text` fills in the positions of words in a row, a block and a spec, which `native` defines.
 """
 
 _BLOCK = "*specs count *rows end type *clear *test mask.long computing dead.offset none"
@@ -8,10 +8,10 @@ _HEADS = (
     ("rows", 2, "ptr"), ("clear", 5, "ptr"), ("test", 6, "ptr"), ("mask.long", 7, "i64"),
     ("dead.offset", 9, "i64"), ("none", 10, "i64"),
 )  # fmt: skip
-"""Words of a block that rows need."""
+"""The words of a block that the loop over rows loads."""
 _SPEC = "want.descr want want.flags low step"
 _ROW = "*loop *data.of *dims *steps times outer"
-"""The words that a block, a spec and a row begin with; pointers have a star."""
+"""The first words of a block, a spec and a row, in order; a star marks pointers."""
 
 _ARRAY = ("descr", "i64"), ("flags", "i32"), ("data", "i64"), ("nd", "i32"), ("dimensions", "ptr")
 """Fields of an array object."""
@@ -287,11 +287,10 @@ over:
   ret void
 }}
 """
-"""What is done with elements or with where an index says that they are; an index that names none
-ends the walk.
+"""A loop over indices that copies or adds entries; an index out of range makes the walk decline.
 
-Dims: how many, entries that an index may name, bytes; strides of source, indices and target, then
-how far the next entry is in source and target."""
+Dims: number of indices, valid entries, bytes of an entry.  Steps: strides of source, indices and
+target, then the distance of entries in source and target."""
 
 _COPY = "call void @llvm.memcpy.p0.p0.i64(ptr %into, ptr %from, i64 %dim2, i1 false)"
 _ADD = """%old = load {kind}, ptr %into
@@ -339,8 +338,8 @@ over:
   ret void
 }}
 """
-"""Loops of so many arrays, with rows and columns; bases and shifts of the arrays follow.  They tell
-of no floating-point error, and end the walk where they have not computed all."""
+"""A compiled fusion group.  Dims: number of arrays, rows, columns; then base and offset of each.
+It raises no floating-point flag, and makes the walk decline where it has not computed all."""
 
 _REFUSE = """
 define void @refuse(ptr %args, ptr %dims, ptr %steps, ptr %data) {
@@ -390,12 +389,12 @@ CASTS = {
     "il": "sext", "lf": "sitofp", "ld": "sitofp", "li": "trunc", "lL": "bitcast", "Ll": "bitcast",
     "Bl": "zext", "fd": "fpext", "df": "fptrunc",
 }  # fmt: skip
-"""The instruction of each cast that gives NumPy's bits; of floats to integers it is undefined what
-becomes of those too large."""
+"""The instruction of each cast that gives NumPy's bits.  Casts of floats to integers are left out:
+their result is undefined where it is out of range."""
 
 
 def loaded(base: str, names: str, first: int = 0) -> str:
-    """Return what loads the words of a base that follow each other; a ``*`` is before pointers."""
+    """Return lines that load consecutive words of a base; a ``*`` marks pointers."""
     found = []
     for place, name in enumerate(names.split(), first):
         kind, key = ("ptr", name[1:]) if name.startswith("*") else ("i64", name)
@@ -404,7 +403,7 @@ def loaded(base: str, names: str, first: int = 0) -> str:
 
 
 def field(base: str, key: str, place: int, kind: str = "i64", step: str = "i64") -> str:
-    """Return what loads the word at a place after a base, which counts in `step`."""
+    """Return lines that load the word at a place after a base, counted in units of `step`."""
     return (f"  %{key}.at = getelementptr {step}, ptr %{base}, i64 {place}\n"
             f"  %{key} = load {kind}, ptr %{key}.at")  # fmt: skip
 
@@ -418,7 +417,7 @@ def _loads(arguments: int, dims: int, steps: int) -> str:
 
 
 def _each(name: str, arguments: int, act: str) -> str:
-    """Return a loop that does something with elements of so many arguments."""
+    """Return a loop over elements of that many arguments, with the body `act`."""
     places = "".join([_AT.format(k=k) for k in range(arguments)])
     return _EACH.format(name=name, loads=_loads(arguments, 1, arguments), places=places, act=act)
 
@@ -440,7 +439,7 @@ def _routines() -> str:
 
 
 def text(arguments: int, **words: int) -> str:
-    """Return the text, for rows of so many arguments."""
+    """Return the text of the interpreter, for rows of that many arguments."""
     each = [
         {"k": k, "words": loaded("at", f"b{k} o{k} s{k} t{k}", 6 + 4 * k)} for k in range(arguments)
     ]

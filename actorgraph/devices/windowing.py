@@ -1,8 +1,8 @@
-"""Machine code that copies windows of images to columns, and adds columns into images.
+"""Machine code that copies windows of images to columns (im2col), and adds columns into images.
 
-It does what `ops.windows` does with a call of NumPy for each entry of a kernel, plane by plane: a
-run of a line is a few vectors.  To each element the columns are added in the same order, so the
-bits are NumPy's.
+`ops.windows` does it with a call of NumPy for each entry of a kernel; this code goes plane by
+plane, where a line is a few vectors.  Columns are added to each element in the same order, so the
+bits are NumPy's.  `lower.asking` gives `Moves` to kernels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from actorgraph.devices.vectors import VectorLines
 from actorgraph.devices.walk_text import loaded
 
 _WIDTHS = (8, 4, 2, 1)
-"""Elements that are taken at once: as many as a line has, or the last of it twice."""
+"""Elements of a vector; where a line is no multiple of them, the last vector overlaps."""
 
 _WORDS = "*clear *test {0}.batch {1}.batch {0}.channel {1}.channel {0}.step {1}.step count"
 _TAP = "{0}.shift {1}.shift rows cols code {0}.row {1}.row"
@@ -82,16 +82,16 @@ over:
 
 
 def _code(width: int, apart: bool) -> int:
-    """Return the number that stands for a way in the words of a rectangle."""
+    """Return the code of a variant in the words of a rectangle."""
     return width + 16 * apart
 
 
 def _write_lines(lines: list[str], char: str, adds: bool, width: int, apart: bool) -> None:
-    """Write what goes over the lines of a rectangle, so many elements at once; 0 for any number.
+    """Write the loop over the lines of a rectangle, `width` elements at once, 0 for single ones.
 
-    `apart` of the image's are others: two vectors hold both then, which have their ends in common.
-    The last elements of a line are computed before anything in it is written: what comes before may
-    reach into them.
+    With `apart` the image has a stride of 2: two overlapping vectors hold the elements and those
+    between them.  The last vector of a line is computed before anything of the line is stored, as
+    earlier vectors may overlap it.
     """
     text, w = VectorLines(char, width if width > 1 else 0, lines), _code(width, apart)
 
@@ -106,24 +106,24 @@ def _write_lines(lines: list[str], char: str, adds: bool, width: int, apart: boo
         return text.new(f"shufflevector {pair}, <{width} x i32> <{mask}>")
 
     def loaded_apart(address: str) -> tuple[str, list[tuple[str, str]]]:
-        """Return elements, and both vectors that hold them with their addresses."""
-        far = text.new(f"getelementptr i8, ptr {address}, i64 {(width - 1) * text.size}")
-        low, high = text.load(address), text.load(far)
+        """Return every other element, and both vectors that hold them with their addresses."""
+        high_at = text.new(f"getelementptr i8, ptr {address}, i64 {(width - 1) * text.size}")
+        low, high = text.load(address), text.load(high_at)
         even = mixed(low, high, [*range(0, width, 2), *range(width + 1, 2 * width, 2)])
-        return even, [(low, address), (high, far)]
+        return even, [(low, address), (high, high_at)]
 
     def computed(source: str, into: str) -> list[tuple[str, str]]:
-        """Return what is to be written, and where."""
+        """Return the vectors to store, with their addresses."""
         if not adds:
             return [(loaded_apart(source)[0] if apart else text.load(source), into)]
         new = text.load(source)
         if not apart:
             return [(text.call("add", text.load(into), new), into)]
-        old, [(low, _), (high, far)] = loaded_apart(into)
-        found, half = text.call("add", old, new), width + width // 2
-        left = mixed(low, found, [i if i % 2 else width + i // 2 for i in range(width)])
-        right = mixed(high, found, [half + i // 2 if i % 2 else i for i in range(width)])
-        return [(left, into), (right, far)]
+        old, [(low, _), (high, high_at)] = loaded_apart(into)
+        total, half = text.call("add", old, new), width + width // 2
+        left = mixed(low, total, [i if i % 2 else width + i // 2 for i in range(width)])
+        right = mixed(high, total, [half + i // 2 if i % 2 else i for i in range(width)])
+        return [(left, into), (right, high_at)]
 
     def store(found: list[tuple[str, str]]) -> None:
         for value, into in found:
@@ -146,22 +146,23 @@ def _write_lines(lines: list[str], char: str, adds: bool, width: int, apart: boo
 
 
 def _text(name: str, char: str, adds: bool) -> str:
-    ways = [(0, False), *[(w, a) for a in (False, True) for w in _WIDTHS if w > a]]
+    variants = [(0, False), *[(w, a) for a in (False, True) for w in _WIDTHS if w > a]]
     lines: list[str] = []
-    for way in ways:
-        _write_lines(lines, char, adds, *way)
+    for variant in variants:
+        _write_lines(lines, char, adds, *variant)
+    codes = [_code(*variant) for variant in variants[1:]]
     return _TEXT.format(
         name=name, data=native.OFFSETS["data"], mask=native.ALL_ERRORS,
         head_words=_HEAD_WORDS, tap_words=_TAP_WORDS,
         head=loaded("words", _WORDS.format("from", "into")),
         tap=loaded("at", _TAP.format("from", "into")),
-        cases=" ".join([f"i64 {_code(*way)}, label %lines{_code(*way)}" for way in ways[1:]]),
+        cases=" ".join([f"i64 {code}, label %lines{code}" for code in codes]),
         lines="\n".join(lines),
     )  # fmt: skip
 
 
 class Moves:
-    """Copies images to columns, and adds columns into images: floats of four and eight bytes."""
+    """Copies images to columns, and adds columns into images, for float32 and float64."""
 
     def __init__(self, directory: str) -> None:
         names = {(char, adds): f"move_{char}_{adds}" for char in "fd" for adds in (False, True)}
@@ -178,9 +179,9 @@ class Moves:
     ) -> bool:
         """Copy x (batch, channels, *sizes) to columns (batch, channels, kernel, *outs), or add.
 
-        Then x holds zeros, and does so again where the call has done nothing: that is False, for
-        arrays that it does not know, and for floating-point errors that somebody hears of.  The
-        `taps` of a `frame` are indices of both arrays.
+        Return False for arrays that it does not handle, and for floating-point errors that are not
+        ignored.  When it adds, x must hold zeros, and does so again after False.  ``taps(frame)``
+        returns indices of both arrays.
         """
         if not (_is_plain(x) and _is_plain(columns)) or x.dtype != columns.dtype:
             return False
@@ -211,14 +212,14 @@ def _words(
     frame: Any, taps: Callable[[Any], Any], x: Sequence[int], columns: Sequence[int], size: int,
     adds: bool,
 ) -> native.Words | None:  # fmt: skip
-    """Return what machine code reads, for strides of both; None where nothing is moved."""
+    """Return the words of a call for the strides of both arrays; None if nothing is moved."""
 
     def ordered(pair: Sequence[int]) -> Sequence[int]:
         return pair[::-1] if adds else pair
 
     image, column = frame.stride[-1] * x[-1], columns[-1]
     head = [ordered(pair) for pair in ((x[0], columns[0]), (x[1], columns[1]), (image, column))]
-    found = []
+    rectangles = []
     for position, (out, part) in enumerate(taps(frame)):
         counts = [1, *[one.stop - one.start for one in out[1:]]]
         if 0 in counts:
@@ -239,7 +240,7 @@ def _words(
                 at + sum([i * step[k] for i, step in zip(outer, steps, strict=False)])
                 for k, at in enumerate((begin, to))
             ]
-            found.append([*ordered(shifts), rows, cols, code, *ordered(steps[-2])])
+            rectangles.append([*ordered(shifts), rows, cols, code, *ordered(steps[-2])])
     functions = native.RUNTIME.clear, native.RUNTIME.test
-    words = [*functions, *chain(*head), len(found), *chain(*found)]
-    return np.array(words, np.int64) if found else None
+    words = [*functions, *chain(*head), len(rectangles), *chain(*rectangles)]
+    return np.array(words, np.int64) if rectangles else None

@@ -1,7 +1,7 @@
 """Compiling loops with llvmlite, in the background, with a cache on disk.
 
-The `Background` of the process compiles what was asked for.  Whoever waits for nothing goes on with
-ordinary kernels and looks at `CompiledLoop.call`, which is set at once.
+The `Background` of the process compiles them.  Until then a kernel uses ordinary kernels and reads
+`CompiledLoop.call`, which is set once, in one assignment.
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ _T = TypeVar("_T", int, str)
 
 @final
 class CompiledLoop:
-    """What has become of loops."""
+    """The result of compiling loops.
+
+    ``call(arrays, id(np.ndarray))`` of a tuple returns whether it has computed all.  It has not if
+    an item is no C-contiguous array, if sizes do not fit, or if there are no elements.  `call` is
+    None until the loops are compiled, and stays None if that fails with an `error`; `done` is set
+    afterwards.  `address` is that of the loops themselves, once there is a call.
+    """
 
     __slots__ = ("_engine", "address", "call", "done", "error", "loops")
 
     def __init__(self, loops: Loops) -> None:
         self.loops = loops
-        # ``call(arrays, id(np.ndarray))`` of a tuple returns whether it has computed all: not so
-        # where something is no array or has gaps, where sizes do not fit, or where nothing is
-        # there.  None until it is compiled, and for ever where that fails.
         self.call: Callable[[tuple[Any, ...], int], int] | None = None
-        self.address = 0  # of the loops themselves, as soon as there is a call
-        self.error: BaseException | None = None  # why it failed
+        self.address = 0
+        self.error: BaseException | None = None
         self.done = threading.Event()
         self._engine: Any = None
 
     def make(self) -> None:
-        """Compile them."""
+        """Compile the loops."""
         text = "\n".join([self.loops.text, _called(self.loops), _SIZE])
         self._engine = native.engine(text, os.path.dirname(path()), passes=True)
         self.address = self._engine.get_function_address("loops")
@@ -51,7 +54,7 @@ class CompiledLoop:
 
 @final
 class Compiler:
-    """The loops of a process, which `make` compiles: by default llvmlite."""
+    """The compiled loops of a process; `make` compiles one, by default with llvmlite."""
 
     def __init__(self, make: Callable[[CompiledLoop], None] = CompiledLoop.make) -> None:
         self._make = make
@@ -59,22 +62,22 @@ class Compiler:
         self._warned = False
 
     def request(self, loops: Loops) -> CompiledLoop:
-        """Return what becomes of the loops, which are compiled once; does not block."""
+        """Return the result of compiling loops, which are compiled once; does not block."""
         new = CompiledLoop(loops)
-        found = self._known.setdefault(loops, new)
-        if found is new:
-            BACKGROUND.submit(partial(self._made, found), keep=found)
+        compiled = self._known.setdefault(loops, new)
+        if compiled is new:
+            BACKGROUND.submit(partial(self._made, compiled), keep=compiled)
         else:
             BACKGROUND.resume()
-        return found
+        return compiled
 
-    def _made(self, one: CompiledLoop) -> None:
+    def _made(self, loop: CompiledLoop) -> None:
         try:
-            self._make(one)
-        except BaseException as error:  # noqa: BLE001 - ordinary kernels go on
-            one.error = error
+            self._make(loop)
+        except BaseException as error:  # noqa: BLE001 - ordinary kernels stay in use
+            loop.error = error
             self._warn(error)
-        one.done.set()
+        loop.done.set()
 
     def _warn(self, error: BaseException) -> None:
         if not self._warned:
@@ -86,10 +89,10 @@ class Compiler:
 
 
 COMPILER = Compiler()
-"""That of this process."""
+"""The compiler of this process."""
 
 _LEGAL = 0x1 | 0x100
-"""Flags of arrays: in C order, and aligned."""
+"""Required flags of arrays: C-contiguous and aligned."""
 
 _SIZE = f"""\
 define internal i64 @size(ptr %array, i64 %ndarray) {{
@@ -110,16 +113,16 @@ none:
   ret i64 -1
 }}
 """
-"""A function that returns how many elements an array has, -1 where it is not as loops want it."""
+"""A function that returns the number of elements of an array, -1 if it is not as required."""
 
 
 def size_of(level: Level, elements: _T, rows: _T, cols: _T, one: _T) -> _T:
-    """Return which of these is the number of elements that arrays of a level have."""
+    """Return the number of elements of arrays of a level, chosen among these."""
     return {"element": elements, "row": rows, "whole": one, "late": one}.get(level, cols)
 
 
 def _called(loops: Loops) -> str:
-    """Return a function, ``call``, of a tuple of arrays, which looks at their sizes first."""
+    """Return a function ``call`` of a tuple of arrays, which checks their sizes first."""
     levels, full = loops.levels, loops.levels.index("element")
     looked = [k for k, level in enumerate(levels) if level in LEVELS]
     text = [

@@ -1,8 +1,11 @@
-"""Which steps of a task become one compiled step: the groups of `jit.lowering`.
+"""Fusion groups: which steps of a task become one compiled step (see `jit.lowering`).
 
-First a step with all that only it needs, as far as `loops` knows the ops.  Then neighbours of one
-shape that read the same values, or one the other's, are joined: a group may have several results.
-It stands where its last step stood, so it is joined over others only if they need nothing of it.
+First each step forms a candidate with all steps that only it needs, as far as `loops` knows their
+ops.  Then neighbouring candidates of one shape are joined if they share operands or one reads the
+other; a group may have several results.
+
+Invariant: a group takes the place of its last step, so it is never moved past a step that reads its
+values.
 """
 
 from __future__ import annotations
@@ -19,23 +22,23 @@ from actorgraph.op import LoopRule
 from actorgraph.types import UNKNOWN, Shape, bind_shape
 
 FEWEST = 256
-"""Elements from which loops are worth it: a call costs less than two ufuncs, but what it gains has
-to pay for a compilation, a quarter of a second."""
+"""Least elements of a group: a call costs less than two ufuncs, but its gain must pay for a
+compilation of a quarter of a second."""
 
 _MOST_STEPS = 64
 _MOST_ARRAYS, _MOST_WRITTEN = 16, 4
-"""Arrays that loops over elements may meet, and write: beyond, LLVM does not compare all addresses
-and gives up vectors (5 written ran 20 times slower)."""
+"""Most arrays of a loop, and most that it writes: with more, LLVM does not check all for aliasing
+and does not vectorise (5 written arrays ran 20 times slower)."""
 
 _FURTHEST = 50
-"""Steps that a group is joined over."""
+"""Most steps between two candidates that are joined."""
 
 _INTEGERS = frozenset({"int32", "int64"})
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Steps in order, where their values stand, and which of them others need."""
+    """A fusion group: its steps in order, the levels of all values, its inputs and outputs."""
 
     steps: tuple[Node, ...]
     levels: Mapping[int, Level]
@@ -50,11 +53,12 @@ def groups(
     symbols: Mapping[str, int],
     apart: Callable[[Node, Mapping[str, int]], bool],
 ) -> list[Group]:
-    """Return the groups of the steps of one task, which are in order.
+    """Return the fusion groups of the steps of one task, which are in order.
 
-    Ids in `kept` have to stay; `uses` says by id who takes a value, in whatever task; `symbols` are
-    sizes that tell which groups are large enough; of steps that are `apart` machine code of their
-    own is faster.
+    - `kept`: ids of results of the run
+    - `uses`: by id of a value, its consumers in all tasks
+    - `symbols`: the binding that decides which groups are large enough
+    - `apart`: ``apart(step, symbols)`` says that other machine code is faster for a step
     """
     steps_apart = {step.id for step in steps if apart(step, symbols)}
     finder = _Finder(steps, kept, uses, symbols, steps_apart)
@@ -64,7 +68,7 @@ def groups(
 
 
 class _Finder:
-    """The steps of a task; `ends` has a candidate, its steps in order, by its last position."""
+    """Finds the groups of a task; `ends` has the steps of each candidate by its last position."""
 
     def __init__(
         self,
@@ -83,29 +87,29 @@ class _Finder:
     # -- a step and what only it needs ----------------------------------------------------------
 
     def grow(self) -> None:
-        """Find the candidates with one result: every known step with all that only it needs."""
+        """Find the candidates with one result: each supported step with all that only it needs."""
         for position in range(len(self.steps) - 1, -1, -1):
             root = self.steps[position]
             if root.id in self.taken or is_view(root.op) or not self._is_known(root):
                 continue
             members, barred = self._members(root, ()), set[int]()
             while len(members) > 1:
-                found = _levels(members, _space(root), {root.id})
-                if not isinstance(found, int):
+                levels = _levels(members, _space(root), {root.id})
+                if not isinstance(levels, int):
                     break
-                if found == root.id:
+                if levels == root.id:
                     members = [root]
                     break
-                barred.add(found)
+                barred.add(levels)
                 members = self._members(root, barred)
-            # What does not become a group stays in its place, step by step.
+            # A candidate that is no group is dissolved: its steps stay in place.
             if len(members) > 1 and self.group(members) is None:
                 members = [root]
             self.ends[position] = members
             self.taken.update([step.id for step in members])
 
     def _members(self, root: Node, barred: Collection[int]) -> list[Node]:
-        """Return, in order, `root` and the known steps that only it needs, from the latest."""
+        """Return, in order, `root` and the supported steps that only it needs, latest first."""
         members = {root.id}
         waiting = [-self.at[part.id] for part in root.inputs if part.id in self.at]
         heapq.heapify(waiting)
@@ -125,7 +129,7 @@ class _Finder:
         return step.id not in self._apart and _is_known(step)
 
     def _is_needed(self, step: Node, members: Collection[int]) -> bool:
-        """Return whether anything else needs the step."""
+        """Return whether anything but the members needs the step."""
         return step.id in self.kept or any(
             user.id not in members for user in self.uses.get(step.id, ())
         )
@@ -133,7 +137,7 @@ class _Finder:
     # -- neighbours -----------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Join each candidate with later ones that read what it reads or computes."""
+        """Join each candidate with later ones that share operands with it or read its values."""
         for first in sorted(self.ends):
             position, furthest = first, first + _FURTHEST
             while position < min(furthest, len(self.steps) - 1) and first in self.ends:
@@ -141,22 +145,22 @@ class _Finder:
                 step = self.steps[position]
                 other = self.ends.get(position)
                 if other is None and step.id in self.taken:
-                    continue  # it is computed later, in the place of its candidate
-                mine = self.ends[first]
-                own = {one.id for one in mine}
+                    continue  # it moves to the place of its candidate's last step
+                candidate = self.ends[first]
+                candidate_ids = {one.id for one in candidate}
                 inputs = {part.id for one in other or [step] for part in one.inputs}
-                joined = self._joined(mine, other, own, inputs) if other else None
+                joined = self._joined(candidate, other, candidate_ids, inputs) if other else None
                 if joined is not None:
                     del self.ends[first]
                     first, self.ends[position] = position, joined
                     furthest = position + _FURTHEST
-                elif own & inputs:
-                    break  # it would have to stand before what it takes
+                elif candidate_ids & inputs:
+                    break  # the candidate cannot move past a reader of its values
 
     def _joined(
         self, one: list[Node], other: list[Node], own: set[int], inputs: set[int]
     ) -> list[Node] | None:
-        """Return the steps of both in order, None where they have too little in common."""
+        """Return the steps of both in order, None if they should not be joined."""
         follows = bool(inputs & own)
         read = {part.id for step in one for part in step.inputs if part.dims}
         if len(one) + len(other) > _MOST_STEPS or not (follows or inputs & read):
@@ -169,7 +173,7 @@ class _Finder:
     # -- what becomes of a candidate ------------------------------------------------------------
 
     def group(self, steps: Sequence[Node]) -> Group | None:
-        """Return the group, None where it is not worth its call."""
+        """Return the group of these steps, None if they cannot be one or it would not pay off."""
         space = self._space(steps)
         if self._size(space) < FEWEST or sum(map(_calls, steps)) < 2:
             return None
@@ -181,22 +185,22 @@ class _Finder:
         return Group(tuple(steps), levels, _inputs(steps), tuple(outputs))
 
     def _space(self, steps: Sequence[Node]) -> Shape:
-        """Return the widest shape that the steps go through."""
+        """Return the largest iteration space of the steps."""
         widest, size = _space(steps[0]), -1
         for step in steps:
             space = _space(step)
             if space != widest or size < 0:
-                found = self._size(space)
-                if found > size:
-                    widest, size = space, found
+                elements = self._size(space)
+                if elements > size:
+                    widest, size = space, elements
         return widest
 
     def _size(self, shape: Shape) -> int:
-        return prod(bind_shape(shape, self.symbols, 0))  # of what nothing binds that is fed
+        return prod(bind_shape(shape, self.symbols, 0))  # unbound dims count as 0
 
 
 def _calls(step: Node) -> int:
-    """Return how many calls of NumPy the step is: none, one, or several, which count as two."""
+    """Return the number of NumPy calls that a step is: 0, 1, or 2 for several."""
     rule = step.op.loop
     if rule is None or rule.kind == "row":
         return 1 + (rule is not None)
@@ -218,7 +222,7 @@ def _is_known(node: Node) -> bool:
 
 
 def _space(step: Node) -> Shape:
-    """Return the shape of the elements that a step goes through."""
+    """Return the iteration space of a step."""
     rule = rows_of(step.op)
     if is_sum(step.op):
         return step.inputs[0].dims
@@ -226,32 +230,32 @@ def _space(step: Node) -> Shape:
 
 
 def _inputs(steps: Iterable[Node]) -> tuple[Node, ...]:
-    """Return what the steps take that is not of them."""
+    """Return the operands of the steps that are not their own values."""
     steps = list(steps)
-    own = {step.id for step in steps}
-    found = {part.id: part for step in steps for part in step.inputs if part.id not in own}
-    return tuple(found.values())
+    members = {step.id for step in steps}
+    inputs = {part.id: part for step in steps for part in step.inputs if part.id not in members}
+    return tuple(inputs.values())
 
 
 # -- where values stand ---------------------------------------------------------------------------
 
 
 def is_read(step: Node, place: int) -> bool:
-    """Return whether the step needs the numbers of an operand: of some only the shape counts."""
+    """Return whether a step reads the numbers of an operand, and not only its shape."""
     return not (place and is_view(step.op))
 
 
 def _levels(
     steps: Sequence[Node], shape: Shape, outputs: Collection[int]
 ) -> dict[int, Level] | int:
-    """Return where each value of a group stands, or the id of a step that does not fit."""
+    """Return the level of each value of a group, or the id of a step that does not fit."""
     levels: dict[int, Level] = {}
-    own = {step.id for step in steps}
+    members = {step.id for step in steps}
     arrays, full = set(), False
     for step in steps:
         flat = _flat_places(step)
         for place, part in enumerate(step.inputs):
-            if part.id in own:
+            if part.id in members:
                 continue
             level = _level_of_input(part, shape, place in flat)
             if is_read(step, place):
@@ -271,7 +275,7 @@ def _levels(
 
 
 def _flat_places(step: Node) -> tuple[int, ...]:
-    """Return which operands have an entry for each row, in the shape without the last axis."""
+    """Return the operands with one entry for each row, whose shape lacks the last axis."""
     rule = rows_of(step.op)
     if rule is None or not rule.classes:
         return ()
@@ -293,33 +297,37 @@ def _level_of_input(node: Node, shape: Shape, flat: bool) -> Level | None:
 
 
 def _level(step: Node, shape: Shape, levels: Mapping[int, Level], is_output: bool) -> Level | None:
-    """Return where the value of a step stands, None where loops cannot compute it."""
+    """Return the level of a step's value, None if loops cannot compute it."""
     first, rule = step.inputs[0], rows_of(step.op)
     if rule is not None:
         return _level_of_rows(step, rule, shape, levels)
     if is_sum(step.op):
-        axis, whole = step.attrs["axis"], tuple(range(len(shape)))
+        axis, all_axes = step.attrs["axis"], tuple(range(len(shape)))
         if not axis or first.dims != shape or levels[first.id] != "element":
             return None
-        return {whole[:-1]: "foot", whole: "late", whole[-1:]: "row"}.get(axis)
+        return {all_axes[:-1]: "foot", all_axes: "late", all_axes[-1:]: "row"}.get(axis)
     parts = [first] if is_view(step.op) else list(step.inputs)
-    found = {levels[part.id] for part in parts}
-    if found & {"late", "foot"}:
-        return "late" if found <= {"late", "whole"} and all(d == 1 for d in step.dims) else None
-    flat, kept = shape[:-1], (*shape[:-1], 1)
+    operand_levels = {levels[part.id] for part in parts}
+    if operand_levels & {"late", "foot"}:
+        return (
+            "late"
+            if operand_levels <= {"late", "whole"} and all(d == 1 for d in step.dims)
+            else None
+        )
+    flat_dims, kept_dims = shape[:-1], (*shape[:-1], 1)
     rows = {part.dims for part in parts if levels[part.id] == "row"}
     if step.dims == shape:
-        if not rows <= {kept}:
-            return None  # it stands beside columns
-        if is_output or found & {"element", "column"}:
+        if not rows <= {kept_dims}:
+            return None  # it would be broadcast along another axis
+        if is_output or operand_levels & {"element", "column"}:
             return "element"
-        return "row" if "row" in found else "whole"
-    if found == {"whole"}:
+        return "row" if "row" in operand_levels else "whole"
+    if operand_levels == {"whole"}:
         return "whole" if all(dim == 1 for dim in step.dims) else None
-    if found - {"whole", "row"} or step.dims not in (flat, kept):
+    if operand_levels - {"whole", "row"} or step.dims not in (flat_dims, kept_dims):
         return None
     if is_view(step.op):
-        return "row" if rows <= {flat, kept} else None
+        return "row" if rows <= {flat_dims, kept_dims} else None
     return "row" if rows == {step.dims} else None
 
 

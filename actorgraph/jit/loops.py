@@ -1,24 +1,24 @@
-"""The machine code of a fused step: nested loops of LLVM's, which its passes turn into vectors.
+"""The LLVM text of a fused step: nested loops, which LLVM's passes vectorise.
 
-All values of a group stand at a *level* of its shape: one number for the whole, one for each row (a
-stretch along the last axis), or one for each element.  Sums over all, and sums over the rows, come
-behind the loops.  A number a row is computed before the loop over the row, so a softmax, which has
-sums in the middle, is several short loops over a row that stays in the cache.  What a second loop
-needs of the elements of the first is computed anew: the ops here cost less than storing.
+Every value of a group has a *level* in its shape: one number for the whole, for each row (the last
+axis), or for each element.  Sums over all elements, and sums over rows, are complete behind the
+loops.  A number for each row is computed before the loop over the row's elements; so a softmax,
+which has sums in the middle, becomes several short loops over a row that stays in the cache.  A
+second loop recomputes the elements that it needs of the first: these ops cost less than storing.
 
 A softmax, its logarithm, cross entropy and its gradient share the maximum of a row and the sum of
-the exponentials above it, in float64; exponentials of float32 are float32's.
+its exponentials, in float64; exponentials of float32 are computed in float32.
 
 Invariants:
 
 - Names are canonical, so groups of one structure are compiled once; constants are parameters.
-- Sums are taken in float64.  Only their additions may be reordered, so that they fill vectors.
-- Loops neither raise nor warn.  They return whether they have computed all; where they have not,
-  the ordinary kernels compute the group.
+- Sums are taken in float64.  Only their additions may be reordered, to vectorise them.
+- Loops neither raise nor warn.  They return whether they have computed all; if not, the ordinary
+  kernels compute the group.
 - No array that is written overlaps another one.
 
-Who calls it: `jit.groups` asks what a loop can compute and `jit.lowering` has the text written,
-both in the thread that compiles a plan; `jit.compiler` compiles it in a thread of its own.
+`jit.groups` asks what a loop can compute and `jit.lowering` has the text written, both in the
+thread that compiles a plan; `jit.compiler` compiles it in a thread of its own.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from actorgraph.op import CONSTANT, LoopRule, Op
 from actorgraph.types import Dim
 
 Level = str
-"""``"whole"``, ``"row"``, ``"element"``, ``"column"``: an input with the last axis only;
-``"late"``: one number behind the loops, ``"foot"``: one for each column there."""
+"""``"whole"``, ``"row"`` or ``"element"``: one number for each; ``"column"``: an input with the
+last axis only; ``"late"``: one number behind the loops; ``"foot"``: one for each column there."""
 
 LEVELS = frozenset({"whole", "row", "element", "column", "late", "foot"})
 
 DTYPES = frozenset({"float32", "float64", "bool", "int32", "int64"})
-"""Their names."""
+"""Names of the dtypes that loops know."""
 
 _OPERANDS, _POWER = "xyz", "exp(x - m)"
 _LOWEST = {"f": -0x7F800001, "d": -0x7FF0000000000001}
-"""Minus infinity, as `LoopWriter._in_order` has it."""
+"""Minus infinity as an integer of `LoopWriter._in_order`."""
 
 _WIDE = 'noinline "prefer-vector-width"="512"'
-"""Vectors as wide as the processor has them: LLVM takes half of that where it is left to choose."""
+"""The widest vectors of the processor: by default LLVM uses half of that."""
 
 _LONG = 64
-"""Instructions of a loop above which the processor sees no second round beside the first one."""
+"""Instructions of a loop above which out-of-order execution does not overlap its iterations."""
 _AT_ONCE = """\
 !0 = distinct !{!0, !1}
 !1 = !{!"llvm.loop.interleave.count", i32 4}
 """
-"""What long loops are told: four vectors at once, for each step waits for the one before."""
+"""Metadata of long loops: interleave four vectors, since each instruction waits for the last."""
 
 
 @lru_cache(maxsize=256)
@@ -76,7 +76,7 @@ def is_written(step: Node) -> bool:
 
 
 def is_view(op: Op) -> bool:
-    """Return whether the op changes the shape of a value, not the numbers."""
+    """Return whether the op changes only the shape of a value."""
     return op.loop is not None and op.loop.kind == "view"
 
 
@@ -86,26 +86,26 @@ def is_sum(op: Op) -> bool:
 
 
 def rows_of(op: Op) -> LoopRule | None:
-    """Return how the op is computed of the sum of a row's exponentials, None where it is not."""
+    """Return the rule of an op that uses the sum of a row's exponentials, None for other ops."""
     return op.loop if op.loop is not None and op.loop.kind == "row" else None
 
 
 def open_sizes(step: Node) -> list[str]:
-    """Return the attributes that the rule of an element reads and only a run knows."""
+    """Return the attributes that are symbolic dims, which the rule of an element may read."""
     return [name for name, value in step.attrs.items() if isinstance(value, Dim)]
 
 
 class Loops(NamedTuple):
-    """What a compiler needs.
+    """The loops of a group, for the compiler.
 
-    The levels are those of the arrays: what is read, ``"numbers"`` of float64, results, and where
-    there are `feet`, memory that holds so many times the columns in float64.
+    `levels` are those of the arrays in order: inputs, ``"numbers"`` (float64), results, and with
+    `feet` scratch memory for that many rows of float64.
     """
 
     text: str  # of ``i1 @loops(ptr %arrays, i64 %rows, i64 %cols)``
     levels: tuple[Level, ...]
-    rows: bool  # whether a loop over rows stands around that over elements; else there is one row
-    feet: int  # sums over the rows
+    rows: bool  # whether a loop over rows encloses that over elements; else there is one row
+    feet: int  # number of sums over rows
 
 
 class _Value(NamedTuple):
@@ -118,9 +118,9 @@ class _Value(NamedTuple):
 class LoopWriter:
     """Writes the loops of a group, which return whether they have computed all.
 
-    They do not where a class is none.  The levels are those of every step and input, by id.  What
-    the loops read are `inputs`: single constants, which come last, are among the numbers; sizes
-    that only a run knows follow them there, in the order of the steps.
+    They have not if a class index is out of range.  `levels` has the level of every step and input
+    by id.  Single constants, which are last in `inputs`, are passed in the array of numbers; sizes
+    that are symbolic follow them there, in the order of the steps.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class LoopWriter:
         self._labels = 0
 
     def write(self) -> Loops:
-        """Return them."""
+        """Return the loops."""
         self._numbers()
         for node in self.inputs:
             if self.levels[node.id] == "whole":
@@ -190,7 +190,7 @@ class LoopWriter:
     # -- what comes in and goes out -------------------------------------------------------------
 
     def _numbers(self) -> None:
-        """Read constants, and sizes that a run knows."""
+        """Load constants and symbolic sizes."""
         at = f"%a{len(self.inputs)}"
         names = [(step.id, name) for step in self.steps for name in open_sizes(step)]
         for place in range(len(self.constants) + len(names)):
@@ -203,7 +203,7 @@ class LoopWriter:
                 self.sizes[names[place - len(self.constants)]] = value
 
     def _at(self, place: int, node: Node) -> str:
-        """Return the address of the number of an array for this row and element."""
+        """Return the address of an array's number for the current row and element."""
         level = self.levels[node.id]
         index = {"row": self.i, "whole": "0", "late": "0"}.get(level, self.j)
         if level == "element" and self.rows:
@@ -212,11 +212,11 @@ class LoopWriter:
 
     def _load(self, node: Node) -> _Value:
         char = node.dtype.char
-        found = self._new(f"load {KINDS[char]}, ptr {self._at(self.places[node.id], node)}")
-        return _Value(self._new(f"icmp ne i8 {found}, 0") if char == "?" else found, char)
+        result = self._new(f"load {KINDS[char]}, ptr {self._at(self.places[node.id], node)}")
+        return _Value(self._new(f"icmp ne i8 {result}, 0") if char == "?" else result, char)
 
     def _store(self, step: Node) -> None:
-        """Write the value of a step where it is a result."""
+        """Store the value of a step if it is a result."""
         for place, node in enumerate(self.outputs, len(self.inputs) + 1):
             if node.id == step.id:
                 value, kind = self.values[step.id].name, KINDS[step.dtype.char]
@@ -227,7 +227,7 @@ class LoopWriter:
 
     @contextmanager
     def _loop(self, count: str) -> Iterator[str]:
-        """Write a loop around what is written inside."""
+        """Write a loop around the code of the `with` block."""
         name, begin = f"loop{self._labels}", len(self.lines)
         self._labels += 1
         self.starts.append(f"  %{name}.at = alloca i64")
@@ -237,13 +237,13 @@ class LoopWriter:
         self.lines += [f"  br i1 {more}, label %{name}.body, label %{name}.over", f"{name}.body:"]
         yield index
         after = self._new(f"add nuw nsw i64 {index}, 1")
-        told = ", !llvm.loop !0" if len(self.lines) - begin > _LONG else ""
-        self.lines += [f"  store i64 {after}, ptr %{name}.at", f"  br label %{name}{told}",
+        metadata = ", !llvm.loop !0" if len(self.lines) - begin > _LONG else ""
+        self.lines += [f"  store i64 {after}, ptr %{name}.at", f"  br label %{name}{metadata}",
                        f"{name}.over:"]  # fmt: skip
 
     @contextmanager
     def _elements(self, ends: Sequence[Node]) -> Iterator[None]:
-        """Write a loop over the elements of a row, up to the values of `ends`."""
+        """Write a loop over the elements of a row, which computes the values of `ends`."""
         with self._loop("%cols") as self.j:
             self._computed(ends)
             yield
@@ -267,7 +267,7 @@ class LoopWriter:
                 self.lines.append(f"  store double 0.0, ptr {one}")
 
     def _slot(self, value: str, kind: str = "double") -> str:
-        """Return the address of a number that starts with a value."""
+        """Return the address of a local variable with an initial value."""
         name = f"%slot{len(self.starts)}"
         self.starts.append(f"  {name} = alloca {kind}")
         self.lines.append(f"  store {kind} {value}, ptr {name}")
@@ -279,8 +279,8 @@ class LoopWriter:
         self.lines.append(f"  store double {total}, ptr {at}")
 
     def _each_row(self) -> None:
-        """Write what is computed of a row."""
-        for node in self.inputs:  # once, which would else be read for each element
+        """Write the code of a row."""
+        for node in self.inputs:  # loaded once, not for each element
             if self.levels[node.id] == "row":
                 self.values[node.id] = self._load(node)
         for step in self.steps:
@@ -298,7 +298,7 @@ class LoopWriter:
                     self._store(step)
 
     def _row(self, step: Node) -> None:
-        """Write what the step computes for each row, before the loop over its elements."""
+        """Write what a step computes for each row, before the loop over its elements."""
         rule, level = rows_of(step.op), self.levels[step.id]
         if rule is not None:
             self._sum_exponentials(step.inputs[rule.of])
@@ -327,46 +327,48 @@ class LoopWriter:
             self._store(step)
 
     def _sum_exponentials(self, x: Node) -> None:
-        """Write the maximum of a row, and the sum of exponentials of what is above it, once."""
+        """Write the maximum of a row and the sum of ``exp(x - maximum)``, once for each `x`."""
         if x.id in self.summed:
             return
         char = x.dtype.char if x.dtype.char in "fd" else "d"
-        whole = "i32" if char == "f" else "i64"
-        high = self._slot(str(_LOWEST[char]), whole)
+        int_kind = "i32" if char == "f" else "i64"
+        high = self._slot(str(_LOWEST[char]), int_kind)
         with self._elements([x]):
             value = self._converted(self.values[x.id], char).name
-            key = self._in_order(self._new(f"bitcast {KINDS[char]} {value} to {whole}"), whole)
-            before = self._new(f"load {whole}, ptr {high}")
-            larger = self._new(f"icmp sgt {whole} {key}, {before}")
-            found = self._new(f"select i1 {larger}, {whole} {key}, {whole} {before}")
-            self.lines.append(f"  store {whole} {found}, ptr {high}")
-        bits = self._in_order(self._new(f"load {whole}, ptr {high}"), whole)
-        found = self._new(f"bitcast {whole} {bits} to {KINDS[char]}")
+            key = self._in_order(
+                self._new(f"bitcast {KINDS[char]} {value} to {int_kind}"), int_kind
+            )
+            before = self._new(f"load {int_kind}, ptr {high}")
+            larger = self._new(f"icmp sgt {int_kind} {key}, {before}")
+            found = self._new(f"select i1 {larger}, {int_kind} {key}, {int_kind} {before}")
+            self.lines.append(f"  store {int_kind} {found}, ptr {high}")
+        bits = self._in_order(self._new(f"load {int_kind}, ptr {high}"), int_kind)
+        found = self._new(f"bitcast {int_kind} {bits} to {KINDS[char]}")
         highest, total = self._converted(_Value(found, char), "d").name, self._slot("0.0")
         with self._elements([x]):
             self._add(total, self._power(self.values[x.id], highest))
         found = self._new(f"load double, ptr {total}")
         self.summed[x.id] = _Value(highest, "d"), _Value(found, "d")
 
-    def _in_order(self, bits: str, whole: str) -> str:
-        """Return the bits of a float as an integer of the same order, or those of such an integer.
+    def _in_order(self, bits: str, int_kind: str) -> str:
+        """Map the bits of a float to an integer of the same order, or back.
 
-        A maximum of integers is found in vectors; that of floats is not, for some may be NaN.
+        LLVM vectorises a maximum of integers, but not of floats, which may be NaN.
         """
-        last = int(whole[1:]) - 1
-        sign = self._new(f"ashr {whole} {bits}, {last}")
-        mask = self._new(f"and {whole} {sign}, {2**last - 1}")
-        return self._new(f"xor {whole} {bits}, {mask}")
+        last = int(int_kind[1:]) - 1
+        sign = self._new(f"ashr {int_kind} {bits}, {last}")
+        mask = self._new(f"and {int_kind} {sign}, {2**last - 1}")
+        return self._new(f"xor {int_kind} {bits}, {mask}")
 
     def _power(self, value: _Value, highest: str) -> _Value:
-        """Return the exponential of what is above the maximum of a row, in the dtype it has."""
+        """Return ``exp(value - highest)`` in the dtype of the value."""
         char = "f" if value.char == "f" else "d"
         text = self._by_char[char]
         given = [self._converted(one, char).name for one in (value, _Value(highest, "d"))]
         return _Value(text.call("exp", text.call("subtract", *given)), char)
 
     def _end(self) -> None:
-        """Write what comes behind the loops."""
+        """Write the code behind the loops."""
         for step in self.steps:
             level = self.levels[step.id]
             if level == "foot":
@@ -389,7 +391,7 @@ class LoopWriter:
         return _Value(total, "d")
 
     def _computed(self, ends: Sequence[Node]) -> None:
-        """Write the steps of an element that `ends` are or need."""
+        """Write the steps of an element that `ends` depend on, and themselves."""
         needed = {end.id for end in ends}
         chosen = []
         for step in reversed(self.steps):
@@ -432,7 +434,7 @@ class LoopWriter:
         self.values[step.id] = self._converted(value, step.dtype.char)
 
     def _value(self, step: Node) -> _Value:
-        """Return an element of a step, each number of its rule rounded to the dtype."""
+        """Return an element of a step; each operation of its rule is rounded to the dtype."""
         given = [self.values[part.id] for part in step.inputs]
         chars = [one.char for one in given if one.char in "fd"]
         char = step.dtype.char if step.dtype.char in "fd" else chars[0] if chars else "f"
@@ -453,7 +455,7 @@ class LoopWriter:
         return _Value(text.write(rule, names), "?" if step.dtype.char == "?" else char)
 
     def _of_row(self, step: Node, rule: LoopRule) -> _Value:
-        """Return the value of a softmax-like step, in float64 but for its exponential."""
+        """Return the value of a softmax-like step, in float64 except for its exponential."""
         highest, total = self.summed[step.inputs[rule.of].id]
         known = {"x": self.values[step.inputs[rule.of].id], "m": highest, "e": total}
         if _POWER in rule.text:

@@ -1,13 +1,13 @@
-"""Fusing elementwise steps, sums and softmax-like ones into compiled steps (``jit=True``).
+"""Fusing elementwise steps, sums and softmax-like steps into compiled steps (``jit=True``).
 
-It comes last, when tasks have their steps.  A *group* (`jit.groups`) becomes one step in the
-place of its last, with that one's number, type, owner and line, so that programs, buffers and
-errors treat it like any other.  Its other results are steps of their own before it, which only
-bring memory that it writes to.  Its kernel runs the compiled loops where they are there, and else
-the ordinary kernels as a program of its own, whose lines tell which of them failed.
+It runs last, on the steps of each task.  A *group* (`jit.groups`) becomes one step in the place of
+its last step, with that one's id, type, owner and line, so that programs, buffers and errors treat
+it like any other.  Its other results become steps before it that only provide memory, which the
+group writes.  The group's kernel runs the compiled loops once they are ready, and until then, or
+where they decline, the ordinary kernels as a program of its own, whose lines tell which one failed.
 
-Loops raise no floating-point error and warn of none; so under an `np.errstate` that does more than
-warn (`kernels.is_silent`) the ordinary kernels run.  Where something is watched nothing is fused.
+Loops neither raise nor warn of floating-point errors; so under an `np.errstate` that does more than
+warn (`kernels.is_silent`) the ordinary kernels run.  With a watch for NaN or Inf nothing is fused.
 
 Tolerance: sums are taken in float64 and rounded once.  Arithmetic is rounded as NumPy's;
 exponentials, logarithms and error functions of float32 are within 3 units in the last place (`erfc`
@@ -37,7 +37,7 @@ from actorgraph.rewrite.exact import restated
 from actorgraph.types import bind_shape
 
 FUSED = Op("fused", "a[*s]", never, memory=FRESH_OUT, doc="A group of steps.")
-"""The op of groups; its attributes are not for users."""
+"""The op of fusion groups."""
 
 _ROOM = Op("room", "a[*s]", never, memory=FRESH_OUT, doc="What a group writes, too.")
 
@@ -49,8 +49,9 @@ OWN = frozenset({FUSED, _ROOM})
 class _Fused:
     """A group and its loops.
 
-    Of the inputs of its step the first are arrays that loops read, the next `numbers` are single,
-    constants with the values `fixed` follow, then what only has a shape, and last `rooms` results.
+    The inputs of its step are, in this order: the arrays that loops read (`arrays` of them), single
+    numbers (`numbers`), constants with the values `fixed`, operands of which only the shape counts,
+    and the memory of the other results (`rooms`).
     """
 
     group: Group
@@ -61,7 +62,7 @@ class _Fused:
     rooms: int
 
     def constants(self, symbols: Mapping[str, int]) -> np.ndarray[Any, Any]:
-        """Return the numbers that loops are given in an array."""
+        """Return the array of constants and sizes that loops take."""
         sizes = [
             float(bind_attrs(step.attrs, symbols)[name])
             for step in self.group.steps
@@ -70,7 +71,7 @@ class _Fused:
         return np.array([*self.fixed, *sizes] or [0.0], np.float64)
 
     def feet(self, symbols: Mapping[str, int]) -> int:
-        """Return how many float64 the sums over rows are kept in."""
+        """Return the number of float64 that sums over rows need as scratch memory."""
         columns = [step.dims for step in self.group.steps if self.group.levels[step.id] == "foot"]
         return sum([prod(bind_shape(dims, symbols, 0)) for dims in columns])
 
@@ -81,7 +82,7 @@ def fused(
     symbols: Mapping[str, int],
     apart: Callable[[Node, Mapping[str, int]], bool],
 ) -> list[list[Node]]:
-    """Return the steps of each task, `parts`, with groups fused where `results` stay.
+    """Return the steps of each task in `parts` with groups fused; `results` of the run stay.
 
     `symbols` and `apart` are as in `groups`.
     """
@@ -104,7 +105,7 @@ def _with_groups(steps: Sequence[Node], found: Sequence[Group]) -> list[Node]:
 
 
 def _steps_for(group: Group) -> list[Node]:
-    """Return what stands for a group: memory for all results but the last, and the fused step."""
+    """Return the steps that replace a group: memory for all results but the last, and the group."""
     *others, root = group.outputs
     levels = group.levels
     read = {
@@ -127,7 +128,7 @@ def _steps_for(group: Group) -> list[Node]:
         "loops": _Fused(group, loops, len(arrays), len(numbers), fixed, len(rooms)),
         "program": lower_directly(group.steps, operands, group.outputs),
         "dims": root.dims,
-        "attrs": tuple([step.attrs for step in group.steps]),  # which may hold what a run binds
+        "attrs": tuple([step.attrs for step in group.steps]),  # they may hold symbols
     }
     return [*rooms, restated(root, FUSED, (*operands, *rooms), attrs)]
 
@@ -136,7 +137,7 @@ def _steps_for(group: Group) -> list[Node]:
 
 
 def fused_kernel(node: Node, symbols: Mapping[str, int], *, wait: bool) -> Callable[..., Any]:
-    """Return the kernel of one of `OWN`; with `wait` blocks until its loops are compiled."""
+    """Return the kernel of one of `OWN`; with `wait` block until its loops are compiled."""
     empty = partial(fresh, bind_attrs(node.attrs["dims"], symbols), node.dtype)
     if node.op is _ROOM:
         return _room(empty)
@@ -180,8 +181,7 @@ def write_row(rows: Any, step: Node) -> None:
     what: _Fused = step.attrs["loops"]
     symbols, loops = rows.symbols, what.loops
     compiled = COMPILER.request(loops)
-    # They were asked for with the kernel, so before rows were, which may be written where loops
-    # are compiled.
+    # No deadlock in the background thread: loops are requested before the rows that need them.
     compiled.done.wait()
     read = step.inputs[: what.arrays + what.numbers]
     written = step.inputs[len(step.inputs) - what.rooms :]
@@ -199,7 +199,7 @@ def write_row(rows: Any, step: Node) -> None:
 
 
 ROWS = dict.fromkeys(OWN, write_row)
-"""What writes rows of tables for the ops in `OWN`."""
+"""The writers of rows of tables for the ops in `OWN`."""
 
 
 def _room(empty: Callable[[], Any]) -> Callable[..., Any]:

@@ -1,4 +1,7 @@
-"""`Asking`: how machine code comes to stand for what Python does."""
+"""`Asking`: when machine code takes over from a Python form, and when it is given up.
+
+Tables, loops and convolutions use it.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,20 @@ from typing import Any
 from actorgraph.ops.windows import MOVES
 
 TRIES = 8
-"""Calls one after another that it declines before it is asked no more."""
+"""Consecutive calls that machine code declines before it is given up."""
 
 _CALLS = 8
-"""Calls of a kernel before it is given machine code, which is there for all of them."""
+"""Calls of a kernel of windows before its machine code, which all kernels share, is requested."""
 
 
 class Asking:
-    """Something that is not asked for, being written, there (`made`), or never.
+    """Machine code that is requested after some calls and written in the background.
 
-    It is asked for after so many `calls` without it, or at the first one, which waits.  It is what
-    `write` returns; None and an exception say that there is none.
+    - `write`: returns its function; None or an exception means that there is none
+    - `calls`: calls of the Python form before it is requested, -1 afterwards; with `wait` the first
+      call requests it and waits
+    - `made`: the function, once it is written and until it is given up
+    - `tries`: calls left that it may decline in a row; the caller resets it after a success
     """
 
     __slots__ = ("_wait", "_write", "calls", "made", "tries")
@@ -29,27 +35,27 @@ class Asking:
     def __init__(self, write: Callable[[], Any], calls: int, wait: bool) -> None:
         self._write, self._wait, self.tries = write, wait, TRIES
         self.made: Any = None
-        self.calls = 0 if wait else calls  # -1 afterwards
+        self.calls = 0 if wait else calls
 
     def count(self) -> None:
-        """Count a call without it, and ask for it if it is time."""
+        """Count a call of the Python form, and request the machine code if it is time."""
         self.calls -= 1
         if self.calls < 0:
-            _when_there(self._set, self._wait)
+            _once_compiled(self._set, self._wait)
 
     def decline(self) -> None:
-        """Note that it has done nothing."""
+        """Note that the machine code has declined a call."""
         self.tries -= 1
         if not self.tries:
             self.made = None
 
     def _set(self) -> None:
-        with suppress(Exception):  # Python goes on
+        with suppress(Exception):  # the Python form stays
             self.made = self._write()
 
 
 def moving(kernel: Callable[..., Any], wait: bool) -> Callable[..., Any]:
-    """Return a kernel whose windows machine code moves when it is there, with the same bits."""
+    """Return a kernel whose windows are copied by machine code once it is there; same bits."""
     asking = Asking(_moves, _CALLS, wait)
 
     def moved(*arrays: Any, **out: Any) -> Any:
@@ -72,9 +78,9 @@ def _moves() -> Any:
     return Moves(os.path.dirname(path()))
 
 
-def _when_there(write: Callable[[], None], wait: bool) -> None:
-    """Have rows written when there is machine code, in the background if nobody is to `wait`."""
-    from actorgraph.devices import native  # with the first thing that may be walked
+def _once_compiled(write: Callable[[], None], wait: bool) -> None:
+    """Call `write` once the interpreter of tables is compiled: now with `wait`, else later."""
+    from actorgraph.devices import native  # late: only once something may be walked
     from actorgraph.devices.background import BACKGROUND
     from actorgraph.lower.rates import path
 

@@ -1,9 +1,9 @@
-"""Steps that are captured as a CUDA graph: one step in their place, and one for each result.
+"""CUDA graphs: consecutive steps replaced by one step that replays them, and one for each result.
 
-It comes after transfers, when tasks have their steps and lanes, so nothing else knows of it.  What
-must be done by Python in every run is left out: forwards of users, draws and other ops that look at
-numbers of the host, dims that only a run knows.  Whatever else a device refuses it tells when it is
-asked to capture it (`devices.capture`).
+It runs after transfers, when tasks have steps and lanes, so that nothing else knows of it.  Steps
+that Python must run each time stay outside: forwards of users, draws and other ops that read
+numbers of the host, and unknown dims.  Whatever else a device cannot capture, it refuses when it is
+asked to (`devices.capture`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from actorgraph.types import UNKNOWN, Checks
 OnLanes = Callable[[Sequence[Node]], Sequence[int]]
 
 
-def _made(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> CapturedSteps:
-    """Return what launches the steps of a graph."""
+def _graph_kernel(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> CapturedSteps:
+    """Return the kernel of a graph: it launches or replays the steps."""
     lane, joint, steps = node.attrs["lane"], node.attrs["joint"], node.attrs["steps"]
     xp = lane.device.root.products
     number_of = {part.id: number for number, part in enumerate((*node.inputs, *steps))}
-    found = []
+    graph_steps = []
     for step, on in zip(steps, node.attrs["on"], strict=True):
         call = kernel(step, xp, symbols, watch=watch)
         reads = tuple([number_of[part.id] for part in step.inputs])
@@ -41,9 +41,11 @@ def _made(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Cap
         name = launched_name(step, joint)
         types = tuple([part.dtype for part in (step, *step.inputs)])
         kind = step.op, attrs_key(step.attrs), types
-        found.append(GraphStep(call, launched, reads, on, step.op.makes_own, step, name, kind))
+        graph_steps.append(
+            GraphStep(call, launched, reads, on, step.op.makes_own, step, name, kind)
+        )
     results = [number_of[step.id] for step in node.attrs["results"]]
-    made = CapturedSteps(lane, found, len(node.inputs), results)
+    made = CapturedSteps(lane, graph_steps, len(node.inputs), results)
     node.attrs["graphs"].add(made)
     return made
 
@@ -52,8 +54,8 @@ def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
     return sum([predicted_us(step, symbols) for step in node.attrs["steps"]])
 
 
-def _taking(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Any:
-    """Return what takes one of the results: there is nothing to launch."""
+def _part_kernel(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Any:
+    """Return the kernel that picks one of a graph's results; it launches nothing."""
     place = node.attrs["place"]
 
     def taken(run: Any, results: tuple[Any, ...]) -> Any:
@@ -62,15 +64,15 @@ def _taking(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> A
     return taken
 
 
-GRAPH = Op("graph", "a[*s] -> a[*s]", never, kernel=_made, predicted=_predicted)
-"""Steps that are captured; the value is the tuple of what others need."""
+GRAPH = Op("graph", "a[*s] -> a[*s]", never, kernel=_graph_kernel, predicted=_predicted)
+"""Captured steps; the value is the tuple of their results."""
 
-PART = Op("part", "a[*s] -> a[*s]", never, kernel=_taking)
-"""One of these."""
+PART = Op("part", "a[*s] -> a[*s]", never, kernel=_part_kernel)
+"""One result of a graph."""
 
 
 def _by_python(step: Node) -> str | None:
-    """Return why Python has to compute a step in every run, None where it has not."""
+    """Return why Python must call a step in every run, None if it need not."""
     if step.op.checked:
         return "its forward is a function of yours, which Python calls in every run"
     if step.op.on_host:
@@ -89,29 +91,28 @@ def captured(
     on_lanes: OnLanes,
     graphs: WeakSet[CapturedSteps],
 ) -> list[Node]:
-    """Return the steps of a task with a graph in the place of all in a row that may be captured.
+    """Return the steps of a task, with each run of capturable steps replaced by a graph.
 
-    `transfers` are ops that launch nothing on the lane, or a copy; `on_lanes` gives steps the
-    numbers of the streams they run on, 0 being the lane's; `graphs` is told of what is made for
-    each binding.
+    `transfers` are ops that launch nothing on the lane, or a copy; `on_lanes` returns the streams
+    of steps, 0 being the lane's; the captured steps of each binding are added to `graphs`.
     """
 
     def may_be(step: Node) -> bool:
         return step.op not in transfers and _by_python(step) is None
 
     needed = {node.id for node in spec.kept}
-    found: list[Node] = []
+    result: list[Node] = []
     for possible, row in groupby(spec.steps, may_be):
         steps = list(row)
         if not possible or len(steps) == 1:
-            found += steps
+            result += steps
             continue
-        own = {step.id for step in steps}
-        wanted = needed | {
-            part.id for step in spec.steps if step.id not in own for part in step.inputs
+        members = {step.id for step in steps}
+        read_ids = needed | {
+            part.id for step in spec.steps if step.id not in members for part in step.inputs
         }
-        inputs = {part.id: part for step in steps for part in step.inputs if part.id not in own}
-        results = [step for step in steps if step.id in wanted]
+        inputs = {part.id: part for step in steps for part in step.inputs if part.id not in members}
+        results = [step for step in steps if step.id in read_ids]
         last = steps[-1]
         attrs = {
             "lane": lane, "joint": joint, "steps": steps, "on": on_lanes(steps), "results": results,
@@ -121,16 +122,16 @@ def captured(
             last.graph, next(numbers), GRAPH, tuple(inputs.values()), attrs, last.type, Checks(),
             last.line, owner_of(last), f"graph up to {last.name}",
         )  # fmt: skip
-        found.append(graph)
+        result.append(graph)
         for place, step in enumerate(results):
-            found.append(restated(step, PART, (graph,), {"place": place}))
-    return found
+            result.append(restated(step, PART, (graph,), {"place": place}))
+    return result
 
 
 def notes(
     tasks: Sequence[TaskSpec], lanes: Sequence[Lane | None], joint: Joint, kernels: Sequence[Any]
 ) -> list[str]:
-    """Return in lines what is captured of tasks, and why the rest is not."""
+    """Return lines that say which steps of tasks are captured, and why others are not."""
     lines = [line for one in kernels if isinstance(one, CapturedSteps) for line in one.notes()]
     for spec, lane in zip(tasks, lanes, strict=True):
         if lane is not None and lane.device.refused is None:

@@ -1,4 +1,7 @@
-"""Pausing the cyclic garbage collector while many objects are made that all stay."""
+"""Pausing the cyclic garbage collector while a graph is compiled.
+
+Compiling makes many objects that all stay alive, and no garbage.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,21 @@ from contextlib import contextmanager
 
 _lock = threading.Lock()
 _MANY = 10_000
-"""New objects; of fewer the collector itself makes little work."""
+"""New objects above which they are promoted to the old generation by hand."""
 
 _pausing = 0
 _was_enabled = False
-_grown = _passes = 0
-"""Objects that have grown old here since all were gone through, and how often these were."""
+_promoted = _passes = 0
+"""Objects promoted here since the last full collection, and the number of full collections."""
 
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Collect no cycles meanwhile, in the whole process.
+    """Disable the garbage collector in the whole process, for the `with` block.
 
-    Compiling a graph makes some hundred thousand objects and no garbage; going through them again
-    and again took a third of the time.  Whoever is last of several threads switches it on again,
-    and has what there is count as old: it is gone through with all else, when that is due.
+    Compiling a graph makes some hundred thousand objects and no garbage; traversing them again and
+    again took a third of the time.  The last of several threads enables the collector again and
+    promotes all objects to the old generation, which is traversed when a full collection is due.
     """
     global _pausing, _was_enabled
     with _lock:
@@ -38,25 +41,26 @@ def paused() -> Iterator[None]:
             _pausing -= 1
             if _pausing == 0 and _was_enabled:
                 if gc.get_count()[0] > _MANY:
-                    _grow_old()
+                    _promote()
                 gc.enable()
 
 
-def _grow_old() -> None:
-    """Have all objects count as old: what is new is not gone through if nobody has frozen others.
+def _promote() -> None:
+    """Promote all objects to the old generation, without traversing them if none are frozen.
 
-    Python goes through the old ones when a quarter of them has come that way; this way it does not
-    see them come, so it is done here.  Python 3.12 freezes its immortal objects by itself.
+    Python runs a full collection when the old generation has grown by a quarter.  It does not see
+    objects promoted here, so this function does that.  Python 3.12 itself freezes its immortal
+    objects.
     """
-    global _grown, _passes
+    global _promoted, _passes
     if gc.get_freeze_count():
         gc.collect(1)
         return
     passes = gc.get_stats()[-1]["collections"]
-    _grown = gc.get_count()[0] + (_grown if passes == _passes else 0)
+    _promoted = gc.get_count()[0] + (_promoted if passes == _passes else 0)
     _passes = passes
     gc.freeze()
     known = gc.get_freeze_count()
     gc.unfreeze()
-    if _grown > known / 4:
+    if _promoted > known / 4:
         gc.collect()

@@ -1,6 +1,6 @@
-"""What a node is predicted to cost, for placement only: results never depend on it.
+"""The predicted cost of a node.  It decides where nodes run; results never depend on it.
 
-An op states its flops, additions as the unit; `rates` says how fast this machine does them.
+An op states its flops in units of an addition; `rates` says how fast this computer does them.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from actorgraph.types import bind_shape
 _UNKNOWN_US = 100.0  # a user's op may do anything, such as sleep
 
 _TRANSCENDENTAL = 4.0
-"""Flops an element from which an op is taken for a transcendental function, not a pass of sums."""
+"""Least flops an element for which an op counts as transcendental, not as additions."""
 
 
 def predicted_us(node: Node, symbols: Mapping[str, int], walked: bool = False) -> float:
     """Return the predicted microseconds of one call; unknown dims count as 1.
 
-    A user's op that states no cost is taken for a long one: it gets an actor of its own, so that
-    a run can be cancelled before and after it, and it never runs in a caller's event loop.
-    Where steps are `walked` (`lower.table`), what they read is in the cache and calls cost nothing.
+    A user's op that states no cost counts as long: it gets an actor of its own, so that a run can
+    be cancelled before and after it, and it never runs in a caller's event loop.  Steps that are
+    `walked` (`lower.table`) read from the cache and have no cost of a call.
 
     Raises
     ------
     GraphTypeError
-        The `cost` of the op raises, or returns something else than a number.
+        If the op's `cost` raises or does not return a number.
     """
     if node.op.predicted is not None:
         return node.op.predicted(node, symbols)
@@ -50,16 +50,16 @@ def predicted_us(node: Node, symbols: Mapping[str, int], walked: bool = False) -
     for shape, part in zip(shapes, node.inputs, strict=True):
         elements = max(elements, prod(shape))
         moved += prod(shape) * part.dtype.itemsize
-    found = rates()
-    computing = _computing_us(node, flops, elements, found)
-    return computing if walked else found.call_us + computing + moved / found.bytes_per_us
+    speeds = rates()
+    computing = _computing_us(node, flops, elements, speeds)
+    return computing if walked else speeds.call_us + computing + moved / speeds.bytes_per_us
 
 
-def _computing_us(node: Node, flops: float, elements: int, found: Rates) -> float:
+def _computing_us(node: Node, flops: float, elements: int, speeds: Rates) -> float:
     if node.op.in_blas:
         large = flops >= blas.LEAST_FLOPS and node.dtype.char in blas.BLAS_DTYPES
-        return found.product_us(flops, blas.provider().name if large else "numpy")
+        return speeds.product_us(flops, blas.provider().name if large else "numpy")
     if flops < _TRANSCENDENTAL * elements:
-        return flops / found.additions_per_us
+        return flops / speeds.additions_per_us
     # The rate is that of float32.
-    return flops * node.dtype.itemsize / 4 / found.transcendental_flops_per_us
+    return flops * node.dtype.itemsize / 4 / speeds.transcendental_flops_per_us

@@ -1,11 +1,11 @@
 """Cuts: how a joint graph becomes the tasks of a machine.
 
-A cut is a function of the joint graph and of what its nodes are predicted to take.  It returns
-tasks that know their steps, not yet their ports (`regions.connect` gives them these): every node of
-``joint.order`` stands in one task, and within a task steps keep that order.  `regions.by_region`
-makes the tasks of any grouping of ``joint.owners`` under which no two groups wait for each other.
+A cut is a function of the joint graph and of its nodes' predicted costs.  It returns tasks with
+steps but without ports (`regions.connect` adds these).  Invariants: every node of ``joint.order``
+is in one task; within a task steps keep that order; tasks form no cycle.  `regions.by_region` makes
+the tasks of any grouping of ``joint.owners`` in which no two groups wait for each other.
 
-A cut decides where nodes run, never what they compute: all have the same bits.
+A cut decides where nodes run, never what they compute: all cuts give the same bits.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ REGION_LIMIT = 1000
 
 
 def one_per_node(joint: Joint, costs: Costs) -> list[TaskSpec]:
-    """One region a forward node."""
+    """One region for each forward node."""
     return with_sums_apart(by_region(joint, [[owner] for owner in joint.owners]), joint)
 
 
 def fewest(joint: Joint, costs: Costs) -> list[TaskSpec]:
-    """As few regions as their limit of size allows."""
+    """As few regions as the limit of their size allows."""
     return with_sums_apart(by_region(joint, chunked(joint.owners)), joint)
 
 
 def by_cost(joint: Joint, costs: Costs) -> list[TaskSpec]:
-    """Heavy nodes may stand beside each other; cheap ones join the region of their inputs."""
+    """Heavy nodes may run in parallel; cheap ones join the region of their inputs."""
     heavy = {owner_of(node).id for node in joint.order if is_heavy(costs[node.id])}
     tasks = by_region(joint, cluster(joint.owners, _totals(joint, costs), heavy, REGION_LIMIT))
     return with_sums_apart(with_weights_apart(tasks, costs), joint)
 
 
 def side_by_side(joint: Joint, costs: Costs) -> list[TaskSpec]:
-    """Branches may run beside each other whatever they cost: on lanes no thread is woken."""
+    """Branches may run in parallel whatever they cost, as lanes wake no thread."""
     totals = _totals(joint, costs)
     return by_region(joint, cluster(joint.owners, totals, totals, REGION_LIMIT))
 
 
 def _totals(joint: Joint, costs: Costs) -> dict[int, float]:
-    """Return what owners take, by id: both directions together."""
+    """Return the costs of owners by id, both directions together."""
     totals = dict.fromkeys([owner.id for owner in joint.owners], 0.0)
     for node in joint.order:
         totals[owner_of(node).id] += costs[node.id]
@@ -70,15 +70,15 @@ def _totals(joint: Joint, costs: Costs) -> dict[int, float]:
 
 
 def sequential(joint: Joint, costs: Costs) -> list[TaskSpec]:
-    """The whole in sequential order, both directions in one task, of a limited size."""
+    """The sequential order, both directions together, in tasks of a limited size."""
     chunks = chunked(joint.order)
     return [TaskSpec(i, Region(i, steps), "forward", steps) for i, steps in enumerate(chunks)]
 
 
 def chunked(nodes: Sequence[Node]) -> list[list[Node]]:
-    """Cut into runs of a limited size, where few values pass; an op that waits stands alone.
+    """Cut into chunks of a limited size where few values cross; an op that waits stands alone.
 
-    So the runs of a graph that repeats itself begin alike, and share their code.
+    So the chunks of a graph that repeats itself begin alike, and share their code.
     """
     waiting = [place for place, node in enumerate(nodes) if node.op.waits]
     edges = sorted({0, len(nodes), *waiting, *[place + 1 for place in waiting]})
@@ -92,7 +92,7 @@ def chunked(nodes: Sequence[Node]) -> list[list[Node]]:
 
 
 def checked(cut: Cut) -> Cut:
-    """Return a user's own cut, which raises `GraphError` where its tasks cannot be run."""
+    """Return a user's cut that raises `GraphError` if its tasks cannot be run."""
     name = shown(getattr(cut, "__name__", cut))
 
     def guarded(joint: Joint, costs: Costs) -> list[TaskSpec]:
@@ -103,13 +103,13 @@ def checked(cut: Cut) -> Cut:
         if not isinstance(tasks, list) or not all(isinstance(spec, TaskSpec) for spec in tasks):
             raise GraphError(f"the cut {name} must return a list of tasks, got {shown(tasks)}")
         place = {node.id: number for number, node in enumerate(joint.order)}
-        found = [[place.get(step.id, -1) for step in spec.steps] for spec in tasks]
-        if sorted(number for steps in found for number in steps) != list(range(len(place))):
+        positions = [[place.get(step.id, -1) for step in spec.steps] for spec in tasks]
+        if sorted(number for steps in positions for number in steps) != list(range(len(place))):
             raise GraphError(
                 f"the cut {name} must put each of the {len(place)} nodes of joint.order into one "
                 "task; regions.by_region does so for groups of joint.owners"
             )
-        if any(steps != sorted(steps) for steps in found):
+        if any(steps != sorted(steps) for steps in positions):
             raise GraphError(f"in a task, the cut {name} must keep joint.order")
         return tasks
 

@@ -1,12 +1,14 @@
-"""Whether tasks that wait for each other come to an end: a token game, played before any run.
+"""Deadlock check: whether tasks that wait for each other all finish; a token game, before any run.
 
 A *task* fires once for each run: it takes a message from every edge that enters it and puts one
-into every edge that leaves it.  A *lane* says in which order its tasks fire.  An edge of capacity c
-and a credit of c are the same thing: one task may be at most c firings ahead of another.
+into every edge that leaves it.  A *lane* is the order in which its tasks fire.  An edge of capacity
+c and a credit of c constrain alike: one task may be at most c firings ahead of another.
 
-Nothing competes: an edge has one sender and one receiver, and a task stands in one lane.  So
-whatever order is played in, the game ends in the same state, and one game decides.  For the same
+The net is a marked graph: an edge has one sender and one receiver, and a task stands in one lane.
+So nothing competes, every order of play ends in the same state, and one game decides.  For the same
 reason the depths that one complete game has reached are capacities that suffice.
+
+Machines and pipelines call it; it knows neither and runs nothing.
 
 Sources: F. Commoner et al., Marked directed graphs, 1971; T. Parks, Bounded scheduling of process
 networks, 1995.
@@ -24,13 +26,13 @@ from actorgraph.errors import DeadlockError, GraphError
 from actorgraph.lower.regions import TaskSpec
 
 Action = tuple[int, int]
-"""Number of a task, and of the run that it fires for."""
+"""The number of a task, and that of the run for which it fires."""
 
 
 class Arc(NamedTuple):
-    """A channel between tasks, of no bound where `capacity` is None.
+    """A channel between tasks, unbounded if `capacity` is None.
 
-    Messages leave in the order in which they came (`fifo`); else the receiver picks its run's.
+    Messages leave in order of arrival (`fifo`), or the receiver picks that of its run.
     """
 
     source: int
@@ -43,7 +45,7 @@ class Arc(NamedTuple):
 class Credit(NamedTuple):
     """The right of a task to be at most `limit` firings ahead of another; None for no bound.
 
-    The `spender` spends a credit at each firing, the `giver` gives it back at each of its own.
+    The `spender` spends a credit at each firing; the `giver` returns one at each of its own.
     """
 
     spender: int
@@ -56,9 +58,8 @@ class Credit(NamedTuple):
 class Verdict:
     """Whether every action happens, in whatever order lanes are served.
 
-    Otherwise `blocked` tells, in words, a cycle of lanes, each waiting for the next.  `capacities`
-    and `credits` have for each edge, and each credit, a number that suffices; None where no number
-    does.
+    If not, `blocked` describes a cycle of lanes, each waiting for the next.  `capacities` and
+    `credits` have a sufficient number for each edge and each credit; None if no number suffices.
     """
 
     ok: bool
@@ -75,12 +76,11 @@ def check(
     shown: int | None = None,
     unit: str = "run",
 ) -> Verdict:
-    r"""Return whether the lanes come to their ends, in time linear in actions and edges.
+    r"""Return whether all lanes finish, in time linear in actions and edges.
 
-    A task stands in one lane (else `GraphError`), and there once for a run.  In words lanes from
-    number `shown` on go by their tasks, and a run is a `unit`.  What suffices are the peak depths
-    of the same orders with no bound on the edges; where that is not enough, with no bound on
-    credits either.
+    A task stands in one lane (else `GraphError`), once for each run.  Descriptions name lanes from
+    number `shown` on by their tasks, and call a run a `unit`.  Sufficient numbers are the peak
+    depths of a game without bounds on edges; if that blocks too, without bounds on credits either.
 
     Examples
     --------
@@ -94,10 +94,14 @@ def check(
     >>> verdict.capacities
     (1, 2)
     """
-    found = _Game(tasks, edges, lanes, credits)
-    found.play()
-    blocked = () if found.complete else found.story(len(lanes) if shown is None else shown, unit)
-    game = found
+    first_game = _Game(tasks, edges, lanes, credits)
+    first_game.play()
+    blocked = (
+        ()
+        if first_game.complete
+        else first_game.story(len(lanes) if shown is None else shown, unit)
+    )
+    game = first_game
     if not game.complete:
         edges = [edge._replace(capacity=None) for edge in edges]
         game = _Game(tasks, edges, lanes, credits)
@@ -108,14 +112,14 @@ def check(
     if not game.complete:
         return Verdict(False, blocked, None, None)
     capacities = tuple([max(1, peak) for peak in game.peaks])
-    return Verdict(found.complete, blocked, capacities, tuple(game.most_spent))
+    return Verdict(first_game.complete, blocked, capacities, tuple(game.most_spent))
 
 
 def check_order(specs: Sequence[TaskSpec]) -> None:
-    """Raise `DeadlockError`, which names a cycle, unless connected tasks form none; linear.
+    """Raise `DeadlockError`, which names a cycle, if connected tasks form one; linear.
 
-    Where every task is free to fire and every capacity is at least 1, this is all there is to
-    check: each cycle of such a network goes through the room of an edge and so holds a token.
+    Where no lane restricts tasks and every capacity is at least 1, no more need be checked: any
+    other cycle of such a network goes through an edge's free room and so holds a token.
     """
     before = {
         spec.index: [one.producer for one in spec.ports if one.producer is not None]
@@ -133,7 +137,7 @@ _MESSAGE, _ROOM, _CREDIT, _TURN = range(4)
 
 
 class _Game:
-    """One game: how far every lane is, what every edge holds, and who waits for what."""
+    """One game: the position of every lane, the tokens of every edge, and the waiting lanes."""
 
     def __init__(
         self,
@@ -170,12 +174,12 @@ class _Game:
 
     @property
     def complete(self) -> bool:
-        """Whether every lane has come to its end."""
+        """Whether every lane has finished."""
         return all(at == len(lane) for at, lane in zip(self.position, self.lanes, strict=True))
 
     def play(self) -> None:
-        """Fire what can fire, receivers before senders, so that depths stay small."""
-        # Who can do nothing yet waits from the start, and is there when its message comes.
+        """Fire all tasks that can fire, receivers before senders, so that depths stay small."""
+        # `_can_move` registers blocked lanes as waiting, so that tokens wake them.
         ready = [lane for lane in range(len(self.lanes)) if self._can_move(lane)]
         while ready:
             lane = ready.pop()
@@ -185,7 +189,7 @@ class _Game:
                 self.position[lane] += 1
 
     def _can_move(self, lane: int) -> bool:
-        """Return whether the lane can fire its next task; else it waits, if it is not over."""
+        """Return whether a lane can fire its next task; register it as waiting if it is blocked."""
         if self.position[lane] == len(self.lanes[lane]):
             return False
         missing = self._missing(*self.lanes[lane][self.position[lane]])
@@ -194,7 +198,7 @@ class _Game:
         return missing is None
 
     def _missing(self, task: int, run: int) -> tuple[int, int] | None:
-        """Return what the task cannot fire without: a kind, and the number of an edge or credit."""
+        """Return the token that a task lacks: its kind, and the number of an edge or credit."""
         for number in self.entering[task]:
             held = self.held[number]
             if not held or (run not in held and not self.edges[number].fifo):
@@ -212,7 +216,7 @@ class _Game:
         return None
 
     def _fire(self, task: int, run: int) -> list[int]:
-        """Move the tokens; return the lanes that have waited for one of them."""
+        """Move the tokens of a firing; return the lanes that waited for one of them."""
         moved: list[tuple[int, int]] = []
         for number in self.entering[task]:
             self.held[number].remove(run)
@@ -230,7 +234,7 @@ class _Game:
         return [self.waiting.pop(token) for token in moved if token in self.waiting]
 
     def story(self, shown: int, unit: str) -> tuple[str, ...]:
-        """Return, in words, a cycle of lanes that wait for each other, or a chain to its end."""
+        """Describe a cycle of lanes that wait for each other, or a chain to its end."""
         first = next(i for i, lane in enumerate(self.lanes) if self.position[i] < len(lane))
         path: list[int] = []
         lines: list[str] = []
@@ -242,7 +246,7 @@ class _Game:
         return tuple(lines if lane is None else lines[path.index(lane) :])
 
     def _wait_of(self, lane: int, shown: int, unit: str) -> tuple[str, int | None]:
-        """Return what a lane waits for, and the lane that would have to give it, if one would."""
+        """Describe what a lane waits for; return also the lane that would have to provide it."""
         task, run = self.lanes[lane][self.position[lane]]
         missing = self._missing(task, run)
         assert missing is not None

@@ -1,8 +1,8 @@
-"""Elementwise steps of a GPU as one: a step with all that only it needs becomes one kernel.
+"""Elementwise fusion on a GPU: a step and all steps that only it needs become one kernel.
 
-The kernel is written from the rules that the ops declare for their elements (`Op.loop`), as
-`devices.kernels` says.  A group stands where its last step stood, with that one's number, type,
-owner and line.
+`devices.kernels` writes the kernel from the rules that the ops declare for their elements
+(`Op.loop`).  A fusion group takes the place of its last step, with that one's id, type, owner and
+line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from actorgraph.rewrite.exact import restated
 from actorgraph.types import UNKNOWN
 
 _MOST = 64
-"""Steps of one kernel."""
+"""Most steps of one kernel."""
 
 
 def _computed(xp: Any, *arrays: Any, steps: ElementKernel) -> Any:
@@ -26,13 +26,13 @@ def _computed(xp: Any, *arrays: Any, steps: ElementKernel) -> Any:
 
 
 ELEMENTS = Op("elements", "a[*s]", _computed, memory=FRESH_OUT, doc="Elementwise steps.")
-"""The op of groups; its attribute is not for users."""
+"""The op of fusion groups."""
 
 
 def as_one(steps: Sequence[Node], kept: Collection[int], exact: bool) -> list[Node]:
-    """Return the steps of a task with groups in the place of their last steps.
+    """Return the steps of a task with fusion groups in the place of their last steps.
 
-    `kept` are the numbers of what others need; `exact` says that no bit may change.
+    `kept` are the ids of values that other tasks need; `exact` says that no bit may change.
     """
     functions = EXACT if exact else frozenset(FUNCTIONS)
     uses = Counter([number for step in steps for number in {part.id for part in step.inputs}])
@@ -52,17 +52,17 @@ def as_one(steps: Sequence[Node], kept: Collection[int], exact: bool) -> list[No
                 ):  # fmt: skip
                     group_of[part.id] = root
     groups = {root: group for root, group in groups.items() if len(group) > 1}
-    found = []
+    result = []
     for step in steps:
         if group_of.get(step.id) not in groups:
-            found.append(step)
+            result.append(step)
         elif step.id in groups:
-            found.append(_made(groups[step.id]))
-    return found
+            result.append(_fused(groups[step.id]))
+    return result
 
 
 def _fits(step: Node, functions: Collection[str]) -> bool:
-    """Return whether a step computes each element of the same one of its operands."""
+    """Return whether a step computes each element from the same element of its operands."""
     rule = step.op.loop
     if (
         rule is None
@@ -83,9 +83,9 @@ def _is_single(node: Node) -> bool:
     return all(dim == 1 for dim in node.dims)
 
 
-def _made(group: Sequence[Node]) -> Node:
-    root, own = group[-1], {step.id for step in group}
-    operands = {part.id: part for step in group for part in step.inputs if part.id not in own}
+def _fused(group: Sequence[Node]) -> Node:
+    root, members = group[-1], {step.id for step in group}
+    operands = {part.id: part for step in group for part in step.inputs if part.id not in members}
     names = {number: f"a{place}" for place, number in enumerate(operands)}
     names |= {step.id: f"s{step.id}" for step in group}
     rules = [
@@ -93,11 +93,11 @@ def _made(group: Sequence[Node]) -> Node:
         for step in group
         if step.op.loop is not None
     ]
-    given = list(operands.values())
+    operand_nodes = list(operands.values())
     kernel = ElementKernel(
         root.dtype.char,
-        "".join([part.dtype.char for part in given]),
-        tuple([part.dims != root.dims for part in given]),
+        "".join([part.dtype.char for part in operand_nodes]),
+        tuple([part.dims != root.dims for part in operand_nodes]),
         lines_of(rules),
     )
-    return restated(root, ELEMENTS, tuple(given), {"steps": kernel})
+    return restated(root, ELEMENTS, tuple(operand_nodes), {"steps": kernel})

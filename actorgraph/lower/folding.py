@@ -1,8 +1,8 @@
-"""Folding constants: an op on constants is computed once, when a machine compiles.
+"""Constant folding: an op on constants is computed once, when a machine compiles.
 
-By the kernel that runs would use, so no bit changes.  What warns or fails is left to the run, under
-the run's `np.errstate`; so are large results, which would live as long as the machine, ops of the
-user, and views, which cost nothing.
+The kernel is the one that runs would call, so no bit changes.  Left to the run are ops that warn or
+fail (they do so under the run's `np.errstate`), large results (they would live as long as the
+machine), ops of the user, and views (they cost nothing).
 """
 
 from __future__ import annotations
@@ -22,20 +22,17 @@ _MOST_BYTES = 65_536
 
 
 def folded(node: Node) -> Node | None:
-    """Return a constant in the place of an op on constants, or None where the run computes it.
-
-    The op may see its constants through views.
-    """
+    """Return the constant that replaces an op on constants or views of them, else None."""
     for part in node.inputs:
-        if part.op is not CONSTANT and not _shows_constants(part):
+        if part.op is not CONSTANT and not _is_view_of_constants(part):
             return None
-    if not node.inputs or not _may_be(node):
+    if not node.inputs or not _is_small_and_fixed(node):
         return None
     try:
         with np.errstate(all="raise"):
             given = [_value(part) for part in node.inputs]
             value = kernel(node, np, {})(*given)
-    except Exception:  # noqa: BLE001 - whatever an op raises, it shall raise in the run
+    except Exception:  # noqa: BLE001 - whatever an op raises, the run shall raise
         return None
     value = np.asarray(value)
     if value.base is not None or any(value is one for one in given):
@@ -46,22 +43,22 @@ def folded(node: Node) -> Node | None:
     return restated(node, CONSTANT, (), {"value": value})
 
 
-def _may_be(node: Node) -> bool:
-    """Return whether the value of an op is small, and the same in all runs."""
+def _is_small_and_fixed(node: Node) -> bool:
+    """Return whether a node's value is small, and the same in all runs."""
     sizes = [dim for dim in node.dims if isinstance(dim, int)]
     if len(sizes) < node.ndim or prod(sizes) * node.dtype.itemsize > _MOST_BYTES:
         return False
     return is_pure(node.op) and not node.checks and not depends_on_symbols(node)
 
 
-def _shows_constants(node: Node) -> bool:
+def _is_view_of_constants(node: Node) -> bool:
     """Return whether a node is a view of constants."""
     shows = bool(node.inputs) and all(part.op is CONSTANT for part in node.inputs)
-    return shows and is_view(node) and _may_be(node)
+    return shows and is_view(node) and _is_small_and_fixed(node)
 
 
 def _value(node: Node) -> np.ndarray[Any, Any]:
-    """Return the value of a constant, or of a view of some."""
+    """Return the value of a constant, or of a view of constants."""
     value: np.ndarray[Any, Any]
     if node.op is CONSTANT:
         value = node.attrs["value"]

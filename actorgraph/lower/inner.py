@@ -1,4 +1,11 @@
-"""Programs inside of a step: what an op whose attributes hold graphs calls, once an iteration."""
+"""Programs inside a step: the compiled bodies of branches and loops.
+
+Kernels of ops whose attributes hold graphs (`control`) call them: `Inner` a body, `InnerLoop` a
+whole loop.  A loop has two forms with the same bits (unless `quick`): a Python program with the
+body's steps inline, and a table that machine code walks (`loop_table`).  It starts with the first
+and goes over to the second once that is ready.  An error in either is raised by the Python form, as
+`InBody` with the iteration.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +34,7 @@ __all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of
 
 
 _CALLS = 3
-"""Calls before rows are written."""
+"""Calls of a loop before its rows are written."""
 
 _ENDLESS = 1 << 60
 
@@ -35,7 +42,7 @@ _ENDLESS = 1 << 60
 class InBody(Exception):
     """An op has failed in a body, at a position (None in a branch); the cause is chained.
 
-    Frames of the function of `program` are in the traceback of `cause`.
+    The traceback of `cause` goes through the function of `program`.
     """
 
     def __init__(self, program: Program, iteration: int | None, cause: Exception) -> None:
@@ -46,7 +53,7 @@ class InBody(Exception):
 
 
 class _Alone:
-    """Stands for the run where a thread computes one by itself, which nobody can cancel."""
+    """Stands for a run that nobody can cancel, in direct calls."""
 
     dead = None
 
@@ -65,12 +72,12 @@ class _Body:
 
     @property
     def under_way(self) -> UnderWay:
-        """What runs while it is called."""
+        """For warnings and errors: the program that runs during a call."""
         return UnderWay(self.program)
 
 
 class Inner(_Body):
-    """A compiled body: what is between any nodes of one graph, for what the run binds the dims to.
+    """A compiled body: the steps between nodes of one graph, for one binding.
 
     ``call(run, (), *values)`` returns a list of the results; `nodes` are inputs, steps and results.
     """
@@ -91,11 +98,11 @@ class Inner(_Body):
         kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
         values = _constants(self.program)
         made: Callable[..., list[Any]] = self.program.make(*kernels, *values)
-        self.call = _with(made, fixed) if fixed else made
+        self.call = _with_constants(made, fixed) if fixed else made
 
 
 def _steps(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """Return what is computed, and the constants that are results: leaves of the program."""
+    """Return the steps, and the constants that are results and so leaves of the program."""
     given = {node.id for node in inputs}
     steps = [node for node in between(inputs, results) if node.id not in given]
     constants = dict.fromkeys([node for node in results if node.op is CONSTANT])
@@ -105,7 +112,7 @@ def _steps(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[list[Node],
 
 
 def _constants(program: Program) -> list[Any]:
-    """Return the constants of a program, floats as scalars, with which scalars are quick."""
+    """Return the constants of a program; 0-d floats as scalars, which are faster with scalars."""
     values = [node.attrs["value"] for node in program.constants]
     return [one[()] if one.dtype.kind == "f" and not one.ndim else one for one in values]
 
@@ -113,10 +120,11 @@ def _constants(program: Program) -> list[Any]:
 class InnerLoop(_Body):
     """A compiled loop.
 
-    `inputs` are those of the body by group: position, captures, carries, elements.  `results` are
-    the carries after an iteration and what is stacked, `saved` the carries that are kept as they
-    enter; both are written into arrays where they are `stored`, else handed on.  The test takes
-    captures of its own and the carries.
+    - `inputs`: those of the body by group: position, captures, carries, elements
+    - `results`: the carries after an iteration, then the stacked values
+    - `saved`: numbers of the carries that are saved as they enter an iteration
+    - `test`: whether there is another iteration, of captures of its own and the carries
+    - `stored`: whether saved and stacked values are written into arrays, not passed to functions
     """
 
     def __init__(
@@ -145,22 +153,23 @@ class InnerLoop(_Body):
         self._call = self.program.make(Dead, np.int64, *self._kernels, *values)
         self._test = test
         self._stored = stored
-        # What a table is made of.
+        # The arguments of a `LoopTable`.
         self._given = inputs, computed, results, saved, test, symbols
         self._table: Asking | None = None
         self._wait, self._quick = False, False
 
     def allow_tables(self, wait: bool, quick: bool) -> None:
-        """Let iterations be walked as tables, after some calls or at once; or those in the body.
+        """Allow a table for this loop, or else for loops in its body.
 
-        With `quick` last bits may change.
+        It is written after some calls, or with `wait` at the first.  With `quick` last bits may
+        change.
         """
         self._wait, self._quick = wait, quick
         self._table = Asking(self._write, _CALLS, wait)
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that stays there between calls."""
+        """The bytes that are kept between calls."""
         inner = [getattr(one, "kept_bytes", 0) for one in (self._made, *self._kernels)]
         return self._memory.kept_bytes + sum(inner)
 
@@ -173,9 +182,9 @@ class InnerLoop(_Body):
 
         inputs, computed, results, saved, test, symbols = self._given
         tested = None if test is None else (*test.nodes[:2], test.nodes[2][0])
-        # Else nobody knows how much there will be.
+        # Stacked values of unknown size or number have no arrays that rows could write.
         if self._stored or not (saved or len(results) > len(inputs[2])):
-            with suppress(Exception):  # the loop in Python goes on
+            with suppress(Exception):  # the Python form stays
                 return LoopTable(
                     inputs, computed, results, saved, tested, symbols, self._quick, self._wait
                 )
@@ -199,15 +208,15 @@ class InnerLoop(_Body):
     ) -> tuple[list[Any], int]:
         """Return the last carries and the number of iterations; see `lower_loop`."""
         test = None if self._test is None else self._test.call
-        given = captured, carries, arrays
+        operands = captured, carries, arrays
         table = self._table
         if table is not None and table.calls >= 0:
             table.count()
         if table is not None and table.made is not None:
-            found = self._walked(table, run, positions, limit, tested, given, [*keep, *stack])
-            if found is not None:
-                return found
-        buffers = self._memory.take(given)
+            result = self._walked(table, run, positions, limit, tested, operands, [*keep, *stack])
+            if result is not None:
+                return result
+        buffers = self._memory.take(operands)
         try:
             done: tuple[list[Any], int] = self._call(
                 run, positions, test, limit, tested, [*captured, *self._fixed], carries, arrays,
@@ -227,28 +236,28 @@ class InnerLoop(_Body):
         positions: Any,
         limit: int | None,
         tested: Sequence[Any],
-        given: tuple[Sequence[Any], ...],
+        operands: tuple[Sequence[Any], ...],
         stacks: Sequence[Any],
     ) -> tuple[list[Any], int] | None:
-        """Return what the loop in Python would, or None where that has to do it."""
-        made, (captured, carries, arrays) = table.made, given
+        """Return the result of the table, or None where the Python form must compute it."""
+        walk, (captured, carries, arrays) = table.made, operands
         if self._test is not None:
             positions = range(_ENDLESS if limit is None else limit)
-        if not made.fits(positions) or (self._quick and not is_silent(asked())):
+        if not walk.fits(positions) or (self._quick and not is_silent(asked())):
             return None
         try:
             if self._test is not None and not self._test.call(run, (), *tested, *carries)[0]:
                 return None
-            found: tuple[list[Any], int] = made(
+            result: tuple[list[Any], int] = walk(
                 run, positions, [*captured, *tested], carries, arrays, stacks
             )
         except Dead:
             raise
-        except Exception:  # noqa: BLE001 - the loop in Python raises it, or does not
+        except Exception:  # noqa: BLE001 - the Python form decides whether it is an error
             table.decline()
             return None
         table.tries = TRIES
-        return found
+        return result
 
     def _stopped(self, error: Exception) -> InBody:
         trace = frame_of(self.program, error.__traceback__)
@@ -265,21 +274,21 @@ def _planned(
     carries: int,
     stored: bool,
 ) -> frozenset[int]:
-    """Return the ids of the steps that write into one array in all iterations."""
-    found, given = regular(steps), {leaf.id for leaf in leaves}
+    """Return the ids of the steps that write into the same array in all iterations."""
+    ordered, leaf_ids = regular(steps), {leaf.id for leaf in leaves}
     for node in results[:carries]:
-        # The next iteration is given what this one has made, as contiguous as what came first.
-        if node.dims and node.id not in given and (node.id not in found or not is_fresh(node)):
+        # New carries must be as contiguous as the initial ones, since operand layouts decide bits.
+        if node.dims and node.id not in leaf_ids and (node.id not in ordered or not is_fresh(node)):
             return frozenset()
-    return writable(steps, results[:carries] if stored else results, found)
+    return writable(steps, results[:carries] if stored else results, ordered)
 
 
 _KEPT_BYTES = 1 << 20
-"""Memory of a loop that stays there between calls; to get more takes no time beside its use."""
+"""Most bytes that a loop keeps between calls: allocating more is cheap compared with its use."""
 
 
 class _BodyMemory:
-    """Where the steps of a loop write: memory that a call takes, and leaves to the next one."""
+    """Buffers of a loop's steps; a call takes one set and returns it for the next call."""
 
     def __init__(
         self,
@@ -295,11 +304,11 @@ class _BodyMemory:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that waits for a call."""
+        """The bytes of idle buffers."""
         return len(self._idle) * self._laid.total_bytes
 
     def take(self, given: Iterable[Sequence[Any]]) -> list[Any]:
-        """Return an array for each step that is planned, None where operands are out of order."""
+        """Return an array for each planned step; None each if an operand is not C-contiguous."""
         if not self._none:
             return self._none
         for value in chain.from_iterable(given):
@@ -311,23 +320,25 @@ class _BodyMemory:
             pass
         try:
             return self._laid.arrays(self._steps, self._symbols)
-        except Unallocated:  # so each step asks by itself, and the one that gets none is named
+        except Unallocated:  # each step allocates by itself, and an error names the step
             return self._none
 
     def give(self, buffers: list[Any]) -> None:
-        """Take arrays back for the next call."""
+        """Keep arrays for the next call."""
         if buffers is not self._none and self._laid.total_bytes <= _KEPT_BYTES:
             self._idle.append(buffers)
 
 
 def frame_of(program: Program, trace: TracebackType | None) -> TracebackType | None:
-    """Return where a traceback goes through the text of a program."""
+    """Return the part of a traceback that begins in the text of a program, None if none does."""
     while trace is not None and trace.tb_frame.f_code.co_filename != program.filename:
         trace = trace.tb_next
     return trace
 
 
-def _with(call: Callable[..., list[Any]], fixed: Sequence[Any]) -> Callable[..., list[Any]]:
+def _with_constants(
+    call: Callable[..., list[Any]], fixed: Sequence[Any]
+) -> Callable[..., list[Any]]:
     def completed(*values: Any) -> list[Any]:
         return call(*values, *fixed)
 
@@ -335,7 +346,7 @@ def _with(call: Callable[..., list[Any]], fixed: Sequence[Any]) -> Callable[...,
 
 
 def between(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
-    """Return what `results` depend on without seeing beyond `inputs`, in build order."""
+    """Return the nodes that `results` depend on, up to and including `inputs`, in build order."""
     known = {node.id for node in inputs}
 
     def inputs_of(node: Node) -> Sequence[Node]:

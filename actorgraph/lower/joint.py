@@ -1,9 +1,9 @@
-"""The joint graph of one mode: a private copy of the forward nodes, and what differentiates them.
+"""The joint graph of one mode: a private copy of the forward nodes, and their derivatives.
 
-Every node that differentiation adds is owned by the forward node whose rule built it, and
-fragments of different owners share no node but constants.  So a cut of the forward nodes into
-regions is a cut of the whole: a region owns the fragments of its nodes, and what crosses owners
-travels.
+`join` is called once for each mode of a machine.  Invariant: every node that differentiation adds
+is owned by the forward node whose rule built it, and fragments of different owners share no node
+but constants.  So a cut of the forward nodes into regions cuts the whole graph: a region owns the
+fragments of its nodes, and only values that cross owners travel.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from actorgraph.rewrite._graph import RewrittenCopies
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a run computes beside values: cotangents or tangents, seeded at `nodes`.
+    """What a run computes besides values: cotangents or tangents, seeded at `nodes`.
 
-    The values of `whole` are brought along by the run, and no derivative goes through them.
-    Without `fetch` results stay on their devices, with ``"values"`` derivatives do.
+    The run brings the values of `whole`, and no derivative flows through them.  Without `fetch`
+    results stay on their devices; with ``"values"`` derivatives do.
     """
 
     kind: Literal["forward", "backward", "tangents"] = "forward"
@@ -45,9 +45,9 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A node of the joint graph whose value every run brings along.
+    """A node of the joint graph whose value every run brings.
 
-    `kind` says where from: a ``"feed"``, a ``"variable"`` (parameter or buffer), the
+    `kind` says what it is: a ``"feed"``, a ``"variable"`` (parameter or buffer), the
     ``"run_number"``, or the ``"seed"``, ``"tangent"`` or value for the ``"whole"`` batch of
     `source`, a node of the user's graph.
     """
@@ -59,16 +59,16 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """A joint graph and where to find in it what a run is asked for.
+    """A joint graph, and where in it a run finds its results.
 
-    - `order`: all nodes that are computed, inputs before consumers, without leaves: in build order,
-      but for sums of cotangents, which come as soon as their terms are there
-    - `values`, `derivatives`: user's node to joint node: its value, its derivative if it has one
+    - `order`: all computed nodes, without leaves, in build order, except that a sum of cotangents
+      comes as soon as its terms are computed
+    - `values`, `derivatives`: user's node to the joint node of its value, and of its derivative
     - `forward_ids`: joint nodes with a smaller id are the copied forward nodes
-    - `backward`: whether what differentiation has added runs in the backward direction
-    - `sources`: number of a forward node to the user's node that it stands for
-    - `owners`: what is cut into regions: the forward nodes as they were differentiated, and the
-      leaves that own sums of cotangents
+    - `backward`: whether nodes added by differentiation run in the backward direction
+    - `sources`: id of a forward node to the user's node that it stands for
+    - `owners`: what a cut divides into regions: the forward nodes as they were differentiated, and
+      the leaves that own sums of cotangents
     """
 
     mode: Mode
@@ -87,11 +87,11 @@ class Joint:
 
     @property
     def forward(self) -> list[Node]:
-        """The computed forward nodes, without what differentiation has added."""
+        """The computed forward nodes."""
         return [node for node in self.order if node.owner is None and not self.is_backward(node)]
 
     def check(self) -> None:
-        """Raise `GraphError` where it is not legal: after passes it must be so still."""
+        """Raise `GraphError` if the joint graph is not legal, which passes must not break."""
         check_nodes(self.order, [leaf.node for leaf in self.leaves])
 
     def source(self, node: Node) -> Node:
@@ -102,10 +102,10 @@ class Joint:
 def join(
     outputs: Sequence[Node], wrt: Sequence[Node], mode: Mode, passes: Sequence[Pass] = ()
 ) -> Joint:
-    """Copy what `outputs` and `wrt` depend on, rewritten, and differentiate it as `mode` says.
+    """Copy what `outputs` and `wrt` depend on, rewrite it, and differentiate it as `mode` says.
 
-    `outputs` hold what is assigned to buffers too.  Each of `outputs`, `wrt` and the nodes of the
-    mode gets a copy of its own, and no pass sees through a wrt or a node of the mode.
+    `outputs` include values assigned to buffers.  Each of `outputs`, `wrt` and the mode's nodes has
+    a copy of its own, and no pass looks through a wrt or a node of the mode.
     """
     wanted = [*outputs, *wrt, *mode.nodes]
     graph = Graph(wanted[0].graph.name)
@@ -174,10 +174,10 @@ def _computed(order: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def _with_sums_early(order: tuple[Node, ...], kept: Iterable[Node]) -> tuple[Node, ...]:
-    """Move each sum of cotangents that ends one of its terms to where the last term is there.
+    """Move each addition of cotangents in which a term dies to right behind its last term.
 
-    The reverse pass builds a sum where all terms have arrived.  Where they come one by one, such
-    as those of a weight that an LSTM uses in every step, all of them would live until then.
+    The reverse pass builds all additions of a sum after the last of its terms.  Of a weight that an
+    LSTM uses in every step, all terms would live until then.
     """
     uses = Counter([part.id for node in order for part in node.inputs])
     uses.update([node.id for node in kept])
@@ -189,7 +189,7 @@ def _with_sums_early(order: tuple[Node, ...], kept: Iterable[Node]) -> tuple[Nod
             place = max([place_of.get(part.id, -1) for part in node.inputs])
         places.append(place)
         place_of[node.id] = place
-    # Stable: what moves comes after the term that it waits for, which is where it goes.
+    # Sorting is stable, so a moved addition comes right behind the term that has its place.
     return tuple(
         [order[position] for position in sorted(range(len(order)), key=places.__getitem__)]
     )
@@ -204,7 +204,7 @@ def _ends_a_term(node: Node, uses: Counter[int]) -> bool:
 def _differentiate(
     graph: Graph, forward: Sequence[Node], copies: dict[Node, Node], wrt: Sequence[Node], mode: Mode
 ) -> tuple[dict[Node, Node], list[tuple[Node, Node]]]:
-    """Return joint node to derivative, and the user's seeded nodes with their seed leaves."""
+    """Return the derivatives by joint node, and the user's seeded nodes with their seed leaves."""
     seeds = []
     for node in mode.nodes:
         seed = graph.adopt(copies[node], (), leaf=True, name=f"{mode.kind} seed of {node.name}")

@@ -1,10 +1,10 @@
-"""Kernels: the callables that a program applies to arrays, one a node.
+"""Kernels: the callables that a program applies to arrays, one for each node.
 
-A kernel is an op's forward with the array module and the attributes bound.  For an op that is a
-ufunc it is the ufunc itself, for matrix products what `lower.matmul` makes of it.  Wrappers are
-added only where something asks for them: user ops (read-only operands, checked results), ops that
-must not run too often at once, a `np.errstate` other than the default, and the watch for NaN and
-Inf.  The kernel of an op that waits is a `Waiting`: no worker calls it.
+A kernel is an op's forward with array module and attributes bound; for a ufunc it is the ufunc
+itself, for a matrix product a function of `lower.matmul`.  A wrapper is added only where it is
+needed: for user ops (read-only operands, checked results), a limit of concurrent calls, an
+`np.errstate` other than the default, and the watch for NaN and Inf.  The kernel of an op that waits
+is a `Waiting`, which no worker calls.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _OF_SCALARS: dict[str, Kernel] = {
     "less": operator.lt, "less_equal": operator.le,
     "greater": operator.gt, "greater_equal": operator.ge,
 }  # fmt: skip
-"""What NumPy's scalars do to the same bits in a tenth of a ufunc's time: 0.04 us, not 0.4."""
+"""Operators of NumPy's scalars: the same bits in a tenth of a ufunc's time, 0.04 us, not 0.4."""
 
 _SILENT = frozenset({"warn", "ignore"})
 
 
 class Waiting(NamedTuple):
-    """The kernel of an op that waits: what is called, on a loop or in a thread, and its gate."""
+    """The kernel of an op that waits: the callable, where it runs, and its gate."""
 
     call: Kernel
     runs_on: str
@@ -74,12 +74,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def alike(node: Node) -> tuple[Any, ...]:
-    """Return what is equal for applications of one op to the same types, which are one object.
+    """Return a key that is equal for nodes of one op with identical type objects.
 
-    With equal attributes they may share a kernel, and are predicted to cost the same.
+    With equal attributes such nodes may share a kernel, and have the same predicted cost.
     """
     inputs = node.inputs
-    if len(inputs) == 1:  # asked for each step again and again
+    if len(inputs) == 1:  # a hot function, so frequent cases are written out
         return node.op, id(node.type), id(inputs[0].type)
     if len(inputs) == 2:
         return node.op, id(node.type), id(inputs[0].type), id(inputs[1].type)
@@ -94,10 +94,10 @@ def depends_on_symbols(node: Node) -> bool:
 
 
 def kernel(node: Node, xp: Any, symbols: Mapping[str, int], *, watch: tuple[str, ...] = ()) -> Any:
-    """Return the kernel of a node, a `Waiting` where no worker may call it.
+    """Return the kernel of a node, a `Waiting` if no worker may call it.
 
-    `xp` is NumPy or CuPy, `symbols` what the run binds the dims to.  To `watch` for "nan" or "inf"
-    is to raise `FloatingPointError` where a result has one.
+    `xp` is NumPy or CuPy, `symbols` the binding of the dims.  With "nan" or "inf" in `watch` the
+    kernel raises `FloatingPointError` if its result has one.
     """
     op = node.op
     if op.kernel is not None:
@@ -106,32 +106,32 @@ def kernel(node: Node, xp: Any, symbols: Mapping[str, int], *, watch: tuple[str,
     half = is_half(node.dtype)
     bare = op.ufunc is not None and not attrs and not half
     if bare and op.ufunc == "matmul" and xp is np:
-        found: Kernel = product(node, symbols)
+        function: Kernel = product(node, symbols)
     elif bare and xp is np and op.ufunc in _OF_SCALARS and _are_float_scalars(node):
-        found = _OF_SCALARS[op.ufunc]
+        function = _OF_SCALARS[op.ufunc]
     elif bare:
         name = str(op.ufunc)
-        found = getattr(xp, name, None) or partial(by_host, xp, getattr(np, name))
+        function = getattr(xp, name, None) or partial(by_host, xp, getattr(np, name))
     elif op.quick is not None and (quick := op.quick(node, xp, attrs)) is not None:
-        found = quick
+        function = quick
     else:
-        # What widens floats of two bytes costs 0.3 us where there are none.
+        # Skip the wrapper that widens two-byte floats: it costs 0.3 us for nothing.
         forward = op.forward if half else getattr(op.forward, "own", op.forward)
-        found = partial(forward, xp, **attrs)
+        function = partial(forward, xp, **attrs)
     gate = _gate_of(op)
     if op.runs_on == "loop":
-        return Waiting(_checked_async(found, node, symbols, watch), "loop", gate)
+        return Waiting(_checked_async(function, node, symbols, watch), "loop", gate)
     if op.checked:
-        found = _checked(found, node, symbols)
+        function = _checked(function, node, symbols)
     if gate is not None and not op.waits:
-        found = _limited(found, gate)
+        function = _limited(function, gate)
     if watch:
-        found = _watched(xp, found, watch)
-    return Waiting(found, op.runs_on, gate) if op.waits else found
+        function = _watched(xp, function, watch)
+    return Waiting(function, op.runs_on, gate) if op.waits else function
 
 
 def _are_float_scalars(node: Node) -> bool:
-    # Of integers the operators warn where the ufuncs wrap around.
+    # On integers the operators warn of overflow where ufuncs wrap around.
     return not any([part.dims or part.dtype.char not in "fd" for part in node.inputs])  # noqa: C419
 
 
@@ -140,7 +140,7 @@ def _read_only(value: Any) -> Any:
         value = value.view()
         value.flags.writeable = False
         return value
-    return np.asarray(value) if isinstance(value, np.generic) else value  # of another device
+    return np.asarray(value) if isinstance(value, np.generic) else value  # a device's array
 
 
 def _check(result: Any, operands: Sequence[Any], node: Node, shape: tuple[int | None, ...]) -> Any:
@@ -239,9 +239,9 @@ def is_silent(errors: Mapping[str, Any]) -> bool:
 
 
 def with_errstate(forward: Any, errors: Mapping[str, Any]) -> Any:
-    """Return `forward` under ``np.errstate(**errors)``, which otherwise ends at the thread.
+    """Return `forward` under ``np.errstate(**errors)``, which does not cross threads by itself.
 
-    Of a kernel of compiled loops, which raise nothing, the one that they stand for (see `jit`).
+    Compiled loops raise nothing, so a kernel of these is replaced by its ordinary one (see `jit`).
     """
     if isinstance(forward, Waiting):
         return forward._replace(call=with_errstate(forward.call, errors))

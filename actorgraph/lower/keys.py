@@ -1,4 +1,8 @@
-"""Structural keys: all that the text of a program depends on, by number; equal keys share code."""
+"""Structural keys: all that the text of a program depends on, by number.
+
+`lower.program` makes keys, `lower.text` writes code from them; equal keys share one code.  Values
+have numbers: first those that come in, then those of the steps; constants count down from -1.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from typing import NamedTuple
 
 
 class StepKey(NamedTuple):
-    """A call: the number of its kernel, of its operands, and how it is made: flags."""
+    """The call of a kernel: its number, those of its operands, and flags."""
 
     kernel: int
     operands: tuple[int, ...]
@@ -14,7 +18,7 @@ class StepKey(NamedTuple):
 
 
 class CallKey(NamedTuple):
-    """A call of a part of the steps: what it is given, how many values it returns, if it writes."""
+    """The call of a part: operands, number of results, whether it writes into given arrays."""
 
     operands: tuple[int, ...]
     results: int
@@ -22,34 +26,32 @@ class CallKey(NamedTuple):
 
 
 BOUND = 1
-"""A step's kernel depends on the run's symbols."""
+"""Flag: the step's kernel depends on the run's symbols."""
 LONG = 2
-"""Before the step the program looks whether the run is still wanted."""
+"""Flag: the program tests before the step whether the run is dead."""
 AWAITED = 4
-"""No worker calls the kernel."""
+"""Flag: the kernel waits, and is yielded instead of called."""
 BUFFERED = 8
-"""The step writes into memory of the turn."""
+"""Flag: the step writes into the turn's buffers."""
 LEAVING = 16
-"""The step writes into an array that leaves the turn."""
+"""Flag: the step writes into an array that leaves the turn."""
 INTO = BUFFERED | LEAVING
-"""The step writes into what it is given."""
+"""Flags of steps that write into a given array."""
 BY_NAME = 32
-"""The kernel takes the array that it writes to by name."""
+"""Flag: the kernel takes its output array as the keyword ``out``."""
 OVER = 64
-"""The step writes over its first operand."""
+"""Flag: the step overwrites its first operand."""
 OWN = 128
-"""The kernel is a user's, called in the context of the run's caller."""
+"""Flag: the kernel is a user's, called in a copy of the context of the run's caller."""
 
 GIVES_RUN = 256
-"""The kernel is given the run, before the operands."""
+"""Flag: the kernel takes the run, before the operands."""
 
 
 class TaskKey(NamedTuple):
-    """All that the text of a task depends on, so that tasks of one key share their code.
+    """The key of a task.
 
-    Values have numbers: first those that the ports bring, then those of the steps; constants count
-    down from -1.  A port is the number of values of a bundle, or -1 for a message with one value (a
-    trigger has it for nothing).
+    A port is the number of values of a bundle, or -1 for a message with one value or a trigger.
     """
 
     ports: tuple[int, ...]
@@ -64,10 +66,10 @@ class TaskKey(NamedTuple):
 
 
 class DirectKey(NamedTuple):
-    """All that the text of a direct program depends on, see `TaskKey`.
+    """The key of a plain function of values.
 
-    Or of a part of a task's steps, which is given the run and the arrays that it writes into.  If
-    it is in parts itself, `sizes` are how many arrays each of these that writes is given.
+    A part (`is_part`) takes the run and its output arrays as well.  If it consists of parts itself,
+    `sizes` are the numbers of arrays of those that write.
     """
 
     leaves: int
@@ -78,12 +80,13 @@ class DirectKey(NamedTuple):
 
 
 class LoopKey(NamedTuple):
-    """All that the text of a loop depends on, see `TaskKey`.
+    """The key of a loop.
 
-    Leaves are: the position, what the body captures (and constants that it returns), the carries,
-    the elements.  `results` are the carries after an iteration, then what is stacked.
-    `tested` is how many operands the test has besides the carries, None where there is no test.
-    What is saved and stacked is written into arrays where it is `stored`, else handed on.
+    Leaves are, in this order: the position, the captures of the body (and constants that it
+    returns), the carries, the elements.  `results` are the carries after an iteration, then the
+    stacked values.  `tested` is the number of operands of the test besides the carries, None
+    without a test.  Saved and stacked values are written into arrays if `stored`, else passed to
+    functions.
     """
 
     captured: int

@@ -1,13 +1,16 @@
-"""Loops as tables: the rows of a body, walked once an iteration without Python and its lock.
+"""Loops as tables: the rows of a loop's body, walked once an iteration without the GIL.
 
-An iteration copies what entered it where that is kept, does the steps of the body, copies what is
-stacked and is no array of its own, then the new carries over the old ones, and last asks the test,
-which is a row like others.  Arrays whose elements it takes, and those that are stacked, lie some
-bytes further in each iteration.
+An iteration has rows that copy the entering carries (if they are saved), the rows of the body's
+steps, copies of stacked values that have no array of their own, copies of the new carries over the
+old ones, and last the rows of the test.  Arrays of elements and stacked arrays advance by one
+element in each iteration.
 
-It declines as other tables do (`lower.table`): then the loop in Python begins from the beginning.
-A run that dies ends it between two rows.  Between stretches of some hundred microseconds Python
-has its turn: for signals, and for floating-point errors that end the loop.
+`LoopTable` is one form of `inner.InnerLoop`, which calls it.  Invariants:
+
+- It declines as other tables do (`lower.table`), having written nothing but stacked arrays; then
+  the loop in Python starts from the first iteration.
+- A dead run ends the walk between two rows.
+- About every millisecond the walk returns to Python, for signals and for floating-point errors.
 """
 
 from __future__ import annotations
@@ -32,10 +35,10 @@ from actorgraph.op import CONSTANT, FRESH_OUT, Op
 from actorgraph.runs import AbstractRun
 
 _AT_ONCE_US = 1000.0
-"""What is walked between two turns of Python."""
+"""Predicted length of one walk, after which Python may handle signals."""
 
 FEWEST = 48
-"""Steps of a call that is worth it."""
+"""Least steps, of all iterations together, for which a walk pays off."""
 
 _COPY = Op("table_copy", "a[*s] -> a[*s]", np.positive, ufunc="positive", memory=FRESH_OUT)
 _COPY_BOOL = Op(
@@ -47,16 +50,20 @@ _Test: TypeAlias = tuple[Sequence[Node], Sequence[Node], Node]
 
 
 class Declined(Exception):
-    """A loop has not been walked to its end; the one in Python begins from the beginning."""
+    """The walk of a loop gave up; the loop in Python must start from the first iteration."""
 
 
 @dataclass(slots=True)
 class _Iteration:
-    """Steps, what they are given, what is stacked, and which carries some steps write `over`.
+    """An iteration as a stretch: `steps`, inputs `given`, and the stacked values `results`.
 
-    The step `asking` says whether there is another iteration.  `copied` is as in `Stretch`: nothing
-    waits for the end.  `moving` are the nodes of which each iteration has another element.
-    `quick`, `packed`, `exact` and `later` are as `quick_rows` has them.
+    - `asking`: the step that says whether there is another iteration
+    - `over`: by the id of a step, the carry that it overwrites
+    - `moving`: nodes of which each iteration reads or writes another element
+    - `copied`: as in `table.Stretch`; empty, as results are written at once
+    - `quick`, `packed`, `exact`, `later`: set by `quick_rows`: products and groups by step, places
+      of inputs that are passed transposed, whether bits are NumPy's, and factors of carries that
+      are added up at the end
     """
 
     steps: Sequence[Node]
@@ -74,12 +81,12 @@ class _Iteration:
 
     @property
     def lasting(self) -> Sequence[Node]:
-        """What is read when all rows are done: results, and what the test says."""
+        """The nodes read after the last row: results, and the test's answer."""
         return self.results if self.asking is None else [*self.results, self.asking]
 
 
 class _IterationRows(QuickRows):
-    """The rows of an iteration, in which some steps write over what others are given."""
+    """The rows of an iteration, in which some steps overwrite carries."""
 
     def __init__(self, one: _Iteration, symbols: Mapping[str, int]) -> None:
         self._over = one.over
@@ -91,10 +98,10 @@ class _IterationRows(QuickRows):
 
 
 class LoopTable:
-    """A loop that is walked, another form of `InnerLoop`; `Unfit` where a step is no row.
+    """A loop whose iterations are walked; `Unfit` is raised if a step cannot be a row.
 
-    The test has inputs, steps and a result; last bits may change where it is `quick`, and then who
-    calls may `wait` for machine code.
+    `test` is its inputs, steps and result.  With `quick`, last bits may differ from NumPy's, and
+    `wait` says that products wait for machine code, instead of using NumPy until it is compiled.
     """
 
     def __init__(
@@ -137,11 +144,11 @@ class LoopTable:
 
     @property
     def kept_bytes(self) -> int:
-        """The memory that rows write into, of calls that have ended."""
+        """The bytes of memory that idle blocks hold."""
         return len(self._blocks) * self._made.total
 
     def fits(self, positions: range) -> bool:
-        """Return whether so many iterations can be walked, and are worth it."""
+        """Return whether these iterations can be walked, and are enough to pay off."""
         enough = len(positions) * self._size >= FEWEST
         return enough and native.RUNTIME.walk is not None
 
@@ -154,10 +161,10 @@ class LoopTable:
         arrays: Sequence[Any],
         stacks: Sequence[Any],
     ) -> tuple[list[Any], int]:
-        """Return the last carries and the number of iterations, of which there is at least one.
+        """Walk at least one iteration; return the last carries and the number of iterations.
 
-        With a test that is one more than there are `positions` where it asks for more.  `Declined`
-        and `Dead` are raised when nothing but `stacks` has been written.
+        If the test still asks for another after the last of `positions`, the number is one more.
+        `Declined` and `Dead` are raised with nothing written but `stacks`.
         """
         walk = native.RUNTIME.walk
         assert walk is not None, "`fits` is asked before"
@@ -193,7 +200,7 @@ class LoopTable:
         return [one if one.ndim else one[()] for one in states], trips + more
 
     def _taken(self, length: int, way: int) -> _LoopBlock:
-        """Return a block for arrays of that length, which iterations take upwards or downwards."""
+        """Take an idle block, or make one, for arrays of that length and a direction of 1 or -1."""
         try:
             block = self._blocks.pop()
         except IndexError:
@@ -211,7 +218,7 @@ class LoopTable:
 
 
 class _LoopBlock:
-    """What a walk is given, and the memory that it needs."""
+    """The words of a walk, with what they point to."""
 
     __slots__ = ("goes", "memory", "specs", "words")
 
@@ -245,7 +252,7 @@ def _iteration(
         if node is carry:
             continue
         source = node
-        if node.id not in rows:  # it may show a carry that another one is copied over
+        if node.id not in rows:  # it may be a view of a carry that is overwritten before
             source = _copy(node, next(numbers))
             copies.append(source)
         over[carry] = _copy(source, next(numbers))
@@ -264,7 +271,7 @@ def _iteration(
 
 
 def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
-    """Return the ids of the steps that write arrays of their own, the others being views."""
+    """Return the ids of the steps that are rows; all others are views, else `Unfit` is raised."""
     found = kinds(steps, symbols)
     if not all(found):
         raise Unfit
@@ -281,7 +288,10 @@ def _copy(node: Node, number: int) -> Node:
 def _renumbered(
     test: _Test, numbers: Iterator[int], carries: list[Node]
 ) -> tuple[list[Node], list[Node]]:
-    """Return captures and steps of a test on the carries; the last step copies what it says."""
+    """Return the captures of a test, and its steps applied to `carries`, with new numbers.
+
+    The last step copies the answer.
+    """
     inputs, steps, result = test
     tested = [node_like(n, next(numbers), n.op, ()) for n in inputs[: len(inputs) - len(carries)]]
     stands = dict(zip([one.id for one in inputs], [*tested, *carries], strict=True))

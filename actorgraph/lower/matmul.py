@@ -1,11 +1,12 @@
-"""The kernel of matrix products: by which provider, and in which tiles.
+"""The kernel of matrix products: the provider that computes them, and their tiles.
 
-Small products are NumPy's, of two matrices by `ndarray.dot`: it calls the same BLAS in half the
-time of `np.matmul` (0.5 us, not 1.0, for 8x64x64).  Larger ones of float and complex matrices go to
-the process's provider (`devices.blas`), and from `CUT_FLOPS` on they are cut along the longer side
-of the result into tiles, which idle workers share.  Who multiplies, and in how many tiles, follows
-from the shapes alone, because a cut changes bits: so every machine computes the same tiles, with
-any number of workers.
+NumPy computes small products, those of two matrices by `ndarray.dot`: it calls the same BLAS in
+half the time of `np.matmul` (0.5 us, not 1.0, for 8x64x64).  Larger ones of float and complex
+matrices go to the process's provider (`devices.blas`), and from `CUT_FLOPS` on they are cut along
+the longer side of the result into tiles, which idle workers share.
+
+Invariant: provider and tiles follow from the shapes alone, because they change bits.  So every
+machine computes the same tiles, with any number of workers.
 
 Measured with OpenBLAS, one thread computes two tiles 1 to 4 % slower than the whole, four 2 to
 7 %, eight 8 to 15 %: each tile packs the other operand again.
@@ -39,7 +40,7 @@ Product = Callable[..., Array]
 def product(node: Node, symbols: Mapping[str, int]) -> Product:
     """Return the kernel of a matmul node: ``kernel(x, y, out=None)``.
 
-    Where the dims tell that the product is small, it is NumPy's own.
+    If the dims say that the product is small, it is NumPy's own function.
     """
     if is_small(node, symbols):
         return _small(node)
@@ -47,15 +48,15 @@ def product(node: Node, symbols: Mapping[str, int]) -> Product:
 
 
 def is_small(node: Node, symbols: Mapping[str, int]) -> bool:
-    """Return whether NumPy itself computes a matmul node, as the dims tell."""
-    # A dim that only the run knows may be large.
+    """Return whether the dims say that NumPy itself computes a matmul node."""
+    # An unknown dim may be large.
     x, y = (bind_shape(part.dims, symbols, sys.maxsize) for part in node.inputs)
     flops = 2 * prod(x) * y[-1]
     return flops < min(blas.LEAST_FLOPS, CUT_FLOPS) or flops < _least(blas.provider())
 
 
 def _small(node: Node) -> Product:
-    """Return what computes small products; as dims may be unknown, it follows from the type."""
+    """Return the function for small products, which depends on ranks and dtype alone."""
     x, y = [part.ndim for part in node.inputs]
     if y != 2 or x < 2 or node.dtype.char not in blas.BLAS_DTYPES:
         return np.matmul
@@ -64,12 +65,12 @@ def _small(node: Node) -> Product:
 
 @cache
 def _dot() -> Product:
-    """Return NumPy's `dot` of two matrices, or `matmul` where `dot` does not tell of overflow."""
+    """Return `dot` for two matrices, or `matmul` where `dot` does not report overflow."""
     return np.ndarray.dot if dot_tells() else np.matmul
 
 
 def _tall(x: Array, y: Array, out: Array | None = None) -> Array:
-    """Multiply a stack by a matrix: as one tall matrix, for `np.matmul` packs y for each entry."""
+    """Multiply a stack by a matrix as one tall matrix: `np.matmul` packs y again for each entry."""
     if not (x.size and y.size):
         return np.matmul(x, y, out)
     if not x.flags.c_contiguous:
@@ -99,7 +100,7 @@ def _product_by(provider: blas.Provider, small: Product) -> Product:
 
 def _large(provider: blas.Provider, x: Array, y: Array, out: Array | None) -> Array:
     if x.ndim < 2 or y.ndim < 2 or x.dtype != y.dtype or x.shape[-1] != y.shape[-2]:
-        return np.matmul(x, y, out)  # matrix by vector is bound by memory; NumPy tells errors
+        return np.matmul(x, y, out)  # matrix by vector is memory bound; NumPy raises errors
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     shape = (*batch, x.shape[-2], y.shape[-1])
     result = out
@@ -109,7 +110,7 @@ def _large(provider: blas.Provider, x: Array, y: Array, out: Array | None) -> Ar
     if not batch:
         _matrix(provider, x, y, result)
     elif y.ndim == 2:
-        # One product of a tall matrix instead of one an entry.
+        # One product of a tall matrix, not one for each entry.
         _matrix(provider, x.reshape(-1, x.shape[-1]), y, result.reshape(-1, y.shape[-1]))
     elif result.size:
         _batch(provider, x, y, result)
@@ -131,10 +132,10 @@ def _takes(out: Array, shape: tuple[int, ...], x: Array, y: Array) -> bool:
 
 
 def _let_numpy_complain(x: Array, y: Array, result: Array) -> None:
-    """Warn or raise as `np.errstate` wants: a BLAS called by ourselves tells nothing.
+    """Warn or raise as `np.errstate` says: a BLAS that we call ourselves reports no errors.
 
-    The inner product with itself is the cheapest pass that infinities and NaN survive: 1 % of
-    128x512x512.  It overflows early, which costs a second product and is no harm.
+    The inner product of the result with itself is the cheapest pass that infinities and NaN
+    survive: 1 % of 128x512x512.  It overflows early, which only costs a second product.
     """
     flat = result.reshape(-1)
     with np.errstate(all="ignore"):
@@ -169,7 +170,7 @@ def _matrix(provider: blas.Provider, x: Array, y: Array, out: Array) -> None:
 def cuts(m: int, k: int, n: int) -> tuple[slice, ...]:
     """Return the tiles of a product of (m, k) and (k, n), along the longer side of its result.
 
-    As many as a power of 2, for workers are often as many.
+    Their number is a power of 2, as that of workers often is.
 
     Examples
     --------
@@ -185,7 +186,7 @@ def cuts(m: int, k: int, n: int) -> tuple[slice, ...]:
 
 
 def tile_count(node: Node, symbols: Mapping[str, int]) -> int:
-    """Return into how many tiles the step is cut, 1 where it is none or its sizes are not known."""
+    """Return the number of tiles of a step, 1 if it is no product or its sizes are unknown."""
     if node.op.ufunc != "matmul":
         return 1
     x, y = (bind_shape(part.dims, symbols, 0) for part in node.inputs)
@@ -195,7 +196,7 @@ def tile_count(node: Node, symbols: Mapping[str, int]) -> int:
 
 
 def _batch(provider: blas.Provider, x: Array, y: Array, out: Array) -> None:
-    """Multiply batches: each entry by itself where it is large, else NumPy's loop over groups."""
+    """Multiply batches: large entries one by one, small ones in groups by `np.matmul`."""
     batch, (m, n), k = out.shape[:-2], out.shape[-2:], x.shape[-1]
     x = np.broadcast_to(x, (*batch, m, k))
     y = np.broadcast_to(y, (*batch, k, n))
@@ -215,7 +216,7 @@ def _batch(provider: blas.Provider, x: Array, y: Array, out: Array) -> None:
 
 
 def _readable(matrix: Array) -> Array:
-    """Return the matrix with unit stride along rows or columns, as BLAS reads it; else a copy."""
+    """Return the matrix, copied unless it has unit stride along rows or columns, as BLAS needs."""
     down, across = matrix.strides
     rows, columns = matrix.shape
     item = matrix.itemsize

@@ -1,4 +1,7 @@
-"""Whether a loop multiplies matrices with the bits of a kernel, wherever they lie in memory."""
+"""Whether NumPy's inner loop of a product gives the bits of a kernel for some layout.
+
+It is tried once for each layout, on numbers; `table_rows` writes a row only where it does.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from actorgraph.devices.loops import Routine, call
 from actorgraph.lower.spots import Spot
 
 _PERIOD = 65_537
-"""Numbers that products are tried on before they come again: a prime."""
+"""Period of the numbers that products are tried on: a prime."""
 
 
 @lru_cache(1024)
@@ -25,23 +28,23 @@ def is_product(
     dims: Sequence[int],
     steps: Sequence[int],
 ) -> bool:
-    """Return whether the loop gives the kernel's bits for operands that lie so in memory.
+    """Return whether the loop gives the kernel's bits for operands of this layout.
 
-    Those of one base show one memory: that a product is of a matrix and itself decides who
-    computes it.
+    Operands of one base share memory: NumPy computes a product of a matrix and its own transpose by
+    another routine of BLAS.
     """
     if x.base != y.base:
         y = y._replace(offset=x.end - y.begin)
     begin = min(x.begin, y.begin)
     raw = _numbers(char, max(x.end, y.end) - begin)
-    given = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
-    wanted = np.asarray(kernel_of(*given))
-    result = np.empty(wanted.shape, char)
-    call(loop, [*given, result], dims, steps)
-    return wanted.tobytes() == result.tobytes()
+    operands = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
+    expected = np.asarray(kernel_of(*operands))
+    result = np.empty(expected.shape, char)
+    call(loop, [*operands, result], dims, steps)
+    return expected.tobytes() == result.tobytes()
 
 
 def _numbers(char: str, size: int) -> np.ndarray[Any, Any]:
-    """Return so many bytes of numbers that differ along any axis."""
+    """Return that many bytes of numbers that differ along any axis."""
     count = size // np.dtype(char).itemsize
     return np.resize(np.sin(np.arange(min(count, _PERIOD))).astype(char), count)

@@ -1,8 +1,9 @@
-"""Parts: the steps of a long task in stretches that are functions of their own.
+"""Parts: the steps of a long task, cut into functions of their own.
 
-A graph repeats itself: branches, layers, steps in time.  Cut where the fewest values pass from one
-part to the next, parts begin at the same place of what repeats, so they have one key and share
-their code: of 36,000 steps of a wide graph some 2,000 are compiled.
+Graphs repeat themselves: branches, layers, steps in time.  If parts end where the fewest values
+cross, they begin at the same place of each repetition, so they have equal keys and share their
+code: of 36,000 steps of a wide graph some 2,000 are compiled.  `lower.program` and `lower.cuts` use
+it.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from actorgraph.graph import Node
 from actorgraph.op import CONSTANT
 
 _LEAST, _MOST = 64, 128
-"""Steps of a part: calling one costs about as much as one step."""
+"""Least and most steps of a part; calling one costs about as much as one step."""
 
 _TOGETHER = 64
-"""So many parts are one that machine code walks: each value that passes between two costs 0.1 us,
-a row 0.02.  Until there are rows they are called one by one, and share their text."""
+"""Parts that a table walks as one: a value that crosses parts costs 0.1 us, a row 0.02.  Until
+there are rows they are called one by one, and share their text."""
 
 FEWEST = 2 * _MOST
-"""Steps of a task that is worth parts."""
+"""Least steps of a task that is cut into parts."""
 
 
 class Part(NamedTuple):
-    """Where a part begins and ends, what it is given and what it returns.
+    """A range of steps, with its operands and results.
 
-    Where a table may stand for it, it may be in `parts` itself.
+    If a table may compute it (`is_walked`), it may consist of `parts` itself.
     """
 
     begin: int
@@ -46,33 +47,33 @@ def cut_steps(
 ) -> Iterator[Part]:
     """Return the parts of steps, in order.
 
-    What is `kept` is needed after the last step.  Parts are made `within` stretches, given by
-    begin, end and whether tables may stand for them; default all of it.
+    `kept` nodes are needed after the last step.  Parts lie `within` ranges, given by begin, end and
+    whether a table may compute them; by default in one range of all steps.
     """
     last = last_needs(steps)
     needed = last | dict.fromkeys([node.id for node in kept], len(steps))
     for begin, stop, is_walked in [(0, len(steps), False)] if within is None else within:
-        found = []
+        parts = []
         for end in ends(steps, begin, stop, last):
-            own: set[int] = set()
-            given: dict[int, Node] = {}
+            computed: set[int] = set()
+            operands: dict[int, Node] = {}
             for step in steps[begin:end]:
                 for node in step.inputs:
-                    if node.id not in own and node.op is not CONSTANT:
-                        given[node.id] = node
-                own.add(step.id)
+                    if node.id not in computed and node.op is not CONSTANT:
+                        operands[node.id] = node
+                computed.add(step.id)
             returned = [step for step in steps[begin:end] if needed.get(step.id, 0) >= end]
-            found.append(Part(begin, end, list(given.values()), returned))
+            parts.append(Part(begin, end, list(operands.values()), returned))
             begin = end
         if is_walked:
-            for place in range(0, len(found), _TOGETHER):
-                yield _joined(found[place : place + _TOGETHER], needed)
+            for place in range(0, len(parts), _TOGETHER):
+                yield _joined(parts[place : place + _TOGETHER], needed)
         else:
-            yield from found
+            yield from parts
 
 
 def _joined(parts: Sequence[Part], needed: Mapping[int, int]) -> Part:
-    """Return a part of parts that follow one another."""
+    """Return a part that consists of consecutive parts."""
     if len(parts) == 1:
         return parts[0]._replace(is_walked=True)
     end = parts[-1].end
@@ -89,10 +90,11 @@ def ends(
     last: Mapping[int, int],
     size: tuple[int, int] = (_LEAST, _MOST),
 ) -> Iterator[int]:
-    """Return where parts end: where the fewest values are made before and needed soon after.
+    """Return the ends of parts, chosen where the fewest values cross that are needed soon.
 
-    `last` has by id where a value is needed last; the last part may be shorter than any `size`.
-    What is needed far away says nothing about the place, and there is more of it at every place.
+    `last` has by id the last position that needs a value; `size` is the least and most steps of a
+    part, of which the last one may have fewer.  Values needed far away are not counted: they cross
+    many positions and distinguish none.
     """
     least, most = size
     if stop - begin > most:
@@ -110,5 +112,5 @@ def ends(
 
 
 def last_needs(steps: Sequence[Node]) -> dict[int, int]:
-    """Return by id where each value is needed last."""
+    """Return by id the last position that needs each value."""
     return {node.id: place for place, step in enumerate(steps) for node in step.inputs}

@@ -1,15 +1,16 @@
-"""Placing: on which device and lane tasks run, and the transfers that this needs.
+"""Placing: the device and lane of each task, and the transfers that follow from them.
 
-It comes last, so nothing before knows of devices, and programs and channels do not change:
+It runs after the cut, so that cuts, programs and channels know nothing of devices:
 
-1. tasks of a cut are split where the user has placed nodes elsewhere (`split`),
-2. each gets a lane: the forward's for a backward task, else by list scheduling (`assign`),
-3. when they are connected, a step that moves its operand is put before those that need a value of
-   another device, and results are fetched by tasks of their own (`with_transfers`).
+1. tasks are split where the user has placed nodes elsewhere (`split`);
+2. each task gets a lane: a backward task that of its forward task, others by list scheduling
+   (`assign`);
+3. in connected tasks, a step that moves its operand is inserted before steps that need a value of
+   another device, and tasks that fetch results are added (`with_transfers`).
 
-On a device a program computes with `Handed` values: its kernels launch (`Placing.kernel`).  Where a
-host's program needs a value of a device, and where a result does, the step waits, like an
-asynchronous op: nobody blocks, and poison, deadlines and cancelling work as ever.
+On a device a program computes with `Handed` values: its kernels launch (`Placing.kernel`).  Where
+the host needs a value of a device, the step waits like an asynchronous op.  So no worker blocks,
+and poison, deadlines and cancellation work as on the host.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from actorgraph.lower.elements import as_one
 from actorgraph.lower.joint import Joint, owner_of
 from actorgraph.lower.kernels import Waiting
 from actorgraph.lower.regions import Port, Region, TaskSpec, connect
-from actorgraph.lower.residents import Brought, Residents, launching, looked_at
+from actorgraph.lower.residents import Brought, Residents, host_operands_of, launching
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.op import Op
 from actorgraph.ops._records import ITEM
@@ -39,14 +40,14 @@ from actorgraph.rewrite.exact import restated
 from actorgraph.types import Checks
 
 _LAUNCH_US = 5.0
-"""What a step costs a lane beside its work."""
+"""Assumed cost of launching a step."""
 
 _ELSEWHERE_US = 10.0
-"""What it costs to wait for another lane; so a chain stays on its lane."""
+"""Assumed cost of waiting for another lane; it keeps a chain on its lane."""
 
 _COPY_US = 50.0
 _COPIED_PER_US = 10_000.0
-"""Bytes; with `_COPY_US` what a copy to another device is taken to cost."""
+"""Bytes; with `_COPY_US` the assumed cost of a copy to another device."""
 
 
 def _moved(xp: Any, x: Any) -> Any:
@@ -64,8 +65,8 @@ _TRANSFERS = MOVE, KEEP, FETCH, RESULT
 class Placing(Residents):
     """Where the nodes of a machine run.
 
-    `lanes` are those of its own devices, where tasks run that the user has placed nowhere.
-    Elementwise steps become one kernel only where no bit changes (`exact`); None: they never do.
+    `lanes` are those of the machine's own devices, for tasks that the user has not placed.  With
+    `exact` only elementwise steps that keep their bits are fused into one kernel; with None none.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Placing(Residents):
     # -- tasks ------------------------------------------------------------------------------------
 
     def cut(self, cut: Cut) -> Cut:
-        """Return what stands for the automatic cut: lanes gain where threads would not."""
+        """Return the cut to use: lanes gain from branches where threads would not."""
         if cut is not by_cost:
             return cut
         return side_by_side if len(self.lanes) > 1 and not self.captured else _for_one_lane
@@ -100,9 +101,9 @@ class Placing(Residents):
         specs = connect(self.split(tasks, joint), result_of)
         check_order(specs)
         lanes = self.assign(specs, joint, costs, symbols)
-        found = self.with_transfers(specs, lanes, joint)
-        numbers = count(-2 * 10**9)  # no other step has these
-        for spec, lane in zip(found, lanes, strict=True):
+        placed = self.with_transfers(specs, lanes, joint)
+        numbers = count(-2 * 10**9)  # unused by other steps
+        for spec, lane in zip(placed, lanes, strict=True):
             if lane is None or lane.device.refused is None:
                 continue
             if self._exact is not None:
@@ -110,7 +111,7 @@ class Placing(Residents):
             if self.captured:
                 on_lanes = partial(self._side_by_side, lane, joint, costs, symbols)
                 spec.steps = captured(spec, lane, joint, numbers, _TRANSFERS, on_lanes, self.graphs)
-        return found, lanes
+        return placed, lanes
 
     def _side_by_side(
         self,
@@ -120,7 +121,7 @@ class Placing(Residents):
         symbols: Mapping[str, int],
         steps: Sequence[Node],
     ) -> list[int]:
-        """Return on which stream of a graph each step runs, 0 being that of its lane."""
+        """Return the stream of a captured graph on which each step runs; 0 is that of its lane."""
         where = self._wanted(steps[0], joint)
         alone = where is not None and where.lane is not None
         lanes = [home, *[home.device.lane(number) for number in range(0 if alone else self._count)]]
@@ -129,20 +130,20 @@ class Placing(Residents):
             TaskSpec(number, Region(number, [owner_of(step)]), "forward", [step])
             for number, step in enumerate(steps)
         ]
-        found = self.assign(tasks, joint, costs, symbols, list(streams))
-        return [streams[lane] for lane in found if lane is not None]
+        chosen = self.assign(tasks, joint, costs, symbols, list(streams))
+        return [streams[lane] for lane in chosen if lane is not None]
 
     def _wanted(self, step: Node, joint: Joint) -> Placement | None:
-        """Return where a step has to run, None where its machine may choose."""
+        """Return where a step must run, None if its machine may choose."""
         if step.op is ITEM:
-            return self._wanted(step.inputs[0], joint)  # only fields of a record can be moved
+            return self._wanted(step.inputs[0], joint)  # a record itself cannot be moved
         if step.op.waits or step.op.kernel is not None:
-            return _HOST  # who waits, and loops and branches, which look at values
+            return _HOST  # ops that wait; loops and branches, which read values
         return self._explicit.get(joint.source(step).id)
 
     def split(self, tasks: Sequence[TaskSpec], joint: Joint) -> list[TaskSpec]:
-        """Cut tasks where the next step has to run elsewhere; parts get regions of their own."""
-        found: list[TaskSpec] = []
+        """Cut tasks where the next step must run elsewhere; each part gets a region."""
+        result: list[TaskSpec] = []
         regions = count(1 + max([spec.region.index for spec in tasks], default=0))
         for spec in tasks:
             parts: list[tuple[Placement | None, list[Node]]] = []
@@ -152,12 +153,12 @@ class Placing(Residents):
                     parts.append((where, []))
                 parts[-1][1].append(step)
             if len(parts) == 1:
-                found.append(replace(spec, index=len(found)))
+                result.append(replace(spec, index=len(result)))
                 continue
             for _, steps in parts:
                 region = Region(next(regions), list(dict.fromkeys(map(owner_of, steps))))
-                found.append(TaskSpec(len(found), region, spec.direction, steps))
-        return found
+                result.append(TaskSpec(len(result), region, spec.direction, steps))
+        return result
 
     def assign(
         self,
@@ -167,16 +168,16 @@ class Placing(Residents):
         symbols: Mapping[str, int],
         lanes: Sequence[Lane | None] | None = None,
     ) -> list[Lane | None]:
-        """Return the lane of each task, None for the host; one of `lanes` where they are given.
+        """Return the lane of each task, None for the host; one of `lanes` if they are given.
 
-        List scheduling: of the tasks whose producers have a lane, the one with the longest path
-        behind it goes to where it ends first, if equal to where its values are.  Source: HEFT (H.
-        Topcuoglu et al., 2002).
+        List scheduling: of the tasks whose producers have a lane, the one with the longest path to
+        the end gets the lane on which it ends first; of equal ones, one that has its operands.
+        Source: HEFT (H. Topcuoglu et al., 2002).
         """
         task_of = {step.id: spec.index for spec in tasks for step in spec.steps}
         before = [_producers(spec, task_of) for spec in tasks]
-        spent = [sum([costs.get(s.id, 0.0) + _LAUNCH_US for s in spec.steps]) for spec in tasks]
-        rank, left = _ranks(before, spent), TopologicalSorter(dict(enumerate(before)))
+        cost_us = [sum([costs.get(s.id, 0.0) + _LAUNCH_US for s in spec.steps]) for spec in tasks]
+        rank, left = _ranks(before, cost_us), TopologicalSorter(dict(enumerate(before)))
         left.prepare()
         ready = [(-rank[index], index) for index in left.get_ready()]
         heapify(ready)
@@ -196,9 +197,9 @@ class Placing(Residents):
             for place, lane in enumerate(options):
                 start = free.get(lane, 0.0)
                 for producer, node in before[index].items():
-                    away_us = _away_us(chosen[producer], lane, node, symbols)
-                    start = max(start, ends[producer] + away_us)
-                key = start + spent[index], lane not in near, place
+                    transfer_us = _transfer_us(chosen[producer], lane, node, symbols)
+                    start = max(start, ends[producer] + transfer_us)
+                key = start + cost_us[index], lane not in near, place
                 if best is None or key < best:
                     best, chosen[index], ends[index] = key, lane, key[0]
             free[chosen[index]] = ends[index]
@@ -212,7 +213,7 @@ class Placing(Residents):
         self, spec: TaskSpec, joint: Joint, of_region: Mapping[int, Lane | None]
     ) -> Sequence[Lane | None]:
         if spec.region.index in of_region:
-            # A backward task runs where its forward does: what that has saved is there.
+            # A backward task runs where its forward task does, which has the residual.
             return [of_region[spec.region.index]]
         where = self._wanted(spec.steps[0], joint)
         if where is None:
@@ -228,27 +229,27 @@ class Placing(Residents):
     def with_transfers(
         self, tasks: Sequence[TaskSpec], lanes: list[Lane | None], joint: Joint
     ) -> list[TaskSpec]:
-        """Put steps before the others that move what comes from elsewhere; fetch results.
+        """Insert steps that move values from other devices, and tasks that fetch results.
 
-        Tasks that fetch are added, and so are their lanes.
+        The lanes of the added tasks are appended to `lanes`.
         """
         self.sources(joint)
-        numbers = count(-(10**9), -1)  # no other step has these
+        numbers = count(-(10**9), -1)  # unused by other steps
         instead: list[dict[int, Node]] = [{} for _ in tasks]
         added: list[list[Node]] = [[] for _ in tasks]
-        # What a forward task has moved it saves as moved, so residuals come last.
-        for spec in sorted(tasks, key=_saves):
+        # A forward task saves values as moved, so tasks with residuals come last.
+        for spec in sorted(tasks, key=_has_residual):
             port_of = list(spec.ports)
-            only_looked_at = looked_at(spec)
+            host_operands = host_operands_of(spec)
             for place, port in enumerate(port_of):
                 op = _transfer(port.producer, lanes, lanes[spec.index])
                 nodes = port.nodes
                 if port.kind == "residual" and port.producer is not None:
-                    nodes = _renamed(tasks[port.producer], spec, instead[port.producer])
+                    nodes = _with_moved_residual(tasks[port.producer], spec, instead[port.producer])
                     port_of[place] = port._replace(nodes=nodes)
                 for node, known in zip(port.nodes, nodes, strict=True):
                     if op is not None:
-                        stays = port.producer is None and node.id in only_looked_at
+                        stays = port.producer is None and node.id in host_operands
                         known = _step(next(numbers), KEEP if stays else op, known)
                         added[spec.index].append(known)
                     if known is not node:
@@ -257,12 +258,12 @@ class Placing(Residents):
         for spec in tasks:
             steps = [_with_inputs(step, instead[spec.index]) for step in spec.steps]
             spec.steps = [*added[spec.index], *steps]
-        found = [*tasks]
+        all_tasks = [*tasks]
         for spec, lane in zip(tasks, [*lanes], strict=True):
             if lane is not None and spec.results:
-                self._fetch(spec, found, numbers)
-        lanes += [None] * (len(found) - len(lanes))
-        return found
+                self._fetch(spec, all_tasks, numbers)
+        lanes += [None] * (len(all_tasks) - len(lanes))
+        return all_tasks
 
     @staticmethod
     def _fetch(spec: TaskSpec, tasks: list[TaskSpec], numbers: Iterator[int]) -> None:
@@ -280,7 +281,7 @@ class Placing(Residents):
     def kernel(
         self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool | str
     ) -> Any:
-        """Return what a program calls for a step on a lane, or on the host, in place of `found`."""
+        """Return the kernel of a step on a lane or the host, made of its kernel `found`."""
         if step.op is RESULT:
             fetched = fetch is True or (fetch == "values" and not _is_slope(step, joint))
             return Waiting(self._fetching(step, "results", fetched), "lane", None)
@@ -308,7 +309,7 @@ class Placing(Residents):
         def fetching(answer: Callable[[Callable[[], Any]], None], value: Handed) -> None:
             if fetch:
                 value = self.fetch(value, kind, step)
-            elif value.cell.home is not None:  # which a later run is to use again
+            elif value.cell.home is not None:  # a later run would reuse that array
                 work = value.lane.device.xp.array
                 value = value.lane.launch(work, [value], name="copy", node=step, record=True)
             event = value.event or value.lane.record()
@@ -325,34 +326,32 @@ _HOST = placement("cpu")
 
 
 def _for_one_lane(joint: Joint, costs: Costs) -> list[TaskSpec]:
-    """In sequential order, but where ops wait: several of them are to do so at once."""
+    """Cut into the sequential order, unless ops wait, of which several shall wait at once."""
     waits = any(step.op.waits for step in joint.order)
     return (side_by_side if waits else sequential)(joint, costs)
 
 
 def _is_slope(result: Node, joint: Joint) -> bool:
-    """Return whether a result is a derivative, and no value that was asked for."""
+    """Return whether a result is a derivative and not also a value."""
     [node] = result.inputs
-    return any(node is one for one in joint.derivatives.values()) and not any(
-        node is one for one in joint.values.values()
-    )
+    return node in {*joint.derivatives.values()} - {*joint.values.values()}
 
 
 def _producers(spec: TaskSpec, task_of: Mapping[int, int]) -> dict[int, Node]:
-    """Return the tasks that a task takes values of, with one of these values each."""
-    found: dict[int, Node] = {}
+    """Return the tasks that a task receives from, with one value of each."""
+    producers: dict[int, Node] = {}
     for step in spec.steps:
         for part in step.inputs:
             producer = task_of.get(part.id, spec.index)
             if producer != spec.index:
-                found.setdefault(producer, part)
-    return found
+                producers.setdefault(producer, part)
+    return producers
 
 
-def _ranks(before: Sequence[Mapping[int, Node]], spent: Sequence[float]) -> list[float]:
+def _ranks(before: Sequence[Mapping[int, Node]], cost_us: Sequence[float]) -> list[float]:
     """Return the length of the longest path from each task to the end."""
     after = [0.0] * len(before)
-    rank = list(spent)
+    rank = list(cost_us)
     for index in reversed([*TopologicalSorter(dict(enumerate(before))).static_order()]):
         rank[index] += after[index]
         for producer in before[index]:
@@ -360,8 +359,10 @@ def _ranks(before: Sequence[Mapping[int, Node]], spent: Sequence[float]) -> list
     return rank
 
 
-def _away_us(home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[str, int]) -> float:
-    """Return what it takes that a lane gets a value of another one."""
+def _transfer_us(
+    home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[str, int]
+) -> float:
+    """Return the assumed cost of a value of one lane on another."""
     if home is lane:
         return 0.0
     if home is not None and lane is not None and home.device is lane.device:
@@ -370,7 +371,7 @@ def _away_us(home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[
 
 
 def _transfer(producer: int | None, lanes: Sequence[Lane | None], lane: Lane | None) -> Op | None:
-    """Return how a task on a lane gets what a port brings, None where it is there."""
+    """Return the op that moves a port's value to a lane, None if it is there."""
     if producer is None:
         return MOVE
     home = lanes[producer]
@@ -393,17 +394,19 @@ def _with_inputs(step: Node, instead: Mapping[int, Node]) -> Node:
     return restated(step, step.op, inputs, step.attrs)
 
 
-def _saves(spec: TaskSpec) -> bool:
+def _has_residual(spec: TaskSpec) -> bool:
     return any([port.kind == "residual" for port in spec.ports])  # noqa: C419
 
 
-def _renamed(producer: TaskSpec, taker: TaskSpec, instead: Mapping[int, Node]) -> tuple[Node, ...]:
-    """Have a task save what it has moved; return what the taker receives."""
-    found: tuple[Node, ...] = ()
+def _with_moved_residual(
+    producer: TaskSpec, taker: TaskSpec, instead: Mapping[int, Node]
+) -> tuple[Node, ...]:
+    """Make a task save the moved values of its residual; return what the taker receives."""
+    received: tuple[Node, ...] = ()
     bundles = []
     for nodes, index in producer.bundles:
         if index == taker.index:
-            nodes = found = tuple([instead.get(node.id, node) for node in nodes])
+            nodes = received = tuple([instead.get(node.id, node) for node in nodes])
         bundles.append((nodes, index))
     producer.bundles = tuple(bundles)
-    return found
+    return received

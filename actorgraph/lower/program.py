@@ -1,7 +1,11 @@
-"""Programs: the code of a task, and which of the task's nodes stand where in it.
+"""Programs: the code of a task, and the nodes that its numbers stand for.
 
-`lower` and `lower_directly` number the values of a task; tasks that are equal but for their nodes
-have one structural key, hence one compiled function (`lower.text`).
+`lower` (tasks of actors), `lower_directly` (functions) and `lower_loop` (loops) number the values
+of some steps and so form a structural key.  Invariant: the key says all that the text depends on;
+equal tasks of any graph share one compiled function (`lower.text`).
+
+Machines, kernels of loops and fused steps call these three.  This module knows neither machines
+nor arrays; kernels and constants come in when a program is called.
 """
 
 from __future__ import annotations
@@ -33,11 +37,13 @@ def constant_value(node: Node) -> Any:
 
 @dataclass(slots=True, eq=False)
 class Program:
-    """The code of a task, and which nodes its numbers stand for.
+    """The code of a task, and the nodes that its numbers stand for.
 
-    `items` are what the text calls: steps, and `parts` in place of others; `kernels` the numbers
-    of the task's kernels that it calls itself, not in parts; `sizes` how many arrays each item that
-    writes writes into, -1 for a step.
+    - `steps`: all steps of the task, those in parts included
+    - `numbers`: number of each value in the text, by node id
+    - `items`: what the text calls, in order: steps, and `parts`, which stand for several
+    - `kernels`: numbers of the task's kernels that the text itself calls, without those of parts
+    - `sizes`: for each item that writes into given arrays the number of these, -1 for a step
     """
 
     code: Code
@@ -51,7 +57,7 @@ class Program:
 
     @property
     def filename(self) -> str:
-        """The name by which tracebacks know the text."""
+        """The text's file name in tracebacks."""
         return self.code.filename
 
     @property
@@ -61,22 +67,22 @@ class Program:
 
     @property
     def arrays(self) -> Sequence[int]:
-        """How `in_parts` has the arrays that are written into; nothing without parts."""
+        """The sizes for `arenas.in_parts`; empty without parts."""
         return self.sizes if self.parts else ()
 
     @property
     def begins_with_walk(self) -> bool:
-        """Whether the first thing that it does is a part that may be walked."""
+        """Whether the first item is a part that may be walked."""
         first = self.items[0] if self.items else None
         return isinstance(first, Subprogram) and first.stretch is not None
 
     @property
     def walked_bytes(self) -> int:
-        """The memory of tables."""
+        """The bytes of memory of all tables."""
         return sum([part.stretch.bytes for part in self.parts if part.stretch is not None])
 
     def step(self, line: int) -> Node:
-        """Return the step whose kernel is called in a line of the text, or the first of a part."""
+        """Return the step that a line of the text calls; for a part, its first step."""
         found = self.items[self.code.lines[line]]
         return found.program.steps[0] if isinstance(found, Subprogram) else found
 
@@ -92,9 +98,9 @@ class Program:
         to_device: Callable[[Any], Any],
         symbols: Mapping[str, int] | None = None,
     ) -> tuple[list[Any], list[Any]]:
-        """Return what the text calls, given the task's kernels, and its constants.
+        """Return the functions that `make` takes, from the task's kernels, and the constants.
 
-        Without `symbols` these are told by each run.
+        Without `symbols` the dims are those of each run's binding.
         """
         made = [kernels[i] for i in self.kernels]
         for part in self.parts:
@@ -130,10 +136,10 @@ class Program:
 
 
 class Subprogram(NamedTuple):
-    """A part of a task's steps, which is a function.
+    """A part of a task's steps: a function of its own.
 
-    It calls the task's kernels of the numbers `kernels`, and writes into so many `arrays`.  The
-    table `stretch` may stand for it.
+    It calls the task's kernels with the numbers `kernels` and writes into that many `arrays`.  If
+    it has a `stretch`, a table may compute it.
     """
 
     program: Program
@@ -143,19 +149,19 @@ class Subprogram(NamedTuple):
 
 
 class Tabling(NamedTuple):
-    """That steps are to be walked as tables, and how.
+    """How steps are to be walked as tables.
 
-    - `symbols`: sizes that tell which arrays are small enough
+    - `symbols`: the binding that decides which arrays are small enough
     - `wait`: whether the first call waits for machine code
     - `errors`: `np.errstate` of all runs, None for that of each caller
     - `ordered`: ids of steps whose strides are in C order (`buffers.regular`), None if unknown
     - `apart`: id of a step that turned out to have no row
-    - `quick`: whether last bits may change: then long products have faster kernels than rows
-    - `largest`: bytes of the largest result of a row, None for as many as pay for one thread
-    - `others`: what writes the rows of ops that no user has, ``write(rows, step)``
-    - `strands`: threads that may walk rows beside each other
-    - `flag`: set by a walk as soon as it has let go of Python's lock
-    - `known`: what `table.kinds` has found for these sizes, of types that the steps keep alive
+    - `quick`: whether last bits may change; then long products have kernels faster than rows
+    - `largest`: bytes of the largest result of a row, None for the default
+    - `others`: writers of rows for internal ops, ``write(rows, step)``
+    - `flag`: set by a walk as soon as it has released the GIL
+    - `known`: cache of `table.kinds` for this binding; its types are kept alive by the steps
+    - `strands`: threads that may walk rows at the same time
     """
 
     symbols: Mapping[str, int]
@@ -172,7 +178,7 @@ class Tabling(NamedTuple):
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
-    """Return a number for each thing, one for one object, and the objects by number.
+    """Number distinct objects; return the number of each thing, and the objects by number.
 
     Examples
     --------
@@ -202,15 +208,15 @@ def lower(
     """Return the program of a task.
 
     - `kernels`: the number of each step's kernel; steps may share one
-    - `preferred`: port to wait for first: the one that fills last
+    - `preferred`: port to wait for first: the one that is expected to fill last
     - `credited_in`, `credited_out`: ports and sends (by position) whose channels have credits
-    - `bound`: ids of nodes whose kernels depend on the run's symbols
-    - `long_steps`: ids of nodes before which the program looks whether the run is still wanted
-    - `buffered`, `leaving`: ids of steps that write into memory of the turn, and into arrays that
-      leave it; the run's kernels have at the index ``kb`` what returns these and the arena, or as
-      many None; a list of them for each part that writes
-    - `bulky`: ids of steps whose results are to be forgotten at once; tasks of none may be in parts
-    - `over`: ids of steps that write over their first operand
+    - `bound`: ids of steps whose kernels depend on the run's symbols
+    - `long_steps`: ids of steps before which the program tests whether the run is dead
+    - `buffered`, `leaving`: ids of steps that write into the turn's buffers, and into arrays that
+      leave the turn; the run's kernel ``kb`` leases these and the arena (`arenas.Layout.lease`), or
+      returns as many None
+    - `bulky`: ids of steps whose results must be dropped at once; only a task without any has parts
+    - `over`: ids of steps that overwrite their first operand
     """
     numbers: dict[int, int] = {}
     ports = []
@@ -226,7 +232,7 @@ def lower(
     if _may_be_in_parts(spec.steps, how, bulky):
         edges = [0, *[edge for one in within for edge in one], len(spec.steps)]
         gaps = [one for one in zip(edges[::2], edges[1::2], strict=True) if one[0] < one[1]]
-    how[:1] = [one & ~keys.LONG for one in how[:1]]  # it has just looked
+    how[:1] = [one & ~keys.LONG for one in how[:1]]  # the turn has just tested it
     made = _Numbering(numbers, count)
     _take(made, spec.steps, kernels, how, (within, gaps), spec.kept, buffered, tabling)
     key = TaskKey(
@@ -244,7 +250,7 @@ def lower(
 
 
 class _Numbering:
-    """The calls of a program, and the numbers of values and constants, while they are noted."""
+    """Builds a program: numbers its values and constants, and collects its calls."""
 
     def __init__(self, numbers: dict[int, int], first: int) -> None:
         self.numbers, self.next = numbers, first
@@ -257,7 +263,7 @@ class _Numbering:
         return tuple([self.numbers[node.id] for node in nodes])
 
     def take(self, steps: Sequence[Node], kernels: Iterable[int], how: Iterable[int]) -> None:
-        """Note steps, one by one."""
+        """Add steps, each a call of its kernel."""
         numbers, constants, number = self.numbers, self.constants, self.next
         for step, kernel, one in zip(steps, kernels, how, strict=True):
             operands = []
@@ -274,7 +280,7 @@ class _Numbering:
         self.items += steps
 
     def sizes(self) -> tuple[int, ...]:
-        """Return how many arrays each call that writes is given, -1 for a step."""
+        """Return the number of arrays of each call that writes, -1 for a step."""
         return tuple(
             [
                 item.arrays if isinstance(item, Subprogram) else -1
@@ -284,7 +290,7 @@ class _Numbering:
         )
 
     def program(self, code: Code, steps: Sequence[Node]) -> Program:
-        """Return the program of the calls."""
+        """Return the finished program."""
         chosen = dict.fromkeys([key.kernel for key in self.keys if isinstance(key, StepKey)])
         parts = [one for one in self.items if isinstance(one, Subprogram)]
         return Program(
@@ -296,7 +302,7 @@ class _Numbering:
 def _stretches(
     steps: Sequence[Node], how: Sequence[int], tabling: Tabling | None
 ) -> Sequence[tuple[int, int]]:
-    """Return where the steps begin and end that tables may stand for."""
+    """Return the begin and end of each range of steps that a table may compute."""
     if tabling is None:
         return ()
     from actorgraph.lower import table
@@ -332,7 +338,7 @@ def _take(
     buffered: Container[int],
     tabling: Tabling | None,
 ) -> None:
-    """Note how steps are called: parts stand for those `within` stretches, and tables for some."""
+    """Add steps; those `within` ranges (of tables, and of others) are cut into parts."""
     done = 0
     tables, gaps = within
     stretched = sorted([(*one, True) for one in tables] + [(*one, False) for one in gaps])
@@ -357,7 +363,7 @@ def _call(
     how: Sequence[int],
     stretch: Stretch | None = None,
 ) -> None:
-    """Note the call of a part, for which a table may stand."""
+    """Add the call of a part, which a table may compute."""
     begin, end, given, returned, _, parts = part
     inner = _Numbering({node.id: number for number, node in enumerate(given)}, len(given))
     own, own_how = steps[begin:end], how[begin:end]
@@ -400,7 +406,7 @@ def _how(
         how |= keys.LEAVING
     elif number in over:
         how |= keys.OVER
-    # Forwards may have any number of operands; of these two NumPy deprecates a third one.
+    # Forwards may have any number of operands; of the two ufuncs NumPy deprecates a third one.
     if how >= keys.BUFFERED and step.op.ufunc in (None, "maximum", "minimum"):
         how |= keys.BY_NAME
     if step.op.checked and not step.op.waits:
@@ -419,13 +425,13 @@ def lower_directly(
     tabling: Tabling | None = None,
     leaving: Container[int] = (),
 ) -> Program:
-    """Return a program that a thread calls by itself: leaves in, results out, no messages.
+    """Return a program that is a plain function of its leaves, without messages.
 
     ``make(*kernels, *constants, *buffers)`` returns ``program(*leaf values)``; there is a buffer
     (or None) for each of the `buffered` and `leaving` steps, in order.  Given the ids of `bound`
     nodes, whose kernels depend on the run's symbols, it is ``program(run, (), *leaf values)``.
     With steps that wait it is a generator: it yields each of their kernels with the operands, is
-    sent the result (or has what was raised thrown into it), and returns the results.
+    sent the result or thrown the exception, and returns the results.
     """
     made = _Numbering({leaf.id: number for number, leaf in enumerate(leaves)}, len(leaves))
     how = [_how(step, bound or (), (), buffered, leaving) for step in steps]
@@ -447,15 +453,16 @@ def lower_loop(
     buffered: Container[int] = (),
     stored: bool = False,
 ) -> Program:
-    """Return the program of a loop, with the steps of its body in place; leaves as in `LoopKey`.
+    """Return the program of a loop, with the body's steps inline; leaves as in `LoopKey`.
 
     ``make(Dead, index, *kernels, *constants)`` returns ``program(run, positions, test, limit,
     tested, captured, carries, arrays, keep, stack, buffers)``, which returns the last carries and
-    the number of iterations; ``keep`` and ``stack`` are called with what is `saved` (carries, by
-    number) before each iteration, and with what results behind the carries, or are arrays into
-    which that is `stored`.  ``test(run, (), *tested, *carries)`` returns, in a list, whether there
-    is another iteration.  For each of the `buffered` steps there is an array among the buffers, or
-    None.
+    the number of iterations.
+
+    - ``test(run, (), *tested, *carries)`` returns, in a list, whether there is another iteration.
+    - ``keep`` takes the carries `saved` (by number) before each iteration, ``stack`` the results
+      behind the carries after it: functions that are called, or arrays if they are `stored`.
+    - ``buffers`` has an array or None for each of the `buffered` steps.
     """
     made = _Numbering({leaf.id: number for number, leaf in enumerate(leaves)}, len(leaves))
     made.take(steps, range(len(steps)), [_how(step, (), (), buffered, ()) for step in steps])

@@ -1,10 +1,16 @@
-"""Kernels and rows of machine code: products, convolutions, elementwise steps as one.
+"""Kernels and rows of our own machine code: products, convolutions, fused elementwise steps.
 
-A *group* is steps of one shape that one row computes, as far as the order allows.  Loops have them
-of functions with NumPy's bits (`exact`).  All else may change last bits, and machines have it by
-``jit``: products and convolutions that take long are steps (`quick_kernel`), which idle workers
-share; in loops they are rows; a product that a carry adds up is added where the carry lies.  Where
-machine code does not fit, there is what there is without.
+A *group* is a set of steps of one shape that a single row computes; see `_Grouping`.  Loops always
+have groups of functions that give NumPy's bits (`exact`).  All else may change last bits, so
+machines use it only with ``jit``:
+
+- a long product, convolution or sum along axes is a step with a `quick_kernel`, in which helper
+  threads share the work; in loops it is a row
+- a product that is added to a carry accumulates into the carry's memory
+
+Where machine code does not fit an array's layout, NumPy computes as it does without ``jit``.
+`loop_table` calls `grouped` and `quickened`; `devices.dense`, `convolving` and `vectors` write the
+machine code and know nothing of nodes.
 """
 
 from __future__ import annotations
@@ -44,12 +50,13 @@ from actorgraph.tiles import here
 from actorgraph.types import bind_shape
 
 _LEAST_ELEMENTS, _LEAST_LANES, _LEAST_PASSES = 32, 4, 2
-"""Elements of a group, and what it has to save where it is exact."""
+"""Least elements of a group's step; least vector lanes, and passes over elements that an exact
+group must replace."""
 _MOST_BYTES = 1 << 20
-"""Of the second operand of a product: NumPy's are faster for larger ones."""
+"""Largest second operand of a product of our own: NumPy is faster for larger ones."""
 
 _TO_COME = Routine(1, 0)
-"""Stands where an address comes when all texts are machine code."""
+"""Placeholder for a row's function until all texts are compiled."""
 
 
 def _logistic(xp: Any, exponential: Any, out: Any) -> Any:
@@ -67,15 +74,15 @@ _LOGISTIC = Op(
     "table_logistic", "a[*s] -> a[*s]", _logistic, memory=FRESH_OUT, traced=True,
     loop=LoopRule("value", "divide(1, add(x, 1))"),
 )  # fmt: skip
-"""What `sigmoid` does, one after another: exponentials are NumPy's alone."""
+"""The steps of `sigmoid` in turn: only NumPy's exponential gives NumPy's bits."""
 _SIGMOID, _ADD, _TRANSPOSE = REGISTRY["sigmoid"], REGISTRY["add"], REGISTRY["transpose"]
 
 
 _LEAST_ROW_FLOPS, _LEAST_FLOPS, _SHARED_FLOPS = 2.0**12, 2.0**18, 2.0**21
-"""Of what is worth a row, and a call of its own, and of what others may help with."""
+"""Least operations of a row, of a call of its own, and of a call that helpers share."""
 
 _EACH_FLOPS = 32.0
-"""What an element counts as where it is summed: so many could be computed in the time of one."""
+"""Operations that an element of a sum along axes counts as."""
 
 _MOST_OPERAND, _MOST_CODES = 1 << 26, 512
 _BYTES = np.dtype(np.uint8)
@@ -86,7 +93,7 @@ _SIZES = {"f": 4, "d": 8}
 
 
 def is_along(step: Node, symbols: Mapping[str, int]) -> bool:
-    """Return whether a step takes sums along axes for which `quick_kernel` is worth a call."""
+    """Return whether a step is a sum along axes that is worth a `quick_kernel`."""
     if step.op.along is None or _describing(step, symbols) is None:
         return False
     seen = []
@@ -99,7 +106,7 @@ def is_along(step: Node, symbols: Mapping[str, int]) -> bool:
 
 
 def is_quick(step: Node, symbols: Mapping[str, int]) -> bool:
-    """Return whether a step takes so long that others may help: then it is called, and no row."""
+    """Return whether a step is so long that helpers should share it: it is no row then."""
     describe = _describing(step, symbols)
     if describe is None:
         return False
@@ -113,18 +120,18 @@ def is_quick(step: Node, symbols: Mapping[str, int]) -> bool:
 def quick_kernel(
     node: Node, plain: Callable[..., Any], symbols: Mapping[str, int], wait: bool
 ) -> Callable[..., Any]:
-    """Return the kernel of a node: machine code where it is there, else the `plain` one."""
+    """Return the kernel of a node that uses machine code where it can, else the `plain` one."""
     describe = _describing(node, symbols)
     return plain if describe is None else _Quick(plain, describe, len(node.inputs), wait)
 
 
 def quick_product(plain: Callable[..., Any], wait: bool) -> Callable[..., Any]:
-    """Return a kernel of products of arrays with a matrix: machine code, else the `plain` one."""
+    """Return a kernel of products that uses machine code where it can, else the `plain` one."""
     return _Quick(plain, _product, 2, wait)
 
 
 class _Seen(NamedTuple):
-    """What is told of an array: how it lies, its dtype, and whether there are no gaps."""
+    """The layout and dtype of an array; `is_flat` says that it is C-contiguous."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -134,7 +141,10 @@ class _Seen(NamedTuple):
 
 @final
 class _Quick:
-    """A step by machine code for the layouts of its operands, of which it takes so many."""
+    """A kernel with machine code for each layout of its operands that it meets.
+
+    Code is compiled in the background unless `wait`; until then `ordinary` computes.
+    """
 
     def __init__(
         self, plain: Callable[..., Any], describe: Callable[..., Any], operands: int, wait: bool
@@ -167,7 +177,7 @@ class _Quick:
         return result if result.ndim else result[()]
 
     def _made(self, given: Any, out: Any) -> tuple[_Code | None, tuple[int, ...], bool]:
-        """Return the code for operands, the shape of the result, and if others may help."""
+        """Return the code for operands, the shape of the result, and whether helpers share it."""
         if not all(map(_is_known, given)) or len({one.dtype for one in given}) > 1:
             return None, (), False
         found = self._describe(*map(_seen, given), out=None if out is None else _seen(out))
@@ -186,13 +196,13 @@ def _seen(x: Any) -> _Seen:
 
 
 def _may_share() -> bool:
-    """Return whether the machine of this thread has a core for a helper."""
+    """Return whether the scheduler of this thread has a free slot for a helper."""
     held = getattr(here, "held", None)
     return held is not None and bool(held[0].free or held[0].tile_slots)
 
 
 def _product(x: _Seen, y: _Seen, *, out: _Seen | None = None) -> Any:
-    """Return the product of two arrays, the shape of the result, and flops."""
+    """Describe a product: what code computes it, the result's shape, flops; None if none fits."""
     if min(len(x.shape), len(y.shape)) < 2:
         return None
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
@@ -204,7 +214,7 @@ def _product(x: _Seen, y: _Seen, *, out: _Seen | None = None) -> Any:
     places = [Spot(0, 0, one.shape[:-2], one.strides[:-2], 0) for one in (x, y)]
     by_x, by_y = [broadcast(place, batch) for place in places]
     stacks = [one for one in zip(batch, by_x, by_y, z[:-2], strict=True) if one[0] > 1]
-    # Of a stack of matrices that one is multiplied with, all rows are one matrix.
+    # A stack times a single matrix is one tall matrix times it.
     while stacks and stacks[-1][1:] == (n * x.strides[-2], 0, n * z[-2]):
         n *= stacks.pop()[0]
     x_steps, y_steps, z_steps = [(one[-2], one[-1]) for one in (x.strides, y.strides, z)]
@@ -215,13 +225,13 @@ def _product(x: _Seen, y: _Seen, *, out: _Seen | None = None) -> Any:
 def _convolved(
     kind: str, attrs: Mapping[str, Any], x: _Seen, y: _Seen, *like: _Seen, out: _Seen | None = None
 ) -> Any:
-    """Return a convolution of two arrays, the shape of the result, and flops."""
+    """Describe a convolution or an adjoint of one, as `_product` does."""
     if attrs["groups"] != 1 or len(x.shape) not in (3, 4):
         return None
     if any(one is not None and not one.is_flat for one in (x, y, out)):
         return None
     weight = (*attrs["size"],) if kind == "weight" else y.shape[2:]
-    sizes, outs = x.shape[2:], attrs["size"]  # what is None follows from the others
+    sizes, outs = x.shape[2:], attrs["size"]
     if kind == "backward":
         sizes = convolution.sizes_of(x.shape[2:], weight, [one.shape for one in like], attrs)
         outs = x.shape[2:]
@@ -246,11 +256,11 @@ def _convolved(
 def _along(
     how: Any, attrs: Mapping[str, Any], x: _Seen, *others: _Seen, out: _Seen | None = None
 ) -> Any:
-    """Return what is computed of arrays along axes, the shape of the result, and flops."""
+    """Describe a computation with sums along axes, as `_product` does."""
     stages, value, single = how
     axes, shape = attrs["axis"], x.shape
     axes = (axes,) if isinstance(axes, int) else axes
-    # Those before the first that stays, those that stay, and those behind, which are summed, too.
+    # Three groups: summed axes before the first kept one, the kept ones, summed axes behind them.
     kept = [i for i, n in enumerate(shape) if n > 1 and i not in axes]
     low, high = (kept[0], kept[-1] + 1) if kept else (0, 0)
     sizes = prod(shape[:low]), prod(shape[low:high]), prod(shape[high:])
@@ -274,7 +284,7 @@ def _along(
 
 
 def _describing(node: Node, symbols: Mapping[str, int]) -> Any:
-    """Return what describes a step that machine code may compute, None of others."""
+    """Return the function that describes a step's code for its operands, None if there is none."""
     op = node.op
     if op.checked or any(one.dtype.char not in "fd" for one in (node, *node.inputs)):
         return None
@@ -289,21 +299,21 @@ def _describing(node: Node, symbols: Mapping[str, int]) -> Any:
 
 @final
 class _Code:
-    """Machine code for a product, a convolution or rows.
+    """Machine code for a product, a convolution or sums of rows.
 
-    ``call((*operands, result, room if it needs one, words of helpers))`` is None until it is there;
-    `address` is that of the same, to be called as NumPy's loops are.
+    ``call((*operands, result, scratch if it needs any, words of helpers))`` is None until the code
+    is compiled; `address` is the same function with the signature of NumPy's inner loops.
     """
 
     def __init__(self, what: Any) -> None:
         self.call: Callable[[tuple[Any, ...]], int] | None = None
         self.operands = len(what.single) - 1 if isinstance(what, dense.RowSums) else 2
-        self.room = self.address = 0  # bytes that it needs for itself
+        self.room = self.address = 0  # bytes of scratch memory; the address
         self._what, self._alone_s, self._tries = what, inf, 0
 
     def make(self) -> None:
-        """Write and compile it, if it can be."""
-        with suppress(Exception):  # NumPy goes on
+        """Write and compile the code; `call` stays None where that fails."""
+        with suppress(Exception):  # NumPy computes instead
             found = _WRITERS[type(self._what)]("dense", self._what)
             if found is not None:
                 directory = os.path.dirname(path())
@@ -317,7 +327,7 @@ class _Code:
                 self.call = kind(self._engine.get_function_address("call"))
 
     def share(self, arrays: tuple[Any, ...]) -> None:
-        """Call it with helpers, unless these were a hindrance of late."""
+        """Call the code with helpers, unless they slowed down a recent call."""
         global _resting
         assert self.call is not None
         alone = self._tries < _ALONE_TRIES or _resting > 0 or not HELPERS.call()
@@ -327,13 +337,13 @@ class _Code:
         if alone:
             self._tries, _resting = self._tries + 1, max(0, _resting - 1)
             self._alone_s = min(self._alone_s, spent)
-        elif spent > _HINDERED * self._alone_s:  # a helper has lost its core to somebody else
+        elif spent > _HINDERED * self._alone_s:  # a helper has lost its core
             _resting = _REST
 
 
 _ALONE_TRIES, _HINDERED, _REST = 3, 1.5, 200
 _resting = 0
-"""Calls that are made alone, as helpers were a hindrance."""
+"""Calls left that are made without helpers, since a call with them took too long."""
 
 _WRITERS: dict[Any, Callable[..., tuple[str, int] | None]] = {
     dense.Product: dense.product_code, dense.RowSums: dense.rows_code,
@@ -343,7 +353,7 @@ _WRITERS: dict[Any, Callable[..., tuple[str, int] | None]] = {
 
 @lru_cache(_MOST_CODES)
 def _code(what: Any, wait: bool) -> _Code:
-    """Return the code for it, which is made in the background if nobody is to `wait`."""
+    """Return the code, compiled at once with `wait`, else in the background."""
     found = _Code(what)
     found.make() if wait else BACKGROUND.submit(found.make, keep=found)
     return found
@@ -353,9 +363,9 @@ def _code(what: Any, wait: bool) -> _Code:
 
 
 def quickened(one: Any, fixed: int, symbols: Mapping[str, int]) -> Any:
-    """Return an iteration whose steps are grouped, and which has products of its own.
+    """Return an iteration with grouped steps and products of our own; last bits may change.
 
-    So many of what it is given are `fixed`, the same in all iterations; what is added comes next.
+    The first `fixed` inputs are the same in all iterations; transposed copies of some follow them.
     """
     numbers = count(1 + max([node.id for node in (*one.steps, *one.given)]))
     quick: dict[int, Any] = {}
@@ -383,7 +393,7 @@ def quickened(one: Any, fixed: int, symbols: Mapping[str, int]) -> Any:
 
 
 def grouped(one: Any, symbols: Mapping[str, int]) -> Any:
-    """Return an iteration whose steps are grouped where that changes no bit."""
+    """Return an iteration with grouped steps where that changes no bit."""
     numbers = count(1 + max([node.id for node in (*one.steps, *one.given)]))
     steps: list[Node] = []
     for step in one.steps:
@@ -399,7 +409,7 @@ def grouped(one: Any, symbols: Mapping[str, int]) -> Any:
 
 
 def _multiplies(step: Node, symbols: Mapping[str, int]) -> bool:
-    """Return whether a step is a product that we multiply ourselves."""
+    """Return whether a step is a product that our machine code computes."""
     if step.op.ufunc != "matmul" or step.dtype.char not in "fd":
         return False
     shapes = [bind_shape(one.dims, symbols, 0) for one in step.inputs]
@@ -415,10 +425,10 @@ def _sums(
     later: dict[int, tuple[int, int]],
     symbols: Mapping[str, int],
 ) -> list[Node]:
-    """Return the steps, of which products are one with the sum that is copied over a carry.
+    """Return the steps, with each product that is added to a carry fused with that addition.
 
-    Where both factors are there for all iterations in the end, the sum is made `later`: it is one
-    product, of the transpose of all rows of the first with the second.
+    If both factors are stacked over all iterations, the sum is computed `later`, after the loop, as
+    one product of the transposed first factor with the second.
     """
     moving = {node.id: place for place, node in enumerate(one.moving)}
     uses = Counter([part.id for step in one.steps for part in step.inputs])
@@ -446,7 +456,7 @@ def _sums(
 
 @dataclass(frozen=True)
 class _Product:
-    """A product of matrices, or its sum with what lies at its result."""
+    """A product of matrices; if it `adds`, it accumulates into its result."""
 
     step: Node
     x: Node
@@ -455,7 +465,7 @@ class _Product:
 
 
 def _rule(step: Node, exact: bool) -> str | None:
-    """Return how the elements of a step are computed, None where groups do not."""
+    """Return the formula of a step's elements, None if a group cannot compute it."""
     op = step.op
     if step.dtype.char not in "fd" or op.checked or step.attrs:
         return None
@@ -472,7 +482,10 @@ def _rule(step: Node, exact: bool) -> str | None:
 
 
 class _Grouping:
-    """Puts steps in an order in which those of a group stand together, with one that ends it."""
+    """Reorders steps so that each group is contiguous and ends with a step `_GROUP`.
+
+    Greedy: steps of no group as soon as they are ready, then the group of the first ready step.
+    """
 
     def __init__(
         self,
@@ -487,7 +500,7 @@ class _Grouping:
         self._over, self._symbols, self._numbers, self._quick = one.over, symbols, numbers, quick
         self._made = {step.id for step in steps}
         self._of = {step.id: self._kind(step) for step in steps}
-        self._shown: dict[int, int] = {}  # what views show, by their ids
+        self._shown: dict[int, int] = {}  # id of a view to that of its base
         for step in steps:
             if is_view(step):
                 of = step.inputs[0].id
@@ -506,17 +519,20 @@ class _Grouping:
             self._take([step for step in self._waiting if self._of[step.id] is None])
             self._take_group()
             if len(self._waiting) == before:
-                raise Unfit  # carries that wait for one another
+                raise Unfit  # carries that depend on one another in a cycle
 
     def _kind(self, step: Node) -> Any:
-        """Return what steps of a group have in common, None where it is in none."""
+        """Return what the steps of a group have in common, None if a step can be in none."""
         if step.id in self._quick or _rule(step, self._exact) is None:
             return None
         shape = bind_shape(step.dims, self._symbols, 0)
         return (shape, step.dtype.char) if prod(shape) >= _LEAST_ELEMENTS else None
 
     def _is_ready(self, step: Node, group: Collection[int] = ()) -> bool:
-        """Return whether what a step needs is made, or is in its group as it is."""
+        """Return whether a step can come next, or next in this group.
+
+        Its operands must be computed; all readers of a carry that it overwrites must be done.
+        """
         known = self._done.union(group)
         if any(part.id in self._made and part.id not in known for part in step.inputs):
             return False
@@ -537,7 +553,7 @@ class _Grouping:
 
     def _take_group(self) -> None:
         ready = [one for one in self._waiting if self._of[one.id] and self._is_ready(one)]
-        # What nobody waits for may join a later group.
+        # A step whose result no step reads can join a later group.
         first = next((one for one in ready if self._uses[one.id]), ready[0] if ready else None)
         if first is None:
             return
@@ -570,7 +586,7 @@ class _Grouping:
 
 @dataclass(frozen=True)
 class _RowGroup:
-    """Steps of one shape, what they read and what others need of them."""
+    """A group: its steps, the values that it reads, and those that others read of it."""
 
     steps: Sequence[Node]
     read: Sequence[Node]
@@ -578,7 +594,7 @@ class _RowGroup:
     exact: bool
 
     def text(self, rows: Any, name: str) -> str:
-        """Return a function for it."""
+        """Return the LLVM text of a function `name` that computes the group."""
         numbers = {
             f"v{node.id}": node.attrs["value"].item()
             for node in self.read
@@ -614,7 +630,7 @@ class _RowGroup:
 
 
 class QuickRows(Written):
-    """Rows of which some call machine code of their own, which they keep."""
+    """Rows of which some call machine code written for them; they keep that code alive."""
 
     def __init__(self, one: Any, symbols: Mapping[str, int]) -> None:
         self._quick: dict[int, Any] = dict(one.quick)
@@ -629,7 +645,7 @@ class QuickRows(Written):
                 self.rows[row][0] = self._engine.get_function_address(f"f{place}")
 
     def in_another_row(self, step: Node) -> bool:
-        """Write the row of a group or product, or none; return whether that was all."""
+        """Write the row of a group or product, or none; return whether the step is done."""
         how = self._quick.pop(step.id, step)
         if how is None:
             return True  # computed with its group
@@ -655,7 +671,7 @@ class QuickRows(Written):
     def _called(
         self, step: Node, describe: Any, inputs: Sequence[Node], least: float, adds: bool = False
     ) -> bool:
-        """Write the row of machine code for a step; return whether there is one."""
+        """Write the row of a step's machine code; return whether there is such code."""
         places = [*map(self.place, inputs), self.places[step.id]]
         *given, out = [
             _Seen(one.shape, one.strides, node.dtype.char, one.is_flat)

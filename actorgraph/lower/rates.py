@@ -1,8 +1,8 @@
-"""How fast this machine is: measured once by ``actorgraph calibrate``, else a middling core.
+"""The speed of this computer: measured by ``actorgraph calibrate``, else that of a middling core.
 
-The file lies in the user's cache directory and counts for one machine (by its network name) and one
-version of NumPy.  A file that cannot be used is passed over; `actorgraph doctor` tells why.
-Rates decide where nodes run, never what they compute.
+The file is in the user's cache directory and valid for one computer (by its network name) and one
+version of NumPy.  An unusable file is ignored; `actorgraph doctor` says why.  Rates decide where
+nodes run, never what they compute.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MIDDLING = ((2.0**16, 20_000.0), (2.0**20, 60_000.0), (2.0**24, 80_000.0))
 
 
 class Rates(NamedTuple):
-    """What calls, elements, bytes and products cost on one thread.
+    """The speed of calls, elements, bytes and products on one thread.
 
-    - `call_us`: a call of NumPy on next to nothing
+    - `call_us`: a call of NumPy on a tiny array
     - `additions_per_us`: float32 elements added, in the cache
     - `transcendental_flops_per_us`: float32 elements of tanh times the flops that its op states
     - `bytes_per_us`: bytes read and written by a pass over memory
-    - `wake_us`: to have another thread answer
+    - `wake_us`: waking another thread
     - `products`: by provider, (flops, flops per us) of matrix products, from the smallest
     """
 
@@ -56,12 +56,12 @@ class Rates(NamedTuple):
 
 @cache
 def rates() -> Rates:
-    """Return the rates that hold in this process: read once."""
+    """Return the rates of this process, read once."""
     return stored()[0]
 
 
 def stored() -> tuple[Rates, str]:
-    """Return the rates that are stored, or the default ones, and a line that says which and why."""
+    """Return the stored or default rates, and a line that says which they are and why."""
     where = path()
     if not os.path.exists(where):
         return Rates(), "those of a middling core; `actorgraph calibrate` measures this one"
@@ -69,11 +69,11 @@ def stored() -> tuple[Rates, str]:
 
     try:
         with open(where, encoding="utf-8") as file:
-            found = json.load(file)
-        return _checked(found), f"measured on this machine on {found['date']}"
+            content = json.load(file)
+        return _checked(content), f"measured on this machine on {content['date']}"
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"
-        return Rates(), f"{where} is passed over ({why}); run `actorgraph calibrate` again"
+        return Rates(), f"{where} is ignored ({why}); run `actorgraph calibrate` again"
 
 
 def store(measured: Rates, date: str) -> str:

@@ -1,12 +1,12 @@
 """Regions of a joint graph, and their tasks.
 
 A region is a set of forward nodes that runs as one unit; it owns the differentiation fragments of
-its nodes.  A region becomes up to two tasks, one per direction, and large sums of many cotangents
-have a task for each addition.  Where the value of one task is used in another, a message travels;
-where a backward task needs what its own forward task had or made, the forward task saves it (a
-residual).
+its nodes.  A region becomes up to two tasks, one per direction; gradients of weights and additions
+of large cotangents may have tasks of their own.  A value of one task that another uses travels in a
+message; what a backward task needs of its own forward task travels in one message, the residual.
 
-Invariant: the cut is by build order or along chains, so tasks form no cycle.
+Cuts (`lower.cuts`) call `by_region` and the functions that split tasks; `connect` comes once, after
+the cut.  Invariant: a cut follows the build order or chains, so tasks form no cycle.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from actorgraph.memory.buffers import takes_out
 from actorgraph.op import CONSTANT
 
 BUNDLED = 8
-"""So many values and more that come to a task from one place travel in one message, a tuple."""
+"""Least values from one task to another that travel in one message, as a tuple."""
 
 LARGE_BYTES = 64 * 1024
-"""Terms of a sum from this size on are added as they come: such an addition takes 5 us and more, a
-turn 1 us."""
+"""Least size of terms that are added as they arrive: such an addition takes 5 us or more, a turn
+1 us."""
 
 
 @dataclass(slots=True)
@@ -43,16 +43,17 @@ class Region:
 
     @property
     def name(self) -> str:
-        """Name of the first node, and how many more there are."""
+        """The name of the first node, and the number of others."""
         more = f" and {len(self.nodes) - 1} more" if len(self.nodes) > 1 else ""
         return f"{printable(self.nodes[0].name)}{more}"
 
 
 class Port(NamedTuple):
-    """Where a task receives: values of `nodes` from task `producer` (None: brought by the run).
+    """An input of a task: values of `nodes` from the task `producer`, or from the run (None).
 
     `kind` is ``"value"``, ``"bundle"`` (many values in one message), ``"residual"`` (the bundle
-    that the region's forward task has saved) or ``"trigger"`` (for a task that receives no value).
+    saved by the region's forward task) or ``"trigger"`` (a message without a value, for a task that
+    would receive none).
     """
 
     kind: Literal["value", "bundle", "residual", "trigger"]
@@ -67,13 +68,14 @@ class Port(NamedTuple):
 
 @dataclass(slots=True)
 class TaskSpec:
-    """What one direction of a region receives, computes, sends and delivers.
+    """A task: what one direction of a region receives, computes, sends and delivers.
 
-    ``"weights"`` is the part of the backward direction that only gradients of leaves need, where
-    that is a task of its own; ``"sum"`` is one addition of its cotangents.
-    `sends` holds (node, consumer task), `bundles` (nodes, consumer task), `results` (node, index of
-    the run's result).  `exclusive` are the ports whose message nobody else receives, so that the
-    task may send it on with another value.
+    - `direction`: ``"weights"`` is the part of the backward direction that only gradients of leaves
+      need, if it is a task of its own; ``"sum"`` is one addition of cotangents
+    - `sends`, `bundles`: pairs of a node, or of nodes, and the consumer task
+    - `results`: pairs of a node and the index of the run's result
+    - `exclusive`: ports whose message only this task receives, so that it may send it on with
+      another value
     """
 
     index: int
@@ -88,23 +90,23 @@ class TaskSpec:
 
     @property
     def kept(self) -> list[Node]:
-        """What outlives a turn: values that are sent or delivered."""
+        """The values that outlive a turn, sent or delivered, one entry a consumer."""
         bundled = [node for nodes, _ in self.bundles for node in nodes]
         return [*(node for node, _ in (*self.sends, *self.results)), *bundled]
 
     @property
     def outputs(self) -> list[Node]:
-        """What outlives a turn, each value once."""
+        """The values that outlive a turn, each once."""
         return list(dict.fromkeys(self.kept))
 
     @property
     def received(self) -> list[Node]:
-        """What the ports bring, in order."""
+        """The values of all ports, in order."""
         return [node for port in self.ports for node in port.nodes]
 
     @property
     def waits(self) -> bool:
-        """Whether it has an op that waits."""
+        """Whether a step's op waits."""
         return any([step.op.waits for step in self.steps])  # noqa: C419
 
     @property
@@ -130,12 +132,12 @@ def by_region(joint: Joint, groups: Sequence[list[Node]]) -> list[TaskSpec]:
 
 
 def split_backward(spec: TaskSpec, leaving: Collection[int]) -> tuple[list[Node], list[Node]]:
-    """Return the steps of a backward task as its B and its W part, given what leaves tasks.
+    """Split the steps of a backward task into its B and its W part; `leaving` as of `leaving_of`.
 
-    B is what a cotangent that leaves the region for another one's forward nodes needs; W is the
-    rest, which only gradients of leaves need and which may run at any later time.  With
-    ``x @ W.T`` the transpose of the weight gradient is W as well, and so are masks of weights and
-    the sums of tied ones: what counts is where a cotangent goes, not which op it comes from.
+    B is what cotangents for other regions' forward nodes depend on; W is the rest, which only
+    gradients of leaves need and which may run at any later time.  So W includes transposes and
+    masks of weight gradients and sums for tied weights: what counts is where a cotangent goes, not
+    which op it comes from.
 
     Source: P. Qi et al., Zero bubble pipeline parallelism, 2023.
     """
@@ -151,7 +153,7 @@ def split_backward(spec: TaskSpec, leaving: Collection[int]) -> tuple[list[Node]
 def with_weights_apart(tasks: list[TaskSpec], costs: Mapping[int, float]) -> list[TaskSpec]:
     """Give the W part of a backward task a task of its own where both parts have heavy steps.
 
-    So the gradient of a layer's weights is computed beside that of the layer before.
+    Then the gradient of a layer's weights runs in parallel with the backward of the layer before.
     """
     found = list(tasks)
     backward = [spec for spec in tasks if spec.direction == "backward"]
@@ -168,11 +170,11 @@ def with_weights_apart(tasks: list[TaskSpec], costs: Mapping[int, float]) -> lis
 
 
 def with_sums_apart(tasks: list[TaskSpec], joint: Joint) -> list[TaskSpec]:
-    """Give each partial sum of many large cotangents a task of its own, as terms come.
+    """Give each partial sum of many large cotangents a task of its own.
 
-    In one task with what follows, an addition could not begin before the last term is there, and
-    all of them would live until then: those of a weight that an LSTM uses in every step.  What a
-    partial sum waits for, its region has waited for before, so tasks form no new cycle.
+    In one task, no addition could start before the last term arrives, and all terms would live
+    until then: those of a weight that an LSTM uses in every step.  A partial sum depends on nothing
+    that its region did not depend on, so tasks form no new cycle.
     """
     sums: list[TaskSpec] = []
     for spec in tasks:
@@ -192,7 +194,7 @@ def with_sums_apart(tasks: list[TaskSpec], joint: Joint) -> list[TaskSpec]:
 
 
 def _partial_sums(steps: Sequence[Node]) -> dict[int, Node]:
-    """Return, by id, the large additions whose sums go on, and which need nothing of the task."""
+    """Return, by id, the large additions that feed another one and need nothing of their task."""
     found: dict[int, Node] = {}
     additions = [step for step in steps if step.op.ufunc == "add"]
     if len(additions) < 2:
@@ -213,14 +215,14 @@ def _partial_sums(steps: Sequence[Node]) -> dict[int, Node]:
 
 
 def _least_bytes(node: Node) -> int:
-    """Return the size of a value by the dims that every run has."""
+    """Return a lower bound of a value's bytes: its size with every symbol 1."""
     return prod([dim for dim in node.dims if isinstance(dim, int)]) * node.dtype.itemsize
 
 
 def accumulating(tasks: Iterable[TaskSpec]) -> frozenset[int]:
-    """Return the ids of the connected partial sums that can be written over the one before.
+    """Return the ids of the partial sums, of connected tasks, that may overwrite the one before.
 
-    That is an array which nobody else has seen, and whose layout a new one would have.
+    The overwritten array must be exclusive to the task, with the layout of a fresh result.
     """
     own: set[int] = set()
     found: set[int] = set()
@@ -240,7 +242,7 @@ def accumulating(tasks: Iterable[TaskSpec]) -> frozenset[int]:
 
 
 def leaving_of(tasks: Sequence[TaskSpec]) -> set[int]:
-    """Return the ids of values that another task, of forward nodes and not of a leaf, needs."""
+    """Return the ids of values that some other task needs, not counting tasks of leaves."""
     task_of = {step.id: spec for spec in tasks for step in spec.steps}
     found: set[int] = set()
     for spec in tasks:
@@ -253,7 +255,7 @@ def leaving_of(tasks: Sequence[TaskSpec]) -> set[int]:
 def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec]:
     """Give the tasks, fresh from a cut, their ports, sends and results; return them.
 
-    `results` leads from joint nodes, no leaves, to the index of the result that each delivers.
+    `results` maps joint nodes, none a leaf, to the indices of the run's results.
     """
     task_of = {node.id: spec for spec in tasks for node in spec.steps}
     forward = {spec.region.index: spec for spec in tasks if spec.direction == "forward"}
@@ -261,7 +263,7 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
     bundles: defaultdict[int, list[tuple[tuple[Node, ...], int]]] = defaultdict(list)
     delivered: defaultdict[int, list[tuple[Node, int]]] = defaultdict(list)
     for spec in tasks:
-        # What other tasks need of their region travels like any other value.
+        # Only forward and backward tasks have residuals; others receive plain values.
         own = forward.get(spec.region.index) if spec.direction in ("forward", "backward") else None
         spec.ports = _ports(spec, own, task_of)
         for port in spec.ports:
@@ -278,7 +280,7 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
         # Most tasks have no more than one of each.
         sent = sends.get(spec.index, [])
         if len(sent) > 1:
-            # The last is gone on with: what only uses values up comes before what makes more.
+            # The worker goes on with the last consumer: one that only frees memory goes there.
             ends = [_only_ends(tasks[taker], sends, bundles) for _, taker in sent]
             sent = [*compress(sent, map(not_, ends)), *compress(sent, ends)]
         spec.sends = tuple(sent)
@@ -291,7 +293,7 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
 
 
 def _only_ends(spec: TaskSpec, sends: Collection[int], bundles: Collection[int]) -> bool:
-    """Return whether a task only adds up or delivers what it receives, and so frees memory."""
+    """Return whether a task only adds up or delivers what it receives, which frees memory."""
     return spec.direction in ("weights", "sum") or not (
         spec.index in sends or spec.index in bundles
     )
@@ -300,7 +302,7 @@ def _only_ends(spec: TaskSpec, sends: Collection[int], bundles: Collection[int])
 def _ports(
     spec: TaskSpec, forward: TaskSpec | None, task_of: Mapping[int, TaskSpec]
 ) -> tuple[Port, ...]:
-    """Return where the task receives what its steps need: values first, then bundles."""
+    """Return the ports of a task: values first, then bundles."""
     seen = {node.id for node in spec.steps}
     at_hand = _at_hand(forward) if forward is not None and spec is not forward else {}
     saved: list[Node] = []
@@ -325,12 +327,12 @@ def _ports(
     if forward is not None and saved:
         bundles.append(Port("residual", tuple(saved), forward.index))
     if not values:
-        values.append(Port("trigger", (), None))  # messages say whose run it is
+        values.append(Port("trigger", (), None))  # a message says which run it is
     return (*values, *bundles)
 
 
 def _at_hand(forward: TaskSpec) -> dict[int, Node]:
-    """Return what a forward task has seen when it ends: its own values and what it received."""
+    """Return the values that a forward task holds when it ends: computed and received ones."""
     found = {node.id: node for node in forward.steps}
     for step in forward.steps:
         for node in step.inputs:

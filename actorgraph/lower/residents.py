@@ -1,7 +1,8 @@
-"""What a machine has on devices: copies of what runs bring along, and kernels that launch.
+"""The values that a machine has on devices, and the kernels that launch there.
 
-A variable stays where it was copied to until its array is another one; a run holds that one, so
-nobody writes to it.  What is fed is copied once to each device that needs it.
+A variable's copy stays on a device until the variable has another array.  The run that reads an
+array holds it, so nobody writes to it meanwhile.  A feed is copied once to each device that needs
+it.  `placing.Placing` is the subclass that machines use.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from actorgraph.store import PROMISES, promised
 
 @final
 class Brought:
-    """What a run brings along, and its copies on devices, each made when first asked for.
+    """A value that a run brings, and its copies on devices, each made when it is first needed.
 
-    `kind` is that of transfers; by `array` a parameter is known; `node` is blamed where a copy
-    fails.
+    `kind` is the kind of transfer, `array` identifies a parameter's value, and a failed copy names
+    `node`.
     """
 
     __slots__ = ("array", "kind", "node", "on", "value")
@@ -37,12 +38,14 @@ class Brought:
 
 
 class Residents(ABC):
-    """What stays on the devices of a machine, and who runs where.
+    """The values on the devices of a machine, and where its nodes run.
 
-    Nodes that the user has placed nowhere run on `devices`, of which each has so many `lanes`.
-    `used` are all devices that the machine needs; `transfers` counts copies by kind, "edges" being
-    those between devices.  What runs on a device is a CUDA graph where that is possible and
-    `captured`; the memory of `graphs` goes with the machine's last run.
+    Nodes that the user has not placed run on `devices`, each with that many `lanes`.
+
+    - `used`: all devices that the machine needs
+    - `transfers`: number of copies by kind; "edges" are those between devices
+    - `captured`: whether steps on a device become CUDA graphs where possible
+    - `graphs`: these graphs; their memory is freed when the machine closes
     """
 
     captured = False
@@ -60,12 +63,12 @@ class Residents(ABC):
 
     @classmethod
     def of(cls, *given: Any) -> Self | None:
-        """Return where all runs, None where that is the host, as it is anyway."""
-        found = cls(*given)
-        return None if all(one.is_host for one in found.used) else found
+        """Return an instance, None if all devices are the host."""
+        made = cls(*given)
+        return None if all(one.is_host for one in made.used) else made
 
     def _resolved(self, where: Placement) -> Placement:
-        """Return a placement by the user, on the machine's wrapper of its device if it has one."""
+        """Return a user's placement, on the machine's wrapper of the device if there is one."""
         for one in self._devices:
             if one.root is where.device:
                 where = Placement(one, where.lane)
@@ -78,7 +81,7 @@ class Residents(ABC):
 
     @abstractmethod
     def cut(self, cut: Cut) -> Cut:
-        """Return what stands for the cut of a machine."""
+        """Return the cut that a machine with this cut shall use."""
 
     @abstractmethod
     def connected(
@@ -95,21 +98,21 @@ class Residents(ABC):
     def kernel(
         self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool | str
     ) -> Any:
-        """Return what a program calls for a step on a lane, or on the host, in place of `found`."""
+        """Return the kernel of a step on a lane or the host, made of its kernel `found`."""
 
     @staticmethod
     def sources(joint: Joint) -> None:
-        """Have errors of copies of leaves name the user's nodes."""
+        """Let errors of copies of leaves name the user's nodes."""
         for leaf in joint.leaves:
             joint.sources.setdefault(leaf.node.id, leaf.source)
 
     def retain(self) -> None:
-        """Count a machine that has started as a user of its devices."""
+        """Count a started machine as a user of its devices."""
         for one in self.used:
             one.retain()
 
     def release(self, join: bool = True) -> None:
-        """Count it less."""
+        """Undo `retain`; with `join` free the memory of captured graphs too."""
         for one in self.used:
             one.release(join)
         with base.issuing:
@@ -117,7 +120,10 @@ class Residents(ABC):
                 graph.clear()
 
     def brought(self, joint: Joint, leaves: Sequence[Any]) -> list[Brought]:
-        """Return what a run brings along, so that each is copied once to where it is needed."""
+        """Return the leaves of a run, each with the copies that it has on devices.
+
+        Constants whose copy has failed are copied again.
+        """
         with base.issuing:
             for made, constant in [*self._constants.items()]:
                 if made.cell.failed is not None:
@@ -130,7 +136,7 @@ class Residents(ABC):
         ]
 
     def resident(self, variable: Node, array: Any, node: Node | None = None) -> Brought:
-        """Return a variable's array with its copies on devices."""
+        """Return a variable's array and its copies on devices."""
         with base.issuing:
             kept = self._residents.get(variable)
             if kept is None or kept.array is not array:
@@ -140,28 +146,28 @@ class Residents(ABC):
             return kept
 
     def constant(self, lane: Lane, node: Node) -> Handed:
-        """Return a constant as a value of a lane; later runs try again if that fails."""
+        """Return a constant as a value of a lane; later runs copy it again if that fails."""
         made = lane.device.bring(node.attrs["value"], node)
         self._constants[made] = node
         return made
 
     def bring(self, brought: Brought, device: Device, step: Node | None) -> Handed:
-        """Return a value on a device, where it may have been before."""
+        """Return a value on a device, copied unless it is there."""
         with base.issuing:
-            given, kept = brought.value, brought.on.get(device)
-            if kept is None or kept.cell.failed is not None:
-                if isinstance(given, Handed) and given.lane.device is device:
-                    kept = given
-                elif brought.kind != "edges" and _is_there(given, device):
-                    kept = device.hold(given.result())
+            value, copy = brought.value, brought.on.get(device)
+            if copy is None or copy.cell.failed is not None:
+                if isinstance(value, Handed) and value.lane.device is device:
+                    copy = value
+                elif brought.kind != "edges" and _is_on(value, device):
+                    copy = device.hold(value.result())
                 else:
-                    kept = device.bring(given, brought.node if step is None else step)
+                    copy = device.bring(value, brought.node if step is None else step)
                     self.transfers[brought.kind] += 1
-                brought.on[device] = kept
-            return kept
+                brought.on[device] = copy
+            return copy
 
     def fetch(self, value: Any, kind: str, step: Node | None = None) -> Any:
-        """Return a value that is copied to the host, if it is not there."""
+        """Return a value on the host, copied unless it is there."""
         if not isinstance(value, Handed):
             return value
         with base.issuing:
@@ -170,7 +176,7 @@ class Residents(ABC):
 
 
 def _with_host_operands(found: Any, places: tuple[int, ...]) -> Callable[..., Any]:
-    """Return a kernel that gets some operands as NumPy's; it waits for those that are not."""
+    """Return a kernel that takes some operands as NumPy arrays, and waits for their copies."""
 
     def kernel(*operands: Any) -> Any:
         return found(*[
@@ -182,15 +188,15 @@ def _with_host_operands(found: Any, places: tuple[int, ...]) -> Callable[..., An
 
 
 def launched_name(step: Node, joint: Joint) -> str:
-    """Return what traces and findings call a step."""
+    """Return the name of a step in traces and findings."""
     source = joint.source(step)
     return f"{source.name} (backward)" if joint.is_backward(step) else source.name
 
 
-def launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[..., Handed]:
-    """Return what launches the kernel of a step on a lane."""
+def launching(lane: Lane, step: Node, joint: Joint, kernel: Any) -> Callable[..., Handed]:
+    """Return a function that launches a step's kernel on a lane."""
     if step.op.on_host:
-        found = _with_host_operands(found, step.op.on_host)
+        kernel = _with_host_operands(kernel, step.op.on_host)
     name, fresh = launched_name(step, joint), step.op.makes_own
     on_host, hold = bool(step.op.on_host), lane.device.hold
 
@@ -198,21 +204,21 @@ def launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[...,
         if on_host:
             operands = tuple([one if isinstance(one, Handed) else hold(one) for one in operands])
         lane.await_credit()
-        return lane.launch(found, operands, name=name, node=step, fresh=fresh)
+        return lane.launch(kernel, operands, name=name, node=step, fresh=fresh)
 
     return launched
 
 
-def _is_there(value: Any, device: Device) -> bool:
-    """Return whether a feed was left on a device by an earlier run."""
+def _is_on(value: Any, device: Device) -> bool:
+    """Return whether an earlier run left a feed on a device."""
     return isinstance(value, Handed) and value.lane.device.root is device.root
 
 
-def looked_at(spec: TaskSpec) -> set[int]:
-    """Return the numbers of the nodes that only the host's part of a task's ops takes."""
-    found: set[int] = set()
+def host_operands_of(spec: TaskSpec) -> set[int]:
+    """Return the ids of the nodes that a task reads only as host operands."""
+    host_only: set[int] = set()
     launched: set[int] = set()
     for step in spec.steps:
         for place, part in enumerate(step.inputs):
-            (found if place in step.op.on_host else launched).add(part.id)
-    return found - launched
+            (host_only if place in step.op.on_host else launched).add(part.id)
+    return host_only - launched

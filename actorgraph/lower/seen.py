@@ -1,6 +1,7 @@
-"""Steps of which others see parts alone are computed in parts.
+"""Pushing slices upwards: an elementwise step of which only slices are read is computed in slices.
 
-So what is computed of the parts is one group with them, and what nobody sees is not computed.
+So each slice can join the group of its consumers (`quick_rows`), and elements that no step reads
+are not computed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _GETITEM, _FULL = REGISTRY["getitem"], slice(None)
 
 
 def node_like(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node:
-    """Return a node of the same type, with a number and an op of its own."""
+    """Return a node of the same type with another id, op and inputs."""
     attrs = node.attrs if op is node.op else {}
     return Node(
         node.graph, number, op, inputs, attrs, node.type, Checks(), node.line, node.owner, node.name
@@ -30,9 +31,9 @@ def parted(
     numbers: Iterator[int],
     rule: Callable[[Node], str | None],
 ) -> list[Node]:
-    """Return the steps, of which those that others only see parts of are computed in parts.
+    """Return the steps, with those that are only read in slices replaced by a step for each slice.
 
-    Those are no steps whose values are `kept`, nor any without a `rule` of elements.
+    Steps whose values are `kept` and steps without an elementwise `rule` stay.
     """
     orders = {step.id: (place, 0) for place, step in enumerate(steps)}
     made = {step.id: step for step in steps}
@@ -41,7 +42,7 @@ def parted(
         views = readers.get(step.id, ())
         sizes = [prod(bind_shape(view.dims, symbols, 0)) for view in (step, *views)]
         if (
-            step.id in kept or not views or not all(map(_shows_part, views))
+            step.id in kept or not views or not all(map(_is_slice, views))
             or sum(sizes[1:]) > sizes[0] or rule(step) is None
             or any(part.op is CONSTANT and part.ndim for part in step.inputs)
         ):  # fmt: skip
@@ -53,7 +54,7 @@ def parted(
             place, _ = orders[view.id]
             parts = []
             for part in step.inputs:
-                index = _index_of(view, step, part)
+                index = _slices_of(view, step, part)
                 if any(piece != _FULL for piece in index):
                     number = next(numbers)
                     orders[number] = place, -number
@@ -64,21 +65,21 @@ def parted(
     return [made[number] for number in sorted(made, key=orders.__getitem__)]
 
 
-def _shows_part(step: Node) -> bool:
-    """Return whether a step shows a part of a value of as many axes, by slices."""
+def _is_slice(step: Node) -> bool:
+    """Return whether a step is a view that only slices axes."""
     index = step.attrs.get("index", ()) if step.op is _GETITEM else ()
     return bool(index) and all(isinstance(part, slice) for part in index)
 
 
-def _index_of(view: Node, step: Node, part: Node) -> tuple[slice, ...]:
-    """Return which part of an operand of a step a view of the step is computed of."""
+def _slices_of(view: Node, step: Node, part: Node) -> tuple[slice, ...]:
+    """Return the slices of an operand that give a view of a step's result."""
     index = (*view.attrs["index"], *[_FULL] * (step.ndim - len(view.attrs["index"])))
     pairs = zip(index[step.ndim - part.ndim :], part.dims, strict=True)
     return tuple([_FULL if dim == 1 else one for one, dim in pairs])
 
 
 def _view_of(view: Node, number: int, of: Node, index: tuple[slice, ...]) -> Node:
-    """Return a step that shows a part of a value, as a view of a result of it does."""
+    """Return a step that slices an operand as a view slices a result of it."""
     pairs = zip(of.dims, view.dims[view.ndim - of.ndim :], strict=True)
     dims = tuple([dim if dim == 1 else shown for dim, shown in pairs])
     return Node(

@@ -1,11 +1,11 @@
-"""Sharing: steps of a task that begin alike compute their beginning once.
+"""Sharing: steps of a task with a common prefix compute that prefix once.
 
-An op may say that it is another one and a rest (`op.Factoring`): cross entropy and its gradient are
-the logarithm of a softmax each, and something cheap.  Where a task has both, with equal operands,
-the beginning becomes a step of its own before the first of them, and each becomes its rest.  No bit
-changes, for an op computes what its two parts do.
+An op may declare that it is a composition of a first op and a rest (`op.Factoring`): cross entropy
+and its gradient both begin with the logarithm of a softmax.  Where a task has several such steps
+with equal operands, the first op becomes a step of its own before them, and each becomes its rest.
+No bit changes, since an op computes what its two parts do.
 
-It comes when tasks have their steps, like the merging of equal ones, of which it is a kind.
+Like merging (`simplify.combined`), it runs on the steps of each task after the cut.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from actorgraph.types import Checks
 
 
 def shared(steps: Sequence[Node], joint: Joint) -> list[Node]:
-    """Return the steps of a task, in order, with common beginnings as steps of their own.
+    """Return the steps of a task, in order, with common prefixes as steps of their own.
 
-    These have negative numbers, and `joint` knows of which user's node they are.
+    These have negative ids; their user's nodes are added to ``joint.sources``.
     """
     groups: dict[object, list[Node]] = {}
     for step in steps:
@@ -33,34 +33,32 @@ def shared(steps: Sequence[Node], joint: Joint) -> list[Node]:
             key = split.first, attrs_key(split.attrs), operands
             if not split.follows or key in groups:
                 groups.setdefault(key, []).append(step)
-    beginning_of: dict[int, Node] = {}
+    prefix_of: dict[int, Node] = {}
     for members in groups.values():
         if len(members) > 1:
-            beginning_of |= dict.fromkeys(
-                [step.id for step in members], _beginning(members[0], joint)
-            )
-    if not beginning_of:
+            prefix_of |= dict.fromkeys([step.id for step in members], _prefix(members[0], joint))
+    if not prefix_of:
         return list(steps)
-    found: list[Node] = []
+    result: list[Node] = []
     for step in steps:
-        beginning = beginning_of.get(step.id)
-        if beginning is None:
-            found.append(step)
+        prefix = prefix_of.get(step.id)
+        if prefix is None:
+            result.append(step)
             continue
-        if beginning.id == ~step.id:
-            found.append(beginning)
+        if prefix.id == ~step.id:
+            result.append(prefix)
         split = step.op.split
         assert split is not None
         place = split.shared[0]
-        inputs = (*step.inputs, beginning)
+        inputs = (*step.inputs, prefix)
         if not split.beside:
-            inputs = (*step.inputs[:place], beginning, *step.inputs[place + 1 :])
-        found.append(restated(step, split.rest, inputs, step.attrs))
-    return found
+            inputs = (*step.inputs[:place], prefix, *step.inputs[place + 1 :])
+        result.append(restated(step, split.rest, inputs, step.attrs))
+    return result
 
 
-def _beginning(step: Node, joint: Joint) -> Node:
-    """Return the beginning of a step, for this and later ones."""
+def _prefix(step: Node, joint: Joint) -> Node:
+    """Return the step for the prefix of a step, which later ones share."""
     split = step.op.split
     assert split is not None
     operand = step.inputs[split.shared[0]]

@@ -1,21 +1,20 @@
-"""Simplifying a joint graph without changing a bit: rules, equal nodes, dead nodes.
+"""Simplifying a joint graph without changing a bit: rewriting rules, CSE, dead code.
 
-It comes after differentiation, so it sees derivatives too.  Three things have to survive:
+It runs after differentiation, so it simplifies derivatives too.  Invariants:
 
-- *owners*: a rewritten node keeps its number and its owner, and regions are cut from the graph as
-  it was differentiated (`Joint.owners`).  What a node depends on afterwards, it depended on before,
-  if through others; so tasks form no cycle that they did not form before.
-- *results*: what a run delivers is never replaced by another node, so each result stays an array
-  of its own.
+- *owners*: a rewritten node keeps its id and its owner, and regions are cut from the graph as it
+  was differentiated (`Joint.owners`).  A node depends on nothing that it did not depend on before,
+  perhaps through others; so tasks form no new cycle.
+- *results*: the node of a run's result is never replaced by another node, so each result stays an
+  array of its own.
 - *checks*: a node that makes a run check dims stays.
 
-Merging needs more care, because equal nodes of two owners may run in two tasks, and one that waits
-for the other might close a cycle.  So `simplified` merges only a node of the backward pass with
-an equal one of the forward pass, which never waits for it; and `combined` merges in each task, once
-the cut is known.
+Merging equal nodes of two owners could make two tasks wait for each other.  So `simplified` merges
+only a backward node with an equal forward node, which never waits for it; `combined` merges within
+each task, once the cut is known.
 
-All of it is one walk in build order, linear in the number of nodes.  Inputs are settled before
-their consumers, so the walk is the fixed point.
+Each function is one pass in build order, linear in the number of nodes.  Inputs are settled before
+their consumers, so one pass reaches the fixed point.
 """
 
 from __future__ import annotations
@@ -35,56 +34,56 @@ from actorgraph.rewrite._pass import Rule
 from actorgraph.rewrite.exact import is_pure, restated
 
 _MOST_STEPS = 16
-"""Replacements of one node before it is left as it is."""
+"""Most replacements of one node."""
 
 _SMALL = 16
-"""Elements of a constant that is compared with others by its bits."""
+"""Most elements of a constant that is compared with others by its bits."""
 
 _MANY = 8
-"""Inputs of which the numbers are no longer written one behind the other in one number."""
+"""Most inputs whose ids are packed into one int as a key."""
 
 
 def _kept_ids(joint: Joint) -> set[int]:
-    """Return the numbers of the nodes that stand for themselves: results, and what is checked."""
+    """Return the ids of the nodes that must stay: results, and nodes with checks."""
     kept = {node.id for node in (*joint.values.values(), *joint.derivatives.values())}
     kept.update([node.id for node in joint.order if node.checks])
     return kept
 
 
 def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
-    """Return the joint graph after the late passes; itself where there are none.
+    """Return the joint graph after the late passes; itself if there are none.
 
-    Leaves stay, also unneeded ones: what a run has to be fed does not depend on passes.
+    Unneeded leaves stay too: which feeds a run needs does not depend on passes.
     """
     late = [one for one in passes if one.late]
     if not late:
         return joint
     kept = _kept_ids(joint)
-    stands: dict[int, Node] = {}
+    replacement: dict[int, Node] = {}
     rules = _Rules(late)
     merge = joint.backward and any(one.name == "merge" for one in late)
     forward = _Equals(joint.order) if merge else None
     order: list[Node] = []
     for node in joint.order:
-        new = rules.settle(_on(node, stands), node.id in kept)
+        new = rules.settle(_with_inputs(node, replacement), node.id in kept)
         if forward is not None and new.id == node.id:
-            found = forward.find(new, 0, add=not joint.is_backward(new))
-            if found is not None and joint.is_backward(new) and node.id not in kept:
-                new = found
+            equal = forward.find(new, 0, add=not joint.is_backward(new))
+            if equal is not None and joint.is_backward(new) and node.id not in kept:
+                new = equal
         if new.id == node.id and not new.is_leaf:
             order.append(new)
         if new is not node:
-            stands[node.id] = new
+            replacement[node.id] = new
     return replace(
         joint,
         order=_needed(order, kept),
-        values={node: stands.get(new.id, new) for node, new in joint.values.items()},
-        derivatives={node: stands.get(new.id, new) for node, new in joint.derivatives.items()},
+        values={node: replacement.get(new.id, new) for node, new in joint.values.items()},
+        derivatives={node: replacement.get(new.id, new) for node, new in joint.derivatives.items()},
     )
 
 
 def combined(tasks: list[TaskSpec], joint: Joint, passes: Sequence[Pass]) -> list[TaskSpec]:
-    """Give the tasks, fresh from the cut, their steps with equal ones merged; return them."""
+    """Merge equal steps within each task of a fresh cut; return the tasks."""
     parts = _combined([spec.steps for spec in tasks], joint, passes)
     for spec, steps in zip(tasks, parts, strict=True):
         spec.steps = list(steps)
@@ -92,14 +91,14 @@ def combined(tasks: list[TaskSpec], joint: Joint, passes: Sequence[Pass]) -> lis
 
 
 def combined_steps(joint: Joint, passes: Sequence[Pass]) -> Sequence[Node]:
-    """Return the whole as the steps of one task."""
+    """Return the whole joint graph as the merged steps of one task."""
     return _combined([joint.order], joint, passes)[0]
 
 
 def _combined(
     parts: Sequence[Sequence[Node]], joint: Joint, passes: Sequence[Pass]
 ) -> Sequence[Sequence[Node]]:
-    """Return the steps of each task after what is done task by task."""
+    """Return the steps of each task after the passes that work task by task."""
     names, kept = {one.name for one in passes}, _kept_ids(joint)
     if "merge" in names:
         parts = _merged_within(joint.order, parts, kept)
@@ -114,26 +113,26 @@ def _merged_within(
     """Return the steps of each task with equal ones merged; `kept` stay, as in `_kept_ids`."""
     part_of = {node.id: index for index, steps in enumerate(parts) for node in steps}
     equals = _Equals(order)
-    stands: dict[int, Node] = {}
+    replacement: dict[int, Node] = {}
     merged: list[list[Node]] = [[] for _ in parts]
     for node in order:
-        new = _on(node, stands)
+        new = _with_inputs(node, replacement)
         index = part_of[node.id]
-        found = equals.find(new, index)
-        if found is not None and node.id not in kept:
-            stands[node.id] = found
+        equal = equals.find(new, index)
+        if equal is not None and node.id not in kept:
+            replacement[node.id] = equal
             continue
         if new is not node:
-            stands[node.id] = new
+            replacement[node.id] = new
         merged[index].append(new)
     return merged
 
 
-def _on(node: Node, stands: Mapping[int, Node]) -> Node:
-    """Return the node on what stands for its inputs."""
-    for part in node.inputs if stands else ():
-        if part.id in stands:
-            inputs = tuple([stands.get(part.id, part) for part in node.inputs])
+def _with_inputs(node: Node, replacement: Mapping[int, Node]) -> Node:
+    """Return the node with its inputs replaced."""
+    for part in node.inputs if replacement else ():
+        if part.id in replacement:
+            inputs = tuple([replacement.get(part.id, part) for part in node.inputs])
             return restated(node, node.op, inputs, node.attrs)
     return node
 
@@ -141,7 +140,7 @@ def _on(node: Node, stands: Mapping[int, Node]) -> Node:
 class _Equals:
     """Finds equal nodes: one op with equal attributes on the same inputs.
 
-    Keys are ints where they can be, which the garbage collector need not look at.
+    Keys are ints where possible, which the garbage collector need not traverse.
     """
 
     def __init__(self, order: Sequence[Node]) -> None:
@@ -156,27 +155,27 @@ class _Equals:
                 return None
             seen = self._seen[node.op] = {}
         same = self._same
-        key: Any = part + 1  # so that the number of inputs tells
-        if len(node.inputs) > _MANY:  # to shift the number takes the longer the longer it is
+        key: Any = part + 1  # not 0, so that keys of different numbers of inputs differ
+        if len(node.inputs) > _MANY:  # shifting a long int takes time in proportion
             key = (part, *[same.get(one.id, one.id) for one in node.inputs])
         else:
             for one in node.inputs:
                 key = key << 32 | same.get(one.id, one.id)
-        whole = (key, attrs_key(node.attrs)) if node.attrs else key
-        found = seen.setdefault(whole, node) if add else seen.get(whole)
-        return None if found is node else found
+        full_key = (key, attrs_key(node.attrs)) if node.attrs else key
+        first = seen.setdefault(full_key, node) if add else seen.get(full_key)
+        return None if first is node else first
 
 
 def _equal_constants(order: Sequence[Node]) -> dict[int, int]:
-    """Return which small constants equal an earlier one: those of derivatives belong to owners."""
+    """Map small constants to equal earlier ones, which differentiation builds for each owner."""
     first: dict[Hashable, int] = {}
     same: dict[int, int] = {}
     constants = {part.id: part for node in order for part in node.inputs if part.op is CONSTANT}
     for number, node in constants.items():
         if node.attrs["value"].size <= _SMALL:
-            found = first.setdefault(attrs_key(node.attrs), number)
-            if found != number:
-                same[number] = found
+            earlier = first.setdefault(attrs_key(node.attrs), number)
+            if earlier != number:
+                same[number] = earlier
     return same
 
 
@@ -190,7 +189,7 @@ def _needed(order: Sequence[Node], kept: Collection[int]) -> tuple[Node, ...]:
 
 
 class _Rules:
-    """The rules of passes by the op that they look at."""
+    """The rules of passes, by the op that they apply to."""
 
     def __init__(self, passes: Sequence[Pass]) -> None:
         fold = any(one.name == "fold" for one in passes)
@@ -204,7 +203,7 @@ class _Rules:
             rules += self._everywhere
 
     def settle(self, node: Node, kept: bool) -> Node:
-        """Return what stands for the node: itself restated, or an older one unless it is kept."""
+        """Return the node's replacement: itself restated, or an older node unless it is kept."""
         for _ in range(_MOST_STEPS):
             for rule in self._by_op.get(node.op, self._everywhere):
                 new = rule(node)

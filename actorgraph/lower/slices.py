@@ -1,12 +1,13 @@
 """Sums of adjoints of disjoint slices, as one array into which each slice is written once.
 
-What reads an array slice by slice, such as a recurrent net its projected inputs, has an adjoint a
-slice: an array full of zeros but for the slice, and the sum of them adds mostly zeros.  Where no
-two slices share an element, an element of the sum is ``x + 0`` for the one ``x`` that is written
-there, and 0 elsewhere: the same bits, -0 becoming 0 included.  The chain of additions runs from
-left to right, so this holds for every beginning of it.
+A graph that reads an array slice by slice, such as a recurrent net its projected inputs, has an
+adjoint for each slice: an array of zeros except for the slice.  Their sum adds mostly zeros.  If no
+two slices share an element, an element of the sum is ``x + 0`` for the one ``x`` written there, and
+0 elsewhere.  `SLICES` computes just that, with the same bits, -0 turning into 0 included.  The
+chain of additions is left to right, so the same holds for every prefix of it.
 
-It comes last, when tasks have their steps: an adjoint that another task computes is a message.
+This is the last pass over the steps of a task: adjoints of other tasks arrive in messages and are
+not part of a chain.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _forward(xp: Any, *slices: Any, indices: Any, covered: bool, dims: Any, out:
         out.fill(0)
     zero = xp.zeros((), out.dtype)
     for index, values in zip(indices, slices, strict=True):
-        xp.add(values, zero, out[(*index, ...)])  # with it a single element is an array, too
+        xp.add(values, zero, out[(*index, ...)])  # the ellipsis makes a single element an array
     return out
 
 
@@ -40,7 +41,7 @@ SLICES = Op(
     "slices", lambda arity, attrs: "a[*s] -> a[*out]", _forward, memory=FRESH_OUT,
     doc="An array with slices written to it, and zeros elsewhere.", traced=True,
 )  # fmt: skip
-"""The op of what is written so; nothing differentiates it, for it comes after derivatives."""
+"""The op of such sums; it has no derivative, as it is made after differentiation."""
 
 _ADD, _ADJOINT = REGISTRY["add"], REGISTRY["getitem_adjoint"]
 
@@ -48,7 +49,7 @@ _ADD, _ADJOINT = REGISTRY["add"], REGISTRY["getitem_adjoint"]
 def with_slices_written_once(
     parts: Sequence[Sequence[Node]], kept: Collection[int]
 ) -> Sequence[Sequence[Node]]:
-    """Return the steps of each task with such sums written at once; nodes of ids `kept` stay."""
+    """Return the steps of each task with such sums replaced; nodes with ids in `kept` stay."""
     slices = [{n.id for n in steps if n.op is _ADJOINT and len(n.inputs) == 1} for steps in parts]
     if max(map(len, slices), default=0) < 2:
         return parts
@@ -63,7 +64,7 @@ def with_slices_written_once(
 def _chains(
     steps: Sequence[Node], slices: Collection[int], uses: Counter[int]
 ) -> dict[int, list[Node]]:
-    """Return, by the id of a sum, the adjoints that it adds up from left to right."""
+    """Return, by the id of a sum, the adjoints that it adds from left to right."""
     chains: dict[int, list[Node]] = {}
     for step in steps:
         if step.op is _ADD:
@@ -77,8 +78,8 @@ def _chains(
 
 
 def _written(steps: Sequence[Node], chains: dict[int, list[Node]]) -> list[Node]:
-    """Return the steps with those of `chains` that are disjoint as one step each."""
-    gone: set[int] = set()
+    """Return the steps, with each chain of disjoint slices as one step."""
+    replaced: set[int] = set()
     sums: dict[int, Node] = {}
     for step in steps:
         terms = chains.get(step.id)
@@ -93,18 +94,18 @@ def _written(steps: Sequence[Node], chains: dict[int, list[Node]]) -> list[Node]
                 "dims": step.dims,
             },
         )  # fmt: skip
-        gone.update([term.id for term in terms])
+        replaced.update([term.id for term in terms])
         inner = step.inputs[0]
-        while inner.id not in gone:  # the additions before the last
-            gone.add(inner.id)
+        while inner.id not in replaced:  # the additions before the last
+            replaced.add(inner.id)
             inner = inner.inputs[0]
-    return [sums.get(step.id, step) for step in steps if step.id not in gone]
+    return [sums.get(step.id, step) for step in steps if step.id not in replaced]
 
 
 def _covers(terms: Sequence[Node]) -> bool | None:
-    """Return whether disjoint slices are all of the array, None if they may share an element.
+    """Return whether disjoint slices cover the array, None if they may share an element.
 
-    They are disjoint where they are so along one axis.
+    Slices are taken for disjoint if they are so along one axis.
     """
     dims = terms[0].dims
     spans = [_spans(term) for term in terms]
@@ -116,9 +117,9 @@ def _covers(terms: Sequence[Node]) -> bool | None:
         for one in along:
             seen[one.start : one.stop : one.step] += 1
         if seen.max(initial=0) <= 1:
-            whole = [_span(_FULL, other) for other in dims]
+            full_spans = [_span(_FULL, other) for other in dims]
             return bool(seen.all()) and all(
-                one[other] == whole[other]
+                one[other] == full_spans[other]
                 for one in spans
                 for other in range(len(dims))
                 if other != axis
@@ -127,14 +128,14 @@ def _covers(terms: Sequence[Node]) -> bool | None:
 
 
 def _spans(term: Node) -> list[Any]:
-    """Return, by axis, which places the slice takes."""
+    """Return the span of a slice along each axis."""
     parts = [part for part in term.attrs["index"] if part is not None]
     parts += [_FULL] * (term.ndim - len(parts))
     return [_span(part, dim) for part, dim in zip(parts, term.dims, strict=True)]
 
 
 def _span(part: Any, dim: int | Dim) -> Any:
-    """Return a range, Ellipsis for all of a dim that a run tells, None where it tells more."""
+    """Return a range of places; for a symbolic dim Ellipsis if it is all of it, else None."""
     if not isinstance(dim, int):
         return ... if isinstance(part, slice) and part == _FULL else None
     if isinstance(part, int):

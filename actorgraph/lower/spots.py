@@ -1,4 +1,4 @@
-"""Where values of tables lie in memory, and along which axes a loop goes through them."""
+"""Spots: the places of a table's values in memory, and the axes along which loops traverse them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 
 class Unfit(Exception):
-    """There is no row for a step after all, which is the one at `position`."""
+    """The step at `position` turned out to have no row."""
 
     position = 0
 
 
 class Spot(NamedTuple):
-    """Where a value lies: number of the base, offset, shape and strides in bytes."""
+    """The place of a value: number of its base, then offset, shape, strides and size in bytes."""
 
     base: int
     offset: int
@@ -25,28 +25,28 @@ class Spot(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Whether there are no gaps, and axes are in order."""
-        return _has_no_gaps(self.shape, self.strides, self.itemsize)
+        """Whether the value is C-contiguous."""
+        return _is_contiguous(self.shape, self.strides, self.itemsize)
 
     @property
     def end(self) -> int:
-        """The byte behind the last."""
+        """The offset behind the last byte."""
         pairs = zip(self.shape, self.strides, strict=True)
         return self.offset + sum([(n - 1) * max(stride, 0) for n, stride in pairs]) + self.itemsize
 
     @property
     def begin(self) -> int:
-        """The first byte."""
+        """The offset of the first byte."""
         pairs = zip(self.shape, self.strides, strict=True)
         return self.offset + sum([(n - 1) * min(stride, 0) for n, stride in pairs])
 
 
 MOST_EXPANDED = 64
-"""Rows that one step becomes where its operands have gaps in more than two dims."""
+"""Most rows of one step whose operands have more dims than a row can traverse."""
 
 
 def entry(place: Spot, rank: int, number: int) -> Spot:
-    """Return an entry along the first of so many axes of a stack of matrices, or all it has."""
+    """Return an entry along the first of `rank` stack axes, or `place` itself if it lacks it."""
     if len(place.shape) < rank + 2:
         return place
     shift = number * place.strides[0] if place.shape[0] > 1 else 0
@@ -56,75 +56,75 @@ def entry(place: Spot, rank: int, number: int) -> Spot:
 
 
 def in_order(place: Spot, shape: tuple[int, ...]) -> Spot:
-    """Return a value without gaps in another shape."""
+    """Return a C-contiguous value in another shape."""
     size = place.itemsize
-    if not _has_no_gaps(place.shape, place.strides, size):
+    if not _is_contiguous(place.shape, place.strides, size):
         raise Unfit
     return place._replace(shape=shape, strides=strides_of(shape, size))
 
 
 def in_c_order(place: Spot) -> bool:
-    """Return whether NumPy goes through an array in the order of its axes."""
+    """Return whether NumPy traverses an array in the order of its axes."""
     steps = [step for n, step in zip(place.shape, place.strides, strict=True) if n > 1]
     return steps == sorted(steps, reverse=True) and 0 not in steps and len({*steps}) == len(steps)
 
 
 @lru_cache(4096)
 def strides_of(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Return the strides of an array without gaps."""
+    """Return the strides of a C-contiguous array."""
     return tuple([prod(shape[axis + 1 :]) * size for axis in range(len(shape))])
 
 
 @lru_cache(4096)
-def _has_no_gaps(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Return whether an array has no gaps, and its axes are in order."""
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+    """Return whether an array is C-contiguous."""
     wanted = zip(shape, strides, strides_of(shape, size), strict=True)
     return not any(n > 1 and a != b for n, a, b in wanted)
 
 
 def broadcast(place: Spot, shape: tuple[int, ...]) -> list[int]:
-    """Return the strides by which a value goes through a shape."""
+    """Return the strides of a value broadcast to a shape."""
     missing = len(shape) - len(place.shape)
     if missing < 0:
         raise Unfit
-    found = [0] * missing
+    strides = [0] * missing
     for want, have, stride in zip(shape[missing:], place.shape, place.strides, strict=True):
         if have not in (want, 1):
             raise Unfit
-        found.append(0 if have == 1 else stride)
-    return found
+        strides.append(0 if have == 1 else stride)
+    return strides
 
 
 Dimension = tuple[int, list[int]]
-"""How many, and the stride of each argument."""
+"""The size of an axis, and the stride of each argument along it."""
 
 
 def coalesced(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> list[Dimension]:
-    """Return the dims in as few as there can be, outermost first."""
-    found: list[Dimension] = []
+    """Return as few dims as possible for the same traversal, outermost first."""
+    dims: list[Dimension] = []
     for axis, size in enumerate(shape):
         steps = [one[axis] for one in strides]
         if size == 1:
             continue
-        if found and found[-1][1] == [size * step for step in steps]:
-            found[-1] = (found[-1][0] * size, steps)
+        if dims and dims[-1][1] == [size * step for step in steps]:
+            dims[-1] = (dims[-1][0] * size, steps)
         else:
-            found.append((size, steps))
-    return found
+            dims.append((size, steps))
+    return dims
 
 
 ONCE: list[Dimension] = []
-"""Along no axis."""
+"""No outer axes: the loop is called once."""
 
 
 def of_two_axes(outer: Sequence[Dimension], count: int) -> tuple[tuple[int, int], list[list[int]]]:
-    """Return how often a loop is called along two axes, and each argument's strides along them."""
+    """Return the numbers of calls along two axes, and each argument's strides along them."""
     (n, along), (m, inner) = [(1, [0] * count)] * (2 - len(outer)) + [*outer]
     return (n, m), [[*steps] for steps in zip(along, inner, strict=True)]
 
 
 def expanded(dims: list[Dimension], count: int) -> list[tuple[list[Dimension], list[int]]]:
-    """Return the three innermost dims with what is added to offsets, for each of the outer ones."""
+    """Unroll all but the three innermost dims; return these with the offsets of each row."""
     padded = [*dims] or [(1, [0] * count)]
     outermost, inner = padded[:-3], padded[-3:]
     if prod([size for size, _ in outermost]) > MOST_EXPANDED:

@@ -1,12 +1,12 @@
-"""Rows of a table in strands: which rows stand beside each other, and what waits for what.
+"""Rows of a table in strands: list scheduling of a stretch for several threads.
 
-Steps are laid out in time by what they are predicted to cost: each begins as soon as it may, in the
-strand that is free by then.  Memory is planned, and rows are written, in the order in which they
-begin, which is one of all steps in which each comes after its operands.
+`stranded` assigns each step a strand and a start time by its predicted cost: each step starts as
+early as it can, in the strand that is free first.  Memory is planned, and rows are written, in the
+order of start times, which is a topological order of the steps.
 
-What waits for what follows from memory alone: of two steps that touch the same bytes, and one of
-them writes there, the later one waits.  So any order that pieces are taken in (`devices.strands`)
-gives the bits of that one order, which are those of any.
+Invariant: dependencies between pieces follow from memory alone.  Of two steps that touch the same
+bytes, at least one of them writing, the later one waits.  So every order in which threads take the
+pieces (`devices.strands`) gives the bits of the sequential order.
 """
 
 from __future__ import annotations
@@ -30,32 +30,34 @@ from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import is_view, size_in_bytes
 
 _LEAST_US, _MOST_BYTES = 15.0, 64 * 1024 * 1024
-"""What rows take below which no helper comes in time; memory above which none is kept for them."""
+"""Below that many microseconds of rows no helper arrives in time; strands that need more memory
+than that are given up."""
 
 _WORTH = 0.8
-"""Of the time of all steps in turn, what strands have to be predicted to take less."""
+"""Strands must be predicted to take less than this share of the sequential time."""
 
 _ROW_US, _CROSSING_US, _CROSSED_US, _PIECE_US = 0.05, 0.5, 0.3, 2.0
-"""What a row takes beside its loop; until another core knows that it is done, and what that costs
-this core beside bytes that are moved; and a piece that is cut, as another thread may come late."""
+"""Overhead of a row; delay until another core sees a result; cost of reading a result of another
+strand, without the transfer of its bytes; length at which pieces are cut, at least."""
 
 _MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 4, 16
-"""Steps above which none are laid out, which takes 20 us each; those that are ready of which the
-first to begin is chosen; and steps for which the memory of what crosses is not used again."""
+"""Most steps of a stretch that is scheduled (20 us a step); ready steps of a strand that are
+candidates at once; steps for which the memory of a value read by other strands is not reused."""
 
 
 _PAGE = 4096
-"""Bytes that are looked at together."""
+"""Granularity in bytes of the index in `Touched`."""
 
 
 def timed(
     before: Sequence[Sequence[int]], costs: Sequence[float], sizes: Sequence[int], threads: int
 ) -> tuple[list[int], list[float], float]:
-    """Lay out steps in time; return the strand of each, when it begins, and when all have ended.
+    """Schedule steps on threads; return each one's strand and start, and when the last one ends.
 
-    `before` are those that each needs, earlier in order, `sizes` bytes of what it writes.  It is
-    *at home* in the strand that has most of what it reads, and neighbours that read nothing are in
-    one: a strand that is free looks there first.
+    `before` has the numbers of each step's operands, which are earlier in the order, and `sizes`
+    the bytes that it writes.  A step's *home* is the strand that holds most of the bytes it reads;
+    steps that read nothing have their neighbours' home.  Of equal candidates a strand takes one
+    that is at home there.
     """
     after: list[list[int]] = [[] for _ in before]
     left = [len(some) for some in before]
@@ -100,13 +102,13 @@ def timed(
 
 
 class Touched:
-    """Who has touched which bytes, in one order of all that do."""
+    """The latest readers and writers of all bytes, for steps that are added in sequential order."""
 
     def __init__(self) -> None:
         self._latest: dict[tuple[int, int], list[tuple[int, int, int, bool]]] = {}  # by page
 
     def touch(self, who: int, base: int, begin: int, end: int, *, writes: bool) -> set[int]:
-        """Note that somebody reads or writes bytes of a base; return whom that waits for."""
+        """Note an access by a step to bytes of a base; return the steps that it must wait for."""
         waits = set[int]()
         for page in range(begin // _PAGE, -(-end // _PAGE)):
             first, last = max(begin, page * _PAGE), min(end, (page + 1) * _PAGE)
@@ -114,16 +116,16 @@ class Touched:
             for low, high, other, wrote in latest:
                 if low < last and first < high and (writes or wrote):
                     waits.add(other)
-            if writes:  # who touched nothing else here counts no more
+            if writes:  # a later access that waits for this one waits for all that it covers
                 latest[:] = [one for one in latest if one[0] < first or last < one[1]]
             latest.append((first, last, who, writes))
         return waits - {who}
 
 
 def one_by_one(begins: Sequence[int], waits: Sequence[Collection[int]]) -> list[int]:
-    """Return pieces as one thread makes them, which stays in a strand until it would wait.
+    """Return the order in which one thread does all pieces: it leaves a strand only to wait.
 
-    Pieces are numbered strand by strand, and each strand has its first one among `begins`.
+    Pieces are numbered strand by strand; `begins` has the first piece of each strand, and the end.
     """
     following, found, done = [*begins[:-1]], list[int](), set[int]()
     while len(found) < len(waits):
@@ -137,10 +139,10 @@ def one_by_one(begins: Sequence[int], waits: Sequence[Collection[int]]) -> list[
 
 
 def nearest(waits: Sequence[Collection[int]], order: Sequence[int]) -> list[list[int]]:
-    """Return those to wait for that none of the others waits for; all come earlier in `order`."""
+    """Return the transitive reduction of `waits`; `order` is a topological order."""
     place = {number: at for at, number in enumerate(order)}
     found: list[list[int]] = [[] for _ in waits]
-    behind = [0] * len(waits)  # bits of all that one waits for, and of itself
+    behind = [0] * len(waits)  # bit sets: each one's ancestors, and itself
     for number in order:
         for one in sorted(waits[number], key=place.__getitem__, reverse=True):
             if not behind[number] >> one & 1:
@@ -151,7 +153,7 @@ def nearest(waits: Sequence[Collection[int]], order: Sequence[int]) -> list[list
 
 
 class _Placed(NamedTuple):
-    """When a step begins, in which strand, what it takes, and whether others read its value."""
+    """A scheduled step: its start, strand and cost, and whether other strands read its value."""
 
     begin: float
     strand: int
@@ -163,13 +165,16 @@ _FIRST = _Placed(-1.0, 0, _ROW_US, False)
 
 
 def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRows | None:
-    """Return the rows of a stretch in strands, None where they would hardly end sooner."""
+    """Return the rows of a stretch in strands, or None where that is predicted to gain too little.
+
+    `stretch` is a `table.Stretch`.
+    """
     steps, threads = stretch.steps, min(workers, HELPERS.count + 1)
     if threads < 2 or len(steps) > _MOST_STEPS:
         return None
     known: dict[Any, float] = {}
     costs, sizes, before = list[float](), list[int](), list[list[int]]()
-    place_of: dict[int, int] = {}  # of a step that has rows, or of what a view shows
+    place_of: dict[int, int] = {}  # number of the step with rows; for a view, of its base
     for step in steps:
         some = {place_of[part.id] for part in step.inputs if part.id in place_of}
         if is_view(step):
@@ -192,7 +197,7 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
         for one in needed:
             crosses[one] |= strands[one] != strands[number]
     laid = [_Placed(*one) for one in zip(begins, strands, costs, crosses, strict=True)]
-    places = {step.id: place_of.get(step.id) for step in steps}  # None of views of what is given
+    places = {step.id: place_of.get(step.id) for step in steps}  # None: a view of an input
     of = {one: _FIRST if place is None else laid[place] for one, place in places.items()}
     since = [of[step.id].begin for step in steps]
     in_time = [steps[one] for one in sorted(range(len(steps)), key=since.__getitem__)]
@@ -208,7 +213,7 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
 
 
 class _Step(NamedTuple):
-    """A step that has rows: where it is placed, its rows, and the steps that it waits for."""
+    """A step with rows: its place in the schedule, its rows, and the steps that it waits for."""
 
     placed: _Placed
     rows: tuple[int, int]
@@ -218,8 +223,8 @@ class _Step(NamedTuple):
 class StrandRows(Written):
     """Writes the rows of a stretch in strands.
 
-    They come piece after piece in an order in which none waits for a later one: one thread may walk
-    them as they are.
+    The rows stand piece after piece in a topological order, so that one thread can walk them in
+    sequence.
     """
 
     def __init__(
@@ -237,7 +242,7 @@ class StrandRows(Written):
 
     @property
     def story(self) -> str:
-        """Who walks the rows, and whether that was worth it."""
+        """How many threads walk the rows, and the measured times that decided it."""
         trial = self.pieces.trial
         alone_us, together_us = trial.medians_us
         who = (
@@ -251,15 +256,15 @@ class StrandRows(Written):
         )
 
     def strand(self, step: Node) -> int:
-        """Return the number of the strand that a step is in."""
+        """Return the number of a step's strand."""
         return self._placed[step.id].strand
 
     def stays(self, step: Node) -> int:
-        """Return for how many steps after the last that needs a value nothing lies in its place."""
+        """Return for how many steps after its last use a value keeps its memory."""
         return _SLACK if self._placed[step.id].crosses else 0
 
     def wrote(self, step: Node, begin: int) -> None:
-        """Take note of the rows of a step, from one on, and what it waits for."""
+        """Record the rows of a step, which start at `begin`, and the steps that it waits for."""
         if begin == len(self.rows):
             return
         room, first = self._first_room + self._strand, self._room_begin
@@ -277,9 +282,9 @@ class StrandRows(Written):
         self._heard.append((heard, loop.keeps_flags))
 
     def _cut(self) -> None:
-        """Cut strands into pieces, and put the rows into their order.
+        """Cut strands into pieces, and reorder the rows piece by piece.
 
-        Only the first step of a piece waits for other strands, and others wait for its last one.
+        Only the first step of a piece waits for other strands; only its last one is waited for.
         """
         made, strand = self._made, [step.placed.strand for step in self._made]
         across = [
@@ -289,7 +294,7 @@ class StrandRows(Written):
         asked = {one for some in across for one in some}
         longest = max(_PIECE_US, sum([step.placed.us for step in made]) / (16 * self.threads))
         strands: list[list[list[int]]] = [[] for _ in range(self.threads)]
-        room = [0.0] * self.threads  # what a strand's last piece may still take
+        room = [0.0] * self.threads  # microseconds that still fit in each strand's last piece
         for number, step in enumerate(made):
             own, us = strand[number], step.placed.us
             if across[number] or room[own] < us:
@@ -321,11 +326,11 @@ class StrandRows(Written):
         self.walk = self.pieces.walk
 
     def _mark(self, row: int, after: int | None) -> int:
-        """Return what flags a row looks for where another one comes after it."""
+        """Return the flags that a row checks, `LATER` if the row after it checks for both."""
         heard = self._heard[row][0]
         later = after is not None and self._heard[after] == (heard, True)
         return native.LATER if later else heard
 
     def strand_words(self) -> Any:
-        """Return the words of the strands of a block, first of all that it is to keep."""
+        """Return the words of a block's strands, and the arrays that must live as long."""
         return self.pieces.words()

@@ -1,16 +1,20 @@
-"""Tables: steps as rows that call NumPy's own inner loops, walked without Python and its lock.
+"""Tables: steps as rows, each a call of one of NumPy's inner loops, executed without the GIL.
 
-A step from Python costs 0.2 us beside its arithmetic, a row some nanoseconds, and both call the
-same loop (`devices.loops`, `devices.native`).  A *stretch* is a run of steps of which each is a row
-or a view; it is a part of its program (`program.Subprogram`), which is walked where it can be and
-else called.  Rows are written in the background, after some calls, for the sizes of a run.
+A call from Python costs 0.2 us on top of a step's arithmetic, a row some nanoseconds; both call the
+same loop (`devices.loops`, `devices.native`).  A *stretch* is a range of consecutive steps each of
+which is a row or a view.  It is a part of its program (`program.Subprogram`) with two forms: the
+Python text, and the table, whose rows machine code *walks*, that is, executes in order.  `program`
+makes stretches; their rows are written in the background after some calls, for one binding of dims.
 
-A table declines where an array is not as it was planned for, or where a loop has told of a
-floating-point error that is not ignored: then the part computes all of it, which warns or fails as
-ever.  So nothing that it is given may be written over before: rows write into memory of the table,
-and results are copied to where they belong when all is done.
+A table *declines* where an array is not as planned, or where a loop raised a floating-point flag
+that is not ignored.  Then the Python text computes the whole stretch, and warns or raises as usual.
 
-Blocks and constants are owned by the table that says where they are, which the function owns.
+Invariants:
+
+- Inputs of a stretch are never overwritten while it may still decline: rows write into the table's
+  own memory or into arrays that share none with inputs; other results are copied at the end.
+- The function that walks a table owns it; the table owns all blocks and constants that its rows
+  point to.
 """
 
 from __future__ import annotations
@@ -39,28 +43,25 @@ from actorgraph.op import Op, attrs_key, is_symbolic
 from actorgraph.types import bind_shape
 
 FEWEST = 6
-"""Steps with rows from which a walk is faster: it takes 1.2 us, and a row 0.17 us less than a
-call from Python."""
+"""Least rows of a stretch: a walk costs 1.2 us, and a row saves 0.17 us over a call from Python."""
 
 _KEPT = 4
-"""Of so many bindings the tables of a stretch are kept."""
+"""Bindings whose tables a stretch keeps."""
 
 _CALLS = 100
-"""Calls of a part before its rows are written, which takes as long as some 300 walks save: few runs
-do not pay for many."""
+"""Calls of a part before its rows are written: writing them costs what some 300 walks save."""
 
 _MANY = 16
-"""Steps that are walked around one that has no row; that one takes 1 us more so."""
+"""Least steps of a stretch that is walked around a step without a row, which costs 1 us more."""
 
 _BRIEF_BYTES, _BRIEF_GIVEN = 64 * 1024, 1024 * 1024
-"""What rows write and are given below which the walk keeps the GIL: to take it again may cost
-more."""
+"""Bytes written and bytes given below which a walk keeps the GIL: getting it back may cost more."""
 
 
 def stretches(
     steps: Sequence[Node], allowed: Sequence[bool], tabling: Tabling
 ) -> list[tuple[int, int]]:
-    """Return where stretches begin and end, of steps that are `allowed` to be in one."""
+    """Return the begin and end of each stretch; only steps that are `allowed` are in one."""
     found: list[tuple[int, int]] = []
     begin = rows = 0
     found_kinds = kinds(
@@ -86,10 +87,10 @@ def kinds(
     others: Collection[Op] = (),
     known: dict[Any, str] | None = None,
 ) -> list[str]:
-    """Return of each step whether it is a ``"row"`` or a ``"view"``, else nothing.
+    """Return for each step ``"row"``, ``"view"``, or ``""`` if it can be neither.
 
-    `ordered` are the ids that `regular` finds, `others` ops whose rows somebody else writes;
-    calls with the same settings may share `known`.
+    `ordered` are the ids that `regular` returns; `others` are ops for which the caller writes the
+    rows; `known` is a cache that calls with the same settings may share.
     """
     known = {} if known is None else known
     ordered = regular(steps) if ordered is None else ordered
@@ -101,21 +102,21 @@ def kinds(
         key: Any = alike(step)
         if step.attrs:
             key = _with_attrs(key, step.attrs)
-            if key is None:  # not an op with rows
+            if key is None:  # unhashable attributes: no op with rows has any
                 found.append("")
                 continue
         kind = known.get(key)
         if kind is None:
             kind = known[key] = kind_of(step, symbols, largest or LARGEST_BYTES)
         if kind == "view" and step.op is RESHAPE:
-            of = step.inputs[0]  # of what is not in order it is a copy
+            of = step.inputs[0]  # if that is not in C order, the result is a copy
             kind = kind if of.is_leaf or of.id in ordered else ""
         found.append(kind if kind == "view" or step.id in ordered else "")
     return found
 
 
 class _Results(NamedTuple):
-    """What of a stretch is needed outside: see `Stretch`; views of it, and the places of arrays."""
+    """The results of a stretch, ids of those to copy, returned views, and places in the arrays."""
 
     results: Sequence[Node]
     copied: Collection[int]
@@ -124,8 +125,8 @@ class _Results(NamedTuple):
 
 
 def _with_attrs(key: Hashable, attrs: Mapping[str, Any]) -> Hashable | None:
-    """Return a key that is equal for attributes of which rows are of one kind, None for none."""
-    found = key, *attrs.items()  # a tenth of the time of `attrs_key`
+    """Return a key that includes the attributes, None if they have no key."""
+    found = key, *attrs.items()  # takes a tenth of the time of `attrs_key`
     try:
         hash(found)
     except TypeError:
@@ -137,15 +138,15 @@ def _with_attrs(key: Hashable, attrs: Mapping[str, Any]) -> Hashable | None:
 
 
 class Stretch:
-    """Steps that may be walked, what they are given and return, as the part that they are.
+    """A part of a program that may be walked: its steps, inputs and results.
 
-    The program has arrays for what its steps write into, as `how` (see `keys.StepKey`) tells.  In
-    those of `buffered` steps other values may lie until all is done: results are copied there.
+    `how` says which arrays of the program the steps write into (see `keys.StepKey`).  The arrays of
+    `buffered` steps may hold other values until the stretch ends, so results are copied there last.
     """
 
     quick: Mapping[int, Any] = {}
     exact = False
-    """As `quick_rows` has them."""
+    """Settings of `quick_rows`; a stretch has no groups."""
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class Stretch:
 
     @cached_property
     def _found(self) -> _Results:
-        """The results, found when rows are written: the first run does not wait for it."""
+        """The results; a first run does not wait for them, as only writing rows needs them."""
         outside = {node.id for node in self.returned}
         views = [step for step in self.steps if is_view(step)]
         for view in reversed(views):
@@ -177,34 +178,34 @@ class Stretch:
         into = [one for one in zip(self.steps, self._how, strict=True) if one[1] & keys.INTO]
         place_of = {step.id: place for place, (step, _) in enumerate(into)}
         copied = {node.id for node in results if node.id in place_of}
-        # What is given may lie in arrays that leave the turn, before these are written.
+        # Inputs in buffers may share memory with arrays that leave the turn and are written later.
         if not any(_whole(node) in self._buffered for node in self.given):
             copied.difference_update([step.id for step, one in into if one & keys.LEAVING])
         return _Results(results, copied, shown, place_of)
 
     @property
     def results(self) -> Sequence[Node]:
-        """What rows write that is needed outside, if through views."""
+        """Steps with rows whose values are needed outside, directly or through views."""
         return self._found.results
 
     @property
     def copied(self) -> Collection[int]:
-        """The ids of results that are copied in the end to where they belong."""
+        """The ids of results that are copied to their arrays at the end."""
         return self._found.copied
 
     @property
     def is_written(self) -> bool:
-        """Whether there are rows, for some sizes."""
+        """Whether rows have been written for some binding."""
         return self._latest is not None
 
     @property
     def bytes(self) -> int:
-        """The memory that rows write into."""
+        """The bytes of memory that rows write into."""
         return sum([blocks.bytes for blocks in self._blocks])
 
     @property
     def _is_bound(self) -> bool:
-        """Whether all sizes are known without a run."""
+        """Whether all sizes are known before a run."""
         if not self._tabling.symbols:
             return True
         return not any(
@@ -214,9 +215,10 @@ class Stretch:
     def walked(
         self, plain: Callable[..., list[Any]], symbols: Mapping[str, int] | None
     ) -> Callable[..., list[Any]]:
-        """Return ``part(run, arrays, *values)``: the table from when it is there, else `plain`.
+        """Return ``part(run, arrays, *values)``, which walks the table once there is one.
 
-        Any thread may call it.  Without `symbols` the run tells them.
+        Until then, and where the table declines, it calls `plain`.  It is safe to call from several
+        threads.  Without `symbols` the dims are those of the run's binding.
         """
         if symbols is None and self._is_bound:
             symbols = {}
@@ -228,7 +230,7 @@ class Stretch:
             if table is None:
                 binding = run.binding
                 known = tables.get(id(binding))
-                if known is None:  # the binding is kept, as its id is the key
+                if known is None:  # the entry holds the binding, so that its id stays unique
                     if len(tables) >= _KEPT:
                         tables.clear()
                     known = tables[id(binding)] = binding, self._table(binding.symbols)
@@ -250,7 +252,7 @@ class Stretch:
         return part
 
     def _table(self, symbols: Mapping[str, int]) -> Asking:
-        """Return the table for these sizes, which all functions share."""
+        """Return the table for a binding, which all functions of this stretch share."""
         key = tuple(sorted(symbols.items()))
         found = self._tables.get(key)
         if found is None:
@@ -261,7 +263,10 @@ class Stretch:
         return found
 
     def write(self, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None] | None:
-        """Return what walks the rows for these sizes, or None where it declines; None for none."""
+        """Write the rows for a binding, and return the function that walks them.
+
+        It returns the results, or None where the walk declines.  Without rows there is no function.
+        """
         kind: Callable[..., Written] = Written
         if self._tabling.quick:
             from actorgraph.lower.quick_rows import QuickRows as kind
@@ -296,9 +301,9 @@ class Stretch:
                         for place, empty in sources
                     ]
                 block = idle_blocks.pop() if idle_blocks else blocks.made()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took the last idle block
                 block = blocks.made()
-            except MemoryError:  # the part asks by itself, and the step that gets none is named
+            except MemoryError:  # the Python text allocates again, and its error names the step
                 return None
             if scalars:
                 given = tuple(
@@ -317,7 +322,7 @@ class Stretch:
         return walked
 
     def _stranded(self, symbols: Mapping[str, int]) -> Written | None:
-        """Return the rows in strands, None where one thread walks them as soon."""
+        """Return the rows in strands, or None where one thread is predicted to be as fast."""
         if self._tabling.strands < 2 or self._tabling.quick:
             return None
         from actorgraph.lower.strands import stranded
@@ -325,9 +330,10 @@ class Stretch:
         return stranded(self, symbols, self._tabling.strands)
 
     def _around(self, step: Node, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None]:
-        """Return what walks all but a step that has no row for these sizes, and calls this one.
+        """Return a function that walks all steps but one, which it calls from Python.
 
-        Whatever it raises the whole part is to raise, with the right line.
+        That step has no row for this binding.  Where anything raises, the function returns None:
+        the Python text of the whole stretch raises it again, at the right line.
         """
         tabling = self._tabling._replace(symbols=symbols, wait=True, apart=step.id, known=None)
         program = lower_directly(self.steps, self.given, self.returned, bound=(), tabling=tabling)
@@ -341,14 +347,17 @@ class Stretch:
                 found: list[Any] = made(run, (), *given)
             except Dead:
                 raise
-            except Exception:  # noqa: BLE001 - the part raises it, or does not
+            except Exception:  # noqa: BLE001 - the Python text decides whether it is an error
                 return None
             return found
 
         return walked
 
     def _finish(self, symbols: Mapping[str, int]) -> Callable[..., list[Any]] | None:
-        """Return what makes the results of what was walked, None where they are as they are."""
+        """Return a function that makes the part's results of the walked ones.
+
+        It adds views and turns 0-dim arrays into scalars.  None: the walked ones are the results.
+        """
         same = [one.id for one in self.returned] == [one.id for one in self.results]
         if same and all(node.dims for node in self.results):
             return None
@@ -369,11 +378,11 @@ class Stretch:
 
     @property
     def story(self) -> str:
-        """Who walks the rows that were written last, if not one thread."""
+        """The `story` of the rows that were written last."""
         return "" if self._latest is None else self._latest.story
 
     def comments(self) -> list[str]:
-        """Return the rows that were written last, as comments."""
+        """Return the rows that were written last as comments of the program's source."""
         written = self._latest
         if written is None:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
@@ -387,14 +396,14 @@ class Stretch:
 
 
 def _whole(node: Node) -> int:
-    """Return the id of that whose memory a node shows, as far as its op tells."""
+    """Return the id of the node that owns the memory of a view, else the node's own id."""
     while node.inputs and is_view(node):
         node = node.inputs[0]
     return node.id
 
 
 class _WalkBlocks:
-    """Blocks to walk rows with, each for one thread at a time."""
+    """The blocks of a table; a walk has one for itself and returns it to `idle`."""
 
     def __init__(self, written: Written, given: int, flag: Flag | None) -> None:
         self._written, self._flag, self.bytes = written, flag, 0
@@ -403,7 +412,7 @@ class _WalkBlocks:
         self.idle = [self.made()]
 
     def made(self) -> tuple[int, Any, Any]:
-        """Return the address of a block, and what owns it."""
+        """Return the address of a new block, the block, and what must live as long."""
         block, *owned = self._written.block(self._specs, self._lines)
         if self._flag is not None:
             block[native.BELL] = self._flag.address

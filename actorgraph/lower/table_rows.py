@@ -1,9 +1,12 @@
-"""Rows of tables: which steps have them, and what they are for the sizes of a run; see `table`.
+"""Rows of tables: which steps can have rows, and the rows themselves for one binding of dims.
 
-Rows of ufuncs, sums and products are written here, of compound ops by their kernels (`traced`).
+`kind_of` decides the first, `Written` writes the second; `table`, `loop_table`, `quick_rows` and
+`strands` build on it.  Rows of ufuncs, sums and products are written here; those of compound ops
+come from running their forward on tracers (`traced`).
 
-Invariants: what a row writes overlaps nothing that it reads, but for sums, which add to what a row
-before has written; every row lies within its memory, as `Written` checks.
+Invariants: a row's output overlaps none of its inputs, except that an elementwise row may write in
+place and sums accumulate into the output of an earlier row; every access of a row lies within its
+base's memory, which `Written` checks.
 """
 
 from __future__ import annotations
@@ -55,29 +58,29 @@ from actorgraph.tiles import CUT_FLOPS
 from actorgraph.types import UNKNOWN, bind_shape
 
 LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
-"""Results above which a call from Python costs nothing beside the arithmetic, and operands."""
+"""Largest result and operand of a row; above, the cost of a call from Python is negligible."""
 
 _MATRIX_BYTES = 16 * 1024 * 1024
-"""The same of what products read, and views of it: each call would give Python's lock away, and
-wait for it where other threads of Python are busy.  Ctrl-C waits for a walk's end."""
+"""Largest operand of a product, and views of it: a call from Python would release the GIL and wait
+for it where other threads are busy.  Ctrl-C waits for the end of a walk."""
 
 _HANDED_OVER = 32
-"""Steps that are written before another thread may have the GIL: some 0.5 ms."""
+"""Steps whose rows are written before the GIL is offered to other threads: some 0.5 ms."""
 
 _SUM = REGISTRY["sum"]
 _CHARS = {4: "f", 8: "d"}
-_AS_INTEGERS = str.maketrans("fd", "il")  # copies of floats take longer
+_AS_INTEGERS = str.maketrans("fd", "il")  # NumPy copies integers faster than floats
 RESHAPE = REGISTRY["reshape"]
-"""The op whose results are views of what is in order, else copies."""
+"""The op whose result is a view of an operand in C order, else a copy."""
 _GETITEM = REGISTRY["getitem"]
-_SHOWING = frozenset({_GETITEM, RESHAPE})  # mostly, told by the result
+_SHOWING = frozenset({_GETITEM, RESHAPE})  # views in most cases; `Written._view` checks the result
 
 
 # -- which steps ----------------------------------------------------------------------------------
 
 
 def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
-    """Return whether a step may be a ``"row"`` or is a ``"view"``, else nothing."""
+    """Return ``"row"`` or ``"view"`` if a step may be one, else ``""``."""
     if not is_pure(step.op) or step.op.kernel is not None:
         return ""
     is_shown, multiplies = is_view(step), step.op.ufunc == "matmul"
@@ -91,13 +94,13 @@ def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
 
 
 def has_size(step: Node, symbols: Mapping[str, int], largest: int, read: int = READ_BYTES) -> bool:
-    """Return whether a step reads and writes so little that a row pays for it."""
+    """Return whether operands and result are small enough for a row to pay off."""
     operands = [_is_small(one, symbols, max(read, largest)) for one in step.inputs]
     return all(operands) and _is_small(step, symbols, largest)
 
 
 def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
-    """Return whether a value is of known, small size."""
+    """Return whether a value is not empty, of known size, and has `most` bytes or fewer."""
     if UNKNOWN in node.dims:
         return False
     return 0 < prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize <= most
@@ -114,7 +117,7 @@ def _has_loop(step: Node, symbols: Mapping[str, int]) -> bool:
 
 
 def _may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
-    """Return whether the kernel of a step may be traced, and takes no so long that it is cut."""
+    """Return whether a step's kernel can be traced, and is too short to be cut into tiles."""
     op = step.op
     if step.dtype.char not in "?fdil" or not (
         op.traced(step) if callable(op.traced) else op.traced
@@ -131,7 +134,7 @@ def _are_columns(step: Node) -> bool:
 
 
 def _loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
-    """Return the loop of a step, or whether there may be one."""
+    """Return the loop of a step, or what another function says of it."""
     if step.op.ufunc is None or step.attrs or len(step.inputs) >= native.MOST_ARGUMENTS:
         return None
     chars = "".join([one.dtype.char for one in (*step.inputs, step)])
@@ -142,7 +145,7 @@ def _loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
 
 
 class _AnyStretch(Protocol):
-    """What rows are written for; see `table.Stretch`."""
+    """What `Written` needs of a stretch; see `table.Stretch`."""
 
     steps: Sequence[Node]
     given: Sequence[Node]
@@ -150,36 +153,37 @@ class _AnyStretch(Protocol):
 
     @property
     def results(self) -> Sequence[Node]:
-        """What is needed outside."""
+        """Steps whose values are needed outside."""
 
     @property
     def copied(self) -> Collection[int]:
-        """The ids of those that are copied in the end."""
+        """The ids of results that are copied at the end."""
 
 
 class Written:
     """Writes the rows of a stretch for one binding of its dims.
 
-    What the text is given and the results that it allocates come first among the bases, then where
-    the other results are to be copied, then the memory of the table and constants.
+    Values lie in *bases*, which a row addresses by number and offset.  The bases are, in this
+    order: inputs and results (`objects`), the table's memory (one base a strand), constants.
+    Subclasses override `in_another_row`, `strand`, `stays` and `wrote`.
     """
 
     threads = 1
     """How many strands have memory of their own."""
 
     walk: Callable[..., int] | None = None
-    """What walks in place of `native.Runtime.walk`."""
+    """The function that walks the rows, if not `native.Runtime.walk`."""
 
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols, self.others = symbols, stretch.others
-        self.kept: list[Any] = []  # constants, whose addresses are in the rows
+        self.kept: list[Any] = []  # constants, whose addresses are in the blocks
         self.rows: list[list[int]] = []
         self.notes: list[tuple[str, tuple[int, int], Sequence[int], list[int]]] = []
         self.words: dict[tuple[int, ...], tuple[int, Any]] = {}
         self._zeros: dict[int, Spot] = {}
         self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
         self.places: dict[int, Spot] = {}
-        self.sizes: list[int] = []  # bytes of what each base stands for
+        self.sizes: list[int] = []  # bytes of each base
         self.objects = [*stretch.given, *stretch.results]
         for base, node in enumerate(self.objects):
             self.sizes.append(self._layout(node)[2])
@@ -205,34 +209,34 @@ class Written:
                 self._bytes(self.places[node.id], Spot(base, 0, (), (), 1), self.sizes[base])
 
     def _bytes(self, place: Spot, into: Spot, size: int) -> None:
-        """Write the row that copies bytes."""
+        """Write a row that copies `size` bytes."""
         copy = self.routine("copy")
         given = [(one._replace(itemsize=1), one.offset, ((size, 1),)) for one in (place, into)]
         self.write(copy, ONCE, [size], [1, 1], given)
 
     def clear(self, result: Spot) -> None:
-        """Write zeros in all bytes: to copy them takes a tenth of the time of one for all."""
+        """Write a row of zeros: a copy takes a tenth of the time of broadcasting one number."""
         size = prod(result.shape) * result.itemsize
         if size not in self._zeros:
             self._zeros[size] = self.constant(np.zeros(size, np.uint8))
         self._bytes(self._zeros[size], result, size)
 
     def in_another_row(self, step: Node) -> bool:
-        """Return whether a step has another row than it would have by itself."""
+        """Write a step's rows in a way of the subclass's own; return whether that was done."""
         return False
 
     @property
     def story(self) -> str:
-        """Who walks the rows, if not one thread."""
+        """How the rows are walked, for `comments`; empty for one thread."""
         return ""
 
     @property
     def total(self) -> int:
-        """The bytes that rows write into."""
+        """The bytes of the table's memory."""
         return self._rooms()[-1]
 
     def _rooms(self) -> list[int]:
-        """Return where the memory of each strand begins, and the end."""
+        """Return the offset of each strand's memory, and the end of the last."""
         begins, end = [], 0
         for size in self.sizes[self._first_room : self._first_room + self.threads]:
             begins.append(-(-end // 64) * 64)
@@ -240,26 +244,26 @@ class Written:
         return [*begins, end]
 
     def strand(self, step: Node) -> int:
-        """Return the number of the strand that a step is in."""
+        """Return the number of a step's strand."""
         return 0
 
     def stays(self, step: Node) -> int:
-        """Return for how many steps after the last that needs a value nothing lies in its place."""
+        """Return for how many steps after its last use a value keeps its memory."""
         return 0
 
     def wrote(self, step: Node, begin: int) -> None:
-        """Take note of the rows of a step, from one on."""
+        """Take note of a step's rows, which start at row `begin`."""
 
     def strand_words(self) -> Any:
-        """Return the words of the strands of a block, first of all that it is to keep."""
+        """Return the words of a block's strands, and the arrays that must live as long."""
 
     @property
     def lines(self) -> native.Words:
-        """The rows, as machine code reads them."""
+        """The rows as words for machine code."""
         return np.array(self.rows, np.int64).reshape(-1, native.ROW_WORDS)
 
     def specs(self, writable: Container[int], moving: Container[int] = ()) -> native.Words:
-        """Return what arrays have to be; those at `moving` lie further in each iteration."""
+        """Return `native.spec` of each input and result; `moving` ones advance each iteration."""
         found = [
             native.spec(
                 node.dtype, size // node.dtype.itemsize, writable=base in writable,
@@ -270,7 +274,7 @@ class Written:
         return np.array(found, np.int64)
 
     def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Memory, Any]:
-        """Return a block, its memory and words of strands; who calls keeps all, specs and lines."""
+        """Return a block, its memory and strand words; the caller keeps them, specs and lines."""
         memory, strands = aligned(max(self.total, 1)), self.strand_words()
         bases = [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
         bases += [value.ctypes.data for value in self.kept]
@@ -304,7 +308,7 @@ class Written:
         return bind_shape(node.dims, self.symbols, 0)
 
     def _layout(self, node: Node) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """Return shape and strides of an array without gaps, and its bytes."""
+        """Return shape, strides and bytes of a node's contiguous array."""
         found = self._layouts.get(id(node.type))
         if found is None:
             shape, size = self._shape(node), node.dtype.itemsize
@@ -317,7 +321,7 @@ class Written:
         self.places[node.id] = Spot(base, offset, shape, strides, node.dtype.itemsize)
 
     def _lay(self, stretch: _AnyStretch) -> None:
-        """Find places for what stays inside, and for what is copied in the end."""
+        """Plan the memory of values that stay inside, and of results copied at the end."""
         lives = usage(stretch.steps, stretch.results, self.symbols)
         inner: list[list[tuple[int, Node]]] = [[] for _ in range(self.threads)]
         for position, step in enumerate(stretch.steps):
@@ -336,7 +340,7 @@ class Written:
             self.sizes.append(total)
 
     def place(self, node: Node) -> Spot:
-        """Return where a value lies."""
+        """Return the spot of a value."""
         if node.op is CONSTANT and node.id not in self.places:
             value = np.array(node.attrs["value"], order="C")
             if value.dtype != node.dtype:
@@ -345,19 +349,19 @@ class Written:
         return self.places[node.id]
 
     def constant(self, value: np.ndarray[Any, Any]) -> Spot:
-        """Return where a constant lies, which gets a base of its own."""
+        """Return the spot of a constant, in a base of its own."""
         self.kept.append(value)
         self.sizes.append(value.nbytes)
         return Spot(len(self.sizes) - 1, 0, value.shape, value.strides, value.itemsize)
 
     def _view(self, step: Node) -> Spot:
-        """Return what a view shows, as its kernel shows it of memory of the same layout."""
+        """Return the spot of a view."""
         [of] = step.inputs
-        if step.op is RESHAPE:  # which may have to copy, into memory that others do not get
+        if step.op is RESHAPE:  # it may copy, into scratch memory that outlives its step
             place = Traced(self, self.places[of.id], of.dtype).reshape(self._shape(step)).place
             self._within[self._strand] = self._scratch
         else:
-            # With an ellipsis NumPy shows a single element, without one it is a number.
+            # With an ellipsis NumPy returns a view of a single element, not a scalar.
             view = kernel(step, np, self.symbols)
             if not step.dims and step.op is _GETITEM:
                 view = itemgetter((*bind_attrs(step.attrs, self.symbols)["index"], ...))
@@ -368,7 +372,7 @@ class Written:
 
     @staticmethod
     def shown(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
-        """Return the place of a view, as NumPy makes it of memory of the same layout."""
+        """Return the spot of a view: NumPy makes the view of unread memory of the same layout."""
         raw = _template(-(-(of.end - of.begin) // READ_BYTES))
         whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
         found = view(whole)
@@ -387,7 +391,7 @@ class Written:
         operands: Iterable[Spot],
         heard: int = native.ALL_ERRORS,
     ) -> None:
-        """Write the rows of an elementwise step; an operand may be what the result lies over."""
+        """Write the rows of an elementwise step, which may be in place over an operand."""
         places = [*operands, result]
         if loop is None:
             raise Unfit
@@ -408,7 +412,7 @@ class Written:
         dims: list[Dimension],
         heard: int = native.ALL_ERRORS,
     ) -> None:
-        """Write the rows of a loop along several dims."""
+        """Write the rows of a loop over any number of dims."""
         for parts, shifts in expanded(dims, len(places)):
             *outer, inner = parts
             self.write(loop, outer, [inner[0]], inner[1], [
@@ -417,7 +421,7 @@ class Written:
             ], heard)  # fmt: skip
 
     def _flat_row(self, result: Spot, loop: Routine, places: Sequence[Spot], heard: int) -> bool:
-        """Write the row of a step on arrays without gaps and single numbers, which most are."""
+        """Write the row of a step on contiguous arrays and single numbers: the common case."""
         shape, count = result.shape, prod(result.shape)
         row, strides = [], []
         end = result.offset + count * result.itemsize
@@ -440,7 +444,7 @@ class Written:
         return True
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spot:
-        """Return memory that the rows of one step alone use."""
+        """Return memory for the rows of the current step alone."""
         strides = strides_of(shape, dtype.itemsize)
         base, begin = self._first_room + self._strand, self._scratch
         self._scratch += -(-prod(shape) * dtype.itemsize // 64) * 64
@@ -448,7 +452,7 @@ class Written:
         return Spot(base, begin, shape, strides, dtype.itemsize)
 
     def copied(self, result: Spot, x: Spot, char: str) -> None:
-        """Write a copy."""
+        """Write rows that copy elements of a dtype."""
         if char == "?":
             self.row(result, loop_of("logical_or", "???"), [x, x])
         else:
@@ -457,7 +461,10 @@ class Written:
     def moved(
         self, x: Spot, index: Spot, result: Spot, *, to: bool, name: str = "move", width: int = 1
     ) -> None:
-        """Write copies of so many elements of ``x`` from where `index` says, or `to` there."""
+        """Write a gather from ``x`` at `index`, or a scatter of it `to` there in the result.
+
+        `width` elements are copied at a time.
+        """
         many, few = (result, x) if to else (x, result)
         routine = self.routine(name, keeps_flags=False)
         if index.itemsize != 8 or not (many.is_flat and few.is_flat and index.is_flat):
@@ -476,7 +483,10 @@ class Written:
         self.write(routine, ONCE, dims, steps, spans if to else spans[::-1], native.REFUSES)
 
     def loops(self, address: int, places: Sequence[Spot], size: tuple[int, int], read: int) -> None:
-        """Write the row of loops over so many rows and columns; the first arrays are only read."""
+        """Write the row of a compiled fusion group, given its address, rows and columns.
+
+        It only reads the first `read` arrays.
+        """
         for place, result in enumerate(places[read:], read):
             if self._overlaps(result, [*places[:place], *places[place + 1 :]]):
                 raise Unfit
@@ -491,13 +501,13 @@ class Written:
         self.write(routine, ONCE, dims, [1], [(places[-1], places[-1].offset, ())], native.REFUSES)
 
     def refused(self, flag: Spot) -> None:
-        """Write that the walk declines where a flag is up."""
+        """Write a row that makes the walk decline where a flag is set."""
         routine = self.routine("refuse", keeps_flags=False)
         self.write(routine, ONCE, [1], [1], [(flag, flag.offset, ())], native.REFUSES)
 
     @staticmethod
     def routine(name: str, keeps_flags: bool = True) -> Routine:
-        """Return a loop that NumPy does not have."""
+        """Return a loop of `native`, which NumPy does not have."""
         return Routine(native.RUNTIME.routine(name), 0, keeps_flags)
 
     @staticmethod
@@ -508,7 +518,7 @@ class Written:
         )
 
     def _product(self, step: Node) -> None:
-        """Write a product as its kernel has it: of a stack and a matrix as of a tall matrix."""
+        """Write a product as its kernel computes it: a stack times a matrix as one tall matrix."""
         (x, y), result = map(self.place, step.inputs), self.places[step.id]
         if len(x.shape) > 2 and len(y.shape) == 2:
             if not x.is_flat:
@@ -518,7 +528,7 @@ class Written:
         self.product(x, y, result, product(step, self.symbols))
 
     def _column_sum(self, step: Node) -> None:
-        """Write a sum over all axes but the last as `column_sums` has it: a product with ones."""
+        """Write a sum over all axes but the last as `column_sums` does: a product with ones."""
         x, result, char = self.place(step.inputs[0]), self.places[step.id], step.dtype.char
         columns = (prod(x.shape[:-1]), x.shape[-1])
         ones = self.constant(np.ones((1, columns[0]), char))
@@ -547,7 +557,7 @@ class Written:
         first = found[1] if initial is None else initial
         if first is not None:
             self.row(result, _copy_of(char), [self.constant(np.full((), first, char))])
-        elif len(axes) == 1:  # the first along the axis, then the others
+        elif len(axes) == 1:  # no identity: begin with the first entry along the axis
             [axis] = axes
             index = [slice(None)] * axis
             begin, others = (*index, slice(1)), (*index, slice(1, None))
@@ -579,7 +589,7 @@ class Written:
             ], heard)  # fmt: skip
 
     def product(self, x: Spot, y: Spot, result: Spot, kernel_of: Callable[..., Any]) -> None:
-        """Write the row of a product of matrices, or stacks of them, if it has a kernel's bits."""
+        """Write the rows of a product of matrices or stacks, if it has the bits of its kernel."""
         char = _CHARS[x.itemsize]
         loop = product_loop(char)
         if loop is None or min(len(x.shape), len(y.shape)) < 2 or self._overlaps(result, [x, y]):
@@ -623,9 +633,9 @@ class Written:
     ) -> None:
         """Add a row: a loop, called along at most two `outer` axes with `dims` and `strides`.
 
-        Each argument is a spot, an offset, and sizes with strides of all that is read or written
-        from there: what does not stay within the bounds of its memory, or is not aligned, is
-        refused.  `heard` are flags of floating-point errors that count.
+        Each argument is a spot, an offset, and the sizes and strides of the axes that the loop
+        accesses from there.  `Unfit` is raised if an access leaves its memory or is misaligned.
+        `heard` are the floating-point flags that count as errors.
         """
         row: list[int] = []
         times, steps = of_two_axes(outer, len(arguments))
@@ -648,7 +658,10 @@ class Written:
         row: list[int],
         heard: int,
     ) -> None:
-        """Add a row; the one before looks for flags if this one clears them or hears of others."""
+        """Add a row.
+
+        Flags are checked after a row only if the next one clears them or checks for others.
+        """
         if not loop.function:
             raise Unfit
         if self.rows and loop.keeps_flags and self.rows[-1][-1] == heard:
@@ -659,7 +672,7 @@ class Written:
         self.notes.append((self.of, times, dims, row))
 
     def _words(self, numbers: Sequence[int]) -> int:
-        """Return the address of numbers, which the rows keep."""
+        """Return the address of an array of these numbers, which `words` keeps."""
         key = tuple(numbers)
         found = self.words.get(key)
         if found is None:
@@ -669,7 +682,7 @@ class Written:
 
 
 def _columns(row: Any, x: Any) -> Any:
-    """Return what `column_sums` does with ones."""
+    """Multiply as `column_sums` does: the kernel whose bits its row must have."""
     return row.reshape(-1).dot(x)
 
 
@@ -682,5 +695,5 @@ def _copy_of(char: str) -> Routine:
 
 @lru_cache(maxsize=2)
 def _template(times: int) -> np.ndarray[Any, Any]:
-    """Return memory that values are shown of while rows are written; nobody reads it."""
+    """Return memory of which `Written.shown` makes views; nobody reads it."""
     return np.zeros(times * READ_BYTES + 64, np.uint8)

@@ -1,21 +1,21 @@
 """Program text: a task as a generator in straight-line Python.
 
-The text is a function of a task's structural key alone (`keys.TaskKey`): how many values it
-receives, which kernel each step applies to which of them, and what goes where.  Names are canonical
-(``m0`` message, ``k0`` kernel, ``v0`` value, ``q0`` queue ...), so a graph of 100,000 equal nodes
-has one text for all of them.  `code_of` writes a task, `direct_code` a plain function of values,
-`loop_code` a loop over a body.
+The text is a function of a structural key alone (`lower.keys`): how many values come in, which
+kernel each step applies to which of them, and where results go.  Names are canonical (``m0``
+message, ``k0`` kernel, ``v0`` value, ``q0`` queue ...), so a graph of 100,000 equal nodes has one
+text for all of them.  `lower.program` calls `code_of` for a task, `direct_code` for a plain
+function of values, and `loop_code` for a loop over a body.
 
-The generated function is the actor's coroutine.  Each turn waits until every port holds a message
-(and every credited edge has room), takes one message from each, computes the steps into local
-variables, and sends.
+The generated function of a task is the actor's coroutine.  Each turn waits until every port holds a
+message (and every credited edge has room), takes one message from each, computes the steps into
+local variables, and sends.
 
-The protocol of waiting, which scheduler and actors share without a lock:
+The waiting protocol, which scheduler and actors share without a lock:
 
 - before it parks, an actor sets ``task.wait`` to the queue that it waits for;
-- a producer appends first and looks at ``wait`` of the consumer after;
-- the worker looks at ``wait`` again after the coroutine has parked, and makes the actor ready
-  once more where the queue has filled in between.
+- a producer first appends and then reads the consumer's ``wait``;
+- the worker reads ``wait`` again after the coroutine has parked, and makes the actor ready if the
+  queue has filled in between.
 
 So either the producer sees the marker, or the worker sees the message.  An actor may be made
 ready twice; the second turn finds nothing and parks again.
@@ -23,7 +23,7 @@ ready twice; the second turn finds nothing and parks again.
 Invariants:
 
 - The text holds numbers and names of our own, nothing of a user's, and no array.
-- A line calls one kernel or one part at most, so the line of a traceback tells the failed step.
+- A line calls at most one kernel or part, so a traceback's line identifies the failed step.
 - A parked program refers to no array and to no run.
 """
 
@@ -44,15 +44,14 @@ T = TypeVar("T")
 
 
 class Dead(Exception):
-    """Raised and caught inside an actor when it meets what belongs to a dead run."""
+    """Raised and caught inside an actor when its message belongs to a dead run."""
 
 
 class Code(NamedTuple):
-    """Compiled text, which all programs of one key share; values and steps go by number.
+    """Compiled text, which all programs of one key share.
 
-    `text` is the source of the function ``actor``, which `make` is.  `expressions` are how it
-    refers to values; `lines` leads from its lines to the position of the step whose kernel is
-    called there.
+    `make` is the function ``actor`` whose source is `text`.  `expressions` has by number how the
+    text refers to a value, `lines` by line number the position of the call made there.
     """
 
     text: str
@@ -63,12 +62,12 @@ class Code(NamedTuple):
 
 
 _MANY = 16
-"""Ports, and sends, from which there is a loop: text for each of 900 takes long to compile."""
+"""Ports, and sends, from which the text loops over them: 900 unrolled ones compile slowly."""
 
 
 @lru_cache(maxsize=1024)
 def direct_code(key: DirectKey) -> Code:
-    """Return the code of the direct programs of a key."""
+    """Return the code of a plain function of values, or of a part."""
     if key.sizes is not None:
         return _code_of_parts(key, key.sizes)
     steps, results = key.steps, key.results
@@ -93,7 +92,7 @@ def direct_code(key: DirectKey) -> Code:
 
 
 def _code_of_parts(key: DirectKey, sizes: Sequence[int]) -> Code:
-    """Return the code of a part that is in parts: values stay in the lists that these return."""
+    """Return the code of a part made of parts: values stay in the lists that these return."""
     calls = [step for step in key.steps if isinstance(step, CallKey)]
     assert len(calls) == len(key.steps), "nothing is beside the parts"
     places = [("x", number) for number in range(key.leaves)]
@@ -119,7 +118,7 @@ def _code_of_parts(key: DirectKey, sizes: Sequence[int]) -> Code:
 
 
 def _listed(expressions: Mapping[int, str], numbers: Iterable[int]) -> str:
-    """Return values one behind the other: those in the order of a list, or its reverse, are one."""
+    """Return the text of a list of values, with slices for runs of places in one list."""
     found: list[tuple[str, list[int]]] = []
     for text in [expressions[number] for number in numbers]:
         name, _, rest = text.partition("[")
@@ -135,7 +134,7 @@ def _listed(expressions: Mapping[int, str], numbers: Iterable[int]) -> str:
 
 
 def _part_of(name: str, run: Sequence[int]) -> str:
-    """Return the text of places of a list that follow one another, up or down."""
+    """Return the text of consecutive places of a list, ascending or descending."""
     if len(run) < 2:
         return f"{name}[{run[0]}]" if run else name
     if run[1] > run[0]:
@@ -144,7 +143,7 @@ def _part_of(name: str, run: Sequence[int]) -> str:
 
 
 def _outs(steps: Iterable[StepKey | CallKey]) -> dict[int, str]:
-    """Return the names of what steps write into, by position: arrays, for calls lists of them."""
+    """Return by position of a step the name of its output array; for a part, of a list of them."""
     written = [
         j
         for j, step in enumerate(steps)
@@ -154,7 +153,7 @@ def _outs(steps: Iterable[StepKey | CallKey]) -> dict[int, str]:
 
 
 def _callables(steps: Iterable[StepKey | CallKey]) -> list[str]:
-    """Return the names of what the text calls: kernels, then parts."""
+    """Return the names of the functions that the text calls: kernels, then parts."""
     parts = [step for step in steps if isinstance(step, CallKey)]
     kernels = [f"k{step.kernel}" for step in steps if not isinstance(step, CallKey)]
     return [*dict.fromkeys(kernels), *[f"f{i}" for i in range(len(parts))]]
@@ -162,7 +161,7 @@ def _callables(steps: Iterable[StepKey | CallKey]) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def loop_code(key: LoopKey) -> Code:
-    """Return the code of a loop, whose iterations do the steps of its body in place."""
+    """Return the code of a loop with the steps of its body inline."""
     steps, results, count = key.steps, key.results, key.carries
     first = 1 + key.captured
     leaves = first + count + key.elements
@@ -216,7 +215,7 @@ def loop_code(key: LoopKey) -> Code:
 
 
 def _name_constants(steps: Iterable[StepKey | CallKey], expressions: dict[int, str]) -> list[str]:
-    """Note the expressions of the constants, and return them in order."""
+    """Add the names of the constants to `expressions`, and return them in order."""
     count = -min([number for step in steps for number in step.operands], default=0)
     names = [f"c{i}" for i in range(max(0, count))]
     expressions.update({-1 - i: name for i, name in enumerate(names)})
@@ -230,12 +229,12 @@ def _name_steps(
     expressions: dict[int, str],
     tuples: Iterable[range] = (),
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """Give results local variables; return by step its variables, and those to forget after it.
+    """Allocate local variables; return for each step its variables, and those to clear after it.
 
-    A step takes over the variable of an operand that nothing needs any more: that frees the
-    operand at the same moment as forgetting it would, and saves the line.  What stands in a buffer
-    need not be forgotten.  Many results of a part, and values of `tuples`, that are all needed
-    until the same moment stay in the one list or tuple that they come in.
+    A step reuses the variable of an operand that dies there: that frees the operand as early as
+    clearing it would, and saves a line.  Values in buffers need no clearing.  Many results of a
+    part, or values of `tuples`, that all die at one step stay in the list or tuple that they come
+    in.
     """
     names = (f"v{number}" for number in count())
     made = []
@@ -285,7 +284,7 @@ def _name_steps(
 def _together(
     groups: Iterable[range], uses: Sequence[Sequence[int]], kept: Collection[int]
 ) -> dict[int, int]:
-    """Return by number the first value of its group, where that is large and ends at one step."""
+    """Map the values of each large group that all die at one step to the group's first value."""
     large = [group for group in groups if len(group) >= _MANY]
     if not large:
         return {}
@@ -305,9 +304,9 @@ def _write_steps(
     context: str = "run.context.copy()",
     run: str = "run",
 ) -> dict[int, int]:
-    """Add the lines of steps, as `_name_steps` names them; return which calls which step's kernel.
+    """Add the lines of steps to the body; return the position of the step that each line calls.
 
-    A part writes to the arrays of a list.
+    `named` is what `_name_steps` returned, `outs` what `_outs` did.
     """
     lines: dict[int, int] = {}
     space, parts = " " * indent, count()
@@ -331,10 +330,10 @@ def _write_steps(
 def _call(
     step: StepKey, expressions: Mapping[int, str], out: str | None, context: str, run: str
 ) -> str:
-    """Return the call of a step's kernel, which writes to `out` where one is named.
+    """Return the call of a step's kernel, which writes into `out` if one is named.
 
-    A user's kernel is called in the context of the run's caller: a copy, because another worker
-    may be in it, and so that no kernel sees what another one has set.  What waits is yielded.
+    A user's kernel runs in a copy of the context of the run's caller: another worker may be in that
+    context, and no kernel may see what another one has set.  A kernel that waits is yielded.
     """
     kernel = f"run.kernels[k{step.kernel}]" if step.how & keys.BOUND else f"k{step.kernel}"
     if step.how & keys.AWAITED:
@@ -350,9 +349,9 @@ def _call(
 
 
 def last_uses(uses: Sequence[Sequence[T]], kept: Collection[T]) -> list[list[T]]:
-    """Return, for each step, the values that nothing needs after it, but those that are `kept`.
+    """Return, for each step, the values that die after it; those that are `kept` never do.
 
-    `uses` are by step the values that it makes and takes.
+    `uses` has for each step the values that it makes and takes.
     """
     last = {number: position for position, used in enumerate(uses) for number in used}
     held = set(kept)
@@ -371,7 +370,7 @@ def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
     scope: dict[str, Any] = {"copy_context": copy_context, "Dead": Dead}
     exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
     actor = scope.pop("actor")
-    # Tracebacks show generated lines from here; of names in <> they read no lazy entries.
+    # Tracebacks take generated lines from here; lazy entries are ignored for names in <>.
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     finalize(actor, linecache.cache.pop, filename, None).atexit = False
     return filename, actor
@@ -379,7 +378,7 @@ def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
 
 @lru_cache(maxsize=1024)
 def code_of(key: TaskKey) -> Code:
-    """Return the code of the tasks of a key."""
+    """Return the code of a task."""
     writer = _Writer(key)
     text = writer.write()
     return Code(text, *_compiled(text), writer.expressions, writer.lines)
@@ -393,7 +392,7 @@ class _Writer:
         self.outs = _outs(key.steps)
         self.expressions: dict[int, str] = {}
         self.body: list[str] = []
-        # What `fail` is told: a message of each port, to find the mark of a dead run among them.
+        # `fail` looks for the mark of a dead run among the messages of all ports.
         self.messages = ", ".join([f"m{i}" for i in range(len(key.ports))])
 
     def write(self) -> str:
@@ -452,7 +451,7 @@ class _Writer:
         params += [f"i{i}" for i in range(len(key.results))]
         self.body += [f"def actor({', '.join(params)}):"]
         self.body += ["    arena = None"] if self.outs else []
-        # What fills last goes first: nobody is woken by each message.
+        # The port that fills last comes first: earlier messages wake nobody.
         order = [key.preferred, *(i for i in range(len(key.ports)) if i != key.preferred)]
         self.queues = [f"q{i}" for i in order] + [f"x{i}" for i in key.credited_out]
         if len(key.ports) >= _MANY:
@@ -478,7 +477,7 @@ class _Writer:
                 ]
             self.body += [f"        m{i} = p{i}.popleft()" for i in ports]
         else:
-            # All may have filled by then: who parks at a queue with a message is resumed at once.
+            # All may have filled by then: an actor parked at a filled queue is resumed at once.
             self.body += [
                 "        if not all(queues):",
                 "            task.wait = [*[queue for queue in queues if not queue], *queues][0]",
@@ -487,7 +486,7 @@ class _Writer:
                 f"        {self.messages} = [queue.popleft() for queue in takes]",
             ]
         self.body += ["        run = m0.run"]
-        # The sender's credits: given back as soon as the message has left the channel.
+        # Credits return to the sender as soon as the message has left the channel.
         for i in key.credited_in:
             self.body += [
                 f"        g{i}(None)",
@@ -499,7 +498,7 @@ class _Writer:
         body, key = self.body, self.key
         body += ["            if run.dead is not None:", "                raise Dead"]
         for i, names in self.bundles.items():
-            # The message would keep alive what a step has used for the last time.
+            # The message would keep values alive after their last use.
             whole = len(names) == 1 < self.key.ports[i]
             taken = f"{names[0]} = [*m{i}]" if whole else f"{', '.join(names)}, = m{i}"
             body += [f"            {taken}", f"            m{i} = None"]
@@ -510,10 +509,9 @@ class _Writer:
         self.lines = _write_steps(body, 12, key.steps, named, self.outs, self.expressions)
 
     def _outgoing(self) -> dict[Any, str]:
-        """Write what makes the messages; return their names by number, and by numbers of bundles.
+        """Write the lines that make messages; return their names by number, or bundle's numbers.
 
-        A message that only this task has received is sent on with the new value: making another
-        costs 0.13 us.
+        An exclusive message is sent on with the new value: making another costs 0.13 us.
         """
         key = self.key
         outgoing: dict[Any, str] = {}
@@ -534,7 +532,7 @@ class _Writer:
         return outgoing
 
     def _delivered(self) -> list[str]:
-        """Return the variables of results; what is in a list gets one, which may be a mark."""
+        """Return the variables of results; one in a list gets its own, as `fail` may set it."""
         found = [self.expressions[number] for number in self.key.results]
         for i, text in enumerate(found):
             if "[" in text:
@@ -553,7 +551,7 @@ class _Writer:
             indent = " " * (12 if many else 8)
             body += [f"{indent}if run.tokens.pop():", f"{indent}    run.core.finish(run)"]
         targets = [outgoing[number] for number in key.sends]
-        # Residuals go first: the task's own backward may be resumed by what follows.
+        # Residuals go first: later sends may resume the task's own backward task.
         for i, numbers in enumerate(key.bundles, len(targets)):
             body += [f"        a{i}.append({outgoing[numbers]})", *self._wake(i)]
         last = len(targets) - 1
@@ -575,7 +573,7 @@ class _Writer:
         return [f"        if t{target}.wait is o{target}:", f"            push(t{target})"]
 
     def _park(self, messages: list[str], last: int) -> None:
-        """Forget every array, which a parked frame would keep alive; hand over to a consumer."""
+        """Clear every array, which a parked frame would keep alive; hand over to a consumer."""
         key = self.key
         names = [f"m{i}" for i in range(len(key.ports))]
         names += [*messages, *[name for own in self.made for name in own]]

@@ -1,9 +1,12 @@
-"""Kernels as rows: the forward of an op is called with what writes a row for each of its calls.
+"""Tracing kernels: the rows of a compound op, recorded by running its forward on tracers.
 
-A forward is written for NumPy and for modules like it.  Here it is given a module and arrays that
-hold no numbers: a `Traced` knows where a value lies, and a ufunc that is called with one becomes a
-row of its loop, a part of one a view.  So rows of compound ops do what their kernels do, in the
-order in which these do it.  What asks for a number, as a branch by values does, has no rows.
+A forward takes its array module as an argument.  Here it is run with a module and arrays without
+numbers: a `Traced` has a dtype and a place in memory.  A ufunc called on it writes a row of its
+loop, an index makes a view.  So the rows do what the kernel does, in the same order, and give the
+same bits.
+
+`Unfit` is raised for all that a row cannot do, such as a branch on values; then the step has no
+rows and Python calls its kernel.  `table_rows.Written` calls `trace`.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ def _reducing(ufunc: Any) -> Any:
 
 
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of which only dtype and place are known; `rows` takes what is done to it."""
+    """An array with a dtype and a place but no numbers; `rows` records what is done to it."""
 
     __slots__ = ("dtype", "place", "rows")
 
@@ -84,13 +87,13 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             self._where(index).assign(value)
 
     def _flat(self) -> Traced:
-        """Return the array itself, whose elements have one number each."""
+        """Return the array itself if it has one axis, so that flat indices are valid."""
         if self.ndim != 1:
             raise Unfit
         return self
 
     def assign(self, value: Any) -> None:
-        """Take over a value, or what it is repeated."""
+        """Copy a value, broadcast to the shape, into this array."""
         if not isinstance(value, Traced):
             value = Traced(self.rows, self.rows.constant(np.asarray(value, self.dtype)), self.dtype)
         if value.dtype != self.dtype:
@@ -102,20 +105,20 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             raise Unfit
 
     def fill(self, value: Any) -> None:
-        """Repeat a number."""
+        """Set all elements to a number."""
         if self.place.is_flat and not np.asarray(value, self.dtype).tobytes().strip(b"\0"):
             self.rows.clear(self.place)
         else:
             self.assign(value)
 
     def copy(self) -> Traced:
-        """Return a copy, in the order of its axes."""
+        """Return a C-contiguous copy."""
         made = self._new(self.shape, self.dtype)
         made.assign(self)
         return made
 
     def astype(self, dtype: Any, copy: bool = True) -> Traced:
-        """Return a value of another dtype."""
+        """Return an array of another dtype."""
         if np.dtype(dtype) == self.dtype:
             return self.copy() if copy else self
         made = self._new(self.shape, dtype)
@@ -123,31 +126,34 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         return made
 
     def reshape(self, *shape: Any) -> Traced:
-        """Return a view where NumPy does, else a copy."""
+        """Return a view where NumPy makes one, else a copy."""
         try:
             return self._view(methodcaller("reshape", *shape))
         except Unfit:  # NumPy copies
             return self.copy()._view(methodcaller("reshape", *shape))
 
     def view(self, dtype: Any) -> Traced:
-        """Return the same bits as another dtype."""
+        """Return the same bytes as another dtype of the same size."""
         if np.dtype(dtype).itemsize != self.itemsize:
             raise Unfit
         return Traced(self.rows, self.place, np.dtype(dtype))
 
     def transpose(self, *axes: Any) -> Traced:
-        """Return a view."""
+        """Return a view with permuted axes."""
         return self._view(methodcaller("transpose", *axes))
 
     def swapaxes(self, first: int, second: int) -> Traced:
-        """Return a view."""
+        """Return a view with two axes exchanged."""
         return self._view(methodcaller("swapaxes", first, second))
 
     max, min, sum = _reducing(np.maximum), _reducing(np.minimum), _reducing(np.add)
     any, all = _reducing(np.logical_or), _reducing(np.logical_and)
 
     def take(self, index: Any, axis: int | None = None, out: Any = None) -> Traced:
-        """Return flat elements, or entries along axis 0; one that there is not ends the walk."""
+        """Return flat elements, or entries along axis 0.
+
+        An index out of range makes the walk decline.
+        """
         if not isinstance(index, Traced) or axis not in (None, 0):
             raise Unfit
         rest = self.shape[1:] if axis == 0 else ()
@@ -165,7 +171,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return self._new(self.shape, self.dtype)
         if function is np.where:
             return self._selected(*given)
-        if function is np.vdot:  # which tells of no errors
+        if function is np.vdot:  # it reports no errors
             with np.errstate(all="ignore"):
                 return _vecdot(self.reshape(-1), others[0].reshape(-1))
         if function is np.clip:
@@ -192,11 +198,13 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         asked_for = named.pop("dtype", None)
         if named or method != "__call__" or len(out) != 1:
             raise Unfit
-        kinds = tuple([one.dtype if hasattr(one, "dtype") else type(one) for one in given])
-        *wanted, dtype = ufunc.resolve_dtypes((*kinds, None))
+        given_dtypes = tuple([one.dtype if hasattr(one, "dtype") else type(one) for one in given])
+        *operand_dtypes, dtype = ufunc.resolve_dtypes((*given_dtypes, None))
         if asked_for not in (None, dtype):
             raise Unfit
-        operands = [self._operand(one, kind) for one, kind in zip(given, wanted, strict=True)]
+        operands = [
+            self._operand(one, kind) for one, kind in zip(given, operand_dtypes, strict=True)
+        ]
         if ufunc is np.matmul:
             x, y = operands
             batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
@@ -212,13 +220,13 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             self.rows.product(x.place, y.place, made.place, np.matmul)
             return made
         places = [one.place for one in operands]
-        asked: Any = np.geterr()
-        heard = sum([flag for name, flag in native.ERRORS.items() if asked[name] != "ignore"])
+        errstate: Any = np.geterr()
+        flags = sum([flag for name, flag in native.ERRORS.items() if errstate[name] != "ignore"])
         if ufunc is np.vecdot:
-            self.rows.dots(made.place, places[0], places[1], heard)
+            self.rows.dots(made.place, places[0], places[1], flags)
         else:
             chars = "".join([one.dtype.char for one in (*operands, made)])
-            self.rows.row(made.place, proved(ufunc, chars), places, heard)
+            self.rows.row(made.place, proved(ufunc, chars), places, flags)
         return made
 
     def _joined(self, stacked: bool, parts: Any, axis: int = 0, out: Any = None) -> Traced:
@@ -263,18 +271,18 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         if dtype not in (None, self.dtype):
             raise Unfit
         shape = [1 if i in axes else n for i, n in enumerate(self.shape)]
-        kept = self._new(shape, self.dtype)
-        self.rows.reduced(ufunc.__name__, kept.place, self.place, axes, self.dtype.char, initial)
-        found = kept if keepdims else kept._view(methodcaller("squeeze", tuple(axes)))
+        wide = self._new(shape, self.dtype)
+        self.rows.reduced(ufunc.__name__, wide.place, self.place, axes, self.dtype.char, initial)
+        reduced = wide if keepdims else wide._view(methodcaller("squeeze", tuple(axes)))
         if out is None:
-            return found
-        out.assign(found)
+            return reduced
+        out.assign(reduced)
         return out  # type: ignore[no-any-return]
 
 
 def _numbers(index: Traced) -> Spot:
-    """Return where the numbers of an index lie, as machine code takes them."""
-    if index.dtype.kind not in "iu":  # True and False would choose
+    """Return the spot of an index as int64, which machine code takes."""
+    if index.dtype.kind not in "iu":  # a mask selects
         raise Unfit
     return index.astype(np.int64, copy=False).place
 
@@ -292,7 +300,7 @@ _VIEWS = frozenset(
 
 
 class _Module:
-    """What a forward is given as its module: NumPy, but for what makes arrays."""
+    """The array module of a traced forward: NumPy, with its own functions that make arrays."""
 
     is_traced = True
 
@@ -303,7 +311,7 @@ class _Module:
         return getattr(np, name)
 
     def expect(self, usual: Traced) -> None:
-        """Write that the walk declines where a condition is false."""
+        """Make the walk decline where a condition is false."""
         usual.rows.refused(np.logical_not(usual).place)
 
     def empty(self, shape: Any, dtype: Any = float) -> Traced:
@@ -330,29 +338,29 @@ class _Module:
 
 
 def trace(rows: Written, step: Node) -> None:
-    """Write the rows of a step; `Unfit` where it has none."""
+    """Write the rows of a step; `Unfit` is raised if it has none."""
     try:
         _trace(rows, step)
     except Unfit:
         raise
-    except Exception as error:  # what a kernel does that a `Traced` does not know
+    except Exception as error:  # the kernel does something that a `Traced` cannot
         raise Unfit from error
 
 
 def _trace(rows: Written, step: Node) -> None:
     result = Traced(rows, rows.places[step.id], step.dtype)
-    given = [Traced(rows, rows.place(one), one.dtype) for one in step.inputs]
+    operands = [Traced(rows, rows.place(one), one.dtype) for one in step.inputs]
     before, pending.checks = pending.checks, []
     try:
         with np.errstate(all="warn"):
             called = kernel(step, _Module(result), rows.symbols)
             out = {"out": result} if takes_out(step) else {}
-            found = called(*given, **out)
+            returned = called(*operands, **out)
             for check in pending.checks:
                 if check.bad.size > 1:
                     raise Unfit
                 rows.refused(check.bad.place)
     finally:
         pending.checks = before
-    if found is not result:
-        result.assign(found if isinstance(found, Traced) else np.asarray(found))
+    if returned is not result:
+        result.assign(returned if isinstance(returned, Traced) else np.asarray(returned))

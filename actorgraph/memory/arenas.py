@@ -1,8 +1,12 @@
-"""Memory that turns of tasks write into: as many arenas as turns that run at once.
+"""Arenas: the memory that turns of tasks write into, one for each turn that runs at once.
 
-One memory a task would grow with the number of tasks and be cold in the cache; an arena is taken at
-the beginning of a turn, is as large as the largest task that it has served, and serves whoever
-comes next.
+A turn leases an arena at its beginning and gives it back at its end; the next turn, of any task,
+takes the same one while it is warm in the cache.  Memory for each task would grow with the number
+of tasks and be cold.
+
+`Layout` is the plan of one task (from `packing`); `Arenas` is what all tasks of a machine share.
+Invariant: a turn gets all arrays that it writes into, or `Unallocated` is raised and nothing is
+taken.  This module knows neither programs nor machines nor runs.
 """
 
 from __future__ import annotations
@@ -23,11 +27,11 @@ from actorgraph.memory.free_lists import FreeList, Recycling
 from actorgraph.types import bind_shape
 
 _CROWDED = 64
-"""Layouts above which those are looked for that are gone."""
+"""Layouts above which dead references to layouts are removed."""
 
 
 class _Arena:
-    """Bytes that one turn at a time owns."""
+    """Bytes that at most one turn owns."""
 
     __slots__ = ("memory",)
 
@@ -37,9 +41,10 @@ class _Arena:
 
 @final
 class Arenas:
-    """The arenas of a machine; who takes one of those that are `idle` does so atomically.
+    """The arenas of a machine.
 
-    Invariant: what is counted is what is there, however a turn or an allocation has ended.
+    Turns take arenas from `idle` and give them back there; both are atomic.  Invariant: `_all`
+    holds exactly the existing arenas, however a turn or an allocation has ended.
     """
 
     def __init__(self) -> None:
@@ -51,16 +56,16 @@ class Arenas:
 
     @property
     def bytes(self) -> int:
-        """How large the largest arena is."""
+        """The size of the largest arena."""
         return max([arena.memory.nbytes for arena in self._all], default=0)
 
     @property
     def count(self) -> int:
-        """How many arenas there are."""
+        """The number of arenas."""
         return len(self._all)
 
     def kept(self) -> tuple[list[Any], list[Any]]:
-        """Return arenas and the idle arrays of free lists, and their arrays in use."""
+        """Return the idle memory (arenas, and free lists' idle arrays), and the arrays in use."""
         layouts = [layout for held in self._layouts if (layout := held()) is not None]
         lists = {id(one): one for layout in layouts for one in layout.free_lists()}
         found = [one.kept() for one in lists.values()]
@@ -69,7 +74,7 @@ class Arenas:
         return [*[arena.memory for arena in self._all], *idle], lent
 
     def add(self, layout: Layout | Recycling) -> None:
-        """Note what has arrays, which are to go with the memory that they show."""
+        """Register a layout, whose views are dropped together with their arena."""
         if len(self._layouts) >= self._crowded:
             self._layouts = [held for held in self._layouts if held() is not None]
             self._crowded = max(_CROWDED, 2 * len(self._layouts))
@@ -77,10 +82,10 @@ class Arenas:
         self._most = max(self._most, layout.bytes)
 
     def reserve(self, count: int) -> None:
-        """Have so many arenas, large enough for every layout; without memory have fewer."""
+        """Allocate up to `count` arenas, large enough for every layout, as far as memory goes."""
         if any(arena.memory.nbytes < self._most for arena in self._all):
             self.clear()
-        with suppress(MemoryError):  # the step that needs one tells of it
+        with suppress(MemoryError):  # the turn that needs one raises it
             while self._most and self.count < count:
                 made = _Arena(self._most)
                 made.memory.fill(0)
@@ -88,15 +93,15 @@ class Arenas:
                 self.idle.append(made)
 
     def clear(self) -> None:
-        """Give up the memory of the arenas that no turn owns."""
+        """Free the arenas that no turn owns."""
         while self.idle:
             try:
                 self._drop(self.idle.pop())
-            except IndexError:  # a turn has taken it in between
+            except IndexError:  # a turn has taken the last one in between
                 break
 
     def _drop(self, arena: _Arena) -> None:
-        """Forget an arena, and the arrays that show its memory."""
+        """Free an arena, and the views of its memory."""
         self._all.remove(arena)
         for held in self._layouts:
             layout = held()
@@ -104,7 +109,7 @@ class Arenas:
                 layout.forget(arena)
 
     def take(self, size: int) -> _Arena:
-        """Return an arena of at least so many bytes; one that is too small goes before."""
+        """Return an arena of at least `size` bytes; one that is too small is freed first."""
         try:
             arena = self.idle.pop()
         except IndexError:
@@ -120,7 +125,7 @@ class Arenas:
 
 
 _View: TypeAlias = tuple[int, tuple[int, ...], np.dtype[Any], int]
-"""Place of the array that it lies in, shape, dtype, and the byte where it begins."""
+"""A view of a part of another array: that array's place, shape, dtype, byte offset."""
 
 
 def _shown(view: _View, arrays: Sequence[Any]) -> np.ndarray[Any, Any]:
@@ -130,9 +135,9 @@ def _shown(view: _View, arrays: Sequence[Any]) -> np.ndarray[Any, Any]:
 
 @final
 class _PartArrays(list[Any]):
-    """Arrays for a part; those inside of others are shown when one is asked for.
+    """The arrays of a part; views of parts of other arrays are made when one is read.
 
-    A part that machine code walks never does.
+    A part that machine code walks never reads one.
     """
 
     __slots__ = ("_arrays", "_inside")
@@ -164,9 +169,12 @@ class _PartArrays(list[Any]):
 class Layout:
     """Where the steps of one task write, for one binding.
 
-    Of `buffers`, whose results stay inside of the turn, some may lie in arrays that leave it.
-    `free_lists` are of the steps whose results leave it, by id; None for small ones, which are made
-    afresh.  `sizes` are those of the task's parts, see `in_parts`; its arena needs so many `bytes`.
+    - `buffers`: places of results that stay inside the turn: in the arena, or in arrays that leave
+      the turn
+    - `free_lists`: by id of a step whose result leaves the turn; None for a small one, which is
+      allocated
+    - `sizes`: those of the task's parts, see `in_parts`
+    - `bytes`: what the layout needs of an arena
     """
 
     def __init__(
@@ -189,7 +197,7 @@ class Layout:
             for number, place in written.items()
             if number not in free_lists and number not in buffers.inside_of
         ]
-        # Shown anew every turn: a view that is kept would look to the free list like somebody's.
+        # Views are made anew every turn: to the free list a kept one would count as a reference.
         self._inside: list[tuple[int, _View]] = []
         self._inside_parts: dict[int, list[tuple[int, _View]]] = {}
         ends = list(accumulate(map(abs, sizes)))
@@ -217,9 +225,8 @@ class Layout:
     def lease(self) -> list[Any]:
         """Return an array (or None) for each step that writes and, last, the arena or None.
 
-        Where the task has parts, these arrays are in lists, one a part.  The arena is to be given
-        back at the end of the turn.  Where there is no memory, `Unallocated` is raised and nothing
-        is taken.
+        The arrays of a part are in a list of their own.  The caller gives the arena back at the end
+        of the turn.  Without memory `Unallocated` is raised, and nothing is taken.
         """
         arena: _Arena | None = None
         place: int | None = None
@@ -260,16 +267,16 @@ class Layout:
         return laid
 
     def free_lists(self) -> list[FreeList]:
-        """Return those of the steps whose results leave the task."""
+        """Return the free lists of the steps whose results leave the turn."""
         return [free_list for _, free_list in self._free_lists]
 
     def forget(self, arena: _Arena) -> None:
-        """Drop the arrays that show this arena's memory."""
+        """Drop the views of this arena's memory."""
         self._laid.pop(arena, None)
 
 
 def in_parts(arrays: list[Any], sizes: Sequence[int]) -> list[Any]:
-    """Return arrays in lists of these sizes, -1 for one by itself, and what is left as it is.
+    """Group arrays into lists of these sizes, where -1 is a single array; the rest follows.
 
     Examples
     --------

@@ -1,14 +1,15 @@
-"""The plan of buffers: which steps of a program write into memory that it keeps between runs.
+"""Buffers: which steps of a program write into memory that is kept between runs.
 
-A step may, if its kernel takes ``out=``, its dims are known before it runs, its memory reaches
-nothing that outlives the program (results, messages, residuals, user ops), and its result would be
-C-contiguous anyway: operand layouts, and with them bits, are those of a program without buffers.
-What of this does not depend on the sizes of a run is `writable`, told once for the program text;
-`packing.assign` then lays steps into slots by liveness for the sizes of a run, in place where an
-operand ends at the step.
+A step does if
 
-A turn of a task leases the memory from its machine (`memory.arenas`); a run that brings leaves that
-are not C-contiguous uses none.
+- its kernel takes ``out=`` and its dims are known before it runs;
+- its memory reaches nothing that outlives the turn (results, messages, residuals, user ops);
+- its result would be C-contiguous anyway.  So operand layouts, and hence bits, are those of a
+  program without buffers.
+
+`writable` decides this once for a program text, for all bindings.  `packing.assign` then plans the
+places for one binding by liveness, in place where an operand dies at the step.  A turn leases the
+memory (`memory.arenas`); a run whose leaves are not all C-contiguous uses none.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ VIEWS = ("any", "ordered")
 """Layouts of ops that may return a view of an operand."""
 
 _BULKY_BYTES = 16 * 1024
-"""A part of a program, of up to 128 steps, keeps what it is given until it returns."""
+"""Least size of bulky values: a part, of up to 128 steps, keeps its operands until it returns."""
 
 Memory: TypeAlias = np.ndarray[Any, Any]
-"""Bytes."""
+"""An array of bytes."""
 
 fresh = np.empty
-"""Makes arrays that machine code may write and that leave a step."""
+"""Allocates arrays that leave a step and that machine code may write."""
 
 ALIGNMENT = 64
-"""Bytes: a cache line and the widest vector; aligned additions ran up to twice as fast."""
+"""Bytes of a cache line and of the widest vector; aligned additions ran up to twice as fast."""
 
 
 def regular(order: Sequence[Node]) -> set[int]:
-    """Return the ids of the nodes whose strides are in C order in every run whose leaves' are.
+    """Return the ids of the nodes whose strides are in C order if those of all leaves are.
 
-    Of these a fresh one is C-contiguous, because NumPy takes over the order of operands: of those
-    of the result's shape if one of them is contiguous, else of all.
+    The array of such a node, if it is not a view, is C-contiguous: NumPy adopts the order of the
+    operands with the result's shape if one of these is contiguous, else that of all operands.
     """
     computed = {node.id for node in order}
     ordered: set[int] = set()
@@ -77,12 +78,12 @@ def _arrives_regular(leaf: Node) -> bool:
 
 
 def is_fresh(node: Node) -> bool:
-    """Return whether the value is always an array of its own, as NumPy has it for no 0-d result."""
+    """Return whether the value is always a new array, which NumPy never makes of 0-d results."""
     return node.op.makes_own and bool(node.dims)
 
 
 def is_view(step: Node) -> bool:
-    """Return whether a step shows memory of its operand, or may."""
+    """Return whether a step's result is, or may be, a view of its operand."""
     return step.op.memory.layout_with(step.attrs) in VIEWS
 
 
@@ -91,11 +92,11 @@ def writable(
 ) -> frozenset[int]:
     """Return the ids of the steps that may write into a buffer.
 
-    What is `kept` outlives the program's turn; `regular_ids` are what `regular` has found.
+    `kept` nodes outlive the turn; `regular_ids` is the result of `regular`.
     """
     escaping = {node.id for node in kept}
     for step in reversed(steps):
-        # A user's op may keep its operands; what may be a view escapes with its operands.
+        # A user's op may keep its operands; the operands of an escaping view escape with it.
         if step.op.checked or (step.op.memory.layout in VIEWS and step.id in escaping):
             escaping.update([part.id for part in step.inputs])
     return frozenset(
@@ -108,7 +109,7 @@ def writable(
 def leaving(
     steps: Sequence[Node], planned: Collection[int], regular_ids: Collection[int]
 ) -> frozenset[int]:
-    """Return the ids of the other steps that may write into an array that they are given."""
+    """Return the ids of the steps, not `planned`, that may write into an array that is given."""
     return frozenset(
         step.id
         for step in steps
@@ -117,16 +118,16 @@ def leaving(
 
 
 def takes_out(step: Node) -> bool:
-    """Return whether the kernel can write its result into an array of dims known before."""
+    """Return whether the kernel takes ``out=`` and the result's dims are known before a run."""
     if step.op.memory.layout in VIEWS or not may_take_out(step):
         return False
     return not [dim for dim in step.dims if dim is UNKNOWN]
 
 
 def may_take_out(step: Node) -> bool:
-    """Return whether the kernel takes an array to write into, where the result is not a view."""
+    """Return whether the kernel takes ``out=``, if its result is not a view."""
     op = step.op
-    # Floats of two bytes are widened on their way.
+    # Two-byte floats are widened on the way.
     if not (op.memory.takes_out or (op.ufunc is not None and not step.attrs)):
         return False
     # The result of a ufunc on 0-d arrays is a scalar, and costs nothing to make.
@@ -135,11 +136,11 @@ def may_take_out(step: Node) -> bool:
 
 @dataclass(slots=True)
 class Usage:
-    """When values of a program die and how large they are, for the sizes of one run.
+    """When values of a program die, and their sizes, for one binding.
 
-    `last` has by node id the last position at which its memory is needed, views included; values
-    that outlive the program have the position after the last.  `bytes` has 0 for views and for dims
-    that only the run knows.
+    `last` has by node id the last position at which the value's memory is needed, through views
+    too; for values that outlive the turn it is the position after the last.  `bytes` is 0 for
+    unknown dims.
     """
 
     last: dict[int, int]
@@ -147,7 +148,7 @@ class Usage:
 
 
 def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, int]) -> Usage:
-    """Return the life of every value that the steps compute."""
+    """Return the lifetime and size of every value that the steps compute."""
     last = {step.id: i for i, step in enumerate(steps)}
     for i, step in enumerate(steps):
         for part in step.inputs:
@@ -157,14 +158,14 @@ def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, i
         if node.id in last:
             last[node.id] = len(steps)
     sizes = {}
-    of_type: dict[int, int] = {}  # most nodes share their types
+    of_type: dict[int, int] = {}  # many nodes share a type
     for step in reversed(steps):
         size = of_type.get(id(step.type))
         if size is None:
             size = of_type[id(step.type)] = size_in_bytes(step, symbols)
         sizes[step.id] = size
         if step.op.memory.layout in VIEWS:
-            # It may be a view: its operands live as long as it does.
+            # A view keeps the memory of its operands alive.
             for part in step.inputs:
                 if part.id in last:
                     last[part.id] = max(last[part.id], last[step.id])
@@ -172,12 +173,12 @@ def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, i
 
 
 def size_in_bytes(node: Node, symbols: Mapping[str, int]) -> int:
-    """Return the bytes of the value, 0 for dims that only the run knows."""
+    """Return the bytes of a value, 0 if some dims are unknown."""
     return prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize
 
 
 def bulky(order: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
-    """Return the ids of values so large that memory would show if one was forgotten late."""
+    """Return the ids of values so large that dropping them late would show in peak memory."""
     of_type: dict[int, bool] = {}
     for node in order:
         if id(node.type) not in of_type:
@@ -195,9 +196,9 @@ def peak_bytes(
     without: Collection[int] = (),
     early: Mapping[int, int] | None = None,
 ) -> int:
-    """Return the most bytes that live at once if arrays die at their last use; views count none.
+    """Return the most live bytes if arrays die at their last use; views count nothing.
 
-    Arrays appear at their step, those of `early` at the position that it gives.
+    Arrays appear at their step, those in `early` at the position that it gives.
     """
     lives = usage(steps, kept, symbols)
     change = [0] * (len(steps) + 2)
@@ -210,9 +211,9 @@ def peak_bytes(
 
 
 class Unallocated(Exception):
-    """There is no memory for what nodes compute; the cause is chained.
+    """There is no memory for the results of nodes; the cause is chained.
 
-    `node` is the one that needs most, `inputs` dtype and shape of its operands.
+    `node` is the largest of them; `inputs` has dtype and shape of each of its operands.
     """
 
     def __init__(self, nodes: Iterable[Node], symbols: Mapping[str, int]) -> None:
@@ -227,9 +228,9 @@ class Unallocated(Exception):
 class Buffers:
     """Where in one memory each step of a program writes, for one binding.
 
-    - `place_of`: node id to the byte at which its array begins
-    - `in_place`: ids of the steps that write over an operand
-    - `inside_of`: node id to the later step inside of whose array it lies, if not in the memory
+    - `place_of`: node id to the byte offset of its array
+    - `in_place`: ids of the steps that overwrite an operand
+    - `inside_of`: node id to the id of the later step in whose array it lies, if in a loan
     """
 
     total_bytes: int
@@ -240,10 +241,10 @@ class Buffers:
     def arrays(
         self, steps: Sequence[Node], symbols: Mapping[str, int], memory: Memory | None = None
     ) -> list[Any]:
-        """Return one array for each step in `memory`, or a fresh one, in the order of `steps`.
+        """Return the arrays of the planned steps, in order, in `memory` or in fresh memory.
 
-        Steps of one shape and dtype at one place share the array, so that a step in place is given
-        its very operand.
+        Steps of one shape and dtype at one place share an array object, so that a step in place has
+        its very operand as output.
         """
         if not self.place_of:
             return []
@@ -269,7 +270,7 @@ class Buffers:
 
 
 def aligned(size: int) -> Memory:
-    """Return `size` bytes that begin at a cache line."""
+    """Return `size` uninitialised bytes that begin at a cache line."""
     raw = np.empty(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]

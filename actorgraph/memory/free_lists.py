@@ -1,9 +1,12 @@
-"""Free lists: arrays that leave a turn, used again when nobody else refers to them.
+"""Free lists: arrays that leave a turn, reused when nobody else refers to them.
 
-A fresh large array costs a page fault for every 4 KB, 1.1 us each.  What travels in messages or is
-handed to the user cannot have a fixed place, so an array is used again when its count of references
-says that only its free list is left: a view, a message, a user's variable would be counted.  Two
-threads may look at one array at the same moment; then each counts the other, and both pass on.
+A fresh large array costs a page fault for every 4 KB, 1.1 us each.  An array that travels in
+messages or is returned to the user cannot have a fixed place, so it is reused when its reference
+count says that only its free list holds it.
+
+Invariant: an array that anybody else holds is never written: a view, a message and a user's
+variable are references.  Two threads that look at one array at the same moment count each other,
+and both pass on; so no lock is needed.
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ from typing import Any, final
 import numpy as np
 
 RECYCLED_BYTES = 32 * 1024
-"""Arrays from this size on are kept: smaller ones come from memory that malloc has at hand."""
+"""Least size of arrays that are reused: malloc has memory for smaller ones at hand."""
 
 _MOST_LAYOUTS = 16
-"""Of so many layouts of operands a `Recycling` keeps arrays."""
+"""Layouts of operands for which a `Recycling` keeps arrays."""
 
 _PROBES = 8
-"""Arrays that `FreeList.take` looks at: the last one taken, which is in the cache if it is idle
-again, and then the oldest, which are the likeliest to be."""
+"""Arrays that `FreeList.take` tries: the last one taken, which is warm in the cache if it is idle
+again, and then the oldest, the likeliest to be idle."""
 
 
 def _references(arrays: list[Any], place: int) -> int:
@@ -41,7 +44,7 @@ _IDLE = _references([np.empty(0)], 0)
 class FreeList:
     """Arrays of one shape, dtype and layout, by default in C order.
 
-    So many as its `limit` are kept; whoever uses the free list adds what it has in use at once.
+    At most `limit` arrays are kept; each user of the list adds to it what it holds at once.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class FreeList:
         self.limit = 0
 
     def take(self) -> Any:
-        """Return an array that nobody else holds, laid out as a fresh one."""
+        """Return an array that nobody else holds, with the layout of a fresh one."""
         arrays = self._arrays
         count, place = len(arrays), self._place
         for _ in range(min(_PROBES, count)):
@@ -74,8 +77,8 @@ class FreeList:
         return array
 
     def reserve(self, count: int) -> None:
-        """Have so many arrays at least, in memory that is there; without memory have fewer."""
-        with suppress(MemoryError):  # the step that needs one tells of it
+        """Allocate and touch arrays until there are `count`, as far as memory goes."""
+        with suppress(MemoryError):  # the turn that needs one raises it
             for _ in range(len(self._arrays), count):
                 self._arrays.append(self._fresh())
                 self._arrays[-1].fill(0)
@@ -84,14 +87,14 @@ class FreeList:
         return np.ndarray(self._shape, self._dtype, strides=self._strides)
 
     def kept(self) -> tuple[list[Any], list[Any]]:
-        """Return the arrays that nobody else holds, and those that somebody does."""
+        """Return the idle arrays, and those that somebody else holds."""
         arrays = self._arrays
         places = range(len(arrays))
         held = [_references(arrays, place) != _IDLE for place in places]
         return [arrays[i] for i in places if not held[i]], [arrays[i] for i in places if held[i]]
 
     def _is_usable(self, array: np.ndarray[Any, Any]) -> bool:
-        """Return whether a user who held the array has left all but its elements alone."""
+        """Return whether nobody who held the array has changed more than its elements."""
         return (
             array.shape == self._shape
             and array.strides == self._strides
@@ -103,9 +106,9 @@ class FreeList:
 class FreeLists(dict[Any, FreeList]):
     """The free lists of a machine's networks for one binding, by shape, dtype and use.
 
-    Where arrays die in the order in which they are made, so many being `live` at most, each use has
-    a free list of its own, whose oldest array is the idle one; it has so many arrays from the
-    beginning as are `reserved` for a step.
+    With `live`, arrays must die in the order in which they are made, at most `live` existing at
+    once.  Then each step has a free list of its own, whose oldest array is the idle one; it begins
+    with as many arrays as are `reserved` for the step's number.
     """
 
     def __init__(
@@ -122,14 +125,14 @@ class FreeLists(dict[Any, FreeList]):
         use: int,
         number: int = -1,
     ) -> FreeList | None:
-        """Return the free list of such arrays, None for small ones, and let it keep `use` more.
+        """Return the free list of such arrays, and let it keep `use` more; None for small arrays.
 
-        What is handed to users is apart: they may keep any number of them.  The step that writes
-        them has the `number`.
+        Arrays handed out to users have lists of their own, as users may keep any number of them.
+        `number` is the id of the step that writes them.
         """
         if prod(shape) * dtype.itemsize < RECYCLED_BYTES:
             return None
-        # One of its own has a key that no other has.
+        # A list of its own has a unique key.
         key = (shape, dtype, handed_out) if self._live is None else len(self)
         free_list = self.get(key)
         if free_list is None:
@@ -141,14 +144,15 @@ class FreeLists(dict[Any, FreeList]):
 
 @final
 class Recycling:
-    """A kernel that writes again into arrays which it has made, where nobody else holds them.
+    """A kernel with free lists for its results, one for each layout of its operands.
 
-    Of steps that no plan gives memory, because their layout follows from that of operands in a run:
-    it is the one that the kernel chose when it first had operands which lay like these.  The kernel
-    takes ``out=``; what may be a view of an operand is one, or is not, by the layout alone.
+    It serves steps that have no planned memory because the layout of their result depends on that
+    of their operands in a run.  The layout of a result is the one that the kernel chose when it
+    first met operands of the same layout.  The kernel takes ``out=``; whether its result is a view
+    of an operand must depend on layouts alone.
     """
 
-    bytes = 0  # of an arena
+    bytes = 0  # that it needs of an arena
 
     __slots__ = ("__weakref__", "_kernel", "_lists", "_live", "_reserved")
 
@@ -157,7 +161,7 @@ class Recycling:
         self._lists: dict[Any, FreeList | None] = {}
 
     def __call__(self, *arrays: Any) -> Any:
-        """Return the kernel's result, but for the first in an array that is kept."""
+        """Return the kernel's result, in an array of a free list where there is one."""
         key = tuple([(one.shape, one.strides) for one in arrays])
         try:
             free_list = self._lists[key]
@@ -181,8 +185,8 @@ class Recycling:
         return result
 
     def free_lists(self) -> list[FreeList]:
-        """Return those that there are by now."""
+        """Return the free lists made so far."""
         return [one for one in self._lists.values() if one is not None]
 
     def forget(self, arena: Any) -> None:
-        """Nothing that it keeps shows an arena's memory."""
+        """Do nothing: it keeps no views of an arena."""

@@ -1,13 +1,15 @@
-"""Packing: where in memory values lie that live from one step of a program to another.
+"""Packing: offsets in one memory for values with known lifetimes (offset assignment).
 
-A *span* is a piece of memory that is needed from one step to another.  Spans lie in one room that
-grows, or in a *loan*: an array that leaves the program, but is there from the beginning and is not
-written before a certain step.  What is large and ends before that lies there, so that results and
-what is needed on the way to them do not take memory beside each other.
+A *span* is memory of some size that is needed from one step to another.  Spans lie in one room that
+grows, or in a *loan*: an array that leaves the program, but exists from the beginning of the turn
+and is not written before a certain step.  Large spans that end before that step lie in it, so that
+results and intermediate values share memory.
 
-Spans are laid by time, each into the smallest gap that is free by then: linear, and mostly as good
-as can be.  Where gaps stay that nothing fits into, and memory is large, they are laid once more, by
-size.  Source: Y. Pisarchyk, J. Lee, Efficient memory management for deep neural net inference,
+Invariant: spans whose lifetimes overlap share no byte.
+
+Spans are placed by time, each into the smallest gap that is free then (best fit): linear, and
+mostly optimal.  Where the memory is large and clearly above the lower bound, they are placed again
+by size.  Source: Y. Pisarchyk, J. Lee, Efficient memory management for deep neural net inference,
 2020.
 """
 
@@ -22,18 +24,18 @@ from actorgraph.graph import Node
 from actorgraph.memory.buffers import ALIGNMENT, VIEWS, Buffers, Usage, usage
 
 LENT_BYTES = 64 * 1024
-"""Spans from this size on lie in loans: showing a part of one takes 0.3 us in every turn, and of
-smaller values it matters that such arrays do not begin at a cache line."""
+"""Least size of spans in loans: the view of a part costs 0.3 us in every turn, and small values
+suffer from a loan's lack of alignment."""
 
 _GOOD = 1.02
 _WORTH_BYTES = 1 << 20
 _MOST_SPANS = 500
-"""Spans are laid again, which is quadratic, above so much of the bound and so many bytes, and only
-so many of them."""
+"""Spans are placed again, which is quadratic, if the total is above this multiple of the bound and
+above these bytes, and there are no more spans than this."""
 
 
 class Span:
-    """Memory of `size` bytes that is needed from the step `begin` to the step `end`, inclusive."""
+    """Memory of `size` bytes that is needed from step `begin` to step `end`, inclusive."""
 
     __slots__ = ("begin", "end", "size")
 
@@ -49,16 +51,16 @@ class Loan(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a span begins: in the loan of that number, or in the room that grows (-1)."""
+    """Where a span begins: in the loan with that number, or in the room that grows (-1)."""
 
     loan: int
     begin: int
 
 
 def pack(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Place]]:
-    """Return how large the room becomes, and where each span lies.
+    """Return the size of the room, and the place of each span.
 
-    Spans come in the order of `begin`, loans in that of `written_at`.
+    Spans are sorted by `begin`, loans by `written_at`.
     """
     total, places = _by_time(spans, loans)
     if _WORTH_BYTES < total > _GOOD * _bound(spans, loans) and len(spans) <= _MOST_SPANS:
@@ -75,10 +77,10 @@ def assign(
     symbols: Mapping[str, int],
     preallocated: Collection[int] = (),
 ) -> Buffers:
-    """Lay the `planned` steps into one memory, as `pack` does.
+    """Plan the buffers of the `planned` steps for one binding.
 
-    The steps `preallocated` write into arrays that leave the turn but are there from its beginning:
-    what ends before such a step may lie in its array.
+    The steps `preallocated` write into arrays that leave the turn but exist from its beginning;
+    they serve as loans.
     """
     lives = usage(steps, kept, symbols)
     spans: list[Span] = []
@@ -113,10 +115,11 @@ def assign(
 
 
 def _overwritten(step: Node, position: int, lives: Usage, span_of: Mapping[int, int]) -> int | None:
-    """Return the operand that a step may write over: of its type, and needed by nobody after.
+    """Return the id of an operand that a step may overwrite: of its type, and dead afterwards.
 
-    NumPy sees where operands of a ufunc overlap; other ops want one that no other operand shows.
-    Complex ones never: NumPy rounds a product of one element otherwise when it is written in place.
+    NumPy detects overlapping operands of a ufunc; for other ops no other operand may be a view of
+    it.  Complex values are never overwritten: NumPy rounds a product of one element otherwise when
+    it is computed in place.
     """
     op = step.op
     if step.dtype.kind == "c":
@@ -152,7 +155,7 @@ def _last(spans: Sequence[Span]) -> int:
 
 
 def _bound(spans: Sequence[Span], loans: Sequence[Loan]) -> int:
-    """Return bytes below which the room cannot stay."""
+    """Return a lower bound of the room's size: the most live bytes beyond the open loans."""
     last = _last(spans)
     change = [0] * (last + 2)
     for span in spans:
@@ -194,10 +197,10 @@ def _by_time(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Pl
 
 
 class _Room:
-    """Memory that grows at its end, or an array of `size` bytes, and the gaps in it.
+    """Memory that grows at its end, or an array of `size` bytes, with an index of its gaps.
 
-    Gaps never touch: by size, then by where they begin; and their sizes by where they begin and by
-    where they end.
+    Gaps never touch.  `free` is sorted by size, then begin; `from_begin` and `to_end` have the
+    sizes of gaps by their begin and by their end.
     """
 
     def __init__(self, size: int = 0) -> None:
@@ -208,11 +211,11 @@ class _Room:
         self.give(0, size)
 
     def fits(self, size: int) -> bool:
-        """Return whether there is a gap of so many bytes."""
+        """Return whether there is a gap of at least `size` bytes."""
         return bool(self.free) and self.free[-1][0] >= size
 
     def take(self, size: int) -> int:
-        """Return where `size` bytes begin: in the smallest gap that fits, else at the end."""
+        """Take `size` bytes of the smallest gap that fits, else of the end; return the begin."""
         if not size:
             return 0
         index = bisect(self.free, (size, -1))
@@ -230,7 +233,7 @@ class _Room:
         return begin
 
     def give(self, begin: int, size: int) -> None:
-        """Take bytes back, joined with the gaps that they touch."""
+        """Free bytes, merging them with the gaps that they touch."""
         if not size:
             return
         after = self.from_begin.get(begin + size, 0)
@@ -254,11 +257,11 @@ class _Room:
 
 
 _Laid: TypeAlias = list[tuple[int, int, Span]]
-"""Begin and end in memory, and the span."""
+"""Placed spans: begin and end in memory, and the span."""
 
 
 def _by_size(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Place]]:
-    """Lay the largest first, each into the smallest gap between those that live beside it."""
+    """Place the largest spans first, each in the smallest gap between those that it overlaps."""
     own: _Laid = []
     lent: list[_Laid] = [[] for _ in loans]
     places = [Place(-1, 0)] * len(spans)
@@ -282,7 +285,7 @@ def _by_size(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Pl
 
 
 def _gap(laid: _Laid, span: Span, size: int, limit: int | None) -> int | None:
-    """Return the begin of the smallest gap of `size` bytes, the end where no limit forbids it."""
+    """Return the begin of the smallest gap of `size` bytes, else the end if the limit allows it."""
     beside = [
         (begin, end)
         for begin, end, other in laid

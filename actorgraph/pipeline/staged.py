@@ -25,7 +25,7 @@ from actorgraph.lower.cuts import Costs
 from actorgraph.lower.joint import Joint, Mode
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.lower.residents import looked_at
+from actorgraph.lower.residents import host_operands_of
 from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.compiled import compiled
 from actorgraph.machines.plan import Plan
@@ -279,7 +279,7 @@ class StagedPlan(Plan):
                     [node.id for node in outputs],
                     lower,
                     waits,
-                    looked_at(spec),
+                    host_operands_of(spec),
                 )
             )
         for task in self.stage_tasks:

@@ -1,4 +1,4 @@
-"""Rewriting of nodes within their graph, and of copies for machines; and which passes there are."""
+"""The list of passes; rewriting of nodes within their graph, and of the copies of machines."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from actorgraph.rewrite.stabilise import STABLE
 
 
 def passes() -> tuple[Pass, ...]:
-    """Return all passes, in the order in which they are tried; each prints as what it does.
+    """Return all passes in the order in which they are tried; each prints what it does.
 
-    First those that change bits, for ``exact=False`` and `rewrite`, then those that change none,
-    which machines apply by default.
+    The first ones may change bits and are for ``exact=False`` and `rewrite`; the others change no
+    bit, and machines apply them by default.
 
     Examples
     --------
@@ -24,9 +24,9 @@ def passes() -> tuple[Pass, ...]:
     >>> ag.rewrite.passes()[0]
     <pass log1p: log(1 + a) becomes log1p(a)>
     >>> ag.rewrite.passes()[-1]
-    <pass share: ops of one task that begin alike compute their beginning once: the same kernels>
+    <pass share: ops of one task with a common first part compute it once: the same kernels>
     """
-    from actorgraph.rewrite.exact import EXACT  # a machine needs it, an import does not
+    from actorgraph.rewrite.exact import EXACT  # late: importing the package does not need it
 
     return (*STABLE, *EXACT)
 
@@ -37,7 +37,7 @@ def chosen(given: Iterable[Pass | str] | Pass | str | None) -> tuple[Pass, ...]:
     Raises
     ------
     GraphError
-        There is no pass of a name.
+        If there is no pass of a name.
 
     Examples
     --------
@@ -50,42 +50,42 @@ def chosen(given: Iterable[Pass | str] | Pass | str | None) -> tuple[Pass, ...]:
     if given is None:
         return every
     known = {one.name: one for one in every}
-    found = []
+    result = []
     for one in [given] if isinstance(given, (Pass, str)) else several("a list of passes", given):
         if not isinstance(one, Pass) and not (isinstance(one, str) and one in known):
             near = near_names(one, known)
             raise GraphError(f"no pass is named {shown(one)}; ag.rewrite.passes() lists them{near}")
-        found.append(one if isinstance(one, Pass) else known[one])
-    return tuple(found)
+        result.append(one if isinstance(one, Pass) else known[one])
+    return tuple(result)
 
 
 def rewrite(outputs: Any, passes: Iterable[Pass | str] | None = None, *, keep: Any = ()) -> Any:
-    """Return nodes that stand for `outputs` after rewriting, in the same graph.
+    """Return the rewritten `outputs`, as nodes of the same graph.
 
-    Nodes that exist stay as they are, names included, and whoever uses them keeps them.  New nodes
-    bear the user's line of the node that they stand for.  Differentiate what comes back: gradients
-    built before were built from the formula as it was written.  Where a run of an output assigns
-    to a buffer, so does a run of what comes back.
+    Existing nodes and their consumers stay as they are.  A new node has the user's line of the node
+    that it replaces.  Differentiate the returned nodes: gradients built before belong to the
+    formula as it was written.  If a run of an output assigns to a buffer, so does a run of the
+    returned node.
 
     Parameters
     ----------
     outputs : node, or list, tuple or dict of nodes
     passes : iterable of Pass or str, optional
-        Passes or their names; default all of `ag.rewrite.passes()`.  Late ones are passed over:
-        they are for machines.
+        Passes or their names; default all of `ag.rewrite.passes()`.  Late ones are skipped, as they
+        are for machines.
     keep : node, or list or dict of nodes
-        Nodes that no pass sees through, so that what comes back depends on them: what you
+        Nodes that no pass looks through, so that the result depends on them: those that you
         differentiate with respect to, other than leaves.
 
     Returns
     -------
     node, or list, tuple or dict of nodes
-        As `outputs`; the node itself where nothing applies.
+        As `outputs`; the node itself where no pass applies.
 
     Raises
     ------
     GraphError
-        There is no such pass, or passes undo each other.
+        If there is no such pass, or passes undo each other.
 
     Examples
     --------
@@ -105,63 +105,63 @@ def rewrite(outputs: Any, passes: Iterable[Pass | str] | None = None, *, keep: A
     kept = set(map(graph.lift, as_nodes(keep)))
 
     def settled(made: Node, node: Node) -> Node:
-        found = rewriter.settle(made)
+        replacement = rewriter.settle(made)
         hidden = (node in kept or node in starts) and not node.is_leaf
-        return rewriter.opaque(found, node.id) if hidden else found
+        return rewriter.opaque(replacement, node.id) if hidden else replacement
 
     starts = starts_of_parts(topological_order(_with_assigned(graph, targets)))
     return restored(outputs, rebuilt(graph, targets, settled))
 
 
 def starts_of_parts(order: Iterable[Node]) -> set[Node]:
-    """Return the nodes where checkpointed parts begin: rules do not see out of a part."""
+    """Return the nodes where checkpointed parts begin: rules do not look beyond a part."""
     return {part for node in order if node.op.name == "checkpoint" for part in node.inputs[1:]}
 
 
 def rebuilt(
     graph: Graph, targets: list[Node], settled: Callable[[Node, Node], Node]
 ) -> dict[Node, Node]:
-    """Return what stands for each node that `targets` depend on, and carry assignments over.
+    """Return the replacement of each node that `targets` depend on, and carry assignments over.
 
-    ``settled(made, node)`` gives it, from `made`: the node on the rebuilt inputs.
+    ``settled(made, node)`` returns it; `made` is the node applied to the rebuilt inputs.
     """
-    stands: dict[Node, Node] = {}
+    replacement: dict[Node, Node] = {}
     for node in topological_order(_with_assigned(graph, targets)):
-        inputs = tuple([stands[part] for part in node.inputs])
+        inputs = tuple([replacement[part] for part in node.inputs])
         made = node
         if any([new is not old for new, old in zip(inputs, node.inputs, strict=True)]):  # noqa: C419
             with graph.building(node.line):
                 made = graph.apply(node.op, inputs, node.attrs)
-        stands[node] = settled(made, node)
+        replacement[node] = settled(made, node)
     for buffer, value, on in list(graph.assignments):
-        if on in stands and stands[on] is not on:
-            graph.assign(buffer, stands[value], stands[on])
-    return stands
+        if on in replacement and replacement[on] is not on:
+            graph.assign(buffer, replacement[value], replacement[on])
+    return replacement
 
 
 def _with_assigned(graph: Graph, targets: list[Node]) -> list[Node]:
-    """Return the targets and what their runs assign to buffers."""
+    """Return the targets, and the values that their runs assign to buffers."""
     computed = set(topological_order(targets))
     return [*targets, *(value for _, value, on in graph.assignments if on in computed)]
 
 
 def restored(outputs: Any, stands: Mapping[Node, Node]) -> Any:
-    """Return what stands for `outputs` in their form: a node, a list, a tuple or a dict."""
+    """Return the replacements of `outputs` in the same container: node, list, tuple or dict."""
     if isinstance(outputs, Node):
         return stands[outputs]
     if isinstance(outputs, Mapping):
         return {name: stands[node] for name, node in outputs.items()}
-    found = [stands[node] for node in outputs]
-    return tuple(found) if isinstance(outputs, tuple) else found
+    result = [stands[node] for node in outputs]
+    return tuple(result) if isinstance(outputs, tuple) else result
 
 
 @final
 class RewrittenCopies:
-    """What stands for the user's nodes in a machine's graph.
+    """The rewritten copies of the user's nodes in a machine's graph.
 
-    Each of `outputs` gets a node of its own, since each result is an array of its own; no pass sees
-    through nodes that are `kept`: derivatives start or end there.  `sources` leads from the build
-    number of every node so far to the user's node that it stands for or belongs to.
+    Each of `outputs` gets a separate node, since each result is an array of its own.  No pass looks
+    through nodes that are `kept`, where derivatives start or end.  `sources` maps the id of every
+    node of the machine's graph to the user's node that it stands for or belongs to.
     """
 
     def __init__(
@@ -180,14 +180,14 @@ class RewrittenCopies:
         self._hidden = {*kept, *starts_of_parts(order)} if passes else set()
 
     def settle(self, node: Node, copy: Node) -> Node:
-        """Return what stands for the user's `node`, of which `copy` has just been made."""
-        found = self._rewriter.settle(copy)
+        """Return the rewritten copy of the user's `node`, of which `copy` has just been made."""
+        replacement = self._rewriter.settle(copy)
         output = node in self._outputs
         if not node.is_leaf:
-            shared = output and (found.is_leaf or found in self._taken)
+            shared = output and (replacement.is_leaf or replacement in self._taken)
             if shared or node in self._hidden:
-                found = self._rewriter.opaque(found, node.id)
+                replacement = self._rewriter.opaque(replacement, node.id)
         if output:
-            self._taken.add(found)
+            self._taken.add(replacement)
         self.sources.update(dict.fromkeys(range(copy.id, len(self._graph)), node))
-        return found
+        return replacement

@@ -1,8 +1,8 @@
 """`Pass`, the record of one rewriting, and `Rewriter`, which applies passes to nodes.
 
-A rule looks at one node whose inputs are rewritten already and returns what to put in its place,
-built in the same graph, of the same type.  No node is ever changed: who else uses it keeps it.
-The work is linear in the number of nodes, nothing recurses, and rules that undo each other raise.
+A rule looks at one node whose inputs are rewritten already, and returns a replacement of the same
+type in the same graph.  Invariants: no node is ever changed, so its other consumers keep it; the
+work is linear in the number of nodes; nothing recurses; rules that undo each other raise.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from actorgraph.ops._rules import declare
 from actorgraph.types import shapes_differ
 
 Rule: TypeAlias = Callable[[Node], Node | None]
-"""What looks at a node and returns its replacement, or None."""
+"""A function that returns the replacement of a node, or None."""
 
 _MOST_STEPS = 1000
-"""Replacements for one node after which rules are said never to come to rest."""
+"""Most replacements of one node before the rules count as non-terminating."""
 
 
 @answering
@@ -33,20 +33,20 @@ class Pass:
     Parameters
     ----------
     name : str
-        By which it is chosen.
+        The name by which it is chosen.
     doc : str
-        What becomes what, on one line.
+        What it rewrites into what, on one line.
     rule : callable or None
         ``rule(node) -> node or None``: the replacement of a node whose inputs are rewritten
-        already.  It is built in the graph of the node, has its dtype and dims, may be an older
-        node, and does not use the node itself.  Its new parts are rewritten too.
+        already.  It is built in the node's graph, has its dtype and dims, may be an older node, and
+        does not use the node itself.  Its new parts are rewritten too.
     roots : tuple of Op
-        The ops at whose nodes the rule looks; none means all.
+        The ops to whose nodes the rule is applied; empty means all.
     changes_bits : bool
-        Whether a value or a gradient may differ in any bit.
+        Whether any bit of a value or a gradient may change.
     late : bool
-        Whether it is for machines only, which apply it after differentiation (see
-        `rewrite.exact`); it may have no rule: then the machine does it without one.
+        Whether it is for machines only, which apply it after differentiation (see `rewrite.exact`).
+        Without a rule the machine implements it otherwise.
 
     Examples
     --------
@@ -75,7 +75,7 @@ _BROADCAST = REGISTRY["broadcast_to"]
 
 
 def number_of(node: Node) -> Any:
-    """Return the number that the node is everywhere, or None."""
+    """Return the number that all elements of a constant node are, or None."""
     while node.op is _BROADCAST:
         node = node.inputs[0]
     if node.op is not CONSTANT or node.attrs["value"].size != 1:
@@ -83,7 +83,7 @@ def number_of(node: Node) -> Any:
     return node.attrs["value"].reshape(())[()]
 
 
-# The number makes nodes that stand for different nodes differ.
+# The number keeps the hidden copies of different nodes apart.
 _AS_IT_IS: Op = declare(
     "as_it_is", "a[*s] -> a[*s]", lambda xp, x, number: x, vjp=(lambda ct, y, x, number: ct,),
     jvp=lambda tans, y, x, number: tans[0],
@@ -94,9 +94,9 @@ _AS_IT_IS: Op = declare(
 
 @final
 class Rewriter:
-    """Applies passes to nodes of one graph and remembers what it has seen.
+    """Applies passes to nodes of one graph, and caches their replacements.
 
-    The first pass whose rule fires wins; late ones are left to machines.
+    The first pass whose rule returns a node wins; late passes are left to machines.
     """
 
     def __init__(self, graph: Graph, passes: Sequence[Pass]) -> None:
@@ -113,9 +113,9 @@ class Rewriter:
         self._becomes: dict[Node, Node] = {}
 
     def settle(self, node: Node) -> Node:
-        """Return what stands for `node` when no rule fires any more.
+        """Return the replacement of `node` to which no rule applies any more.
 
-        `GraphError` is raised where rules never come to rest, or one changed a type.
+        `GraphError` is raised if rules do not terminate, or one has changed a type.
         """
         settled, becomes = self._settled, self._becomes
         stack, steps = [node], 0
@@ -128,8 +128,8 @@ class Rewriter:
             if new is not None:
                 if new not in settled or steps > _MOST_STEPS:
                     raise GraphError(
-                        f"the passes do not come to rest at {node!r}: {top!r} becomes {new!r} and "
-                        "so on; leave out the one that undoes another, or uses the node itself"
+                        f"the passes never end at {node!r}: {top!r} becomes {new!r} and so on; "
+                        "leave out the one that undoes another, or uses the node itself"
                     )
                 settled[top] = settled[new]
                 continue
@@ -147,14 +147,14 @@ class Rewriter:
         return settled[node]
 
     def opaque(self, node: Node, number: int) -> Node:
-        """Return a node of the value of `node`, one for each number, through which no rule sees."""
+        """Return a copy of `node`, one for each number, through which no rule looks."""
         with self._graph.building(node.line):
             made = self._graph.apply(_AS_IT_IS, (node,), {"number": number})
         self._settled[made] = made
         return made
 
     def _next(self, node: Node) -> Node | None:
-        """Return what the node, whose inputs are settled, becomes in one step."""
+        """Return the replacement of a node with settled inputs after one step, None if none."""
         inputs = tuple([self._settled[part] for part in node.inputs])
         if any([new is not old for new, old in zip(inputs, node.inputs, strict=True)]):  # noqa: C419
             with self._graph.building(node.line):

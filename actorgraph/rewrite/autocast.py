@@ -17,7 +17,7 @@ from actorgraph.rewrite._graph import rebuilt, restored
 from actorgraph.types import dtype_of
 
 _PRODUCTS = tuple("conv conv_transpose matmul outer tensordot vecdot".split())
-"""The ops that compute on cast operands; whatever else there is stays as it is."""
+"""The ops that compute on cast operands."""
 
 _ASTYPE = REGISTRY["astype"]
 
@@ -28,24 +28,25 @@ def autocast(
     """Return nodes like `outputs` whose matrix products and convolutions compute in `dtype`.
 
     Every ``conv``, ``conv_transpose``, ``matmul``, ``outer``, ``tensordot`` and ``vecdot`` of
-    float32 gets its operands through an ``astype`` node and gives its result back as float32; two
-    casts that meet are one.  So attention, recurrent steps and ``einsum`` of such products are cast
-    too, while sums, softmax, normalisation, losses and everything elementwise stay in float32, and
-    parameters stay the float32 leaves that they are: their gradients come back in float32.
-    Products of two-byte floats are summed in float32 and rounded once.
+    float32 gets its operands through ``astype`` nodes, and its result is cast back to float32; a
+    cast and its inverse cancel.  So attention, recurrent steps and ``einsum`` of such products are
+    cast too, while sums, softmax, normalisation, losses and everything elementwise stay in float32.
+    Parameters stay float32 leaves, and their gradients are float32.  Products of two-byte floats
+    are summed in float32 and rounded once.
 
-    In the backward pass cotangents are cast as well, and small ones become 0: float16 ends at
-    6e-8.  So scale the loss through the seed and divide the gradients: ``machine.run(feeds,
-    backward={loss: 1024.0})``, then ``run[W].grad / 1024``.  A power of two changes no bits but
-    those saved.  bfloat16 reaches as far as float32 and needs no scale.
+    In the backward pass cotangents are cast as well, and small ones become 0, as the smallest
+    float16 is 6e-8.  So scale the loss through the seed and divide the gradients:
+    ``machine.run(feeds, backward={loss: 1024.0})``, then ``run[W].grad / 1024``.  A power of two
+    only changes the values that would have been lost.  bfloat16 has the range of float32 and needs
+    no scale.
 
     Parameters
     ----------
     outputs : node, or list, tuple or dict of nodes
-        What is computed; everything that they depend on is looked at.
+        They and everything that they depend on are cast.
     dtype : "float16" or "bfloat16"
     keep : node, name of an op, or iterable of them
-        What stays in float32: these nodes, and all nodes of these ops.
+        Nodes that stay in float32, and ops whose nodes all do.
 
     Returns
     -------
@@ -55,9 +56,9 @@ def autocast(
     Raises
     ------
     GraphTypeError
-        `dtype` is no float of two bytes, or bfloat16 and ml_dtypes is not installed.
+        If `dtype` is no float of two bytes, or is bfloat16 without ml_dtypes installed.
     GraphError
-        `keep` names an op that is never cast.
+        If `keep` names an op that is never cast.
 
     Examples
     --------
@@ -104,7 +105,7 @@ def _known(name: str) -> str:
 
 
 def _cast(node: Node, dtype: str) -> Node:
-    """Return the node in `dtype`; what was widened from it is taken from before, bit for bit."""
+    """Return the node in `dtype`; a node that was cast from it gives its operand, bit for bit."""
     if node.op is _ASTYPE and node.inputs[0].dtype.name == dtype:
         return node.inputs[0]
     return astype(node, dtype)

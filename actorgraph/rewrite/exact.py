@@ -2,24 +2,24 @@
 
 They run after differentiation, so derivatives are simplified too and sums of cotangents keep
 their order.  A rule looks at one node whose inputs are settled.  It returns an older node of the
-same value, or the node `restated`: one op in its place, which keeps its number, its owner and the
-user's line.  So one walk in build order is the fixed point, and regions are those of the graph as
-it was differentiated (see `lower.simplify`, which also does what needs no rule: merging equal
-nodes and dropping dead ones).
+same value, or the node `restated`: another op in its place, with the same id, owner and line.  So
+one pass in build order reaches the fixed point, and regions are those of the graph as it was
+differentiated (see `lower.simplify`, which applies the rules, and also merges equal nodes and drops
+dead ones).
 
-No bit changes means that layouts stay as well: how NumPy adds up a sum, and which loop a product
-takes, depends on the strides of operands.  So a copy such as ``x * 1`` is left out only where `x`
-is known to be an array without gaps already.  A feed is not: it is whatever the user gave.
+Invariant: layouts stay, too, since the order of NumPy's sums and the loop of a product depend on
+the strides of operands.  So a copy such as ``x * 1`` is dropped only if `x` is known to have no
+gaps.  A feed is not: it is whatever the user passes.
 
 Not here, because a bit could change: ``x + 0`` (-0 becomes 0), ``x * 0`` (NaN, inf, -0),
 ``x - x``, complex ``x * 1`` (inf * 0), ``(-x) * (-y)`` and ``x - (-y)`` (the sign of a NaN),
 ``x ** 1`` (vector libraries may round), and a sum over no axis or over dims of size 1 (it adds 0
-to -0).  A matrix product takes a transposed operand as the view that it is, without any pass.
+to -0).  A matrix product reads a transposed operand as a view; that needs no pass.
 
-Nor are elementwise chains computed block by block, a bias and an activation behind a product
-included: against steps that write into planned buffers, in place where they can, blocks of 16 to
-128 Ki elements took 1.0 to 1.6 times as long for arrays of up to 8 MB and about as long for 16 MB
-(float32, one thread, second-level cache of 1 MiB, third of 32 MiB).
+Elementwise chains are not computed block by block either, nor are a bias and an activation behind a
+product.  Compared with steps that write into planned buffers, in place where possible, blocks of 16
+to 128 Ki elements took 1.0 to 1.6 times as long for arrays of up to 8 MB and about as long for
+16 MB (float32, one thread, L2 cache of 1 MiB, L3 of 32 MiB).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from actorgraph.op import CONSTANT, REGISTRY, Op
 from actorgraph.rewrite._pass import Pass, Rule, number_of
 
 _LOOKED_AT = 32
-"""Nodes that `_is_c` looks at before it gives up, so that the work stays linear."""
+"""Most nodes that `_is_c` visits, so that the work stays linear."""
 
 
 def is_pure(op: Op) -> bool:
-    """Return whether nobody can tell how often the op is called: no user code, no waiting."""
+    """Return whether the number of calls of the op is unobservable: no user code, no waiting."""
     return not op.waits and op.concurrency is None and not op.checked
 
 
 def restated(node: Node, op: Op, inputs: tuple[Node, ...], attrs: Mapping[str, Any]) -> Node:
-    """Return a node of another form in the place of `node`: same number, type, owner and line."""
+    """Return another op in the place of `node`, with the same id, type, owner and line."""
     return Node(
         node.graph, node.id, op, inputs, attrs, node.type, node.checks, node.line, node.owner,
         node._name,
@@ -63,7 +63,7 @@ _PASSES: list[Pass] = []
 
 
 def _exact(name: str, doc: str, roots: str) -> Callable[[Rule], Rule]:
-    """Make a pass of a rule that looks at some ops; those of `autodiff` may not be declared."""
+    """Make a pass of a rule for some ops; names that are not registered (yet) are ignored."""
     ops = tuple(REGISTRY[root] for root in roots.split() if root in REGISTRY)
 
     def add(rule: Rule) -> Rule:
@@ -74,7 +74,7 @@ def _exact(name: str, doc: str, roots: str) -> Callable[[Rule], Rule]:
 
 
 def _by_machines(name: str, doc: str) -> Pass:
-    """Return a pass that machines do without a rule."""
+    """Return a pass that machines implement without a rule."""
     return Pass(name, doc, None, changes_bits=False, late=True)
 
 
@@ -82,7 +82,7 @@ def _by_machines(name: str, doc: str) -> Pass:
 
 
 def _is_compact(node: Node) -> bool:
-    """Return whether the array surely has no gaps, whatever the order of its axes."""
+    """Return whether the array is known to have no gaps, in any order of axes."""
     while node.op is _TRANSPOSE:
         node = node.inputs[0]
     if node.op is CONSTANT:
@@ -96,7 +96,7 @@ def _is_variable(node: Node) -> bool:
 
 
 def _is_c(node: Node) -> bool:
-    """Return whether the array surely is C-contiguous: made from such by elementwise ops."""
+    """Return whether the array is known to be C-contiguous."""
     stack, looked_at = [node], 0
     while stack:
         top = stack.pop()
@@ -149,7 +149,7 @@ def _zero_term(node: Node) -> Node | None:
 
 
 def _keeps(x: Node, node: Node) -> bool:
-    """Return whether `x` itself may stand for a copy of it."""
+    """Return whether `x` itself may replace a copy of it."""
     return x.dims == node.dims and _is_compact(x)
 
 
@@ -190,7 +190,7 @@ def _same_choice(node: Node) -> Node | None:
     x, y = node.inputs[-2:]
     if x is not y or node.dtype.kind == "V" or not _keeps(x, node):
         return None
-    # `where` lays its result out by its condition too.
+    # The layout of the result of `where` depends on its condition, too.
     return x if node.op is not _WHERE or not node.inputs[0].ndim or node.ndim <= 1 else None
 
 
@@ -200,7 +200,7 @@ def _there_and_back(node: Node) -> Node | None:
     if inner.op is not _ASTYPE:
         return None
     x = inner.inputs[0]
-    # Within a kind: int64 is no part of float64, whatever `can_cast` says.
+    # Within a kind: float64 cannot hold every int64, whatever `can_cast` says.
     if x.dtype != node.dtype or x.dtype.kind != inner.dtype.kind or x.dtype.kind not in "fiuc":
         return None
     return x if np.can_cast(x.dtype, inner.dtype, "safe") and _is_compact(x) else None
@@ -253,7 +253,7 @@ def _broadcast_operand(node: Node) -> Node | None:
 
 
 def _before_broadcast(node: Node) -> Node | None:
-    """Return what the node was broadcast from, also if a number then got axes of size 1."""
+    """Return the operand of a broadcast, or of one of a number that then got axes of size 1."""
     if node.op is _EXPAND:
         node = node.inputs[0]
         if node.op is not _BROADCAST or node.inputs[0].ndim:
@@ -300,7 +300,7 @@ EXACT: tuple[Pass, ...] = (
         "slices", "a sum of adjoints of disjoint slices becomes one array, each written as x + 0"
     ),
     _by_machines(
-        "share", "ops of one task that begin alike compute their beginning once: the same kernels"
+        "share", "ops of one task with a common first part compute it once: the same kernels"
     ),
 )
-"""All of them, in the order in which they are tried."""
+"""All exact passes, in the order in which they are tried."""

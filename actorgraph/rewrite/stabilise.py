@@ -1,12 +1,12 @@
-"""Passes that put a stable form where a formula was written as in a book.
+"""Passes that replace textbook formulas by numerically stable forms.
 
-Such a formula overflows, cancels, or has 0 / 0 or 0 * inf in its gradient where the limit is
-finite.  A pattern fires only if its constant is literally 1 and the shape stays the same:
-``log(a - 1)``, ``log(a + 2)`` or ``exp(x) + 1`` stay as they are.  All are about real floats, but
-``neg(neg(x))``, which is about every number.
+The formulas overflow, cancel, or have 0 / 0 or 0 * inf in their gradients where the limit is
+finite.  A pattern applies only if its constant is literally 1 and the shape stays the same:
+``log(a - 1)``, ``log(a + 2)`` or ``exp(x) + 1`` stay as they are.  All apply to real floats, and
+``neg(neg(x))`` to every number.
 
-Source: Gorgonia's table of stabilisations (a shared softmax is not changed here, its log gets a
-node of its own), and the limits of sqrt, x / x and norms at 0.
+Source: Gorgonia's table of stabilisations (but a shared softmax stays, and its log gets a separate
+node), and the limits of sqrt, x / x and norms at 0.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EXP, _LOG, _LOG1P, _SIGMOID, _SOFTMAX, _SUM, _BROADCAST = (
 
 
 def _becoming(found: Callable[[Node], Node | None], made: Callable[[Node], Node]) -> Rule:
-    """Return the rule that makes a node of what is found in one."""
+    """Return the rule that applies `made` to the operand that `found` returns."""
 
     def rule(node: Node) -> Node | None:
         x = found(node)
@@ -52,19 +52,19 @@ def _becoming(found: Callable[[Node], Node | None], made: Callable[[Node], Node]
 
 
 def _is(node: Node, value: float) -> bool:
-    """Return whether the node is literally this number, everywhere."""
+    """Return whether all elements of the node are literally this number."""
     return bool(number_of(node) == value)
 
 
 def _inside(node: Node | None, op: Op) -> Node | None:
-    """Return x where the node is ``op(x)`` of floats."""
+    """Return x if the node is ``op(x)`` of floats."""
     return (
         node.inputs[0] if node is not None and node.op is op and node.dtype.kind in "fV" else None
     )
 
 
 def _plus(node: Node, value: float) -> Node | None:
-    """Return a where the node is ``a + value``, ``value + a`` or ``a - (-value)``."""
+    """Return a if the node is ``a + value``, ``value + a`` or ``a - (-value)``."""
     if node.op is _ADD:
         pairs = [node.inputs, node.inputs[::-1]]
     elif node.op is _SUBTRACT:
@@ -78,7 +78,7 @@ def _plus(node: Node, value: float) -> Node | None:
 
 
 def _one_minus(node: Node) -> Node | None:
-    """Return a where the node is ``1 - a``."""
+    """Return a if the node is ``1 - a``."""
     if node.op is not _SUBTRACT or not _is(node.inputs[0], 1) or node.dtype.kind not in "fV":
         return None
     a = node.inputs[1]
@@ -86,7 +86,7 @@ def _one_minus(node: Node) -> Node | None:
 
 
 def _squared(node: Node) -> Node | None:
-    """Return x where the node is ``square(x)`` or ``x * x``."""
+    """Return x if the node is ``square(x)`` or ``x * x``."""
     twice = node.op is _MULTIPLY and node.inputs[0] is node.inputs[1]
     return _inside(node, _MULTIPLY if twice else _SQUARE)
 
@@ -115,7 +115,7 @@ def _log_of_exponentials(node: Node) -> Node | None:
     total = node.inputs[0]
     x = _inside(_inside(total, _SUM), _EXP)
     if x is None or any(x.dims[i] == 0 for i in total.attrs["axis"]):
-        return None  # the logarithm of the sum of nothing is -inf, but logsumexp refuses it
+        return None  # the log of an empty sum is -inf, but logsumexp refuses an empty axis
     return logsumexp(x, total.attrs["axis"], total.attrs["keepdims"])
 
 

@@ -68,7 +68,7 @@ def test_layers_in_one_body_are_made_beside_each_other_both_ways(made, save, rev
     told = check([ops.sum(ys * ys), ys], feeds, backward=True)
     assert len(made) == (1 if save == 5 else 2)  # slots go back step by step
     assert all(count > 1 for count in made)
-    assert "loops beside each other" in told
+    assert "concurrent loops" in told
 
 
 def test_carries_that_do_not_need_one_another_are_loops_of_their_own(g, made):
@@ -115,7 +115,7 @@ def test_a_wave_takes_the_parts_of_its_longest_loop(g, made):
 @each(
     "reason, options",
     [
-        ("what waits for the iteration before makes up 100 % of each", {"swaps": True}),
+        ("what depends on the iteration before takes 100 % of each", {"swaps": True}),
         ("its body has an op of yours", {"nested": True}),
         ("another memory layout", {"turns": True}),
         ("it is interpreted, watched, on a device", {"watch": ("nan",)}),

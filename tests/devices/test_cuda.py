@@ -520,7 +520,7 @@ def test_parts_of_a_gpu_hand_values_to_each_other_past_the_host(world):
     assert copies[0] == copies[1]
     assert world.races == []
     assert world.on_null == 0
-    with pytest.raises(ag.GraphError, match=r"check\(cuda:0\) cannot be parted"):
+    with pytest.raises(ag.GraphError, match=r"check\(cuda:0\) cannot be partitioned"):
         ag.devices.check("cuda:0").partition(2)
 
 

@@ -1,4 +1,4 @@
-"""Measured rates are stored for one machine and one NumPy, and passed over where they are bad."""
+"""Measured rates are stored for one machine and one NumPy, and ignored where they are bad."""
 
 import json
 import os

@@ -159,7 +159,7 @@ def test_passes_that_undo_each_other_raise():
 
     x = leaf()
     undoing = [one_pass(to_square, "multiply"), one_pass(from_square, "square")]
-    with pytest.raises(GraphError, match="do not come to rest at"):
+    with pytest.raises(GraphError, match="never end at"):
         ag.rewrite.rewrite(x * x, undoing)
 
 
@@ -167,7 +167,7 @@ def test_pass_that_grows_for_ever_raises():
     def grow(node):
         return ops.exp(node.inputs[0] + 1)
 
-    with pytest.raises(GraphError, match="do not come to rest at"):
+    with pytest.raises(GraphError, match="never end at"):
         ag.rewrite.rewrite(ops.exp(leaf()), [one_pass(grow, "exp")])
 
 
