@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
-from actorgraph.machines.binding import Binding
+from actorgraph.machines.compiled import Binding
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.tuner import turns_us

@@ -14,9 +14,9 @@ from actorgraph.keywords import refusal
 from actorgraph.lower.cuts import sequential
 from actorgraph.machines.compiled import Compiled, compiled
 from actorgraph.machines.event_loops import loop_notifier
+from actorgraph.machines.feeds import mode_of
 from actorgraph.machines.inline import Inline
 from actorgraph.machines.life import current_errors
-from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.reader import Collected, Reader
 from actorgraph.node import Parameter

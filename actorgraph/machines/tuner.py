@@ -15,7 +15,7 @@ from typing import Any, final
 from actorgraph.errors import GraphError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.cuts import sequential
-from actorgraph.machines.binding import Binding
+from actorgraph.machines.compiled import Binding
 from actorgraph.machines.feeds import by_node
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
