@@ -1,7 +1,7 @@
-"""What `actorgraph calibrate` does: measure this machine once, for the cost model.
+"""The command `actorgraph calibrate`: measures this machine for the cost model.
 
-Every figure is the best of many on one thread.  Providers of matrix products are measured, and
-compared; the choice stays with the user.
+Every figure is the best of many, on one thread.  Providers of matrix products are measured and
+compared; the user chooses.
 """
 
 from collections.abc import Callable
@@ -18,23 +18,23 @@ from actorgraph.devices.cpu import answer_us
 from actorgraph.lower.rates import Rates, store
 
 _SECONDS = 0.25
-"""For each figure."""
+"""Time for each figure."""
 
 _ELEMENTS = 8192
-_TANH_FLOPS = 5  # what the op states
+_TANH_FLOPS = 5  # the op's cost
 _MEMORY = 2**22
 _PRODUCTS = ((8, 64, 64), (64, 256, 256), (128, 512, 512), (512, 512, 512))
 _WEIGHTS = 4
 _BETTER = 1.05
-"""A provider has to be faster by this factor to be worth a word."""
+"""Least factor by which a provider has to be faster to be recommended."""
 
 Tell = Callable[[str], None]
 
 
 def calibrate(tell: Tell) -> dict[str, Any]:
-    """Measure, store, and say what would be faster; blocks for some 5 seconds.
+    """Measure, store the rates, and recommend a provider; blocks for some 5 seconds.
 
-    `tell` is given a line after each measurement.  Returns what `json` can write.
+    `tell` gets a line after each measurement.  The result can be written by `json`.
     """
     with ThreadpoolController().limit(limits=1, user_api="blas"):
         measured = _rates(tell)
@@ -79,7 +79,7 @@ def _providers() -> dict[str, blas.Provider]:
         try:
             found["mkl"] = blas.load_mkl(path)
         except (OSError, AttributeError):
-            pass  # doctor says so
+            pass  # `actorgraph doctor` reports it
     return found
 
 
@@ -104,7 +104,7 @@ def _product_rate(multiply: Callable[..., object], m: int, k: int, n: int) -> fl
 
 
 def _advice(measured: Rates) -> list[str]:
-    """Return what to set so that the fastest provider multiplies."""
+    """Return how to choose the fastest provider of matrix products."""
     if "mkl" not in measured.products:
         return []
     chosen = blas.provider().name

@@ -1,9 +1,9 @@
-"""What `actorgraph demo` does: a committee of networks learns handwritten digits as actors.
+"""The command `actorgraph demo`: a committee of networks learns handwritten digits as actors.
 
-Four networks of two hidden layers see the same images and share one loss, their mean; so a step
-has four parts that two threads can compute side by side.  Every operation of the graph is an actor
-here (``fuse="none"``), so that there is something to watch; how long a step takes is measured with
-one worker, with all of them, and with the default, which joins cheap operations to one actor.
+Four networks of two hidden layers see the same images and share one loss, their mean, so a step has
+four parts that two threads can compute at the same time.  Every operation is an actor
+(``fuse="none"``), so that there is something to watch.  The time of a step is measured with one
+worker, with all workers, and with the default, which fuses cheap operations into one actor.
 """
 
 import os
@@ -39,15 +39,15 @@ WIDTHS = (64, 512, 256, 10)
 BATCH = 128
 LEARNING_RATE = 6e-3
 TIMED_STEPS, TIMED_ROUNDS = 8, 5
-_SETTLED = 40  # runs after which a machine cuts its graph no more
-_SMOOTHING = 0.9  # of the loss and accuracy that are shown
+_SETTLED = 40  # runs after which a machine does not cut its graph again
+_SMOOTHING = 0.9  # of the loss and accuracy shown
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came out of a demonstration.
+    """The result of a demonstration.
 
-    `step_ms` has the median time of gradients by the machine that computed them.
+    `step_ms` has the median time of gradients by machine.
     """
 
     test_accuracy: float
@@ -62,7 +62,7 @@ class Outcome:
     threads: list[ThreadRow]
 
     def lines(self) -> list[str]:
-        """Return the fields as lines to read."""
+        """Return the fields as lines of text."""
         width = max(len(row.thread) for row in self.threads)
         return [
             "",
@@ -112,7 +112,7 @@ class Watch(Instrument):
         row.actor = task.spec.name
 
     def rows(self) -> list[ThreadRow]:
-        """Return what each thread has done so far."""
+        """Return the work of each thread so far."""
         return [self._rows[name] for name in sorted(self._rows)]
 
 

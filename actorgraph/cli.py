@@ -1,7 +1,7 @@
-"""The command `actorgraph`: models to train or serve, a look at this machine, pipelines.
+"""The command `actorgraph`: training demo, traces, pipelines, serving, and this machine.
 
-Importing this module is cheap: each command imports what it needs when it runs. Exit codes: 0, 1
-for an error that is told in one line and its notes, 2 for bad usage, 130 after Ctrl-C.
+Each command imports what it needs when it runs.  Exit codes: 0, 1 for an error, which is printed
+with its notes, 2 for bad usage, 130 after Ctrl-C.
 """
 
 import argparse
@@ -43,12 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("actorgraph: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader is gone; the interpreter would complain when it flushes stdout at exit.
+        # The reader is gone; the interpreter would report an error when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
         if not isinstance(error, (GraphError, MemoryError, OSError)):
-            raise  # a fault of ours: the traceback is what a report needs
+            raise  # our bug: a report needs the traceback
         return _failed(error)
     return 0
 
@@ -63,7 +63,7 @@ def _option(*names: str, **how: Any) -> _Option:
 def _command(
     commands: Any, name: str, run: Callable[..., None], help_: str, about: str, *options: _Option
 ) -> argparse.ArgumentParser:
-    """Add a command: what runs it, its line, its page, and its options."""
+    """Add a command with its function, its line of help, its page, and its options."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=about)
     parser.set_defaults(command=run)
     for names, how in options:
@@ -193,7 +193,7 @@ _SCHEDULES = ("stages", "microbatches", "schedule", "load", "save", "json")
 
 
 def _schedules(**defaults: Any) -> list[_Option]:
-    """Return what simulations and runs are both asked."""
+    """Return the options that simulations and runs share."""
     known: dict[str, dict[str, Any]] = {
         "stages": {"type": _at_least(1),
                    "help": "number of devices (4; for a run as many as nodes are placed for)"},
@@ -227,7 +227,7 @@ def _add_pipeline(commands: Any, target: _Option) -> None:
         "microbatches by each schedule, gradients of all parameters included, and show measured "
         "beside predicted makespans, and the fastest as a picture. Nodes are placed by `with "
         "graph.stage(0): ...`, else the graph is cut by cost.", target,
-        # What is not given here stays as it was given before the word `run`.
+        # Options before the word `run` hold unless they are repeated after it.
         *_schedules(**dict.fromkeys(_SCHEDULES, argparse.SUPPRESS)),
         _option("--split", default="batch", metavar="DIM", help="what is cut (batch)"),
         _option("--reduce", choices=("mean", "sum"), help="what ops of your own make of the rows"),
@@ -249,7 +249,7 @@ def _names(text: str) -> list[str]:
 
 def _number(text: str) -> Fraction:
     value = Fraction(-1)
-    if _EXPONENT.search(text) is None:  # a fraction of 1e99999999 has all these digits
+    if _EXPONENT.search(text) is None:  # a Fraction of 1e99999999 would have all these digits
         with suppress(ValueError, ZeroDivisionError):
             value = Fraction(text)
     if not (value == 0 or 1e-100 <= value <= 1e100):
@@ -401,7 +401,7 @@ def _bench(arguments: argparse.Namespace) -> None:
 
 
 def _show(tables: object) -> None:
-    """Print what rich can draw, drawn where there is a terminal and rich, else as text."""
+    """Print tables, drawn by rich if it is installed and stdout is a terminal, else as text."""
     screen = console(sys.stdout)
     if screen is None:
         print(tables)

@@ -270,7 +270,7 @@ class Lifetime(Answering, ABC):
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise GraphTypeError(
-            f"{self!r} cannot be copied or pickled: make another machine of the same outputs"
+            f"{self!r} cannot be copied or pickled: make another one of the same outputs"
         )
 
     # -- the end ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`calibrated`: what a device takes for launches, kernels and copies, as `experiment` wants it."""
+"""`calibrated`: measures launches, kernels and copies of a device, for `experiment`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from actorgraph.trace.trace import Trace
 from actorgraph.trace.using import record
 
 _DEPTH = 12
-"""Kernels of a chain."""
+"""Kernels in a chain."""
 
 _SMALL, _LARGE = 64, 1 << 18
 """Elements."""
 
 _RUNS = 5
 _ALONE = 1 << 40
-"""Elements that fill a multiprocessor, so that lanes do not slow each other down."""
+"""Elements that fill a multiprocessor: so many that lanes do not slow each other down."""
 
 
 @answering
 def calibrated(device: str | Device) -> GPU:
-    """Return what a device takes, as a `GPU` by which `experiment` simulates it.
+    """Return a `GPU` by which `experiment` simulates a device.
 
-    It measures chains of elementwise kernels, small and large, and their copies, in about a second.
-    How much lanes slow each other down is not measured: the `GPU` has none of that.
+    It measures chains of small and of large elementwise kernels, and their copies, in about a
+    second.  It does not measure how much lanes slow each other down; the `GPU` assumes not at all.
 
     Parameters
     ----------
     device : str or Device
-        One that is there.
+        A device of this machine.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def _chain(device: Any, size: int) -> Trace:
 
 
 def _least_us(trace: Trace, what: str) -> float:
-    """Return what a kernel or a copy takes where nothing holds it up."""
+    """Return the shortest time of a kernel or a copy."""
     took = [part.end - part.start for part in trace.slices
             if part.kind == "device" and what in part.lane]  # fmt: skip
     return max(min(took) * 1e6, 1e-3)

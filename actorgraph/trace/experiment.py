@@ -1,4 +1,4 @@
-"""`experiment`: what lanes, devices and captures bring to a graph, simulated or measured."""
+"""`experiment`: how lanes, devices and captures speed up a graph, simulated or measured."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class ExperimentRow(NamedTuple):
     Attributes
     ----------
     lanes : int
-        Of each device.
+        Lanes of each device.
     how : str
         "simulated" or "measured", the fastest of three warm runs.
     took_us : float
-        One run with its copies, parameters being there.
+        Time of one run with its copies, but without those of parameters.
     overlap : float
-        Work of all lanes over that time.
+        Work of all lanes divided by that time.
     busy : float
-        Mean share of the devices in use; NaN where it was measured.
+        Mean utilisation of the devices; NaN if measured.
     critical : tuple of str
-        What the end has waited for, simulated.
+        The critical path, if simulated.
     spans : tuple of LaneSpan
         The timeline.
     """
@@ -64,7 +64,7 @@ class ExperimentRow(NamedTuple):
     spans: tuple[LaneSpan, ...]
 
     def trace(self) -> Trace:
-        """Return the timeline as a trace, with the tracks that one of real devices has."""
+        """Return the timeline as a trace, with the same tracks as one of real devices."""
         slices = [
             Slice(
                 span.lane, span.start * 1e-6, span.end * 1e-6, span.name, "device", 0, self.how,
@@ -80,14 +80,14 @@ class ExperimentRow(NamedTuple):
 
 @final
 class Experiment:
-    """A table of rows; its text is the table."""
+    """The rows of an experiment; `str` gives them as a table."""
 
     def __init__(self, rows: Sequence[ExperimentRow]) -> None:
         self.rows = tuple(rows)
 
     @property
     def best(self) -> ExperimentRow:
-        """The row that took the least time."""
+        """The row with the least time."""
         return min(self.rows, key=attrgetter("took_us"))
 
     def to_html(self, path: str | PathLike[str], row: ExperimentRow | None = None) -> Path:
@@ -124,30 +124,30 @@ def experiment(
     gpu: GPU | None = None,
     machine: Making | None = None,
 ) -> Experiment:
-    """Return what a run of a graph takes by the number of lanes, simulated or measured.
+    """Return the time of a run by the number of lanes, simulated or measured.
 
     Parameters
     ----------
     outputs : node or several
     feeds : mapping
-        Of a run; with simulated devices only the shapes count.
+        Feeds of a run; simulated devices use only their shapes.
     lanes : iterable of int
     devices : int or list of devices
-        So many simulated GPUs, or names of devices that are there, which are measured.
+        Number of simulated GPUs, or devices of this machine to measure.
     captured : iterable of bool
-        Whether what a run launches is a CUDA graph; of devices that are measured a GPU has some.
+        Whether runs are launched as CUDA graphs; of measured devices only GPUs can.
     backward : bool
         Differentiate the first output.
     gpu : GPU, optional
-        What a simulated GPU can do; `calibrated` fits one to a device.
+        Properties of the simulated GPUs; `calibrated` measures those of a device.
     machine : callable, optional
-        Makes the machine of some devices, such as a `Pipeline` with ``devices=``; `lanes` and
-        `backward` have no meaning then.
+        Makes the machine for a list of devices, such as a `Pipeline` with ``devices=``; `lanes` and
+        `backward` are ignored then.
 
     Raises
     ------
     GraphError
-        There are no devices, or nothing but captures is asked for of one that has no graphs.
+        There are no devices, or only captures are asked for, on a device without CUDA graphs.
 
     Examples
     --------
@@ -219,7 +219,7 @@ def _simulated(
         if batches is not None:
             dim = batches.batching.dim
             symbols[dim] = -(-symbols[dim] // batches.schedule.microbatches)
-        for _ in range(2):  # the second one copies no parameter
+        for _ in range(2):  # the second run copies no parameters
             simulation.clear()
             run(machine)
         line = simulation.timeline()
