@@ -117,15 +117,15 @@ class Trace:
     def chrome_events(self) -> list[dict[str, Any]]:
         """Return the events of the Chrome trace format, times in microseconds.
 
-        There is a track per lane, flow arrows along edges, counters of channels, and spans of runs and
-        asynchronous calls; predictions are processes of their own.
+        There is a track per lane, flow arrows along edges, counters of channels, and spans of runs
+        and asynchronous calls; predictions are processes of their own.
 
         Source: Trace Event Format, Google, 2016.
         """
         return events(self._read(), self._placed())
 
     def to_json(self, path: str | PathLike[str]) -> Path:
-        """Write a file that https://ui.perfetto.dev and chrome://tracing open; return its path."""
+        """Write a file for https://ui.perfetto.dev and chrome://tracing; return its path."""
         content = {"traceEvents": self.chrome_events(), "displayTimeUnit": "ms"}
         return _write(path, json.dumps(content, separators=(",", ":")))
 
