@@ -89,7 +89,7 @@ def __getattr__(name: str) -> Any:
 
 devices.ABOVE |= {
     "experiment": partial(_late, "trace.experiment", "experiment"),
-    "calibrated": partial(_late, "trace.calibration", "calibrated"),
+    "calibrated": partial(_late, "trace.experiment", "calibrated"),
 }
 ops.ABOVE.update(dict.fromkeys(ops.ABOVE, partial(_late, "control.recurrent")))
 all_answering(globals())

@@ -86,11 +86,11 @@ class Admission:
 
     def remove(self, run: Run) -> bool:
         """Remove a run from the queue; return whether it was there."""
-        found = [entry for entry in self.queued if entry[2] is run]
-        if found:
-            self.queued.remove(found[0])
+        entries = [entry for entry in self.queued if entry[2] is run]
+        if entries:
+            self.queued.remove(entries[0])
             heapq.heapify(self.queued)
-        return bool(found)
+        return bool(entries)
 
     def admitted(self, arenas: Arenas) -> Iterator[Run]:
         """Move runs from the queue into flight while there is room, and yield them.
@@ -122,11 +122,11 @@ class Admission:
         turn = max([claim.turn for claim in claims], default=0)
         arena = max([arenas.bytes, *(claim.arena for claim in claims)])
         kept = sum([claim.kept for claim in claims])
-        found = {HOST: kept + turns * turn + max(turns, arenas.count) * arena}
+        total = {HOST: kept + turns * turn + max(turns, arenas.count) * arena}
         for claim in claims:
             for device, size in claim.on.items():
-                found[device] = found.get(device, 0) + size
-        return found
+                total[device] = total.get(device, 0) + size
+        return total
 
 
 def _over(claimed: Mapping[str, int], limits: Limits) -> str | None:
@@ -171,8 +171,8 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
     owns: feeds, parameters, and results of ended runs.  Only a `regular` run, whose leaves are all
     C-contiguous, uses an arena.
     """
-    found = binding.claims.get(regular)
-    if found is None:
+    claim = binding.claims.get(regular)
+    if claim is None:
         kept, cut = _copied_bytes(plan, binding.symbols), plan.partition
         turn = arena = tasks = 0
         on: dict[str, int] = {}
@@ -199,8 +199,8 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
                 arena = max(arena, slots.total_bytes)
         for lane, most in turns.items():
             on[lane.device.root.name] += most
-        found = binding.claims[regular] = Claim(kept, turn, arena, tasks, on)
-    return found
+        claim = binding.claims[regular] = Claim(kept, turn, arena, tasks, on)
+    return claim
 
 
 def _brought(plan: Plan, on: dict[str, int], symbols: Mapping[str, int]) -> frozenset[int]:
@@ -208,7 +208,7 @@ def _brought(plan: Plan, on: dict[str, int], symbols: Mapping[str, int]) -> froz
 
     Copies of parameters stay on the device, and belong to no run.
     """
-    joint, cut, found = plan.compiled.joint, plan.partition, set()
+    joint, cut, copying = plan.compiled.joint, plan.partition, set()
     if not cut.lanes:
         return frozenset()
     from actorgraph.lower.placing import KEEP, MOVE  # late: rarely needed
@@ -220,13 +220,13 @@ def _brought(plan: Plan, on: dict[str, int], symbols: Mapping[str, int]) -> froz
             leaf = step.inputs[0].id if step.op in (KEEP, MOVE) else None
             if leaf not in kinds:
                 continue
-            found.add(step.id)
+            copying.add(step.id)
             if lane is not None and step.op is MOVE and kinds[leaf] != "variable":
                 key = lane.device.root.name, leaf
                 if key not in copied:
                     copied.add(key)
                     on[key[0]] = on.get(key[0], 0) + size_in_bytes(step, symbols)
-    return frozenset(found)
+    return frozenset(copying)
 
 
 def _copied_bytes(plan: Plan, symbols: Mapping[str, int]) -> int:
@@ -270,7 +270,7 @@ def allocated(step: Node, binding: Binding) -> int:
     return 0 if step.op.memory.is_view else size_in_bytes(step, binding.symbols)
 
 
-def _refusal(plan: Plan, binding: Binding, device: str, needed: int, given: float) -> str:
+def _refusal(plan: Plan, binding: Binding, device: str, needed: int, limit: float) -> str:
     largest: dict[Node, int] = {}
     joint = plan.compiled.joint
     for step in joint.order:
@@ -281,7 +281,7 @@ def _refusal(plan: Plan, binding: Binding, device: str, needed: int, given: floa
     dims = ", ".join(f"{name} = {size}" for name, size in binding.symbols.items())
     return (
         f"a run needs {needed:_} bytes{'' if device == HOST else f' on {device}'} even "
-        f"{plan.in_order}{f' ({dims})' if dims else ''}, but max_bytes is {given:_}; "
+        f"{plan.in_order}{f' ({dims})' if dims else ''}, but max_bytes is {limit:_}; "
         "the largest values, by node: "
         f"{sizes}; feed smaller arrays, ask for fewer outputs, use ag.checkpoint, or give more"
     )

@@ -24,7 +24,7 @@ from actorgraph.lower.joint import Mode
 from actorgraph.machines import inspection
 from actorgraph.machines.admission import fitted
 from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.compiled import compiled
+from actorgraph.machines.compiled import Compiled, compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import by_node, check_like, checked, mode_of, trains
 from actorgraph.machines.life import Lifetime
@@ -196,8 +196,8 @@ class Machine(Lifetime):
         self.jit = compiling(jit, self.exact)
         # A table's memory exists before a run, so that no run could claim it.
         self.native = tabled(native) if max_bytes is None else False
-        given = [device] if devices is None else devices
-        self.device, self._placing = placed(self, given, lanes, captured)
+        requested = [device] if devices is None else devices
+        self.device, self._placing = placed(self, requested, lanes, captured)
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self._cut() is one_per_node or bool(self.seed) or self._statistics
         beside = self._cut() is by_cost and not self._actors_only
@@ -426,8 +426,8 @@ class Machine(Lifetime):
         if fetch is not True:
             mode = replace(mode, fetch=fetch)
         if self._batches is not None:
-            given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
-            run: Run = self._batches.run(self, given, mode, seeds, priority, run_number, host)
+            fed = {} if feeds is None else by_node(feeds, self._inputs, "feed")
+            run: Run = self._batches.run(self, fed, mode, seeds, priority, run_number, host)
         else:
             plan = self._plan(mode) if plan is None else plan
             trusted = backward is True and tangents is None
@@ -514,16 +514,19 @@ class Machine(Lifetime):
             found_plan: Plan = self._batches.plan(mode)
             return found_plan
         if plan is None:
-            found = compiled(
-                self.outputs, self.wrt, mode, self.device, self.watch, self._interpreter,
-                self.passes, self.jit, self._placing, self.native, self._strands,
-            )  # fmt: skip
+            found = self._compiled(mode)
             cut = self._cut() if self._placing is None else self._placing.cut(self._cut())
             made = Plan(found, cut, costs=self._given_costs, workers=self.workers)
             plan = self._plans.setdefault(mode.key, made)  # another thread may have been faster
             if made is plan and plan.weighs and self._given_costs is None:
                 self._tuners[mode.key] = Tuner(plan)
         return plan
+
+    def _compiled(self, mode: Mode) -> Compiled:
+        return compiled(
+            self.outputs, self.wrt, mode, self.device, self.watch, self._interpreter,
+            self.passes, self.jit, self._placing, self.native, self._strands,
+        )  # fmt: skip
 
     # -- inspection ----------------------------------------------------------------------------
 

@@ -61,13 +61,13 @@ class Capacities:
         edges: list[list[Pair]] = [[]] * len(spec.ports)
         if self.by_edge or self.by_node:
             edges = edges_of(joint, spec)
-        found = []
+        capacities = []
         for port, pairs in zip(spec.ports, edges, strict=True):
             bounds = [self.by_edge.get(pair, self.by_node.get(pair[0])) for pair in pairs]
             bounded = port.producer is not None and port.kind in _BOUNDED
             known = [one for one in (*bounds, self.default) if one is not None and bounded]
-            found.append(min([*known, max_in_flight]))
-        return found
+            capacities.append(min([*known, max_in_flight]))
+        return capacities
 
 
 def channel_name(specs: Sequence[TaskSpec], spec: TaskSpec, port: Port) -> str:
@@ -93,14 +93,14 @@ def edges_of(joint: Joint, spec: TaskSpec) -> list[list[Pair]]:
 def _edges(joint: Joint, port: Port, users: Mapping[int, list[Node]]) -> list[Pair]:
     if port.producer is None or port.kind not in _BOUNDED:
         return []
-    found: dict[Pair, None] = {}
+    edges: dict[Pair, None] = {}
     for node in port.nodes:
         here = joint.source(node)
         for other in users.get(node.id, ()):
             producer, consumer = (here, other) if here.id < other.id else (other, here)
             if any(producer is part for part in consumer.inputs):
-                found[producer, consumer] = None
-    return list(found)
+                edges[producer, consumer] = None
+    return list(edges)
 
 
 def _node(graph: Graph, key: object) -> Node:

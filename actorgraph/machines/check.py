@@ -155,14 +155,14 @@ def report(
 
 
 def _edges(machine: Any, joint: Joint, specs: Sequence[TaskSpec]) -> list[Arc]:
-    found, most = [], machine.max_in_flight
+    arcs, most = [], machine.max_in_flight
     for spec in specs:
         capacities = machine._capacities.of(joint, spec, most)
         for port, capacity in zip(spec.ports, capacities, strict=True):
             if port.producer is not None:
                 bound, name = capacity if capacity < most else None, channel_name(specs, spec, port)
-                found.append(Arc(port.producer, spec.index, bound, name))
-    return found
+                arcs.append(Arc(port.producer, spec.index, bound, name))
+    return arcs
 
 
 def _checked(
@@ -189,13 +189,13 @@ def _notes(machine: Any, joint: Joint, specs: Sequence[TaskSpec]) -> tuple[str, 
     capacities = machine._capacities
     if not capacities.by_edge and not capacities.by_node:
         return ()
-    found = set()
+    connected = set()
     for spec in specs:
         for port, pairs in zip(spec.ports, edges_of(joint, spec), strict=True):
             if port.producer is not None:
-                found.update(pairs)
-    nodes = {producer for producer, _ in found}
-    lost = [f"{a.name} -> {b.name}" for a, b in capacities.by_edge if (a, b) not in found]
+                connected.update(pairs)
+    nodes = {producer for producer, _ in connected}
+    lost = [f"{a.name} -> {b.name}" for a, b in capacities.by_edge if (a, b) not in connected]
     lost += [f"{node.name} -> all" for node in capacities.by_node if node not in nodes]
     why = "no channel, since both ends run in one task, or runs bring the value along"
     return tuple([f"{name}: {why}" for name in lost])

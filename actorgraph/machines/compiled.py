@@ -65,8 +65,8 @@ class Compiled:
     def result_of(self) -> dict[Node, int]:
         """The number of each result; leaves are none, for a run has them already."""
         joint = self.joint
-        found = [*joint.values.values(), *joint.derivatives.values()]
-        results = dict.fromkeys([node for node in found if not node.is_leaf])
+        computed = [*joint.values.values(), *joint.derivatives.values()]
+        results = dict.fromkeys([node for node in computed if not node.is_leaf])
         return {node: number for number, node in enumerate(results)}
 
     @cached_property
@@ -232,12 +232,12 @@ class Compiled:
         """Whether there are, or may be in bodies, ops of users, which see the caller's context."""
         return any(node.op.checked or node.op.kernel is not None for node in self.joint.order)
 
-    def placed(self, node: Node, found: Any, lane: Lane | None) -> Any:
+    def placed(self, node: Node, kernel: Any, lane: Lane | None) -> Any:
         """Return what programs call for a node on a lane or the host, given its kernel."""
         placing = self.placing
         if placing is None:
-            return found
-        return placing.kernel(node, found, lane, self.joint, fetch=self.mode.fetch)
+            return kernel
+        return placing.kernel(node, kernel, lane, self.joint, fetch=self.mode.fetch)
 
     def to_device(self, lane: Lane | None) -> Callable[[Any], Any]:
         """Return a function from a constant's node to its value on a lane, or on the host."""
@@ -249,20 +249,20 @@ class Compiled:
         self, parts: Sequence[Sequence[Node]], symbols: Mapping[str, int]
     ) -> list[list[Node]]:
         """Return the steps of each task after the passes that depend on the cut."""
-        found = [list(steps) for steps in parts]
+        lowered = [list(steps) for steps in parts]
         if self.jit:
             from actorgraph.jit import lowering as jit
 
-            found = jit.fused(found, self.result_of, symbols, self.is_apart)
+            lowered = jit.fused(lowered, self.result_of, symbols, self.is_apart)
         elif self.shares:
             from actorgraph.lower.sharing import shared
 
-            found = [shared(steps, self.joint) for steps in found]
+            lowered = [shared(steps, self.joint) for steps in lowered]
         if self.has_waves:
             from actorgraph.control.waves import with_waves
 
-            found = [with_waves(steps, self.joint) for steps in found]
-        return found
+            lowered = [with_waves(steps, self.joint) for steps in lowered]
+        return lowered
 
     def kernel(
         self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None
@@ -275,25 +275,25 @@ class Compiled:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
         xp = np if lane is None else lane.device.products or lane.device.xp
         waits, quick = "wait" in (self.native, self.jit), self.jit and self.walks
-        found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
+        made: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and node.op.moves_windows:
-            found = moving(found, waits)
+            made = moving(made, waits)
         if quick:
             from actorgraph.control.in_blocks import IN_BLOCKS
             from actorgraph.lower.quick_rows import quick_kernel, quick_product
 
             wait = self.jit == "wait"
             if node.op is IN_BLOCKS:
-                found = quick_product(found, wait)
+                made = quick_product(made, wait)
             else:
-                found = quick_kernel(node, found, symbols, wait)
-        if self.walks and hasattr(found, "allow_tables"):  # a loop
-            found.allow_tables(waits, bool(self.jit))
-        if self.overlaps and hasattr(found, "parts"):
-            found.parts = None
-        if hasattr(found, "kept_bytes"):
-            self.loops.add(found)
-        return found
+                made = quick_kernel(node, made, symbols, wait)
+        if self.walks and hasattr(made, "allow_tables"):  # a loop
+            made.allow_tables(waits, bool(self.jit))
+        if self.overlaps and hasattr(made, "parts"):
+            made.parts = None
+        if hasattr(made, "kept_bytes"):
+            self.loops.add(made)
+        return made
 
 
 def compiled(

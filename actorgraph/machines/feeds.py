@@ -92,14 +92,14 @@ class Repeats(Generic[_T]):
                 return None
             arrays.append(array)
             shapes.append(array.shape)
-        found = self._known.get(tuple(shapes))
-        return None if found is None else (arrays, found, True)
+        value = self._known.get(tuple(shapes))
+        return None if value is None else (arrays, value, True)
 
-    def keep(self, arrays: Sequence[Array], found: _T) -> None:
+    def keep(self, arrays: Sequence[Array], value: _T) -> None:
         """Cache a value for the shapes of arrays that have passed all checks."""
         if len(self._known) >= _SHAPES_KEPT:
             self._known.clear()
-        self._known[tuple([array.shape for array in arrays])] = found
+        self._known[tuple([array.shape for array in arrays])] = value
 
 
 def checked(
@@ -109,17 +109,17 @@ def checked(
 
     `known` are the inputs of the graph, by name.
     """
-    given = {} if feeds is None else by_node(feeds, known, "feed")
-    _settle(given, placing)
+    fed = {} if feeds is None else by_node(feeds, known, "feed")
+    _settle(fed, placing)
     symbols: dict[str, int] = {}
-    arrays = bind_feeds(plan.compiled.inputs, given, symbols)
-    if len(given) > len(arrays):
+    arrays = bind_feeds(plan.compiled.inputs, fed, symbols)
+    if len(fed) > len(arrays):
         # Feeds that this mode does not need are checked, too, and may bind symbols.
         needed = set(plan.compiled.inputs)
-        bind_feeds([node for node in given if node not in needed], given, symbols)
+        bind_feeds([node for node in fed if node not in needed], fed, symbols)
     check_dims(plan.compiled.checked, symbols)
     binding = plan.bind(symbols)
-    if len(given) == len(arrays):
+    if len(fed) == len(arrays):
         plan.repeats.keep(arrays, binding)
     return arrays, binding, all(array.flags.c_contiguous for array in arrays)
 
@@ -128,13 +128,13 @@ def by_node(given: Any, known: Mapping[str, Node], what: str) -> dict[Node, Any]
     """Return a mapping by names or nodes as a mapping by nodes, or raise `FeedError`."""
     if not isinstance(given, Mapping):
         raise FeedError(f"{what}s are a dict of name or node to array, got {type(given).__name__}")
-    found: dict[Node, Any] = {}
+    values: dict[Node, Any] = {}
     for key, value in given.items():
         node = resolve(key, known, what)
-        if node in found:
+        if node in values:
             raise FeedError(f"{what} {node.name!r} is given twice, by name and by node")
-        found[node] = value
-    return found
+        values[node] = value
+    return values
 
 
 def bind_feeds(
@@ -218,13 +218,13 @@ def _check_device(value: Handed, name: str, placing: Residents | None) -> None:
         )
 
 
-def _settle(given: dict[Node, Any], placing: Residents | None) -> None:
+def _settle(feeds: dict[Node, Any], placing: Residents | None) -> None:
     """Make feeds that are on devices values of the machine's devices, or raise `FeedError`."""
-    for node, value in given.items():
+    for node, value in feeds.items():
         if isinstance(value, Handed):
             _check_device(value, node.name, placing)
         elif type(value) is not np.ndarray and _is_away(value):
-            given[node] = _adopted(value, node.name, placing)
+            feeds[node] = _adopted(value, node.name, placing)
 
 
 def _is_away(value: Any) -> bool:

@@ -80,9 +80,9 @@ def live_bytes(machine: Any, graph: Graph, core: Core | None, plans: Sequence[Pl
         idle, lent = core.networks.arenas.kept()
         arenas += _new(idle, known)
         duals = [dual for run in runs for dual in run.duals.values()]
-        found = [part for one in duals for part in (one.value, one.grad, one.tangent)]
-        results = _new([*found, *core.tally.arrays(), *lent], known)
-        del runs, duals, found
+        parts = [part for one in duals for part in (one.value, one.grad, one.tangent)]
+        results = _new([*parts, *core.tally.arrays(), *lent], known)
+        del runs, duals, parts
         tasks = [task for network in core.networks.values() for task in network.tasks]
         arenas += sum([task.program.walked_bytes for task in tasks if task.program is not None])
     live = LiveBytes(parameters, arenas, results, feeds, scratch_bytes())

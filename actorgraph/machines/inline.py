@@ -98,7 +98,7 @@ class Inline:
         self.steps = steps
         ordered = regular(steps)
         values = set(joint.values.values())
-        kept = [node for node in results if self._keeps_derivatives or node in values]
-        self.buffered = writable(steps, kept, ordered)
+        outliving = [node for node in results if self._keeps_derivatives or node in values]
+        self.buffered = writable(steps, outliving, ordered)
         leaves, tabling = [leaf.node for leaf in joint.leaves], compiled.tabling(symbols, ordered)
         return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)

@@ -59,44 +59,44 @@ def source(plans: Iterable[Plan], networks: Iterable[Network]) -> str:
 
 def costs(plans: Iterable[Plan]) -> dict[str, float]:
     """Return the microseconds of forward calls by node name, for modes that have run."""
-    found: dict[str, float] = {}
+    costs_by_name: dict[str, float] = {}
     for plan in [*plans]:
         if plan.latest is not None:
             symbols, joint = plan.latest.symbols, plan.compiled.joint
             for node in joint.forward:
                 name = joint.source(node).name
-                found.setdefault(name, plan.cost_us(node, symbols))
-    return found
+                costs_by_name.setdefault(name, plan.cost_us(node, symbols))
+    return costs_by_name
 
 
 def busiest(
     plans: Iterable[Plan], networks: Iterable[Network], count: int
 ) -> list[tuple[str, str, float, int]]:
     """Return (node name, op name, seconds, firings) of the nodes that took longest."""
-    found: dict[int, tuple[str, str, float, int]] = {}
+    totals: dict[int, tuple[str, str, float, int]] = {}
     for plan in plans:
         for binding in plan.bindings():
             if binding.direct_turns:
-                _share(plan, binding, found)
+                _share(plan, binding, totals)
     for network in networks:
         for task in network.tasks if isinstance(network, Network) else ():  # lanes have no counts
             node = network.plan.compiled.joint.source(task.spec.region.nodes[0])
-            _, _, seconds, turns = found.get(node.id, ("", "", 0.0, 0))
-            found[node.id] = node.name, node.op.name, seconds + task.seconds, turns + task.turns
-    return sorted(found.values(), key=itemgetter(2), reverse=True)[:count]
+            _, _, seconds, turns = totals.get(node.id, ("", "", 0.0, 0))
+            totals[node.id] = node.name, node.op.name, seconds + task.seconds, turns + task.turns
+    return sorted(totals.values(), key=itemgetter(2), reverse=True)[:count]
 
 
-def _share(plan: Plan, binding: Binding, found: dict[int, tuple[str, str, float, int]]) -> None:
+def _share(plan: Plan, binding: Binding, totals: dict[int, tuple[str, str, float, int]]) -> None:
     """Add the time of direct runs to the nodes, divided by predicted cost."""
     part = binding.direct_seconds / binding.predicted_us
     counted = set()
     for step in plan.compiled.joint.order:
         node = plan.compiled.joint.source(step)
-        _, _, seconds, turns = found.get(node.id, ("", "", 0.0, 0))
+        _, _, seconds, turns = totals.get(node.id, ("", "", 0.0, 0))
         seconds += part * plan.cost_us(step, binding.symbols)
         turns += 0 if node.id in counted else binding.direct_turns
         counted.add(node.id)
-        found[node.id] = node.name, node.op.name, seconds, turns
+        totals[node.id] = node.name, node.op.name, seconds, turns
 
 
 def explain(plans: Iterable[Plan], networks: Sequence[Network], workers: int) -> str:
@@ -127,7 +127,7 @@ _WAITS = {
 }
 
 
-def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: str) -> str:
+def _explanation(plan: Plan, turn_us: Mapping[int, float], workers: int, tables: str) -> str:
     binding = plan.latest
     assert binding is not None
     sizes = ", ".join(f"{name} = {size}" for name, size in binding.symbols.items())
@@ -154,14 +154,14 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: s
     lanes = plan.partition.lanes or [None] * len(binding.heavy)
     for spec, heavy, lane in zip(plan.partition.tasks, binding.heavy, lanes, strict=True):
         cost = sum(plan.cost_us(step, binding.symbols) for step in spec.steps)
-        measured = f"{spent[spec.index]:.1f}" if spec.index in spent else "-"
+        measured = f"{turn_us[spec.index]:.1f}" if spec.index in turn_us else "-"
         where = f"any of {workers} workers" if heavy else "after its input, on the same worker"
         if spec.waits:
             kinds = {step.op.runs_on for step in spec.steps if step.op.waits}
             where = " and ".join(sorted(_WAITS[kind] for kind in kinds))
         elif lane is not None:
             where = lane.name
-        elif binding.direct_turns and spec.index not in spent:
+        elif binding.direct_turns and spec.index not in turn_us:
             where = "in the calling thread"
         rows.append((spec.name, str(len(spec.steps)), f"{cost:.1f}", measured, where))
     if plan.compiled.placing is not None and plan.compiled.placing.captured:

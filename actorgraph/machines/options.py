@@ -44,16 +44,16 @@ def _has_llvmlite() -> bool:
 
 def tabled(native: bool | str | None) -> bool | str:
     """Return whether steps run as tables, or raise if that is asked for without llvmlite."""
-    given = os.environ.get(NATIVE, "")
-    if native is not False and given != "0" and _has_llvmlite():
+    asked = os.environ.get(NATIVE, "")
+    if native is not False and asked != "0" and _has_llvmlite():
         # Imported before the first run, for its hooks of a fork.
         from actorgraph.devices import background  # noqa: F401
     if native is None:
-        return given != "0" and _has_llvmlite() and (given if given == "wait" else True)
+        return asked != "0" and _has_llvmlite() and (asked if asked == "wait" else True)
     _check_flag_or_wait("native", native)
     if native and not _has_llvmlite():
         raise GraphError(f"native={native!r} needs llvmlite: pip install 'actorgraph[native]'")
-    return False if given == "0" else native
+    return False if asked == "0" else native
 
 
 def allowed(given: Iterable[Pass | str] | Pass | str | None, exact: bool) -> tuple[Pass, ...]:
@@ -61,11 +61,11 @@ def allowed(given: Iterable[Pass | str] | Pass | str | None, exact: bool) -> tup
 
     Raises `GraphError` if one that was named is unknown, or changes bits against `exact`.
     """
-    found = chosen(given)
-    changing = [one for one in found if one.changes_bits]
+    passes = chosen(given)
+    changing = [one for one in passes if one.changes_bits]
     if exact and changing and given is not None:
         raise GraphError(f"{changing[0]!r} may change bits; ask for it with exact=False")
-    return tuple([one for one in found if not (exact and one.changes_bits)])
+    return tuple([one for one in passes if not (exact and one.changes_bits)])
 
 
 _NO_JIT = "jit compiles for the CPU; on other devices leave it out"
@@ -97,7 +97,7 @@ def placed(machine: Any, given: Any, lanes: int, captured: bool) -> tuple[Device
         return devices[0], None
     from actorgraph.lower.placing import Placing  # late: rarely needed
 
-    found = Placing.of(graph, devices, lanes, captured and together, exact)
-    if found is not None and jit:
+    placing = Placing.of(graph, devices, lanes, captured and together, exact)
+    if placing is not None and jit:
         raise GraphError(_NO_JIT)
-    return devices[0], found
+    return devices[0], placing

@@ -81,18 +81,18 @@ class Partition:
 
         spec = self.tasks[index]
         results = {node.id for node, _ in spec.results}
-        found: dict[int, FreeList | None] = {}
+        free_list_of: dict[int, FreeList | None] = {}
         for step in spec.steps:
             if step.id in out:
                 shape, handed_out = bind_shape(step.dims, symbols, 0), step.id in results
-                found[step.id] = (
+                free_list_of[step.id] = (
                     None
                     if free_lists is None
                     else free_lists.of(shape, step.dtype, handed_out, 2, step.id)
                 )
         preallocated = () if free_lists is None else self.preallocated(index, symbols)
         buffers = assign(spec.steps, spec.kept, planned, symbols, preallocated)
-        return Layout(arenas, buffers, spec.steps, symbols, found, sizes).lease
+        return Layout(arenas, buffers, spec.steps, symbols, free_list_of, sizes).lease
 
     def preallocated(self, index: int, symbols: Mapping[str, int]) -> list[int]:
         """Return the steps of a task whose arrays leave the turn, and are taken at its start."""
@@ -171,13 +171,13 @@ def table_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
     from actorgraph.lower.table import FEWEST
 
     least = rates().call_us + _BRIEF_US
-    found = []
+    totals = []
     for spec in tasks:
         long = [step for step in spec.steps if costs.get(step.id, 0.0) >= least]
         # Tables have at least `FEWEST` steps.
         walks = bool(long) and sum([not is_view(step) for step in spec.steps]) >= FEWEST
-        found.append(sum([costs[step.id] for step in long if walks and not is_view(step)], 0.0))
-    return found
+        totals.append(sum([costs[step.id] for step in long if walks and not is_view(step)], 0.0))
+    return totals
 
 
 def work_us(spec: TaskSpec, costs: Costs) -> float:
@@ -215,11 +215,11 @@ def _worthwhile(
         alone_us += weighed[node.id] / shared
     if not may_gain(len(made), workers, alone_us):
         return None
-    found = _connected(compiled, made, costs[0], symbols)
-    tasks = found[0]
+    connected = _connected(compiled, made, costs[0], symbols)
+    tasks = connected[0]
     before = [[port.producer for port in spec.ports if port.producer is not None] for spec in tasks]
     sooner = gains(before, [work_us(spec, weighed) for spec in tasks], workers, alone_us)
-    return found if sooner else None
+    return connected if sooner else None
 
 
 def _connected(

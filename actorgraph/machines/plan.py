@@ -157,21 +157,21 @@ class Plan:
 
     def _bind(self, key: tuple[tuple[str, int], ...], symbols: Mapping[str, int]) -> Binding:
         with THIS.making:
-            found = self._bindings.get(key)  # another thread was faster
-            if found is not None:
-                return found
+            binding = self._bindings.get(key)  # another thread was faster
+            if binding is not None:
+                return binding
             try:
                 with paused():
-                    found = self._make_binding(dict(symbols))
+                    binding = self._make_binding(dict(symbols))
             except UnboundDim as missing:
                 raise FeedError(
                     f"no feed binds the dim {missing.args[0]!r}; feed an input that has it, "
                     "though no result depends on its values"
                 ) from None
-            self._bindings[key] = self.latest = found
+            self._bindings[key] = self.latest = binding
             while len(self._bindings) > _BINDINGS_KEPT:
                 self._bindings.popitem(last=False)
-        return found
+        return binding
 
     def _make_binding(self, symbols: Mapping[str, int]) -> Binding:
         compiled = self.compiled
@@ -180,11 +180,11 @@ class Plan:
         by_node = self._costs(symbols)
         if self.partition is UNCUT:
             # The sizes of the first run decide the cut of all later ones.
-            found, reason = partitioned(
+            partition, reason = partitioned(
                 compiled, self.cut, by_node, symbols, self.workers, bool(self.factors)
             )
             self.sequential = self.sequential or reason
-            self.partition = found
+            self.partition = partition
         tasks: Sequence[Any] = self.partition.tasks
         lane_of = self.partition.lane_of
         walks = bool(compiled.native) and self.sequential is None and self.workers > 1
@@ -212,10 +212,10 @@ class Plan:
         """Return how networks of an `np.errstate` run steps as tables, None if they do not."""
         if self.latest is None:
             return None
-        found = self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
-        if found is None or self.sequential is not None:
-            return found
-        return found._replace(strands=1, largest=None)  # other workers run other tasks
+        tabling = self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
+        if tabling is None or self.sequential is not None:
+            return tabling
+        return tabling._replace(strands=1, largest=None)  # other workers run other tasks
 
     # -- costs --------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class Plan:
     def _costs(self, symbols: Mapping[str, int]) -> dict[int, float]:
         """Return the costs of all nodes by id; nodes that are alike are predicted once."""
         known: dict[Any, float] = {}
-        found = {}
+        costs = {}
         for node in self.compiled.joint.order:
             key: Any = alike(node)
             if node.attrs:
@@ -236,8 +236,8 @@ class Plan:
             cost = None if self.factors else known.get(key)
             if cost is None:
                 cost = known[key] = self.cost_us(node, symbols)
-            found[node.id] = cost
-        return found
+            costs[node.id] = cost
+        return costs
 
     def _given_factors(
         self, costs: Mapping[Node, float], symbols: Mapping[str, int]

@@ -43,9 +43,9 @@ class Names:
                 raise KeyError(f"{key!r} belongs to another graph than this machine")
             key = key.name
         else:
-            found = self._by_name.get(key) if isinstance(key, str) else None
-            if found is not None:
-                return found
+            named = self._by_name.get(key) if isinstance(key, str) else None
+            if named is not None:
+                return named
         if isinstance(key, int):  # also for `loss, y = run`
             raise KeyError(
                 f"{shown(key)} is neither an output nor a wrt of this machine, and a run is no "
@@ -116,15 +116,15 @@ class Reader:
                 array = arrays[value] if isinstance(value, int) else self.leaf_value(run, value)
                 duals[node] = dual = Dual(array, None, None, node)
                 if derivative is None:
-                    found = np.zeros_like(array) if node in self._zeros else None
+                    derived = np.zeros_like(array) if node in self._zeros else None
                 elif isinstance(derivative, int):
-                    found = arrays[derivative].copy() if again else arrays[derivative]
+                    derived = arrays[derivative].copy() if again else arrays[derivative]
                 else:
-                    found = np.array(self.leaf_value(run, derivative))
+                    derived = np.array(self.leaf_value(run, derivative))
                 if self._kind == "tangents":
-                    dual.tangent = found
+                    dual.tangent = derived
                 else:
-                    dual.grad = found
+                    dual.grad = derived
         except MemoryError as error:
             joint = self._compiled.joint
             raise Unallocated([joint.values[node]], run.binding.symbols) from error
@@ -156,8 +156,8 @@ class Reader:
             if shows or id(array) in taken or not array.flags.writeable:
                 array = np.array(array)
             taken.add(id(array))
-        found: np.ndarray[Any, Any] = array
-        return found
+        owned: np.ndarray[Any, Any] = array
+        return owned
 
     def leaf_value(self, run: AbstractRun, node: Node) -> np.ndarray[Any, Any]:
         """Return the value of a leaf: a parameter's own array, else a copy."""

@@ -12,7 +12,7 @@ from actorgraph.errors import GraphError, shown
 from actorgraph.graph import Node, topological_order
 from actorgraph.keywords import refusal
 from actorgraph.lower.cuts import sequential
-from actorgraph.machines.compiled import Compiled, compiled
+from actorgraph.machines.compiled import Compiled
 from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.feeds import mode_of
 from actorgraph.machines.inline import Inline
@@ -60,8 +60,8 @@ class Step:
         parameters = [node for node in machine.wrt if isinstance(node, Parameter)]
         foreign = [node for node in machine.wrt if not isinstance(node, Parameter)]
         if foreign or not parameters:
-            found = f"{foreign[0]!r} is none" if foreign else "it has none"
-            raise GraphError(f"a step updates parameters, so wrt must list only these: {found}")
+            problem = f"{foreign[0]!r} is none" if foreign else "it has none"
+            raise GraphError(f"a step updates parameters, so wrt must list only these: {problem}")
         outputs = set(topological_order(machine.outputs.values()))
         for one, _, on in machine.graph.assignments:
             if isinstance(one, Parameter) and on in outputs:
@@ -74,11 +74,7 @@ class Step:
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
         self._plan: Plan | None = None  # gradients and update in one program
         if machine._batches is None and machine._placing is None:
-            whole = compiled(
-                machine.outputs, machine.wrt, mode, machine.device, machine.watch,
-                machine._interpreter, machine.passes, machine.jit, native=machine.native,
-                strands=machine._strands,
-            )  # fmt: skip
+            whole = machine._compiled(mode)
             updating = _Updating(whole, parameters, self.update, check)
             inline = Inline(whole, keeps_derivatives=False)
             self._plan = Plan(whole, sequential, collect=updating.collect, inline=inline)
@@ -287,11 +283,11 @@ class _Ahead:
         """Step the other parameters, then switch all of them at once, or none."""
         if self._failure is not None:
             raise self._failure
-        found = [
+        stepped = [
             self._stepped.get(place) or self._one(place, value, grad)
             for place, (value, grad) in enumerate(zip(values, grads, strict=True))
         ]
-        outs, states = [out for out, _ in found], [state for _, state in found]
+        outs, states = [out for out, _ in stepped], [state for _, state in stepped]
         refused = self._solver.advance(self._slots, values, outs, states)
         if refused is not None:
             raise refused

@@ -160,11 +160,11 @@ def checked_costs(graph: Graph, given: Any) -> dict[Node, float] | None:
     """Return a user's microseconds, by node or name, as a mapping by node, or raise."""
     if given is None:
         return None
-    found = by_node(given, {node.name: node for node in graph.nodes}, "cost")
-    for node, cost in found.items():
+    costs = by_node(given, {node.name: node for node in graph.nodes}, "cost")
+    for node, cost in costs.items():
         if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not cost > 0:
             raise GraphError(f"the cost of {node!r} is microseconds above 0, got {cost!r}")
-    return found
+    return costs
 
 
 def turns_us(plan: Plan, networks: Iterable[Network]) -> dict[int, float]:
@@ -172,13 +172,13 @@ def turns_us(plan: Plan, networks: Iterable[Network]) -> dict[int, float]:
 
     It is the median of the latest turns: other work on the machine makes some much longer.
     """
-    found: dict[int, float] = {}
+    medians: dict[int, float] = {}
     for network in networks:
         if network.plan is plan:
             for task in network.tasks:
                 if len(task.latest) >= _TURNS:
-                    found[task.spec.index] = _median(task.latest) * 1e6
-    return found
+                    medians[task.spec.index] = _median(task.latest) * 1e6
+    return medians
 
 
 def _median(seconds: Collection[float]) -> float:
@@ -186,9 +186,11 @@ def _median(seconds: Collection[float]) -> float:
     return sorted(seconds)[len(seconds) // 2]
 
 
-def _refined(plan: Plan, binding: Binding, spent: Mapping[int, float]) -> dict[Node, float] | None:
+def _refined(
+    plan: Plan, binding: Binding, measured_us: Mapping[int, float]
+) -> dict[Node, float] | None:
     """Return factors corrected by measured time, None if the predictions are good enough."""
-    ratios = _ratios(plan, binding, spent)
+    ratios = _ratios(plan, binding, measured_us)
     if all(1 / _WORTH < ratio < _WORTH for ratio in ratios.values()):
         return None
     factors = dict(plan.factors)
@@ -197,7 +199,7 @@ def _refined(plan: Plan, binding: Binding, spent: Mapping[int, float]) -> dict[N
     return factors
 
 
-def _ratios(plan: Plan, binding: Binding, spent: Mapping[int, float]) -> dict[Node, float]:
+def _ratios(plan: Plan, binding: Binding, measured_us: Mapping[int, float]) -> dict[Node, float]:
     """Return measured over predicted time by user's node."""
     joint = plan.compiled.joint
     sources = dict.fromkeys(joint.source(node) for node in joint.order)
@@ -207,10 +209,10 @@ def _ratios(plan: Plan, binding: Binding, spent: Mapping[int, float]) -> dict[No
     measured: dict[Node, float] = {}
     predicted: dict[Node, float] = {}
     for spec in plan.partition.tasks:
-        if spec.index not in spent:
+        if spec.index not in measured_us:
             continue
         costs = [plan.cost_us(step, binding.symbols) for step in spec.steps]
-        ratio = spent[spec.index] / sum(costs)
+        ratio = measured_us[spec.index] / sum(costs)
         for step, cost in zip(spec.steps, costs, strict=True):
             source = joint.source(step)
             measured[source] = measured.get(source, 0.0) + cost * ratio

@@ -10,8 +10,7 @@ from typing import Any
 
 from actorgraph import tables
 from actorgraph.errors import printable
-from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import MessageSpan, Slice
+from actorgraph.trace.records import MessageSpan, Records, Slice
 
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 

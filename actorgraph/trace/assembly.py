@@ -5,37 +5,19 @@ from __future__ import annotations
 from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import printable
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import size_in_bytes
-from actorgraph.trace.records import Actor, CallSpan, Edge, MessageSpan, RunSpan, Slice
+from actorgraph.trace.records import Actor, CallSpan, Edge, MessageSpan, Records, RunSpan, Slice
 
 if TYPE_CHECKING:
     from actorgraph.lower.regions import Port
     from actorgraph.machines.plan import Plan
     from actorgraph.node_actor import Task
     from actorgraph.trace.recorder import Recorder, RunNotes
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """The content of a trace, sorted by time.
-
-    `workers` is that of the largest machine, without lanes of pipelines.
-    """
-
-    duration_s: float
-    workers: int
-    lanes: tuple[str, ...]
-    actors: tuple[Actor, ...]
-    slices: tuple[Slice, ...]
-    messages: tuple[MessageSpan, ...]
-    runs: tuple[RunSpan, ...]
-    calls: tuple[CallSpan, ...]
 
 
 def assemble(recorder: Recorder, ended: float) -> Records:

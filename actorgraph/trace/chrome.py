@@ -12,8 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import PredictedSlice
+from actorgraph.trace.records import PredictedSlice, Records
 
 COUNTED_CHANNELS = 16
 """Number of channels with counters of their own, the deepest ones."""

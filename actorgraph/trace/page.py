@@ -14,8 +14,7 @@ from typing import Any
 from actorgraph.errors import printable
 from actorgraph.tables import is_text
 from actorgraph.trace.analysis import Summary
-from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import Actor, PredictedSlice
+from actorgraph.trace.records import Actor, PredictedSlice, Records
 
 MOST_SLICES = 50_000
 """Most slices drawn, the longest ones: a browser has to hold them."""

@@ -157,6 +157,23 @@ class CallSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class Records:
+    """The content of a trace, sorted by time.
+
+    `workers` is that of the largest machine, without lanes of pipelines.
+    """
+
+    duration_s: float
+    workers: int
+    lanes: tuple[str, ...]
+    actors: tuple[Actor, ...]
+    slices: tuple[Slice, ...]
+    messages: tuple[MessageSpan, ...]
+    runs: tuple[RunSpan, ...]
+    calls: tuple[CallSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PredictedSlice:
     """A slice of a timeline that was computed, not measured."""
 

@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any, final
 from actorgraph.errors import GraphError
 from actorgraph.options import positive, real, several, text
 from actorgraph.trace.analysis import Summary, summarise
-from actorgraph.trace.assembly import Records
 from actorgraph.trace.chrome import events
 from actorgraph.trace.page import page
-from actorgraph.trace.records import Actor, CallSpan, MessageSpan, PredictedSlice, RunSpan, Slice
+from actorgraph.trace.records import (
+    Actor,
+    CallSpan,
+    MessageSpan,
+    PredictedSlice,
+    Records,
+    RunSpan,
+    Slice,
+)
 
 
 @final
