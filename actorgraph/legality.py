@@ -20,9 +20,9 @@ def check_nodes(order: Iterable[Node], leaves: Iterable[Node] = ()) -> None:
     for node in order:
         missing = [part for part in node.inputs if part.id not in known and part.op is not CONSTANT]
         if node.id in known:
-            raise GraphError(f"{node!r} stands in the order twice")
+            raise GraphError(f"{node!r} occurs in the order twice")
         if missing:
-            raise GraphError(f"{node!r} stands before its input {missing[0]!r}")
+            raise GraphError(f"{node!r} comes before its input {missing[0]!r}")
         inferred = _type_of(node)
         if node.type != inferred:
             raise GraphError(

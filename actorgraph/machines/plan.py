@@ -166,7 +166,7 @@ class Plan:
             except UnboundDim as missing:
                 raise FeedError(
                     f"no feed binds the dim {missing.args[0]!r}; feed an input that has it, "
-                    "though no result depends on its values"
+                    "even if no result depends on its values"
                 ) from None
             self._bindings[key] = self.latest = binding
             while len(self._bindings) > _BINDINGS_KEPT:
