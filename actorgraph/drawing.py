@@ -144,13 +144,12 @@ class _Box:
         lines = [_text(part, number) for number, part in enumerate(parts)]
         wide = max(map(len, parts)) * _CHARACTER + 2 * _MARGIN
         top: float = 2 * _LINE + _MARGIN
-        for value in node.attrs.values():
-            for title, body in getattr(value, "titles", ()):
-                inner_width, inner_height, inner = _drawn(body.nodes, body.inputs)
-                lines.append(_text(title, (top - 4) / _LINE))
-                lines.append(f'<g transform="translate({_MARGIN},{top + _LINE})">{inner}</g>')
-                wide = max(wide, inner_width + 2 * _MARGIN)
-                top += _LINE + inner_height + _MARGIN
+        for title, body in _bodies(node):
+            inner_width, inner_height, inner = _drawn(body.nodes, body.inputs)
+            lines.append(_text(title, (top - 4) / _LINE))
+            lines.append(f'<g transform="translate({_MARGIN},{top + _LINE})">{inner}</g>')
+            wide = max(wide, inner_width + 2 * _MARGIN)
+            top += _LINE + inner_height + _MARGIN
         self.w, self.h = wide, top
         self.xy = (0.0, 0.0)
         self._name = texts[0].translate(_XML)

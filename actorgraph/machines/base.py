@@ -28,7 +28,7 @@ from actorgraph.machines.compiled import Compiled, compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import by_node, check_like, checked, mode_of, trains
 from actorgraph.machines.life import Lifetime
-from actorgraph.machines.options import allowed, compiling, placed, tabled
+from actorgraph.machines.options import checked_jit, checked_native, checked_passes, placed
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
@@ -192,10 +192,10 @@ class Machine(Lifetime):
         self.fuse: Fuse | Cut = fuse if callable(fuse) else choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
         self.exact = flag("exact", exact)
-        self.passes = allowed(passes, self.exact)
-        self.jit = compiling(jit, self.exact)
+        self.passes = checked_passes(passes, self.exact)
+        self.jit = checked_jit(jit, self.exact)
         # A table's memory exists before a run, so that no run could claim it.
-        self.native = tabled(native) if max_bytes is None else False
+        self.native = checked_native(native) if max_bytes is None else False
         requested = [device] if devices is None else devices
         self.device, self._placing = placed(self, requested, lanes, captured)
         self._given_costs = checked_costs(self.graph, costs)

@@ -23,7 +23,7 @@ def _check_flag_or_wait(what: str, value: object) -> None:
         raise ValueError(f"{what} must be False, True or 'wait', got {shown(value)}")
 
 
-def compiling(jit: bool | str, exact: bool) -> bool | str:
+def checked_jit(jit: bool | str, exact: bool) -> bool | str:
     """Return `jit`, or raise if `exact` forbids it or machine code cannot be made."""
     _check_flag_or_wait("jit", jit)
     if jit and exact:
@@ -42,7 +42,7 @@ def _has_llvmlite() -> bool:
     return find_spec("llvmlite") is not None
 
 
-def tabled(native: bool | str | None) -> bool | str:
+def checked_native(native: bool | str | None) -> bool | str:
     """Return whether steps run as tables, or raise if that is asked for without llvmlite."""
     asked = os.environ.get(NATIVE, "")
     if native is not False and asked != "0" and _has_llvmlite():
@@ -56,7 +56,9 @@ def tabled(native: bool | str | None) -> bool | str:
     return False if asked == "0" else native
 
 
-def allowed(given: Iterable[Pass | str] | Pass | str | None, exact: bool) -> tuple[Pass, ...]:
+def checked_passes(
+    given: Iterable[Pass | str] | Pass | str | None, exact: bool
+) -> tuple[Pass, ...]:
     """Return the chosen passes, default all; if `exact`, only those that change no bits.
 
     Raises `GraphError` if one that was named is unknown, or changes bits against `exact`.

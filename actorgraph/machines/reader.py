@@ -70,8 +70,8 @@ class Reader:
         joint, result_of = compiled.joint, compiled.result_of
         zero = compiled.derivative_is_zero
         self._zeros = {node for node in nodes if derivatives and zero(node)}
-        self._late = self._late_checks()
-        self._alone = _shown_by_one(result_of)
+        self._unsized = self._open_shapes()
+        self._sole_views = _sole_view_places(result_of)
         self._shared: list[int] = []  # results that may share memory with others
         self._unshared: list[int] = []
         slopes = joint.derivatives if derivatives else {}
@@ -91,7 +91,7 @@ class Reader:
             again = derivative is not None and derivative in read
             if self._kind == "forward" and isinstance(known, int):
                 self._fresh.append((node, known))
-            elif self._is_read(value) and isinstance(place, int) and not again:
+            elif self._is_own_array(value) and isinstance(place, int) and not again:
                 self._slopes.append((node, compiled.leaf_index[value], place))
             else:
                 self._others.append((node, known, place, again))
@@ -106,7 +106,7 @@ class Reader:
         copied.  Raises `Unallocated` if there is no memory for that.
         """
         arrays = self._owned(run) if self._shared else run.results
-        for index, node in self._late:
+        for index, node in self._unsized:
             self._check_shape(run, index, node, arrays)
         duals: dict[Node, Dual] = {}
         for node, place in self._fresh:
@@ -152,7 +152,7 @@ class Reader:
             return raw  # type: ignore[return-value]
         array = raw if type(raw) is np.ndarray else np.asarray(raw)
         if array is raw:
-            shows = array.base is not None and not (alone and _shows_all(array))
+            shows = array.base is not None and not (alone and _views_all(array))
             if shows or id(array) in taken or not array.flags.writeable:
                 array = np.array(array)
             taken.add(id(array))
@@ -167,7 +167,7 @@ class Reader:
         array = run.leaves[index]
         return present(array) if self._is_parameter(index) else np.array(array, order="C")
 
-    def _is_read(self, value: Node) -> bool:
+    def _is_own_array(self, value: Node) -> bool:
         """Return whether this is a parameter in a backward mode, whose own array is returned."""
         index = self._compiled.leaf_index.get(value)
         return index is not None and self._is_parameter(index) and self._kind == "backward"
@@ -176,7 +176,7 @@ class Reader:
         leaf = self._compiled.joint.leaves[index]
         return leaf.kind == "variable" and isinstance(leaf.source, Parameter)
 
-    def _late_checks(self) -> list[tuple[int, Node]]:
+    def _open_shapes(self) -> list[tuple[int, Node]]:
         """Return the seeds and tangents with dims of None, and the nodes they must match in shape.
 
         Those of nodes that are neither read nor fed are left to NumPy.
@@ -209,7 +209,7 @@ class Reader:
                 taken.update(map(id, run.leaves))
                 taken.update([id(arrays[other]) for other in self._unshared])
             try:
-                arrays[place] = self.own(arrays[place], taken, alone=place in self._alone)
+                arrays[place] = self.own(arrays[place], taken, alone=place in self._sole_views)
             except MemoryError as error:
                 node = list(self._compiled.result_of)[place]
                 raise Unallocated([node], run.binding.symbols) from error
@@ -221,7 +221,7 @@ class Reader:
         return self.leaf_value(run, node) if place is None else arrays[place]
 
 
-def _shown_by_one(result_of: Mapping[Node, int]) -> frozenset[int]:
+def _sole_view_places(result_of: Mapping[Node, int]) -> frozenset[int]:
     """Return the results that view a fresh array which no other result is, or views."""
     shown: dict[Node, list[int]] = {}
     for node, place in result_of.items():
@@ -236,7 +236,7 @@ def _shown_by_one(result_of: Mapping[Node, int]) -> frozenset[int]:
     )
 
 
-def _shows_all(array: np.ndarray[Any, Any]) -> bool:
+def _views_all(array: np.ndarray[Any, Any]) -> bool:
     """Return whether a view has all elements of its base, such as a transpose."""
     base = array.base
     return type(base) is np.ndarray and base.size == array.size and base.dtype == array.dtype
