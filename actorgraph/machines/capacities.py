@@ -46,7 +46,7 @@ class Capacities:
                 takers = [f"{node.name!r}" for node in graph.consumers(producer)]
                 raise GraphError(
                     f"capacity is given for {producer.name!r} -> {consumer.name!r}, which is no "
-                    f"edge of the graph; {producer.name!r} goes to {', '.join(takers) or 'nobody'}"
+                    f"edge of the graph; {producer.name!r} goes to {', '.join(takers) or 'no node'}"
                 )
             what = f"the capacity of {producer.name!r} -> {consumer.name!r}"
             by_edge[producer, consumer] = positive(what, value)

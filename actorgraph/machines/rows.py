@@ -259,7 +259,7 @@ class Rows:
                 "outputs of their own"
             )
         return (
-            "is not linear in them; make what it is applied to the loss or output, and apply it to "
+            "is not linear in them; make its operand the loss or output, and apply it to "
             "the result of the run: the gradient of f(loss) is that of the loss times f'(loss)"
         )
 
