@@ -135,7 +135,7 @@ def committee() -> tuple[list[Node], Batch]:
 
 
 def train(workers: int, epochs: int, seed: int, progress: Display) -> Outcome:
-    """Train and test the committee, and measure what the workers bring."""
+    """Train and test the committee, and measure the speed-up by workers."""
     training, (test_images, test_labels) = split(*digits())
     model = build(seed)
     first = {"x": training[0][:BATCH], "t": training[1][:BATCH]}
@@ -152,7 +152,7 @@ def train(workers: int, epochs: int, seed: int, progress: Display) -> Outcome:
             seconds = _fit(step, model, loader, epochs, progress, watch)
         run = machine.run_sync({"x": test_images, "t": test_labels})
         accuracy = _accuracy(run[model.votes].value, test_labels)
-    progress.say("training has ended; measuring what the workers bring ...")
+    progress.say("training has ended; measuring the speed-up by workers ...")
     return Outcome(
         test_accuracy=accuracy,
         steps=steps,
@@ -204,16 +204,16 @@ def _gradient_difference(machine: ActorMachine, model: Committee, batch: Batch) 
     )
 
 
-# -- what a second worker brings ----------------------------------------------------------------
+# -- speed-up by workers ------------------------------------------------------------------------
 
 ONE = "1 worker, an actor for each operation"
-_NOISE = 1.05  # times that are closer are alike
+_NOISE = 1.05  # closer times count as equal
 
 
 def _step_ms(model: Committee, batch: Batch, workers: int) -> dict[str, float]:
     """Return the median milliseconds of loss and gradients, machine by machine.
 
-    The machines take turns, so a busy moment of the computer strikes them alike.
+    The machines take turns, so other load on the computer affects all of them.
     """
     settings: dict[str, dict[str, Any]] = {ONE: {"workers": 1, "fuse": "none"}}
     if workers > 1:
@@ -261,13 +261,13 @@ def _compared(gain: float) -> str:
 
 
 def _introduction(machine: ActorMachine, workers: int) -> list[str]:
-    who = "1 thread computes" if workers == 1 else f"{workers} threads compute"
+    most = "1 thread computes" if workers == 1 else f"{workers} threads compute"
     return [
         f"A committee of {NETWORKS} networks learns handwritten digits.",
         f"Each of the {len(machine.costs())} operations of its graph is an actor:",
-        "it waits for messages with arrays, computes, and sends on what it made.",
-        "Gradients travel the same ways back. A turn is one computation of one actor.",
-        f"At most {who} at a time; the main thread helps while it waits for a step.",
+        "it waits for messages with arrays, computes, and sends its result on.",
+        "Gradients travel back along the same edges. A turn is one computation of one actor.",
+        f"At most {most} at a time; the main thread works, too, while it waits for a step.",
         "",
     ]
 
@@ -282,7 +282,7 @@ def _verdict(difference: float) -> str:
 
 
 def _here() -> str:
-    """Return the path of this file as somebody would type it."""
+    """Return the path of this file, relative if possible."""
     path = Path(__file__)
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
