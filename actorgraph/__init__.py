@@ -57,7 +57,7 @@ __all__ = [
 ]  # fmt: skip
 __dir__ = __all__.copy
 
-# Imported when first asked for: to build a graph takes none of them.
+# Imported on first use: building a graph needs none of them.
 _MODULES = frozenset(
     ("data", "io", "nn", "pipeline", "serving", "solvers", "source", "testing", "trace", "train")
 )
@@ -81,7 +81,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return _late(name)
     if name in _WHERE:
-        found = globals()[name] = _late(_WHERE[name], name)  # machines are asked for often
+        found = globals()[name] = _late(_WHERE[name], name)  # machines are used often
         return found
     array = "a graph takes NumPy arrays: graph.input, graph.parameter or graph.constant"
     raise errors.no_name(__name__, name, __all__, dict.fromkeys(("array", "tensor"), array))
@@ -89,7 +89,7 @@ def __getattr__(name: str) -> Any:
 
 devices.ABOVE |= {
     "experiment": partial(_late, "trace.experiment", "experiment"),
-    "calibrated": partial(_late, "trace.calibration", "calibrated"),
+    "calibrated": partial(_late, "trace.experiment", "calibrated"),
 }
 ops.ABOVE.update(dict.fromkeys(ops.ABOVE, partial(_late, "control.recurrent")))
 all_answering(globals())

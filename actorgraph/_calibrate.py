@@ -1,4 +1,4 @@
-"""What `actorgraph calibrate` does: measure this machine once, for the cost model.
+"""The command `actorgraph calibrate`: measures this machine for the cost model.
 
 Every figure is the best of many on one thread.  Where two libraries can multiply, the faster one is
 the provider of later processes (`devices.fastest`).
@@ -19,10 +19,10 @@ from actorgraph.devices.fastest import keep
 from actorgraph.lower.rates import Rates, store
 
 _SECONDS = 0.25
-"""For each figure."""
+"""Time for each figure."""
 
 _ELEMENTS = 8192
-_TANH_FLOPS = 5  # what the op states
+_TANH_FLOPS = 5  # the op's cost
 _MEMORY = 2**22
 _PRODUCTS = ((8, 64, 64), (64, 256, 256), (128, 512, 512), (512, 512, 512))
 _WEIGHTS = 4
@@ -30,9 +30,9 @@ Tell = Callable[[str], None]
 
 
 def calibrate(tell: Tell) -> dict[str, Any]:
-    """Measure, store, and say what would be faster; blocks for some 5 seconds.
+    """Measure, store the rates, and recommend a provider; blocks for some 5 seconds.
 
-    `tell` is given a line after each measurement.  Returns what `json` can write.
+    `tell` gets a line after each measurement.  The result can be written by `json`.
     """
     with ThreadpoolController().limit(limits=1, user_api="blas"):
         measured = _rates(tell)
@@ -77,7 +77,7 @@ def _providers() -> dict[str, blas.Provider]:
         try:
             found["mkl"] = blas.load_mkl(path)
         except (OSError, AttributeError):
-            pass  # doctor says so
+            pass  # `actorgraph doctor` reports it
     return found
 
 

@@ -1,9 +1,9 @@
-"""What `actorgraph demo` does: a committee of networks learns handwritten digits as actors.
+"""The command `actorgraph demo`: a committee of networks learns handwritten digits as actors.
 
-Four networks of two hidden layers see the same images and share one loss, their mean; so a step
-has four parts that two threads can compute side by side.  Every operation of the graph is an actor
-here (``fuse="none"``), so that there is something to watch; how long a step takes is measured with
-one worker, with all of them, and with the default, which joins cheap operations to one actor.
+Four networks of two hidden layers see the same images and share one loss, their mean, so a step has
+four parts that two threads can compute at the same time.  Every operation is an actor
+(``fuse="none"``), so that there is something to watch.  The time of a step is measured with one
+worker, with all workers, and with the default, which fuses cheap operations into one actor.
 """
 
 import os
@@ -39,15 +39,15 @@ WIDTHS = (64, 512, 256, 10)
 BATCH = 128
 LEARNING_RATE = 6e-3
 TIMED_STEPS, TIMED_ROUNDS = 8, 5
-_SETTLED = 40  # runs after which a machine cuts its graph no more
-_SMOOTHING = 0.9  # of the loss and accuracy that are shown
+_SETTLED = 40  # runs after which a machine does not cut its graph again
+_SMOOTHING = 0.9  # of the loss and accuracy shown
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came out of a demonstration.
+    """The result of a demonstration.
 
-    `step_ms` has the median time of gradients by the machine that computed them.
+    `step_ms` has the median time of gradients by machine.
     """
 
     test_accuracy: float
@@ -62,7 +62,7 @@ class Outcome:
     threads: list[ThreadRow]
 
     def lines(self) -> list[str]:
-        """Return the fields as lines to read."""
+        """Return the fields as lines of text."""
         width = max(len(row.thread) for row in self.threads)
         return [
             "",
@@ -112,7 +112,7 @@ class Watch(Instrument):
         row.actor = task.spec.name
 
     def rows(self) -> list[ThreadRow]:
-        """Return what each thread has done so far."""
+        """Return the work of each thread so far."""
         return [self._rows[name] for name in sorted(self._rows)]
 
 
@@ -135,7 +135,7 @@ def committee() -> tuple[list[Node], Batch]:
 
 
 def train(workers: int, epochs: int, seed: int, progress: Display) -> Outcome:
-    """Train and test the committee, and measure what the workers bring."""
+    """Train and test the committee, and measure the speed-up by workers."""
     training, (test_images, test_labels) = split(*digits())
     model = build(seed)
     first = {"x": training[0][:BATCH], "t": training[1][:BATCH]}
@@ -152,7 +152,7 @@ def train(workers: int, epochs: int, seed: int, progress: Display) -> Outcome:
             seconds = _fit(step, model, loader, epochs, progress, watch)
         run = machine.run_sync({"x": test_images, "t": test_labels})
         accuracy = _accuracy(run[model.votes].value, test_labels)
-    progress.say("training has ended; measuring what the workers bring ...")
+    progress.say("training has ended; measuring the speed-up by workers ...")
     return Outcome(
         test_accuracy=accuracy,
         steps=steps,
@@ -204,16 +204,16 @@ def _gradient_difference(machine: ActorMachine, model: Committee, batch: Batch) 
     )
 
 
-# -- what a second worker brings ----------------------------------------------------------------
+# -- speed-up by workers ------------------------------------------------------------------------
 
 ONE = "1 worker, an actor for each operation"
-_NOISE = 1.05  # times that are closer are alike
+_NOISE = 1.05  # closer times count as equal
 
 
 def _step_ms(model: Committee, batch: Batch, workers: int) -> dict[str, float]:
     """Return the median milliseconds of loss and gradients, machine by machine.
 
-    The machines take turns, so a busy moment of the computer strikes them alike.
+    The machines take turns, so other load on the computer affects all of them.
     """
     settings: dict[str, dict[str, Any]] = {ONE: {"workers": 1, "fuse": "none"}}
     if workers > 1:
@@ -261,13 +261,13 @@ def _compared(gain: float) -> str:
 
 
 def _introduction(machine: ActorMachine, workers: int) -> list[str]:
-    who = "1 thread computes" if workers == 1 else f"{workers} threads compute"
+    most = "1 thread computes" if workers == 1 else f"{workers} threads compute"
     return [
         f"A committee of {NETWORKS} networks learns handwritten digits.",
         f"Each of the {len(machine.costs())} operations of its graph is an actor:",
-        "it waits for messages with arrays, computes, and sends on what it made.",
-        "Gradients travel the same ways back. A turn is one computation of one actor.",
-        f"At most {who} at a time; the main thread helps while it waits for a step.",
+        "it waits for messages with arrays, computes, and sends its result on.",
+        "Gradients travel back along the same edges. A turn is one computation of one actor.",
+        f"At most {most} at a time; the main thread works, too, while it waits for a step.",
         "",
     ]
 
@@ -282,7 +282,7 @@ def _verdict(difference: float) -> str:
 
 
 def _here() -> str:
-    """Return the path of this file as somebody would type it."""
+    """Return the path of this file, relative if possible."""
     path = Path(__file__)
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 

@@ -1,6 +1,6 @@
-"""What `actorgraph doctor` finds: versions, cores, BLAS libraries, the provider of matmul and GPUs.
+"""The command `actorgraph doctor`: versions, cores, BLAS libraries, matmul provider and GPUs.
 
-GPUs are asked of the CUDA driver through ctypes, so that they are found without cupy.
+GPUs are found by the CUDA driver through ctypes, so cupy is not needed.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _NAME_LENGTH = 100
 
 
 def examine() -> dict[str, Any]:
-    """Return what this process and machine have, as what `json` can write."""
+    """Return what is found, as objects that `json` can write."""
     packages = (*REQUIRED, *OPTIONAL, *CUPY.values())
     versions = {name: _version(name) for name in packages}
     return {
@@ -43,7 +43,7 @@ def examine() -> dict[str, Any]:
 
 
 def describe(findings: dict[str, Any]) -> list[str]:
-    """Return what `examine` found as lines to read."""
+    """Return the findings of `examine` as lines of text."""
     versions, cores = findings["versions"], findings["cores"]
     lines = [f"python         {findings['python']} on {findings['platform']}"]
     lines += [f"{name:<14} {versions[name]}" for name in REQUIRED]
@@ -85,7 +85,7 @@ _WITHOUT_AVX512 = ("Haswell", "Zen")
 
 
 def _has_avx512() -> bool:
-    """Return whether Linux says so of the processor."""
+    """Return whether the processor has AVX-512, by Linux."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return " avx512f " in file.read()

@@ -1,7 +1,6 @@
-"""How a training shows where it is: a live bar and table, a line an epoch, or nothing.
+"""How training shows its progress: a live bar and table, a line per epoch, or nothing.
 
-The live view needs a terminal or a notebook, and the `rich` package; without either there are
-lines.
+The live view needs a terminal or a notebook, and the package `rich`; without these there are lines.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,10 +17,9 @@ _HEADS = ("thread", "actor", "turns", "messages sent", "seconds at work")
 
 @dataclass(slots=True)
 class ThreadRow:
-    """What one thread has done for the actors so far.
+    """The work of one thread for actors so far.
 
-    `turns` counts how often an actor computed there, `messages` what these sent, `actor` is the
-    last of them.
+    `turns` counts turns of actors, `messages` the messages that they sent; `actor` is the latest.
     """
 
     thread: str
@@ -32,28 +30,28 @@ class ThreadRow:
 
 
 class Display:
-    """Where a training reports to, as a context manager around it; this one shows nothing."""
+    """A context manager to which training reports its progress; this one shows nothing."""
 
     def begin(self, epochs: int, steps_per_epoch: int | None) -> None:
-        """Say how much there is to do, as far as it is known."""
+        """Start, with the amount of work as far as it is known."""
 
     def is_due(self) -> bool:
-        """Tell that one step is done, and return whether `show` would change what is seen."""
+        """Count a step; return whether it is time for `show`."""
         return False
 
     def show(self, figures: Mapping[str, Any], threads: Iterable[ThreadRow] = ()) -> None:
-        """Show figures of the epoch so far, and what threads have done."""
+        """Show figures of the epoch so far, and the work of threads."""
 
     def epoch(
         self, number: int, figures: Mapping[str, Any], threads: Iterable[ThreadRow] = ()
     ) -> None:
-        """Tell that an epoch has ended, counted from 1."""
+        """Report the end of an epoch, counted from 1."""
 
     def say(self, text: str) -> None:
         """Print a line."""
 
     def end(self) -> None:
-        """Give the terminal back; called after success, errors and Ctrl-C alike."""
+        """Release the terminal; called after success, errors and Ctrl-C alike."""
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +62,7 @@ class Display:
 
 @final
 class Lines(Display):
-    """Shows one line an epoch, for logs and pipes."""
+    """Shows one line per epoch, for logs and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._epochs = stream, 0
@@ -86,7 +84,7 @@ class Lines(Display):
 
 @final
 class LiveView(Display):
-    """Shows a bar with the figures of the epoch, and below it what each thread does."""
+    """Shows a bar with the figures of the epoch, and below it the work of each thread."""
 
     def __init__(self, console: Any) -> None:
         from rich.live import Live
@@ -140,13 +138,13 @@ class LiveView(Display):
 
 
 def _in_words(figures: Mapping[str, Any]) -> str:
-    """Return figures that are numbers, but for the rate and the time, as a text."""
+    """Return the figures that are numbers as text, without learning rate and time."""
     numbers = {name: one for name, one in figures.items() if isinstance(one, (int, float))}
     return "  ".join(f"{name} {one:.4f}" for name, one in numbers.items() if name not in _UNSHOWN)
 
 
 def progress_for(stream: TextIO, *, silent: bool = False) -> Display:
-    """Choose what fits: nothing if `silent`, a live view where rich can draw one, else lines."""
+    """Return the display for a stream: none if `silent`, a live view if rich can draw, or lines."""
     if silent:
         return Display()
     console = tables.console(stream)

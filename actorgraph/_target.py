@@ -1,6 +1,6 @@
-"""``FILE.py:function`` on the command line: load the file, call the function, check its answer.
+"""``FILE.py:function`` on the command line: load the file, call the function, check its result.
 
-What goes wrong in the user's file is told in one line, with the line of the file.
+Errors in the user's file become one line, with the file and the line number.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from actorgraph.errors import GraphError, near_names, text_of
 
 
 def outputs_and_feeds(target: str) -> tuple[Any, Mapping[Any, Any]]:
-    """Return outputs and feeds as the function that ``FILE.py:function`` names returns them.
+    """Return the outputs and feeds that the function ``FILE.py:function`` returns.
 
-    Runs the file.  Raises `GraphError` for all that goes wrong with it; whether the outputs are
-    nodes, machines say.
+    Runs the file; every error of it is a `GraphError`.  Whether the outputs are nodes is left to
+    machines.
     """
     return outputs_and_feeds_of(target, called(target), "(outputs, feeds)")
 
 
 def called(target: str) -> Any:
-    """Return what the function that ``FILE.py:function`` names returns, or raise `GraphError`."""
+    """Call the function ``FILE.py:function`` and return its result, or raise `GraphError`."""
     return function_of(target)()
 
 
 def function_of(target: str) -> Callable[[], Any]:
-    """Return the function that ``FILE.py:function`` names; all it raises is a `GraphError`."""
+    """Return the function ``FILE.py:function``, wrapped so that it raises only `GraphError`."""
     name, colon, function = target.rpartition(":")
     if not colon or not name or not function.isidentifier():
         raise GraphError(f"expected FILE.py:function, such as model.py:build, got {target!r}")
     if not Path(name).is_file():
         raise GraphError(f"there is no file {name!r}; expected FILE.py:function, got {target!r}")
     found = _function(name, function)
-    return update_wrapper(partial(_theirs, Path(name), found), found)
+    return update_wrapper(partial(_guarded, Path(name), found), found)
 
 
 def outputs_and_feeds_of(target: str, returned: Any, wanted: str) -> tuple[Any, Mapping[Any, Any]]:
-    """Return what was returned, checked, or raise `GraphError`, which says what is wanted."""
+    """Return what the target returned, checked, or raise `GraphError` with what is `wanted`."""
     if not (isinstance(returned, tuple) and len(returned) == 2):
         raise GraphError(
             f"{target} should return {wanted}, a node or several and a dict of arrays, "
@@ -68,11 +68,11 @@ def _function(name: str, function: str) -> Callable[[], Any]:
         sys.path.insert(0, folder)  # as if the file were run
 
     def execute() -> None:
-        # Not by its loader, which takes compiled code of a file of the same second and size.
+        # Not by its loader, which may reuse bytecode of a file of the same second and size.
         code = compile(file.read_bytes(), name, "exec", dont_inherit=True)
         exec(code, vars(module))
 
-    _theirs(file, execute)
+    _guarded(file, execute)
     found: Any = vars(module).get(function)
     if not callable(found):
         functions = [key for key, value in vars(module).items() if callable(value)]
@@ -84,8 +84,8 @@ def _function(name: str, function: str) -> Callable[[], Any]:
     return made
 
 
-def _theirs(file: Path, function: Callable[..., Any], *args: Any) -> Any:
-    """Call code of the user's; what it raises is told with the line of the file."""
+def _guarded(file: Path, function: Callable[..., Any], *args: Any) -> Any:
+    """Call the user's code; its error becomes a `GraphError` with the line of the file."""
     try:
         return function(*args)
     except GraphError:

@@ -1,16 +1,16 @@
 """Bounded FIFO channels between node actors, in both directions.
 
-Forward channels carry Duals from an actor to a consumer, reverse channels carry cotangents back.
+Forward channels carry Duals to consumers, reverse channels carry cotangents back.
 
 Invariants:
 
-- Messages leave in the order in which they came, one sender and one receiver each.
-- A channel holds at most `capacity` messages.  The bound is kept by credits: the receiver gives
-  one back for each message it takes, the sender spends one for each message.  Where the number of
-  runs in flight bounds the channel already (one message per run), `credits` is None.
-- ``deque.append`` and ``deque.popleft`` are atomic; no lock is taken.  The generated actors use
-  `queue` and `credits` directly: a method call per message would be felt.
-- A channel is never closed: it goes with its machine.
+- Messages leave in the order in which they came.  A channel has one sender and one receiver.
+- A channel holds at most `capacity` messages.  Credits keep the bound: the sender spends one for
+  each message, and the receiver returns it.  If the number of runs in flight bounds the channel
+  already (one message per run), `credits` is None.
+- ``deque.append`` and ``deque.popleft`` are atomic; no lock is taken.  Generated actors use
+  `queue` and `credits` directly, because a method call per message would be measurable.
+- A channel is never closed: it ends with its machine.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class ChannelStatistics:
     capacity : int
         Most messages that it may hold.
     depth : int
-        Messages that it holds.
+        Messages that it holds now.
     sent, received, peak_depth : int or None
-        Counted where the channel was made with ``counted=True``.
+        None unless the channel was made with ``counted=True``, like the times below.
     waited_s : float or None
-        Seconds that messages have waited in the channel, together.
+        Seconds that messages have waited in the channel, added up.
     longest_wait_s : float or None
-        Seconds that the message waited that waited longest.
+        The longest wait of a message, in seconds.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Channel:
     capacity : int
         At least 1.
     name : str or callable
-        For errors and statistics, such as ``"x -> tanh_3"``; or what returns it when asked.
+        For errors and statistics, such as ``"x -> tanh_3"``; or a function that returns it.
     direction : "forward" or "reverse"
     credited : bool
-        Whether the bound is kept by credits; False where something else keeps it.
+        Whether credits keep the bound; False if something else does.
     counted : bool
-        Whether to count messages and to time their wait.
+        Whether to count messages and to time their waits.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Channel:
         return self._name if isinstance(self._name, str) else self._name()
 
     def statistics(self) -> ChannelStatistics:
-        """Return the channel's state; blocks nobody."""
+        """Return the channel's state; takes no lock."""
         counted = self.counted
         return ChannelStatistics(
             name=self.name,
@@ -123,21 +123,21 @@ class Channel:
 
     @property
     def queue(self) -> Channel | deque[Any]:
-        """What has `append` and `popleft` for messages: the channel itself where it counts them.
+        """What messages are appended to and popped from: the channel itself if it counts them.
 
-        Room, or a message, must be there.
+        The caller makes sure that there is room, or a message.
         """
         return self if self.counted else self.messages
 
     def append(self, message: Any) -> None:
-        """Count a message, and put it into the channel."""
+        """Append a message, and count it."""
         self._arrivals.append(perf_counter())
         self.messages.append(message)
         self._sent += 1
         self._peak = max(self._peak, len(self.messages))
 
     def popleft(self) -> Any:
-        """Count the oldest message, and take it out of the channel."""
+        """Pop the oldest message, and count it."""
         message = self.messages.popleft()
         self._received += 1
         waited_s = perf_counter() - self._arrivals.popleft()

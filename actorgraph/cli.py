@@ -1,7 +1,7 @@
-"""The command `actorgraph`: models to train or serve, a look at this machine, pipelines.
+"""The command `actorgraph`: training demo, traces, pipelines, serving, and this machine.
 
-Importing this module is cheap: each command imports what it needs when it runs. Exit codes: 0, 1
-for an error that is told in one line and its notes, 2 for bad usage, 130 after Ctrl-C.
+Each command imports what it needs when it runs.  Exit codes: 0, 1 for an error, which is printed
+with its notes, 2 for bad usage, 130 after Ctrl-C.
 """
 
 import argparse
@@ -43,12 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("actorgraph: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader is gone; the interpreter would complain when it flushes stdout at exit.
+        # The reader is gone; the interpreter would report an error when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
         if not isinstance(error, (GraphError, MemoryError, OSError)):
-            raise  # a fault of ours: the traceback is what a report needs
+            raise  # our bug: a report needs the traceback
         return _failed(error)
     return 0
 
@@ -63,7 +63,7 @@ def _option(*names: str, **how: Any) -> _Option:
 def _command(
     commands: Any, name: str, run: Callable[..., None], help_: str, about: str, *options: _Option
 ) -> argparse.ArgumentParser:
-    """Add a command: what runs it, its line, its page, and its options."""
+    """Add a command with its function, its line of help, its page, and its options."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=about)
     parser.set_defaults(command=run)
     for names, how in options:
@@ -86,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         _option("--workers", type=_at_least(1, _WORKERS), default=2, help="worker threads (2)"),
         _option("--epochs", type=_at_least(1, 10_000), default=12,
                 help="passes over the images (12)"),
-        _option("--seed", type=_at_least(0, _SEEDS), default=0, help="of weights and order (0)"),
+        _option("--seed", type=_at_least(0, _SEEDS), default=0,
+                help="seed of weights and order (0)"),
         _option("--json", action="store_true", help="print one JSON object and nothing else"),
     )  # fmt: skip
     _command(
@@ -97,16 +98,16 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(commands, target)
     _command(
         commands, "calibrate", _calibrate, "measure this machine for the cost model",
-        "Measure in some 5 seconds how fast this machine calls, adds, moves and multiplies, store "
-        "it in the cache directory, and say which provider of matrix products is faster here. The "
-        "figures decide where nodes run, never what they compute.", json_option,
+        "Measure in some 5 seconds the speed of calls, additions, memory and matrix products on "
+        "this machine, store it in the cache directory, and say which provider of matrix products "
+        "is faster here. The figures decide where nodes run, never what they compute.", json_option,
     )  # fmt: skip
     _add_serving(commands, json_option)
     _command(
         commands, "explain", _explain, "say what an error means, by its code",
-        "Print what an error means, a program that raises it, and the repair. The code stands at "
-        "the end of the traceback.",
-        _option("code", metavar="CODE", help="such as AG101; `all` lists everything"),
+        "Print what an error means, a program that raises it, and the repair. The code is at the "
+        "end of the traceback.",
+        _option("code", metavar="CODE", help="such as AG101; `all` prints every error"),
     )  # fmt: skip
     return parser
 
@@ -118,25 +119,27 @@ def _add_recordings(commands: Any, target: _Option) -> None:
         "Call the function, which returns (outputs, feeds), run the graph, print a summary, and "
         "write PREFIX.json for https://ui.perfetto.dev and PREFIX.html.", target,
         _option("--machine", choices=("actor", "lisp", "tape"), default="actor",
-                help="which one (actor)"),
+                help="kind of machine (actor)"),
         _option("--workers", type=_at_least(1, _WORKERS), help="worker threads (all cores)"),
-        _option("--fuse", choices=("none", "auto", "all"), default="auto", help="actors (auto)"),
-        _option("--runs", type=_at_least(1), default=1, help="runs, pipelined (1)"), backward,
-        _option("--cold", action="store_true", help="record the compilation too"),
-        _option("-o", "--output", metavar="PREFIX", help="of the files (the function)"),
+        _option("--fuse", choices=("none", "auto", "all"), default="auto", help="fusion (auto)"),
+        _option("--runs", type=_at_least(1), default=1, help="number of runs, pipelined (1)"),
+        backward,
+        _option("--cold", action="store_true", help="record the compilation, too"),
+        _option("-o", "--output", metavar="PREFIX", help="prefix of the files (the function)"),
     )  # fmt: skip
-    kinds = commands.add_parser("devices", help="what lanes and devices bring to a graph")
+    kinds = commands.add_parser("devices", help="how lanes and devices speed up a graph")
     _command(
         kinds.add_subparsers(metavar="COMMAND", required=True), "experiment", _experiment,
         "run a graph on 1 to 8 lanes, simulated or measured",
-        "Tell what a run of a graph takes by the number of lanes (CUDA streams), eager and "
-        "captured, on simulated GPUs; or measure it on devices that are there.", target,
+        "Show the time of a run by the number of lanes (CUDA streams), eager and captured, on "
+        "simulated GPUs; or measure it on devices of this machine.", target,
         _option("--lanes", type=_at_least(1, 64), nargs="+", default=[1, 2, 4, 8],
-                help="(1 2 4 8)"),
-        _option("--gpus", type=_at_least(1, 64), default=1, help="simulated ones (1)"),
-        _option("--measure", metavar="DEVICE", nargs="+", help="such as virtual:0 or cuda:0"),
+                help="numbers of lanes (1 2 4 8)"),
+        _option("--gpus", type=_at_least(1, 64), default=1, help="simulated GPUs (1)"),
+        _option("--measure", metavar="DEVICE", nargs="+",
+                help="measure on these devices, such as virtual:0 or cuda:0"),
         backward,
-        _option("-o", "--output", metavar="FILE", help="a page with the best timeline"),
+        _option("-o", "--output", metavar="FILE", help="write a page with the best timeline"),
     )  # fmt: skip
 
 
@@ -145,47 +148,46 @@ def _add_serving(commands: Any, json_option: _Option) -> None:
         commands, "top", _top, "watch the machines of a running program",
         "Show actors, queues, throughput and lateness of a program that runs `with "
         "ag.trace.serve(SOCKET): ...`; Ctrl-C ends it.",
-        _option("socket", metavar="SOCKET", help="the path that the program serves at"),
-        _option("--every", type=_at_least(1), default=1, help="seconds between looks (1)"),
-        _option("--once", action="store_true", help="look once and end"),
+        _option("socket", metavar="SOCKET", help="the path at which the program serves"),
+        _option("--every", type=_at_least(1), default=1, help="seconds between updates (1)"),
+        _option("--once", action="store_true", help="show one update and end"),
     )  # fmt: skip
     _command(
         commands, "serve", _serve, "serve a model over HTTP",
         "Call the function of FILE.py:FUNCTION, which returns an ag.serving.Server, or (outputs, "
         "feeds) to serve one model under the function's name; or take a folder of models, "
         "NAME/model.py. Answer requests of the Open Inference Protocol by uvicorn, and over gRPC "
-        "with --grpc-port. SIGTERM and Ctrl-C answer what was taken, then end; the second ends at "
-        "once.",
+        "with --grpc-port. After SIGTERM or Ctrl-C, requests that were accepted are answered; a "
+        "second signal ends at once.",
         _option("target", metavar="TARGET", help="FILE.py:FUNCTION, or a folder"),
-        _option("--host", default="127.0.0.1", help="to listen at (127.0.0.1)"),
+        _option("--host", default="127.0.0.1", help="host to listen at (127.0.0.1)"),
         _option("--port", type=_at_least(0, 65535), default=8000,
-                help="to listen at; 0 for any (8000)"),
+                help="port to listen at; 0 for any (8000)"),
         _option("--grpc-port", type=_at_least(0, 65535),
-                help="to listen at for gRPC too; 0 for any"),
+                help="port for gRPC; 0 for any"),
         _option("--metrics-port", type=_at_least(0, 65535),
-                help="to tell /metrics at instead; those of further workers are at the next "
-                "ports; 0 for any"),
+                help="separate port for /metrics; further workers use the next ports; 0 for any"),
         _option("--config", metavar="FILE.toml", help="fields of ag.serving.Config"),
         _option("--workers", type=_at_least(1, _WORKERS), default=1,
                 help="processes that listen at the same ports and share nothing (1)"),
-        _option("--reload", action="store_true", help="start anew when a file beside FILE.py "
-                "changes; load a model of a folder anew when its files change"),
+        _option("--reload", action="store_true", help="restart when a file beside FILE.py "
+                "changes; reload a model of a folder when its files change"),
         _option("--drain-delay", type=_number, metavar="SECONDS",
-                help="after a signal requests are still taken for so long, while /readyz says 503 "
+                help="after a signal, accept requests for so long while /readyz returns 503 "
                 "(drain_delay_s of the config, or 5 in Kubernetes)"),
         _option("--no-access-log", action="store_true",
                 help="do not log each request for inference"),
         _option("--supervised", action="store_true", help=argparse.SUPPRESS),
     )  # fmt: skip
     _command(
-        commands, "bench", _bench, "ask a served model, and show how long its answers take",
-        "Ask a model of the Open Inference Protocol so many times a second, whether it keeps up or "
-        "not, and show status codes, percentiles of the time from when a request was due to its "
-        "answer, and a histogram.",
+        commands, "bench", _bench, "measure the latency of a served model",
+        "Send requests of the Open Inference Protocol to a model at a fixed rate, whether it keeps "
+        "up or not, and show status codes, percentiles of the latency from when a request was due, "
+        "and a histogram.",
         _option("url", metavar="URL", help="http://HOST:PORT/v2/models/NAME"),
-        _option("--rate", type=_positive, default=100.0, help="requests a second (100)"),
-        _option("--seconds", type=_positive, default=5.0, help="for so long (5)"),
-        _option("--rows", type=_at_least(1), default=1, help="of a request (1)"), json_option,
+        _option("--rate", type=_positive, default=100.0, help="requests per second (100)"),
+        _option("--seconds", type=_positive, default=5.0, help="duration (5)"),
+        _option("--rows", type=_at_least(1), default=1, help="rows of a request (1)"), json_option,
     )  # fmt: skip
 
 
@@ -193,13 +195,13 @@ _SCHEDULES = ("stages", "microbatches", "schedule", "load", "save", "json")
 
 
 def _schedules(**defaults: Any) -> list[_Option]:
-    """Return what simulations and runs are both asked."""
+    """Return the options that simulations and runs share."""
     known: dict[str, dict[str, Any]] = {
         "stages": {"type": _at_least(1),
-                   "help": "number of devices (4; for a run as many as nodes are placed for)"},
-        "microbatches": {"type": _at_least(1), "help": "of a step (8)"},
+                   "help": "number of devices (4; for a run that of the placements)"},
+        "microbatches": {"type": _at_least(1), "help": "microbatches of a step (8)"},
         "schedule": {"action": "extend", "type": _names, "metavar": "NAMES",
-                     "help": "those to compare, with commas between (all; for a run 1f1b)"},
+                     "help": "schedules to compare, separated by commas (all; for a run 1f1b)"},
         "load": {"metavar": "FILE.csv", "help": "take the schedule of a file instead"},
         "save": {"metavar": "FILE.csv", "help": "write the actions of the fastest"},
         "json": {"action": "store_true", "help": "print one JSON array"},
@@ -210,8 +212,8 @@ def _schedules(**defaults: Any) -> list[_Option]:
 def _add_pipeline(commands: Any, target: _Option) -> None:
     parser = _command(
         commands, "pipeline", _pipeline, "compare schedules of a pipeline, simulated or run",
-        "Simulate schedules of a pipeline and show their times in a table, the fastest one as a "
-        "picture. Times are for one microbatch on one device, in any unit. `actorgraph pipeline "
+        "Simulate schedules of a pipeline and show their times in a table, and the fastest one as "
+        "a picture. Times are for one microbatch on one device, in any unit. `actorgraph pipeline "
         "run` measures them instead.",
         *_schedules(stages=None, microbatches=8, schedule=None, load=None, save=None, json=False),
         _option("--costs", type=_numbers(3), metavar="F,B,W",
@@ -222,17 +224,17 @@ def _add_pipeline(commands: Any, target: _Option) -> None:
     )  # fmt: skip
     _command(
         parser.add_subparsers(metavar="run"), "run", _pipeline_run,
-        "run a graph of yours by schedules, and measure",
+        "run your graph by schedules, and measure",
         "Call the function, which returns (outputs, feeds), the loss first, run the batch in "
-        "microbatches by each schedule, gradients of all parameters included, and show measured "
-        "beside predicted makespans, and the fastest as a picture. Nodes are placed by `with "
+        "microbatches by each schedule, including gradients of all parameters, and show measured "
+        "and predicted makespans, and the fastest as a picture. Nodes are placed by `with "
         "graph.stage(0): ...`, else the graph is cut by cost.", target,
-        # What is not given here stays as it was given before the word `run`.
+        # Options before the word `run` hold unless they are repeated after it.
         *_schedules(**dict.fromkeys(_SCHEDULES, argparse.SUPPRESS)),
-        _option("--split", default="batch", metavar="DIM", help="what is cut (batch)"),
-        _option("--reduce", choices=("mean", "sum"), help="what ops of your own make of the rows"),
-        _option("--workers", type=_at_least(1, _WORKERS), help="threads (one for each device)"),
-        _option("--runs", type=_at_least(1), default=5, help="of each schedule (5)"),
+        _option("--split", default="batch", metavar="DIM", help="dim of the batch (batch)"),
+        _option("--reduce", choices=("mean", "sum"), help="how your own ops reduce rows"),
+        _option("--workers", type=_at_least(1, _WORKERS), help="threads (one per device)"),
+        _option("--runs", type=_at_least(1), default=5, help="runs of each schedule (5)"),
     )  # fmt: skip
 
 
@@ -249,7 +251,7 @@ def _names(text: str) -> list[str]:
 
 def _number(text: str) -> Fraction:
     value = Fraction(-1)
-    if _EXPONENT.search(text) is None:  # a fraction of 1e99999999 has all these digits
+    if _EXPONENT.search(text) is None:  # a Fraction of 1e99999999 would have all these digits
         with suppress(ValueError, ZeroDivisionError):
             value = Fraction(text)
     if not (value == 0 or 1e-100 <= value <= 1e100):
@@ -401,7 +403,7 @@ def _bench(arguments: argparse.Namespace) -> None:
 
 
 def _show(tables: object) -> None:
-    """Print what rich can draw, drawn where there is a terminal and rich, else as text."""
+    """Print tables, drawn by rich if it is installed and stdout is a terminal, else as text."""
     screen = console(sys.stdout)
     if screen is None:
         print(tables)

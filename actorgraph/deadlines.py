@@ -1,4 +1,4 @@
-"""Deadlines: the thread that ends runs whose time is up."""
+"""`Deadlines`: the thread that ends runs whose deadline has passed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Deadlines:
-    """One thread that ends runs whose time is up; started by the first deadline."""
+    """One thread that ends runs whose deadline has passed; the first deadline starts it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        # A run in flight is held by its machine; here it must not keep its results alive.
+        # Weak, so that ended runs and their results are not kept alive.
         self._heap: list[tuple[float, int, ref[AbstractRun]]] = []
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -26,14 +26,14 @@ class Deadlines:
     def add(self, run: AbstractRun, timeout_s: float) -> float:
         """Call ``run.expire()`` after `timeout_s` seconds unless the run has ended.
 
-        Returns the time of the deadline: a run may end after it, and before the thread comes by.
+        Returns the deadline, by `monotonic`; a run may end after it and before that call.
         """
         until = monotonic() + timeout_s
         if timeout_s > threading.TIMEOUT_MAX:
             return until  # centuries
         with self._changed:
             if len(self._heap) > 2 * self._live + 64:
-                # Most runs end long before their deadline: forget them.
+                # Most runs end long before their deadlines: drop these.
                 self._heap = [entry for entry in self._heap if not _has_ended(entry[2])]
                 heapq.heapify(self._heap)
                 self._live = len(self._heap)
@@ -48,7 +48,7 @@ class Deadlines:
         return until
 
     def stop(self, join: bool) -> None:
-        """End the thread, and wait for its end if asked to."""
+        """End the thread; `join` waits for its end."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -75,10 +75,10 @@ class Deadlines:
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread; Ctrl-C in the middle is `KeyboardInterrupt`, and it may never be alive.
+    """Start a thread; if Ctrl-C interrupts that, raise `KeyboardInterrupt`.
 
-    Python waits for its first step with a lock, and raises an error of its own where Ctrl-C has
-    kept it from taking that lock again.
+    `Thread.start` waits for the thread under a lock, and raises `RuntimeError` if Ctrl-C has kept
+    it from taking that lock again.  Then the thread may never be alive.
     """
     try:
         thread.start()

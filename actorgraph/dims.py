@@ -31,7 +31,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
 
 
 class UnboundDim(KeyError):
-    """A run does not tell what a dim is: told apart from any other key that is missing.
+    """A run does not bind a dim; a `KeyError` of its own, to be told from others.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def _no_call(size: object) -> NoReturn:
 
 
 class Size(int):
-    """The number of a node's entries, which says so where it is called as in PyTorch."""
+    """The number of a node's entries; calling it, as in PyTorch, raises an error that helps."""
 
     __call__ = _no_call
 
@@ -72,8 +72,8 @@ class Size(int):
 class Dim:
     """An integer expression of symbols, normalised as a polynomial.
 
-    A plain symbol equals its name (``node.shape == ("batch", 10)`` holds), and arithmetic gives a
-    new `Dim`, or an ``int`` where the symbols cancel.
+    A plain symbol equals its name (``node.shape == ("batch", 10)`` holds).  Arithmetic gives a new
+    `Dim`, or an ``int`` if the symbols cancel.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class Dim:
         return _call("mod", other, self)
 
     def bind(self, symbols: Mapping[str, int]) -> int:
-        """Return the value under the given symbols; `UnboundDim` names one that is missing."""
+        """Return the value for the given symbols; `UnboundDim` names one that is missing."""
         if self is UNKNOWN:
             raise UnboundDim("a dim that is known only at run time")
         total = 0
@@ -211,7 +211,7 @@ def _call(function: str, *args: int | Dim | None) -> int | Dim:
 
 
 def _floordiv(left: int | Dim, right: int | Dim) -> int | Dim:
-    """Divide exactly where every term allows it, else keep the division symbolic."""
+    """Divide exactly if every term is divisible, else keep the division symbolic."""
     if left is UNKNOWN or right is UNKNOWN:
         return UNKNOWN
     divisor = _terms(right)
@@ -262,7 +262,7 @@ def symbol(name: str) -> Dim:
 
 
 def dim_max(left: int | Dim, right: int | Dim) -> int | Dim:
-    """Return ``max(left, right)``, symbolic where it has to be.
+    """Return ``max(left, right)``, symbolic if it is not decided.
 
     Examples
     --------
@@ -275,7 +275,7 @@ def dim_max(left: int | Dim, right: int | Dim) -> int | Dim:
 
 
 def dim_min(left: int | Dim, right: int | Dim) -> int | Dim:
-    """Return ``min(left, right)``, symbolic where it has to be.
+    """Return ``min(left, right)``, symbolic if it is not decided.
 
     Examples
     --------
@@ -404,7 +404,7 @@ def public_shape(shape: Shape) -> tuple[int | Dim | None, ...]:
 
 
 def bind_dims(dim: int | Dim, symbols: Mapping[str, int]) -> int:
-    """Return the int that `dim` is under `symbols`.
+    """Return the value of `dim` for `symbols`.
 
     Examples
     --------
@@ -422,7 +422,7 @@ _Unknown = TypeVar("_Unknown", int, None)
 def bind_shape(
     shape: Shape, symbols: Mapping[str, int], unknown: _Unknown
 ) -> tuple[int | _Unknown, ...]:
-    """Return the ints that the dims are under `symbols`, `unknown` for those that they do not tell.
+    """Return the values of dims for `symbols`, `unknown` for those that these do not bind.
 
     Examples
     --------
@@ -441,7 +441,7 @@ def bind_shape(
 
 
 def size_of(shape: Shape) -> int | Dim:
-    """Return the number of elements, symbolic where dims are.
+    """Return the number of elements, symbolic if dims are.
 
     Examples
     --------

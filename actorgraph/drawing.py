@@ -1,6 +1,6 @@
-"""Text, DOT, Mermaid and SVG pictures of a graph; none of them needs a drawing program.
+"""Text, DOT, Mermaid and SVG pictures of a graph, made without a drawing program.
 
-grandalf, an extra that is pure Python, places the boxes of the SVG.
+grandalf, an extra in pure Python, computes the layout of the SVG.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from actorgraph.errors import GraphError, printable
 
 _MAX_DRAWN = 400
-_MAX_PLACED = 100  # nodes of an SVG that a notebook waits for, some 0.3 s
+_MAX_PLACED = 100  # nodes of an SVG in a notebook: some 0.3 s
 _SHAPES = {"input": ("[/", "/]"), "parameter": ("[(", ")]"), "constant": ("([", "])")}
 _CHARACTER, _LINE, _MARGIN = 7.3, 16, 8
 _LONGEST = 48
@@ -32,7 +32,7 @@ class _Drawable(Protocol):
 
 
 def text(graph: _Drawable) -> str:
-    """Return one line a node: name, op with inputs, type; bodies below their node, indented."""
+    """Return one line per node: name, op with inputs, type; bodies are indented below."""
     lines = [f"graph {graph.name!r} of {len(graph.nodes)} nodes"]
     return "\n".join([*lines, *_lines(graph.nodes, "  ")])
 
@@ -41,20 +41,21 @@ def _lines(nodes: Sequence[Any], indent: str) -> Iterator[str]:
     for node in nodes:
         inputs = ", ".join(printable(part.name) for part in node.inputs)
         bodies = _bodies(node)
-        told = {k: v for k, v in node.attrs.items() if k != "value"}
-        attrs = [f"{k}={str(v) if bodies else repr(v)}" for k, v in told.items()]
+        attrs = [
+            f"{k}={str(v) if bodies else repr(v)}" for k, v in node.attrs.items() if k != "value"
+        ]
         call = f"{_op(node)}({', '.join([inputs, *attrs] if inputs else attrs)})"
         yield f"{indent}{printable(node.name)} = {call} : {node.type}"
         for title, body in bodies:
-            given = ", ".join([printable(part.name) for part in body.inputs])
-            yield f"{indent}  {title}({given}):"
+            operands = ", ".join([printable(part.name) for part in body.inputs])
+            yield f"{indent}  {title}({operands}):"
             yield from _lines(body.nodes, indent + "    ")
             results = ", ".join([printable(part.name) for part in body.results])
             yield f"{indent}    return {results}"
 
 
 def _bodies(node: Any) -> list[tuple[str, Any]]:
-    """Return the graphs among the attributes of a node, each with what it is called."""
+    """Return the graphs among the attributes of a node, each with its title."""
     return [one for value in node.attrs.values() for one in getattr(value, "titles", ())]
 
 
@@ -100,7 +101,7 @@ def mermaid(graph: _Drawable) -> str:
 
 
 def mimebundle(graph: _Drawable) -> dict[str, str]:
-    """Return what Jupyter shows: text, Mermaid (which JupyterLab draws offline), and SVG."""
+    """Return the representations for Jupyter: text, Mermaid (JupyterLab draws it), and SVG."""
     bundle = {"text/plain": text(graph)}
     if len(graph.nodes) <= _MAX_DRAWN:
         bundle["text/vnd.mermaid"] = mermaid(graph)
@@ -110,7 +111,7 @@ def mimebundle(graph: _Drawable) -> dict[str, str]:
 
 
 def svg(graph: _Drawable) -> str:
-    """Return the graph as a picture in SVG that needs nothing else.
+    """Return the graph as a self-contained SVG picture.
 
     Raises
     ------
@@ -129,7 +130,7 @@ def svg(graph: _Drawable) -> str:
 
 
 class _Box:
-    """What a node looks like: its size and SVG with the origin in the upper left corner.
+    """The picture of a node: its size, and SVG with the origin in the upper left corner.
 
     grandalf reads `w` and `h`, and sets `xy`, the centre.
     """
@@ -143,13 +144,12 @@ class _Box:
         lines = [_text(part, number) for number, part in enumerate(parts)]
         wide = max(map(len, parts)) * _CHARACTER + 2 * _MARGIN
         top: float = 2 * _LINE + _MARGIN
-        for value in node.attrs.values():
-            for title, body in getattr(value, "titles", ()):
-                inner_width, inner_height, inner = _drawn(body.nodes, body.inputs)
-                lines.append(_text(title, (top - 4) / _LINE))
-                lines.append(f'<g transform="translate({_MARGIN},{top + _LINE})">{inner}</g>')
-                wide = max(wide, inner_width + 2 * _MARGIN)
-                top += _LINE + inner_height + _MARGIN
+        for title, body in _bodies(node):
+            inner_width, inner_height, inner = _drawn(body.nodes, body.inputs)
+            lines.append(_text(title, (top - 4) / _LINE))
+            lines.append(f'<g transform="translate({_MARGIN},{top + _LINE})">{inner}</g>')
+            wide = max(wide, inner_width + 2 * _MARGIN)
+            top += _LINE + inner_height + _MARGIN
         self.w, self.h = wide, top
         self.xy = (0.0, 0.0)
         self._name = texts[0].translate(_XML)
@@ -161,7 +161,7 @@ class _Box:
         )
 
     def at(self, left: float, top: float) -> str:
-        """Return the box where the layout has put it, in a picture that begins at left, top."""
+        """Return the box at its place in the layout, whose upper left corner is (left, top)."""
         x, y = self.xy[0] - self.w / 2 - left, self.xy[1] - self.h / 2 - top
         return f'<g data-node="{self._name}" transform="translate({x:.1f},{y:.1f})">{self._svg}</g>'
 
@@ -194,7 +194,7 @@ def _drawn(nodes: Sequence[Any], inputs: Sequence[Any]) -> tuple[float, float, s
         edge.view = EdgeViewer()
     right, bottom, drawn = 0.0, 0.0, []
     for part in graphs.Graph(vertices, edges).C:
-        # It holds its edges in a set; with lists of ours, equal graphs give equal pictures.
+        # grandalf has edges in a set; with our lists, equal graphs give equal pictures.
         component = graphs.graph_core(
             [vertex for vertex in vertices if vertex.c is part],
             [edge for edge in edges if edge.v[0].c is part],

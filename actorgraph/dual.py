@@ -1,4 +1,4 @@
-"""`Dual`: a value with its gradient, the thing that actors pass on and that solvers read."""
+"""`Dual`: a value with its gradient, which actors pass on and solvers read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Dual:
-    """A value and what was differentiated with it.
+    """A value with its gradient or tangent.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Dual:
     """
 
     value: Array
-    grad: Any = None  # an array where it was asked for: None would ask users for assertions
+    grad: Any = None  # not `Array | None`: users would have to assert that it is an array
     tangent: Any = None
     node: Node | None = None
 

@@ -5,10 +5,10 @@ The tree::
     GraphError
     |-- GraphTypeError (also TypeError)    dtypes or kinds that do not fit
     |-- ShapeError     (also ValueError)   dims that do not fit
-    |-- FeedError      (also ValueError)   what was given to a run does not fit the graph
+    |-- FeedError      (also ValueError)   arguments of a run do not fit the graph
     |-- ScheduleError  (also ValueError)   a pipeline's schedule cannot be made or executed
     |-- NodeError                          an op failed while a run was under way
-    |-- DeadlockError                      a run can make no step any more
+    |-- DeadlockError                      a run cannot make progress
     |-- MachineClosedError                 the machine was closed
     |-- MemoryLimitError (also MemoryError) a run does not fit into `max_bytes`
     |-- RunCancelled                       the run was cancelled
@@ -37,7 +37,7 @@ class GraphError(Exception):
     ----------
     reference : str
         Its section in ``docs/errors.md``, which ``actorgraph explain`` prints: a program that
-        raises it, and the repair.  Of the class, or of the cause.
+        raises it, and the repair.  A cause may have a section other than the class.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class FeedError(GraphError, ValueError):
 
 
 class ScheduleError(GraphError, ValueError):
-    """A pipeline's schedule, or what it is to be made or simulated with, makes no sense."""
+    """A pipeline's schedule, or an argument of making or simulating it, is invalid."""
 
     reference = "AG104"
 
@@ -111,7 +111,7 @@ class NodeError(GraphError):
     phase : str
         ``"forward"`` or ``"backward"``.
     iteration : tuple of int
-        Of a node in the body of loops: the position in each, from 0, the outermost first.
+        For a node in the body of loops: the iteration of each, from 0, the outermost first.
     """
 
     reference = "AG105"
@@ -134,19 +134,19 @@ class NodeError(GraphError):
 
 
 class DeadlockError(GraphError):
-    """Nothing is ready, nothing is running, and outputs are missing; says who waits for what."""
+    """No task can run, and outputs are missing; the text says which task waits for what."""
 
     reference = "AG106"
 
 
 class MachineClosedError(GraphError):
-    """The machine was closed before the run could finish, or before it was asked for."""
+    """The machine was closed before the run ended, or before it was started."""
 
     reference = "AG107"
 
 
 class MemoryLimitError(GraphError, MemoryError):
-    """A run needs more than the machine's `max_bytes` even by itself and in sequential order."""
+    """A run needs more than the machine's `max_bytes` even alone and in sequential order."""
 
     reference = "AG108"
 
@@ -179,17 +179,17 @@ def near_names(wanted: object, known: Iterable[str], limit: int = 3) -> str:
 def no_name(
     where: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None
 ) -> AttributeError:
-    """Return the error of a module that is asked for a name that it has not.
+    """Return the error of a module for a name that it does not have.
 
     Parameters
     ----------
     where : str
-        What it is called, such as ``"ag.nn"``.
+        The module, such as ``"ag.nn"``.
     name : str
     known : iterable of str
-        What it has.
+        The names that it has.
     elsewhere : mapping, optional
-        What to say of names that other libraries have.
+        Advice for names of other libraries.
 
     Examples
     --------
@@ -204,10 +204,10 @@ def no_name(
 
 
 def printable(text: str) -> str:
-    r"""Return a name or text with whatever a terminal or a line of code would obey written out.
+    r"""Return a name or text with all characters escaped that are not printable.
 
-    Everything that others read goes through here: newlines, escape sequences, characters that turn
-    the direction of writing and halves of surrogate pairs stay in the graph.
+    All output goes through here, so that newlines, escape sequences, bidirectional controls and
+    lone surrogates in names reach no terminal or generated code.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def printable(text: str) -> str:
 
 
 def shown(value: object, width: int = 80) -> str:
-    """Return the `repr` of what a user gave: of any value, in one line that is not too long.
+    """Return the `repr` of any value in one line of at most `width` characters.
 
     Examples
     --------
@@ -239,7 +239,7 @@ def shown(value: object, width: int = 80) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return ``"ValueError: the text"``, also of an error whose text cannot be made.
+    """Return ``"ValueError: the text"``, also for an error whose `str` raises.
 
     Examples
     --------

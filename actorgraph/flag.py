@@ -1,7 +1,7 @@
-"""`Flag`: a byte that a thread watches without Python's lock until another thread sets it.
+"""`Flag`: a byte on which a thread spins without the GIL until another thread sets it.
 
-A thread that sleeps comes back some 50 us after it was called, and whoever calls it pays for the
-system call.  One that watches is back within a microsecond, and takes nothing but its core.
+A sleeping thread comes back some 50 us after its wake-up, which costs the waker a system call.  A
+spinning one is back within a microsecond, and costs only its core.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 _LOOKS = 6_000_000
-"""Looks at the byte of one `watch`: some 2 ms.  Who comes back wants Python's lock, and sleeps
-where another thread has it at that moment."""
+"""Reads of the byte in one `watch`, some 2 ms; afterwards the thread takes the GIL, for which it
+may have to sleep."""
 
 
 class Flag:
-    """A byte at an `address`, where machine code sets it too, and a view that repeats it.
+    """A byte at an `address`, which machine code may set, too, and a view that repeats it.
 
     The loop of `np.logical_or.reduce` ends at the first true element, and holds no lock.
     """
@@ -28,13 +28,13 @@ class Flag:
         self.address = byte.ctypes.data
 
     def set(self) -> None:
-        """Let who watches return."""
+        """Let `watch` return."""
         self._byte[0] = 1
 
     def clear(self) -> None:
-        """Have the next look wait for another `set`."""
+        """Let the next `watch` wait for another `set`."""
         self._byte[0] = 0
 
     def watch(self) -> bool:
-        """Return True as soon as the flag is set, False if it is not for a while."""
+        """Return True as soon as the flag is set, or False after some 2 ms."""
         return bool(np.logical_or.reduce(self._repeated))

@@ -1,4 +1,4 @@
-"""`Gate`: how many calls may run at once, of an op or of a machine."""
+"""`Gate`: limits how many calls, of an op or of a machine, run at once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 
 class Gate:
-    """Lets a number of callers in at once; the others wait, the most urgent is next.
+    """Admits up to `limit` callers at once; the most urgent of the others is next.
 
-    `occupied` is for threads, which block; `enter` for calls, which go on when they are let in.
+    Threads block on `occupied`; calls use `enter`, with a callback for their admission.
     """
 
     def __init__(self, limit: int) -> None:
@@ -20,7 +20,7 @@ class Gate:
         self.reset()
 
     def reset(self) -> None:
-        """Forget who is inside: after a fork these do not exist."""
+        """Forget all callers, for after a fork they do not exist."""
         limit = self.limit
         self.occupied: Any = threading.Lock() if limit == 1 else threading.Semaphore(limit)
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class Gate:
         self._arrivals = count()
 
     def enter(self, go_on: Callable[[], bool], priority: int = 0) -> None:
-        """Call `go_on` when there is room; it returns whether the room is taken."""
+        """Call `go_on` when there is room; it returns whether it takes the room."""
         with self._lock:
             if not self._free:
                 heappush(self._queue, (priority, next(self._arrivals), go_on))
@@ -39,7 +39,7 @@ class Gate:
             self.leave()
 
     def leave(self) -> None:
-        """Give the room to the next one."""
+        """Give the room to the next caller."""
         while True:
             with self._lock:
                 if not self._queue:

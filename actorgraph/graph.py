@@ -70,21 +70,21 @@ _HELD: dict[Op, type[Held]] = {PARAMETER: HeldParameter, BUFFER: HeldBuffer}
 class Graph:
     """A differentiable array graph.
 
-    One thread at a time builds it; any number may run machines of it meanwhile.
+    Only one thread at a time may build it; any number may run machines of it meanwhile.
 
     Parameters
     ----------
     name : str
         For errors and drawings.
     seed : int
-        Key of the graph's random ops, with the number of the draw and of the run.
+        Key of the graph's random ops, together with the number of the draw and of the run.
     convert : {"safe", "same_kind"}, optional
-        Which dtypes are converted without being asked.  By default none are: operands of two
-        dtypes, and feeds of another than the input's, raise.  With ``"safe"`` operands are promoted
-        as NumPy does, and feeds converted where every value stays what it is.  With ``"same_kind"``
-        operands take the dtype of those of the highest kind, so that ``int64 * float32`` is
-        float32, and feeds are converted to any dtype of their kind or a higher one, so that float64
-        is rounded to float32.  Lists are fed by the same rule.
+        Which dtypes are converted implicitly.  By default none are: operands of two dtypes, and
+        feeds of another dtype than the input's, raise.  With ``"safe"`` operands are promoted as in
+        NumPy, and feeds are converted if that preserves every value.  With ``"same_kind"`` operands
+        take the dtype of those of the highest kind, so that ``int64 * float32`` is float32, and
+        feeds are converted to any dtype of their kind or a higher one, so that float64 is rounded
+        to float32.  The same rule holds for feeds that are lists.
 
     Examples
     --------
@@ -128,7 +128,7 @@ class Graph:
 
     @property
     def outermost(self) -> Graph:
-        """This graph, or the one around it where it is a body's."""
+        """This graph, or for the graph of a body the outermost one around it."""
         return self
 
     # -- leaves -------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Graph:
     def parameter(self, name: str, value: Any) -> Parameter:
         """Add a trainable leaf that starts as a copy of the array `value`.
 
-        Its value, `nn.Parameter`, is the node's ``held``, which other graphs may `bind`, too.
+        The node's ``held`` is an `nn.Parameter` with the value, which other graphs may `bind`, too.
         """
         return self._variable(Parameter, PARAMETER, name, value)
 
@@ -159,21 +159,21 @@ class Graph:
     def buffer(self, name: str, value: Any) -> Buffer:
         """Add a leaf that is not trained and starts as a copy of the array `value`.
 
-        Runs read it at their start, and replace it at their end where `assign` says so.
+        Runs read it at their start, and replace it at their end if `assign` says so.
         """
         return self._variable(Buffer, BUFFER, name, value)
 
     def assign(self, buffer: Node, value: Node, on: Node) -> None:
-        """Let every run that computes `on` end by giving `buffer` the value of the node `value`.
+        """Make every run that computes `on` set `buffer` to the value of the node `value`.
 
         Runs that fail change nothing.  Runs in flight at the same time commit in the order of
-        their numbers, and each has read what was committed when it started.  Where a parameter is
-        assigned, as a solver's step does (`AbstractSolver.as_graph`), one run follows the other.
+        their numbers, and each reads what was committed when it started.  If a parameter is
+        assigned, as by a solver's step (`AbstractSolver.as_graph`), runs execute one at a time.
 
         Raises
         ------
         GraphTypeError, ShapeError
-            `value` has not the buffer's dtype and dims.
+            `value` does not have the buffer's dtype and dims.
         """
         if self.inside is not None:
             raise GraphError(
@@ -204,7 +204,7 @@ class Graph:
         return self._run_number
 
     def next_draw(self) -> int:
-        """Return the number of the next random draw; rewriting keeps the numbers given."""
+        """Return the number of the next random draw; rewriting preserves these numbers."""
         self._draws += 1
         return self._draws - 1
 
@@ -225,13 +225,13 @@ class Graph:
         return node
 
     def bind(self, held: Held, name: str | None = None) -> Variable:
-        """Return the leaf that is a `nn.Parameter` or `nn.Buffer` here, made where there is none.
+        """Return the leaf of this graph for an `nn.Parameter` or `nn.Buffer`; add one if needed.
 
         Parameters
         ----------
         held : nn.Parameter or nn.Buffer
         name : str, optional
-            Of a new leaf; default its own.
+            Name of a new leaf; default the name of `held`.
         """
         node = self._bound.get(held)
         if node is not None:
@@ -242,7 +242,7 @@ class Graph:
         return self.parameter(name, held) if trained else self.buffer(name, held)
 
     def bound(self, held: Held) -> Variable:
-        """Return the leaf that is a `nn.Parameter` or `nn.Buffer` here, or raise `GraphError`."""
+        """Return the leaf of this graph for an `nn.Parameter` or `nn.Buffer`, or raise."""
         node = self._bound.get(held)
         if node is None:
             raise GraphError(
@@ -282,7 +282,7 @@ class Graph:
     # -- building -----------------------------------------------------------------------------
 
     def apply(self, op: Op, args: Sequence[Any], attrs: Attrs | None = None) -> Node:
-        """Return the node that applies `op`; an equal one is returned where it exists.
+        """Return the node that applies `op`, an existing one if there is an equal node.
 
         Parameters
         ----------
@@ -295,7 +295,7 @@ class Graph:
         Raises
         ------
         GraphTypeError, ShapeError
-            The types do not unify, or the shape rule refuses.
+            The types do not unify, or the shape rule rejects them.
         """
         if self.inside is not None:
             return self.inside.apply(op, args, attrs)
@@ -358,7 +358,7 @@ class Graph:
         checks: Checks,
     ) -> _N:
         line = self._line or user_line()
-        # A constant never travels, so owners share it.
+        # No message carries a constant, so owners share it.
         owner = None if op is CONSTANT else self._owner
         node = kind(self, len(self._nodes), op, inputs, attrs, type_, checks, line, owner)
         self._nodes.append(node)
@@ -392,13 +392,13 @@ class Graph:
     ) -> AbstractContextManager[None]:
         """Give nodes built inside this line and this owner (the node whose rule builds them).
 
-        Without a line they bear the user's.  Nodes of different owners never merge, so that each
+        The default line is the user's.  Nodes of different owners never merge, so that each
         owner's fragment stays whole.
         """
         return _Inside(self, line or self._line or user_line(), owner)
 
     def on_line(self, line: Line) -> AbstractContextManager[None]:
-        """Give nodes built inside this line; whose rule builds them stays."""
+        """Give nodes built inside this line; their owner stays the current one."""
         return _Inside(self, line, self._owner)
 
     @contextmanager
@@ -411,10 +411,10 @@ class Graph:
             setattr(self, name, before)
 
     def stage(self, number: int) -> AbstractContextManager[None]:
-        """Place the nodes that are built inside in that stage of a pipeline, from 0 on.
+        """Place the nodes built inside in this stage of a pipeline, counted from 0.
 
-        A placement is no part of what a node is: a node that exists already stays where it is.
-        `stages` holds the stage of each placed node, by its number.
+        Placement is not part of a node's identity: a node that exists already stays where it is.
+        `stages` maps the id of each placed node to its stage.
         """
         if not isinstance(number, (int, Integral)) or not 0 <= number < MOST:
             raise GraphError(f"a stage is a whole number from 0 on, got {shown(number)}")
@@ -423,18 +423,18 @@ class Graph:
     # -- names --------------------------------------------------------------------------------
 
     def scope(self, path: str) -> AbstractContextManager[None]:
-        """Put a path, such as that of a layer, before the names that nodes built inside get.
+        """Prefix the automatic names of nodes built inside with a path, such as a layer's.
 
-        It replaces an outer one; "" is none.  A node that exists already keeps its name.
+        It replaces an outer scope; "" means none.  A node that exists already keeps its name.
         """
         return self._having("_scope", text("a scope", path))
 
     def scope_of(self, node: Node) -> str:
-        """Return the scope that a node of this graph was built in, "" for none."""
+        """Return the scope in which a node of this graph was built, "" for none."""
         return self._scopes.get(node.id, "")
 
     def claim_name(self, name: str, node: Node) -> None:
-        """Reserve a name for a node, or raise `GraphError` where it is taken."""
+        """Reserve a name for a node, or raise `GraphError` if it is taken."""
         self._check_free(name, node)
         self._names[name] = node
 
@@ -444,7 +444,7 @@ class Graph:
             raise GraphError(f"the name {name!r} is taken by {taken!r}; use another one")
 
     def automatic_name(self, node: Node) -> str:
-        """Return the name of a node that was given none: scope, op and build number."""
+        """Return the name of a node that was given none: scope, op and id."""
         scope = self._scopes.get(node.id)
         name = f"{node.op.name}_{node.id}" if scope is None else f"{scope}.{node.op.name}_{node.id}"
         while name in self._names:
@@ -461,7 +461,7 @@ class Graph:
         return node
 
     def node(self, name: str) -> Node:
-        """Return the node of that name; `KeyError` with near names where there is none."""
+        """Return the node of that name, or raise `KeyError` with similar names."""
         found = self._find(name) if isinstance(name, str) else None
         if found is None:
             near = near_names(name, {node.name for node in self._nodes})
@@ -522,12 +522,12 @@ class Graph:
     def subgraph(self, outputs: Any) -> Graph:
         """Return a new graph with copies of what `outputs` depend on, under the same names.
 
-        Assignments to buffers go along where all that they name does.
+        An assignment to a buffer is copied if all of its nodes are.
         """
         return self._copied(self.topological_order(outputs))[0]
 
     def _copied(self, nodes: Sequence[Node]) -> tuple[Graph, dict[Node, Node]]:
-        """Return a graph of copies of the nodes, and which is whose."""
+        """Return a graph of copies of the nodes, and the copy of each node."""
         copy = Graph(self.name, self.seed)
         copy.convert = self.convert
         copies: dict[Node, Node] = {}
@@ -554,13 +554,13 @@ class Graph:
         return copy, copies
 
     def clone(self) -> Graph:
-        """Return a copy of the whole graph; nodes are found in it by name."""
+        """Return a copy of the whole graph, with the same names."""
         return self._copied(self._nodes)[0]
 
     __copy__ = clone
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
-        """Return a clone; nodes that are copied along become those of the clone."""
+        """Return a clone; nodes in the same deep copy become nodes of the clone."""
         copy, copies = self._copied(self._nodes)
         memo[id(self)] = copy
         memo.update((id(node), made) for node, made in copies.items())
@@ -573,9 +573,9 @@ class Graph:
         )
 
     def check(self) -> None:
-        """Raise `GraphError` where the graph is not legal, see `legality.check_nodes`.
+        """Raise `GraphError` if the graph is not legal, see `legality.check_nodes`.
 
-        One that was built is; a rewriting pass of one's own may leave one that is not.
+        A graph as built is legal; a user's rewriting pass may break it.
         """
         check_nodes(self._nodes)
 
@@ -597,7 +597,7 @@ class Graph:
         return drawing.mermaid(self)
 
     def to_svg(self) -> str:
-        """Return the graph as a picture in SVG; grandalf places it (``actorgraph[draw]``).
+        """Return the graph as an SVG picture, laid out by grandalf (``actorgraph[draw]``).
 
         Raises
         ------
@@ -611,7 +611,10 @@ class Graph:
 
 
 class _Inside:
-    """Gives what is built inside a line and an owner: a generator would take as long as a node."""
+    """Gives nodes built inside a line and an owner.
+
+    A `contextmanager` would take as long as building a node.
+    """
 
     __slots__ = ("_before", "_given", "_graph")
 
@@ -628,7 +631,7 @@ class _Inside:
 
 
 def build(op: Op, *args: Any, **attrs: Any) -> Node:
-    """Apply `op` in the graph of the first node among `args`, or raise where there is none."""
+    """Apply `op` in the graph of the first node among `args`, or raise if there is none."""
     for arg in args:
         if isinstance(arg, Node):
             return arg.graph.apply(op, args, attrs)

@@ -1,9 +1,9 @@
-"""The instruments that listen now, and how machines tell them what happens.
+"""The instruments that listen, and how machines call their hooks.
 
-Machines tell of what happens only where `listening` is not empty, and of turns where
-`listening_to_turns` is not; so nothing is paid when nobody listens but a look.  A hook that raises
-is logged and its instrument listens no more: looking at a run never breaks it.  Nothing here knows
-a machine; times are those of `time.perf_counter`.
+Machines call hooks only if `listening` is not empty, and those of turns only if
+`listening_to_turns` is not, so without instruments only that check is paid.  A hook that raises is
+logged, and its instrument is removed: observing a run never breaks it.  Nothing here knows a
+machine; times are those of `time.perf_counter`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, TypeAlias, final
 from weakref import ref
 
 Task: TypeAlias = Any
-"""A `node_actor.Task`, of which nothing is imported here: what tells is below what it tells of."""
+"""A `node_actor.Task`; not imported, for this module is in a lower layer."""
 
 
 @final
 class Listening:
-    """The right of an instrument to be told; who holds it holds it for the instrument.
+    """A subscription: an instrument listens as long as somebody refers to this.
 
-    It ends by `silence`, or when nobody holds it any more: so an interrupt, wherever it strikes,
-    leaves nobody who listens for ever.
+    It ends by `silence`, or when it is collected; so an interrupt at any point leaves no instrument
+    that listens forever.
     """
 
     __slots__ = ("__weakref__",)
@@ -33,65 +33,66 @@ class Listening:
 class _Listener(ref[Listening]):
     __slots__ = ("instrument", "on_turn")
     instrument: Any
-    on_turn: Callable[..., None]  # looked up once: there may be a turn every half microsecond
+    on_turn: Callable[..., None]  # looked up once, for there may be a turn every half microsecond
 
 
 listening: set[_Listener] = set()
-"""Whom machines tell."""
+"""All listeners."""
 
 listening_to_turns: set[_Listener] = set()
-"""Those of them that hear of turns: the scheduler looks at it at every turn."""
+"""The listeners with a hook for turns; the scheduler checks it in every turn."""
 
 _lock = threading.Lock()
 _LOOK_S = 0.0001
 
 
 def listen(instrument: Any) -> Listening:
-    """Have the hooks of `instrument` called as long as what is returned is held."""
-    held, on_turn = Listening(), instrument.on_turn
-    for told in (listening, listening_to_turns) if instrument.hears_turns else (listening,):
-        one = _Listener(held, told.discard)  # of C: a callback in Python could be struck
-        one.instrument, one.on_turn = instrument, on_turn  # no calls until it is added, as well
-        told.add(one)
-    return held
+    """Call the hooks of `instrument` as long as the returned object is referenced."""
+    subscription, on_turn = Listening(), instrument.on_turn
+    for listeners in (listening, listening_to_turns) if instrument.hears_turns else (listening,):
+        # `discard` is C code; Ctrl-C could interrupt a callback in Python, or calls here.
+        listener = _Listener(subscription, listeners.discard)
+        listener.instrument, listener.on_turn = instrument, on_turn
+        listeners.add(listener)
+    return subscription
 
 
-def silence(held: Listening) -> None:
-    """Call those hooks no more; nothing happens where they are not called any more."""
-    _end([one for one in (*listening, *listening_to_turns) if one() is held])
+def silence(subscription: Listening) -> None:
+    """End a subscription; one that has ended is ignored."""
+    _end([one for one in (*listening, *listening_to_turns) if one() is subscription])
 
 
 def _end(ended: list[_Listener]) -> None:
-    for told in (listening, listening_to_turns):
-        told.difference_update(ended)
+    for listeners in (listening, listening_to_turns):
+        listeners.difference_update(ended)
 
 
 def tell(hook: str, *args: Any) -> None:
     """Call the hook of that name of every instrument that listens."""
-    told = listening_to_turns if hook == "on_turn" else listening
-    for one in tuple(told):
+    listeners = listening_to_turns if hook == "on_turn" else listening
+    for listener in tuple(listeners):
         try:
-            getattr(one.instrument, hook)(*args)
+            getattr(listener.instrument, hook)(*args)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - a run must not end by being looked at
-            _dismiss(one.instrument, hook, error)
+        except BaseException as error:  # noqa: BLE001 - observing a run must not end it
+            _dismiss(listener.instrument, hook, error)
 
 
 def _dismiss(instrument: Any, hook: str, error: BaseException) -> None:
-    import logging  # 3 ms, for a fault of the instrument's only
+    import logging  # 3 ms, only needed for faulty instruments
 
-    told = *listening, *listening_to_turns
-    _end([one for one in told if one.instrument is instrument])
+    listeners = *listening, *listening_to_turns
+    _end([one for one in listeners if one.instrument is instrument])
     logging.getLogger("actorgraph").error(
         "%s of %r raised, so it is not called any more", hook, instrument, exc_info=error
     )
 
 
 def settle(tasks: Iterable[Task], timeout_s: float = 1.0) -> None:
-    """Wait for the turns that are under way, most often none, to be told of.
+    """Wait until turns that are under way, usually none, have been reported.
 
-    A run ends within its last turn, so who waits for the run goes on before the turn is told of.
+    A run ends within its last turn, so its waiter goes on before that turn is reported.
     """
     until = perf_counter() + timeout_s
     for task in tasks:
@@ -101,11 +102,11 @@ def settle(tasks: Iterable[Task], timeout_s: float = 1.0) -> None:
 
 
 def observed(task: Task) -> Callable[[Any], Task | None]:
-    """Return what resumes a task like ``task.send`` and tells of the turn, if it was one.
+    """Return a function that resumes a task like ``task.send``, and reports the turn.
 
     The task keeps it, as `Task.observed`.  Like `Task.send` it resumes a generator, which refuses a
-    second worker with `ValueError`: so looking at a message and taking it are one thing, and the
-    turn is told of with the run that it was for.
+    second worker with `ValueError`.  So no other worker can take the first message between the look
+    at it and the turn, and the turn is reported with its run.
     """
     with _lock:
         if task.observed is None:
@@ -123,7 +124,7 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
     while True:
         first = queue[0] if queue else None
         if first is None:
-            # What the task would do; resumed, it might take a message that comes meanwhile.
+            # Park, as the task would; if resumed, it might take a message that comes meanwhile.
             task.wait = queue
             push = yield None
             continue
@@ -131,14 +132,14 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
         try:
             following = task.send(push)
         except ValueError:
-            # A turn that began before anybody listened is under way.  Its worker may have looked
-            # for more work already, so ours has to come again.
+            # A turn that started before the subscription is under way.  Its worker may have checked
+            # for more work already, so this worker has to come again.
             following = None
             sleep(_LOOK_S)
         else:
             ended = perf_counter()
             if not (queue and queue[0] is first):
-                run = first.run  # nobody else takes messages from the queue
+                run = first.run  # the turn has taken `first`
             for one in tuple(listening_to_turns) if run is not None else ():
                 try:
                     one.on_turn(task, run, started, ended)
@@ -146,5 +147,5 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
                     raise
                 except BaseException as error:  # noqa: BLE001 - as in `tell`
                     _dismiss(one.instrument, "on_turn", error)
-        first = run = None  # a frame that waits keeps no run alive
+        first = run = None  # a parked frame must not keep a run alive
         push = yield following

@@ -1,6 +1,6 @@
-"""`answering`: a call that does not fit a function or a class says what it takes by which name.
+"""`answering`: helpful errors for calls whose arguments do not fit the signature.
 
-Python's own error names neither what is near nor what another library's name is called here.
+Python's own error suggests neither a similar name nor our name for another library's argument.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WORDS = {
     "dilation_rate": ("dilation",), "use_bias": ("bias",), "rate": ("p",), "inputs": ("feeds",),
     "feed_dict": ("feeds",), "grad": ("backward",), "chunks": ("microbatches",),
 }  # fmt: skip
-"""What PyTorch, NumPy and Keras call an argument, and what it may be called here."""
+"""Argument names of PyTorch, NumPy and Keras, and what they may be called here."""
 
 _NEVER = {
     "inplace": "a node is immutable, so leave it out",
@@ -44,15 +44,15 @@ _NEVER = {
     "device": "place nodes by `with ag.device(...)`, or a machine by device=",
     "requires_grad": "wrt= of a machine says what is differentiated",
     "activation": "call ag.ops.relu, or another, on what it returns",
-    "params": "solver.step([run[w], ...]) is given what to step",
-    "retain_graph": "a graph stays, so leave it out",
+    "params": "pass the parameters to solver.step([run[w], ...])",
+    "retain_graph": "a run never frees its graph, so leave it out",
     "create_graph": "ag.gradients adds derivatives as nodes, which have derivatives again",
 }
-"""What functions here have no argument for, and what to do instead."""
+"""Arguments that nothing here has, and what to do instead."""
 
 
 class Answering:
-    """A class whose subclasses, of users too, answer where they are made; see `answering`."""
+    """Base class that makes the ``__init__`` of every subclass `answering`."""
 
     __slots__ = ()
 
@@ -63,11 +63,11 @@ class Answering:
 
 
 def answering(thing: _T) -> _T:
-    """Let a function, or what a class is made and called by, answer calls that do not fit.
+    """Make a function, or a class, raise a `refusal` for calls that do not fit.
 
-    Of a class these are ``__init__`` and the public methods that have arguments to choose.  A call
-    that fits takes 0.1 us more.  Where that is felt, a function takes ``**unknown`` and raises a
-    `refusal` itself, and is left alone here.
+    In a class these are ``__init__`` and the public methods with optional arguments.  A call
+    that fits takes 0.1 us longer.  Where that matters, a function takes ``**unknown`` and raises a
+    `refusal` itself; it is not wrapped here.
     """
     if isinstance(thing, FunctionType):
         return _refusing(thing)  # type: ignore[return-value]
@@ -78,17 +78,17 @@ def answering(thing: _T) -> _T:
 
 
 def all_answering(module: dict[str, Any]) -> None:
-    """Let the public functions of a module, which is ``globals()``, answer.
+    """Make the public functions of a module, given by its ``globals()``, `answering`.
 
-    Classes are `answering` where they are written, or `Answering`.
+    Classes are decorated with `answering` where they are defined, or derive from `Answering`.
     """
     change_public([module], answering)
 
 
 def change_public(modules: Iterable[dict[str, Any]], change: Callable[[Any], Any]) -> None:
-    """Put something else in the place of the functions that modules export, and of their aliases.
+    """Replace the functions that modules export, and their aliases, by ``change(function)``.
 
-    They are changed where they are written, too: pickle looks for them there.
+    They are replaced in their defining modules, too, where pickle looks for them.
     """
     made: dict[Any, Any] = {}
     for module in modules:
@@ -108,7 +108,7 @@ def _choosing(function: FunctionType) -> bool:
 
 
 def _refusing(function: FunctionType) -> FunctionType:
-    # The globals of what is returned have none of these.
+    # `call` gets the globals of `function`, so it reaches these names through its closure.
     wrong, refused, fitting = TypeError, refusal, _fitting
 
     def call(*args: Any, **given: Any) -> Any:
@@ -116,7 +116,7 @@ def _refusing(function: FunctionType) -> FunctionType:
             return function(*args, **given)
         except wrong:
             if fitting(function, args, given):
-                raise  # something else is wrong
+                raise  # the arguments fit: the error comes from inside
             raise refused(function, args, given) from None
 
     return standing_for(function, call)
@@ -131,9 +131,9 @@ def _fitting(function: Callable[..., Any], args: Any, given: Mapping[str, Any]) 
 
 
 def standing_for(function: Any, call: Any) -> FunctionType:
-    """Return `call` under the name of a function, with its globals.
+    """Return `call` with the name and the globals of a function.
 
-    So whoever looks for examples in the module of the function takes it for one of its own.
+    So doctest takes it for a function of that module.
     """
     own = FunctionType(call.__code__, function.__globals__, closure=call.__closure__)
     update_wrapper(own, function)
@@ -143,9 +143,9 @@ def standing_for(function: Any, call: Any) -> FunctionType:
 def refusal(
     function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any]
 ) -> GraphTypeError:
-    """Return what to raise where a function cannot be called so.
+    """Return the error for a call with these arguments.
 
-    Of an ``__init__`` the class is named, and what those above it take counts, too.
+    For an ``__init__`` it names the class, and includes what the base classes take.
     """
     name, levels = function.__name__, [function]
     if name == "__init__":
@@ -172,7 +172,7 @@ def _error(text: str) -> GraphTypeError:
 
 
 def advice(name: str, known: Mapping[str, Any], given: Iterable[str]) -> GraphTypeError | None:
-    """Return what to raise of keywords that a function has not, None if it has them all."""
+    """Return the error for keywords that a function does not have, None if it has them all."""
     told = [f"no {one}=: {_instead(one, known)}" for one in given if one not in known]
     return _error(f"{name}() has {'; '.join(told)}") if told else None
 

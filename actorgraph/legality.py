@@ -1,4 +1,4 @@
-"""What makes a graph legal, as a check: typed, single assignment, inputs before consumers."""
+"""Checks that a graph is legal: typed, single assignment, inputs before consumers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from actorgraph.types import Tensor
 
 
 def check_nodes(order: Iterable[Node], leaves: Iterable[Node] = ()) -> None:
-    """Raise `GraphError` at the first node of an order of computing that is not legal there.
+    """Raise `GraphError` for the first node of an evaluation order that is not legal.
 
-    It stands there twice, or before an input that is none of the `leaves`; or its type is not what
-    its op infers from its inputs, or, of a constant, that of its array.
+    It occurs twice, or before an input that is none of the `leaves`; or its type is not the one
+    that its op infers from its inputs, or, for a constant, that of its array.
     """
     known = {node.id for node in leaves}
     for node in order:
         missing = [part for part in node.inputs if part.id not in known and part.op is not CONSTANT]
         if node.id in known:
-            raise GraphError(f"{node!r} stands in the order twice")
+            raise GraphError(f"{node!r} occurs in the order twice")
         if missing:
-            raise GraphError(f"{node!r} stands before its input {missing[0]!r}")
-        wanted = _type_of(node)
-        if node.type != wanted:
-            raise GraphError(f"{node!r} has the type {node.type}, its op {node.op.name!r} {wanted}")
+            raise GraphError(f"{node!r} comes before its input {missing[0]!r}")
+        inferred = _type_of(node)
+        if node.type != inferred:
+            raise GraphError(
+                f"{node!r} has the type {node.type}, its op {node.op.name!r} {inferred}"
+            )
         known.add(node.id)
 
 

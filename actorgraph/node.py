@@ -63,7 +63,7 @@ _ELSEWHERE = {
     "view": "node.reshape(shape)",
     "zero_grad": "gradients never accumulate over runs",
 }
-"""What users of PyTorch and NumPy ask a node for, and who has it here."""
+"""Attributes that users of PyTorch and NumPy may look for on a node, and what to use instead."""
 
 
 def _needs_value(message: str) -> GraphTypeError:
@@ -159,12 +159,12 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Name in the graph: the given one, or the op's name and the build number."""
+        """Name in the graph: the given one, or one made of the op's name and the id."""
         return self.graph.automatic_name(self) if self._name is None else self._name
 
     @property
     def shape(self) -> tuple[int | Dim | None, ...]:
-        """Dims: int, symbolic `Dim` (which equals its text), or None where only a run knows."""
+        """Dims: int, symbolic `Dim` (which equals its text), or None if only a run knows."""
         return public_shape(self.dims)
 
     @property
@@ -174,13 +174,13 @@ class Node:
 
     @property
     def size(self) -> int | Dim | None:
-        """Number of entries: int, symbolic `Dim`, or None where only a run knows."""
+        """Number of entries: int, symbolic `Dim`, or None if only a run knows."""
         (found,) = public_shape((size_of(self.dims),))
         return Size(found) if isinstance(found, int) else found
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it is fed, fixed or held: an input, constant, parameter, buffer or run number."""
+        """Whether it is an input, constant, parameter, buffer or run number."""
         return not self.inputs and self.op in LEAVES
 
     def named(self, name: str) -> Self:
@@ -199,15 +199,15 @@ class Node:
 
     @property
     def placement(self) -> Placement | None:
-        """The device and the lane on which the user wants it to run, None where nothing is said."""
+        """The device and the lane that the user has chosen for it, or None."""
         return self.graph.placements.get(self.id)
 
     def on(
         self, device: str | Device, lane: int | None = None, priority: int | None = None
     ) -> Self:
-        """Place the node on a device, perhaps on one of its lanes, and return the node.
+        """Place the node on a device, optionally on one of its lanes, and return the node.
 
-        It is no part of what the node is.  Machines that were made before do not see it.  A
+        Placement is not part of the node's identity.  Machines that exist already do not see it.
         `priority` is that of the lane, as in `ag.device`.
 
         Raises
@@ -227,10 +227,10 @@ class Node:
         return f"<{printable(self.name)}: {self.type}>"
 
     def __copy__(self) -> Self:
-        return self  # it is immutable, and one of its graph
+        return self  # it is immutable, and belongs to its graph
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return the node of a copy of its graph, the same copy for all that is copied at once."""
+        """Return the node of a copy of its graph, which all nodes in one deep copy share."""
         deepcopy(self.graph, memo)
         return memo[id(self)]  # type: ignore[no-any-return]
 
@@ -242,7 +242,7 @@ class Node:
 
     def __getattr__(self, name: str) -> NoReturn:
         advice = _ELSEWHERE.get(name, "")
-        if not advice and not name.startswith("_"):  # NumPy looks for its protocols, and often
+        if not advice and not name.startswith("_"):  # NumPy often looks for its protocols
             near = near_names(name, [one for one in dir(type(self)) if one[0] != "_"]).removeprefix(
                 "; "
             )
@@ -267,7 +267,7 @@ class Node:
         raise _needs_value(f"len() of {self!r} is not defined; use node.shape[0]")
 
     def __iter__(self) -> Iterator[Any]:
-        # The first item raises: in place of what `iter` raises NumPy puts a text of its own.
+        # The first item raises, not `iter`: NumPy replaces an error of `iter` by its own.
         return map(self._no_item, [None])
 
     def _no_item(self, _: None) -> NoReturn:
@@ -289,7 +289,7 @@ class Node:
     __float__ = __int__ = __complex__ = __index__ = _no_value
 
     def __format__(self, spec: str) -> str:
-        if spec.endswith(tuple("bcdeEfFgGnoxX%")):  # a number was expected
+        if spec.endswith(tuple("bcdeEfFgGnoxX%")):  # formats of numbers
             self._no_value()
         return format(repr(self), spec)
 
@@ -353,7 +353,7 @@ class Variable(Node):
 
     @property
     def value(self) -> np.ndarray[Any, Any]:
-        """The array of this moment, which may be written; see `store.Held.value`."""
+        """The current array, which may be written; see `store.Held.value`."""
         return self.held.value
 
     @value.setter
@@ -363,7 +363,7 @@ class Variable(Node):
 
 @final
 class Parameter(Variable):
-    """A trainable leaf: what `wrt` means where nothing else is said, and what solvers change.
+    """A trainable leaf: solvers update it, and `wrt` means all of them by default.
 
     Examples
     --------
@@ -380,7 +380,7 @@ class Parameter(Variable):
 
 @final
 class Buffer(Variable):
-    """A leaf that runs read at their start and may replace at their end, see `Graph.assign`."""
+    """A leaf that runs read at their start and may replace at their end; see `Graph.assign`."""
 
     __slots__ = ()
 
@@ -388,7 +388,7 @@ class Buffer(Variable):
 def as_nodes(outputs: Any, graph: Graph | None = None) -> list[Node]:
     """Return a node, an iterable of nodes or a dict of nodes as a list.
 
-    Where a graph is given, what it has bound may stand for its nodes.
+    With a graph, a parameter or buffer that it has bound may stand for its node.
     """
     if isinstance(outputs, (Node, Held)):
         outputs = [outputs]
@@ -410,9 +410,9 @@ def as_nodes(outputs: Any, graph: Graph | None = None) -> list[Node]:
 def topological_order(
     outputs: Iterable[Node], inputs_of: Callable[[Node], Iterable[Node]] | None = None
 ) -> tuple[Node, ...]:
-    """Return what `outputs` depend on in build order, without recursion.
+    """Return `outputs` and the nodes they depend on in build order, without recursion.
 
-    `inputs_of` says which inputs of a node count; default all.
+    `inputs_of` returns the inputs of a node that count; default all.
     """
     found: dict[int, Node] = {}
     stack = list(outputs)
@@ -425,7 +425,7 @@ def topological_order(
 
 
 def user_line() -> Line:
-    """Return the innermost line outside this package, as seen by the caller of the caller."""
+    """Return the innermost line outside this package on the stack of the caller's caller."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back

@@ -1,12 +1,13 @@
-"""`Task`: a coroutine of the actor of one region, and the messages that it handles.
+"""`Task`: one coroutine of a region's actor, and the messages that it handles.
 
-One coroutine of an actor consumes the forward inbox and emits Duals, another consumes the reverse
-channels (and what the first has saved) and emits cotangents; gradients of weights, and additions of
-a large sum, may have their own.  Nothing here starts a thread or reads a clock.
+An actor has a coroutine that consumes the forward inbox and emits Duals, and one that consumes the
+reverse channels (and the residual of the first) and emits cotangents.  Gradients of weights, and
+additions of a large sum, may have coroutines of their own.  Nothing here starts a thread or reads a
+clock.
 
-A failed, cancelled or expired run travels on as a poison mark in the place of its messages, so
-that joins stay aligned and other runs are untouched.  A mark has no ``value``: reading it raises
-inside the actor's ``try``, and the hot path pays nothing.
+A failed, cancelled or expired run travels on as poison in the place of its messages, so that joins
+stay aligned and other runs are untouched.  A `Poison` has no ``value``: reading it raises inside
+the actor's ``try``, and the hot path pays nothing.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
 __all__ = ["Dead", "LATEST", "Message", "Poison", "Task", "blamed", "fail", "guarded"]
 
 LATEST = 9
-"""Timed turns of which a median is taken."""
+"""How many of the latest timed turns are kept, for their median."""
 
 
 class Message(Dual):
-    """A Dual on its way, with the run that it belongs to: a value, or a cotangent on its own.
+    """A Dual in a channel: a value, or a cotangent, with the run that it belongs to.
 
-    What else a Dual has is no slot here: the constructor runs once per value of every run.
+    The other attributes of a Dual are no slots here: one is made per value of every run.
     """
 
     __slots__ = ("run",)
@@ -55,7 +56,7 @@ class Message(Dual):
 
 
 class Poison:
-    """The mark of a dead run, in the place of a message."""
+    """Takes the place of a message of a dead run."""
 
     __slots__ = ("run",)
 
@@ -64,26 +65,26 @@ class Poison:
 
 
 class Task:
-    """One coroutine of an actor as the scheduler sees it.
+    """One coroutine of an actor, as the scheduler sees it.
 
     Attributes
     ----------
     send : callable
-        Resumes the coroutine with the function that makes other tasks ready; returns the task to
+        Resumes the coroutine with a function that makes other tasks ready; returns the task to
         hand over to, or None.
     wait : deque or Calling
-        What the coroutine waits for while it is parked: a queue to be filled, or for a task whose
-        ops wait (`machines.calling`) anything to do.
+        What the coroutine waits for while it is parked: the queue that has to be filled, or a
+        `machines.calling.Calling`, which is true while there is something to do.
     ready : list of deque
         Ready queues of the task's class of priority, one per worker.
     heavy : bool
         Whether a turn is worth waking another worker for.
     turns, seconds : int, float
-        Turns that were timed, and how long they took together.
+        Turns so far and their time, extrapolated from those that were timed.
     latest : tuple of float
-        Seconds of the latest of them, at most `LATEST`.
+        Seconds of the latest timed turns, at most `LATEST`.
     ports : list of Channel
-        Where it receives; the first never holds residuals.
+        The channels it receives from; the first is never that of a residual.
     """
 
     __slots__ = (
@@ -97,7 +98,7 @@ class Task:
         self.latest: tuple[float, ...] = ()
         self.wait: Any = ()
         self.program: Program | None = None
-        self.step: tuple[Node, list[Any]] | None = None  # where an interpreter stands
+        self.step: tuple[Node, list[Any]] | None = None  # what an interpreter executes
         self.joint: Joint | None = None
         self.lane: str | None = None  # of a pipeline
         self.ports: Sequence[Channel] = ()
@@ -107,25 +108,25 @@ class Task:
 
     @property
     def under_way(self) -> UnderWay:
-        """What its turn runs."""
+        """The code that its turn runs, for the source line of warnings."""
         if self.step is not None:
             return UnderWay(node=self.step[0], joint=self.joint)
         return UnderWay(self.program, joint=self.joint)
 
     def start(self, coroutine: Generator[Task | None, Any, None], preferred: Any) -> None:
-        """Take the coroutine, run it to its first pause, and wait for the `preferred` queue."""
+        """Run the coroutine to its first pause, and wait for the `preferred` queue."""
         self.wait = preferred
         next(coroutine)
         self.send = coroutine.send
 
     def note_turns(self, count: int, seconds: float) -> None:
-        """Note a turn that was timed, and stands for so many."""
+        """Record a timed turn, a sample that stands for `count` turns."""
         self.turns += count
         self.seconds += seconds * count
         self.latest = (*self.latest[1 - LATEST :], seconds)
 
     def close(self) -> None:
-        """Drop the coroutine; a worker that is inside it finishes its turn."""
+        """Drop the coroutine; a worker inside it finishes its turn."""
         self.send = _closed
         self.wait = ()
 
@@ -142,35 +143,35 @@ def _closed(push: Any) -> None:
 
 
 def fail(task: Task, error: BaseException, *messages: Any) -> Poison:
-    """Return the mark that takes the place of what the actor could not compute.
+    """Return the poison that takes the place of what the actor could not compute.
 
-    Called in the actor's ``except``.  Either the run was dead already, or an op has failed: then
-    the run dies here, with a `NodeError` that names the node.
+    Generated programs call it in their ``except``.  If a message is poison, or the error is `Dead`,
+    the run was dead already; else an op has failed, and the run dies of a `NodeError`.
     """
     for message in messages:
         if type(message) is Poison:
             return message
     run = messages[0].run
-    _strike(run, task, error)
+    _kill(run, task, error)
     return Poison(run)
 
 
 def guarded(run: AbstractRun, task: Task, function: Callable[..., Any], *args: Any) -> Any:
-    """Return what a part of a task's steps returns; None where the run is dead, or dies of it.
+    """Call a function that computes steps of a task; return None if the run is, or gets, dead.
 
-    What `fail` is for generated programs, for all that call the steps of a task.
+    The counterpart of `fail` for callers that are no generated programs.
     """
     try:
         if run.dead is None:
             return function(*args)
     except BaseException as error:  # noqa: BLE001 - becomes the run's
-        del function, args  # an error keeps this frame
-        _strike(run, task, error)
+        del function, args  # the traceback keeps this frame alive
+        _kill(run, task, error)
     return None
 
 
-def _strike(run: AbstractRun, task: Task, error: BaseException) -> None:
-    """Let a run die of what a step has raised, if not of `Dead`: then it is dead."""
+def _kill(run: AbstractRun, task: Task, error: BaseException) -> None:
+    """Let a run die of what a step has raised; `Dead` means that it was dead already."""
     if type(error) is not Dead:
         assert task.joint is not None
         run.fail(blamed(task.joint, task.program, task.step, error))
@@ -179,11 +180,11 @@ def _strike(run: AbstractRun, task: Task, error: BaseException) -> None:
 def blamed(
     joint: Joint, program: Program | None, step: tuple[Node, list[Any]] | None, error: BaseException
 ) -> BaseException:
-    """Return the `NodeError` for what an op raised, or memory that could not be had.
+    """Return the `NodeError` for an exception of an op, or for a failed allocation.
 
-    The line of the program that was running tells the step, or an interpreter stood at `step` with
-    its operands; with neither it was between the steps.  The error is as caught by the program, or
-    by its caller one frame above.
+    The failing step is found by the traceback's line in the program, or is the `step` that an
+    interpreter executes, given with its operands.  With neither, the error arose between steps.
+    The traceback starts in the program's frame, or in that of its caller.
     """
     try:
         if isinstance(error, Failed):
@@ -202,45 +203,45 @@ def blamed(
             error = error.cause
         got = tuple(f"{value.dtype}{list(np.shape(value))}" for value in map(np.asarray, inputs))
         if isinstance(error, MemoryError):
-            clear_frames(error.__traceback__)  # of ops, which hold what there was memory for
+            clear_frames(error.__traceback__)  # frames of ops hold arrays
         if outer is not None:
             return _explained(joint, outer, got, error, inside=node, path=iteration)
         return _explained(joint, node, got, error)
     except BaseException as problem:  # noqa: BLE001 - the run has to end in any case
-        found = GraphError(f"a run failed outside of its ops: {text_of(error)}")
-        found.add_note(f"no node is to blame: {text_of(problem)}")
-        found.__cause__ = error
-        return found
+        failure = GraphError(f"a run failed outside of its ops: {text_of(error)}")
+        failure.add_note(f"the failing node is unknown: {text_of(problem)}")
+        failure.__cause__ = error
+        return failure
 
 
 def _shortage(error: Unallocated) -> BaseException:
-    """Return why there was no memory, without the frames that hold what was there already."""
+    """Return the cause of a failed allocation, without its frames, which hold other arrays."""
     cause = error.__cause__
     assert cause is not None
-    if isinstance(cause, (ValueError, OverflowError)):  # so NumPy says of more than 2**63 bytes
+    if isinstance(cause, (ValueError, OverflowError)):  # of NumPy, for more than 2**63 bytes
         cause = MemoryError(str(cause))
     return cause.with_traceback(None)
 
 
 def _failing_step(program: Program, error: BaseException) -> tuple[Node, list[Any]]:
-    """Return the step that failed and its operands, which are locals of the program's frame."""
+    """Return the step that failed, and its operands, evaluated in the program's frame."""
     trace = frame_of(program, error.__traceback__)
     assert trace is not None
-    left = []  # frames of functions that the program has called
+    inner_frames = []  # of functions that the program has called
     while (inner := program.inner(trace.tb_lineno)) is not None:
         within = frame_of(inner, trace.tb_next)
         if within is None:
             break
-        left.append(within.tb_frame)
+        inner_frames.append(within.tb_frame)
         program, trace = inner, within
     node = program.step(trace.tb_lineno)
     names = trace.tb_frame.f_locals
     inputs = [_operand(program, part, names) for part in node.inputs]
     if isinstance(names, dict):
-        # Before Python 3.13 the frame keeps this copy, and with it the run and its error.
+        # Before Python 3.13 the frame keeps this copy alive, and with it the run and its error.
         names.clear()
-    for frame in left:
-        frame.clear()  # the error keeps them, and with them the run
+    for frame in inner_frames:
+        frame.clear()  # the traceback keeps them alive, and with them the run
     return node, inputs
 
 
@@ -258,9 +259,10 @@ def _explained(
     inside: Node | None = None,
     path: Sequence[tuple[int | None, Node]] = (),
 ) -> NodeError:
-    """Return the `NodeError` of a failed step, for the user's node that the step belongs to.
+    """Return the `NodeError` of a failed step, which names the user's node that it belongs to.
 
-    `inside` is the step in a body of `node`, `path` the iterations there, outermost first.
+    If the step is in a body, it is `inside`, `node` is the outermost loop or branch, and `path`
+    has the iterations of each, outermost first.
     """
     if inside is None:
         failed, source = node, joint.source(node)

@@ -1,4 +1,4 @@
-"""What notebooks show of results: small tables in HTML.  Imported when something is shown."""
+"""Results in notebooks: small HTML tables.  Imported when something is shown."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from actorgraph.errors import printable
 
 _SHOWN = 100
-"""Rows of a table, before the rest is counted only."""
+"""Most rows of a table; further rows are only counted."""
 
 
 def in_words(array: Any) -> str:
-    """Return what an array is: its type, and its value or range."""
+    """Return a description of an array: its type, and its value or range."""
     if array is None:
         return ""
     array = np.asarray(array)
@@ -58,7 +58,7 @@ def of_dual(dual: Any) -> str:
 
 
 def of_run(caption: str, duals: Iterable[Any]) -> str:
-    """Return the table of what a run gives."""
+    """Return the table of a run's results."""
     head = ("node", "value", "gradient", "tangent")
     rows = [
         (dual.node.name, in_words(dual.value), in_words(dual.grad), in_words(dual.tangent))
@@ -68,11 +68,11 @@ def of_run(caption: str, duals: Iterable[Any]) -> str:
 
 
 def verbatim(text: str) -> str:
-    """Return a text as it stands."""
+    """Return preformatted text."""
     return f"<pre>{escape(text)}</pre>"
 
 
 def framed(page: str) -> str:
-    """Return a whole page inside of the notebook's."""
+    """Return an iframe with a whole page."""
     style = "width: 100%; height: 640px; border: 0"
     return f'<iframe style="{style}" srcdoc="{escape(page)}"></iframe>'

@@ -44,7 +44,7 @@ Rule: TypeAlias = Callable[..., Any]
 @answering
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One application on which the law tests try an op.
+    """One application of an op that the law tests try.
 
     Parameters
     ----------
@@ -59,9 +59,10 @@ class Sample:
     bools : tuple of int, optional
         Positions of the arguments that are bool arrays.
     complexes : tuple of int, optional
-        Positions of the arguments that are complex whatever the others are.
+        Positions of the arguments that are complex whatever the dtypes of the others.
     constants : tuple of int, optional
-        Positions of the arguments that nothing is differentiated by, as a rule raises by design.
+        Positions of the arguments that the op is not differentiated by, because its rule raises by
+        design.
 
     Examples
     --------
@@ -83,7 +84,7 @@ class Sample:
 @answering
 @dataclass(frozen=True, slots=True)
 class Together:
-    """A reverse rule that serves many arguments in one call, so that its work is linear in them.
+    """A reverse rule for many arguments at once, whose work is linear in their number.
 
     Parameters
     ----------
@@ -108,25 +109,25 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Factoring:
-    """An op in two: one on its first shared argument, and the rest, to the bit.
+    """An op split into two, `first` and `rest`, with the same bits.
 
-    Where a task has several ops that begin alike with the same arguments, it computes the beginning
+    Several ops of a task that have the same first part and share its arguments compute that part
     once (`lower.sharing`).
 
     Parameters
     ----------
     first : Op
-        The beginning.
+        The part that may be shared.
     attrs : mapping
-        Its attributes.
+        Attributes of `first`.
     shared : tuple of int
-        Arguments that ops which begin alike have in common; `first` is applied to the first.
+        Arguments that the ops have to share; `first` is applied to the first of them.
     rest : Op
         Takes the result of `first` in place of that argument, and the op's attributes.
     beside : bool
-        Whether `rest` takes all arguments, and the result of `first` behind them.
+        Whether `rest` takes all arguments instead, followed by the result of `first`.
     follows : bool
-        Whether `rest` relies on what an op that does not follow has checked of the arguments.
+        Whether `rest` relies on checks that another op, one with ``follows=False``, has made.
     """
 
     first: Op
@@ -138,25 +139,25 @@ class Factoring:
 
 
 class Memory(NamedTuple):
-    """What is sure of the memory of results; plans of buffers and predictions rely on it.
+    """What an op guarantees of its result's memory; buffer plans and cost predictions rely on it.
 
     Parameters
     ----------
     layout : "any", "ordered", "kept" or "c"
-        An array is ordered where no stride is larger than one before it, those of broadcast dims
-        aside.  ``"c"``: fresh and C-contiguous.  ``"kept"``: fresh, and C-contiguous where all
+        An array is *ordered* if its strides never grow from one axis to the next, broadcast dims
+        aside.  ``"c"``: fresh and C-contiguous.  ``"kept"``: fresh, and C-contiguous if all
         operands of its shape are ordered (all operands if none has its shape).  ``"ordered"``:
-        perhaps a view, ordered where all operands are.  ``"any"``: nothing, perhaps a view.
+        maybe a view, ordered if all operands are.  ``"any"``: no guarantee, maybe a view.
     takes_out : bool
         Whether ``forward(xp, *arrays, out=out, **attrs)`` may write to `out`, a C-contiguous array
         of the result's shape and dtype that shares memory with no operand, and return it.
     in_place : tuple of int
-        Arguments whose memory `out` may be, where they have the result's shape and dtype and share
+        Arguments whose memory `out` may be, if they have the result's shape and dtype and share
         memory with no other argument.
     is_view : bool
-        True where the result always shows memory of the first operand and none is allocated for it.
+        Whether the result is always a view of the first operand, so that nothing is allocated.
     ordered : callable, optional
-        ``ordered(attrs) -> bool``: whether ``"any"`` is ``"ordered"`` with these attributes.
+        ``ordered(attrs) -> bool``: whether ``"any"`` becomes ``"ordered"`` with these attributes.
     """
 
     layout: Literal["any", "ordered", "kept", "c"] = "any"
@@ -166,23 +167,23 @@ class Memory(NamedTuple):
     ordered: Callable[[Attrs], bool] | None = None
 
     def layout_with(self, attrs: Attrs) -> str:
-        """Return the layout for an application with these attributes."""
+        """Return the layout of an application with these attributes."""
         return "ordered" if self.ordered is not None and self.ordered(attrs) else self.layout
 
 
 _UNKNOWN = Memory()
 VIEW = Memory("ordered", is_view=True)
-"""Of ops that show their first operand in another shape."""
+"""For ops that return a view of their first operand."""
 KEPT = Memory("kept")
-"""Of elementwise ops and reductions."""
+"""For elementwise ops and reductions."""
 KEPT_OUT = Memory("kept", takes_out=True)
-"""Of those that write to memory that is given."""
+"""For those whose forward takes ``out=``."""
 IN_PLACE = Memory("kept", takes_out=True, in_place=(0,))
-"""Of those that may write over their first operand."""
+"""For those whose `out` may be the first operand."""
 FRESH = Memory("c")
-"""Of ops that make an array of their own."""
+"""For ops that always return a fresh array."""
 FRESH_OUT = Memory("c", takes_out=True)
-"""Of those that write to memory that is given."""
+"""For those whose forward takes ``out=``."""
 
 
 class LoopRule(NamedTuple):
@@ -191,20 +192,20 @@ class LoopRule(NamedTuple):
     Parameters
     ----------
     kind : "value", "view" or "row"
-        ``"value"``: each element of those of the operands.  ``"view"``: the numbers of the first
-        operand in another shape.  ``"row"``: of the maximum of each row of an operand along the
-        last axis, and the sum of the exponentials above it.
+        ``"value"``: elementwise.  ``"view"``: the elements of the first operand in another shape.
+        ``"row"``: computed from the maximum of each row (along the last axis) of an operand, and
+        the sum of the exponentials of the differences from it.
     text : str
-        The rule of an element.  For ``"value"`` an expression of NumPy's functions, of the operands
-        ``x, y, z`` and of attributes by their names.  For ``"row"`` an expression of ``x``, the
-        operand, ``m`` and ``e``, maximum and sum, ``is_class``, whether the element is that of the
-        row's class, and ``ct``, a cotangent.
+        The expression of one element.  For ``"value"`` it uses NumPy's functions, the operands
+        ``x, y, z``, and attributes by their names.  For ``"row"`` it uses ``x``, the operand, ``m``
+        and ``e``, the maximum and the sum, ``is_class``, whether the element is at the row's class,
+        and ``ct``, a cotangent.
     of : int
-        Which operand the rows are of.
+        The operand that has the rows.
     classes : bool
-        Whether the operand behind that has the class of each row.
+        Whether the next operand holds the class of each row.
     picks : bool
-        Whether only the element of the class counts, so that there is one value a row.
+        Whether only the element at the class counts, so that each row gives one value.
     """
 
     kind: Literal["value", "view", "row"]
@@ -215,18 +216,19 @@ class LoopRule(NamedTuple):
 
 
 class Along(NamedTuple):
-    """Sums of all elements along axes, and what becomes of them (see `devices.dense.RowSums`).
+    """An op made of sums along axes and expressions of them (see `devices.dense.RowSums`).
 
-    In texts n is one over how many elements there are along the axes, f over how many are free.
+    In expressions ``n`` is one over the number of elements along the axes, ``f`` one over their
+    degrees of freedom.
 
     Parameters
     ----------
     stages : tuple
-        Sums that are taken one after another, and what is computed of them.
+        Each stage is a pair: sums that are taken together, and expressions computed from them.
     result : str
         The expression of the result.
     single : tuple of bool
-        Whether each operand, and the result, has one number for all elements along the axes.
+        For each operand, and the result: whether it has one number for all elements along the axes.
     """
 
     stages: tuple[Any, ...]
@@ -257,60 +259,60 @@ class Op:
         ``checks.equal`` and ``checks.broadcast`` state what must hold.
     cost : callable, optional
         ``cost(shapes, result_shape, attrs) -> flops`` for concrete shapes; default one per element.
-        A user's op without it is taken for a long one, and gets an actor of its own.
+        A user's op without it is assumed to be slow, and gets an actor of its own.
     samples : tuple of Sample
-        Where the law tests try the op.
+        What the law tests try.
     ufunc : str, optional
-        Name in `xp` of the ufunc that is exactly the forward, which then is called with no wrapper;
-        floats of two bytes take the forward, which may widen them.
+        Name in `xp` of the ufunc that equals the forward; kernels call it without a wrapper.
+        Two-byte floats use the forward, which may widen them.
     memory : Memory
-        What is sure of the result's memory.
+        What is guaranteed of the result's memory.
     quick : callable, optional
-        ``quick(node, xp, attrs)`` gives what does the work of the forward faster for a node whose
+        ``quick(node, xp, attrs)`` returns a faster equivalent of the forward for a node whose
         attributes are bound, or None.
     loop : LoopRule, optional
         How compiled loops compute it.
     on_host : tuple of int
-        Operands that stay on the host where the rest is on a device: the forward looks at them.
+        Operands that stay on the host when the rest is on a device, because the forward reads them.
     linear : tuple of int
-        Operands in each of which it is linear, the others being fixed (of complex ones: over the
-        reals).  An op of which no `jvp` is given is applied to their tangents.
+        Operands in each of which the op is linear while the others are fixed (for complex ones:
+        over the reals).  Without a `jvp`, the op is applied to their tangents.
     jointly : tuple of int, optional
-        Operands that it is not linear in, where it is linear in all others together.
+        The op is linear in all operands together except these.
     total : "sum", "mean" or "reduction", optional
-        Where the result is a sum over elements of the operands, or of their products, or a mean;
+        The result is a sum or a mean over elements of the operands or of their products;
         "reduction": as the attribute of that name says.
     shape_only : tuple of int
-        Operands of which only the shape counts.
+        Operands of which only the shape is used.
     traced : bool or callable
-        Whether the forward asks for no number, so that what it calls of NumPy can be written as
-        rows (see `lower.traced`); of a step, where that is not so of all.
+        Whether the forward never reads a number of an array, so that its NumPy calls can be
+        recorded as rows of a table (see `lower.traced`); a callable decides it for a step.
     convolves : "forward", "backward" or "weight", optional
-        Which of a convolution and its two adjoints it is.
+        Marks a convolution, or one of its two adjoints.
     moves_windows : bool
-        Whether the forward copies windows to columns, or adds columns (see `ops.windows`).
+        Whether the forward copies windows to columns, or adds columns up (see `ops.windows`).
     along : Along, optional
-        The sums along axes that machine code of its own takes, where last bits may change.
+        How machine code computes it from sums along axes, where last bits may change.
     in_blas : bool
-        Whether its flops are done in BLAS or LAPACK, on data in the cache.
+        Whether BLAS or LAPACK do its flops, on cached blocks.
     checked : bool
-        True checks each result against the declared type (user ops).
+        Whether each result is checked against the declared type (user ops).
     runs_on : "worker", "loop", "thread" or "lane"
-        Where the forward is called: by the worker that runs its actor; as a coroutine function on
-        the event loop of the run's caller; in a thread of its own, because it only waits; or not
-        at all, for the value of a lane is waited for (`lower.placing`).
+        Where the forward runs: in the worker that runs its actor; as a coroutine on the event loop
+        of the run's caller; in a thread of its own, because it blocks; or nowhere, because the op
+        waits for the value of a lane (`lower.placing`).
     split : Factoring, optional
-        How steps may share the beginning of the op, not with floats of two bytes.
+        How steps may share the first part of the op; not for two-byte floats.
     typing : callable, optional
-        ``typing(checks, types, attrs) -> Tensor`` stands for scheme and shape rule where the type
+        ``typing(checks, types, attrs) -> Tensor`` replaces scheme and shape rule if the type
         follows from graphs among the attributes.
     kernel : callable, optional
-        ``kernel(node, symbols, watch)`` makes the kernel where the attributes do not tell all of
-        it; that kernel takes the run (or None) before the arrays, and looks whether it is dead.
+        ``kernel(node, symbols, watch)`` makes the kernel if forward and attributes do not define
+        it; that kernel takes the run (or None) before the arrays, and checks whether it is dead.
     predicted : callable, optional
         ``predicted(node, symbols) -> microseconds`` of one call, in place of `cost`.
     doc : str
-        One line for tables, where no function of its name says what it is.
+        One line for tables, if no function of that name documents it.
     """
 
     name: str
@@ -349,16 +351,16 @@ class Op:
 
     @property
     def waits(self) -> bool:
-        """Whether no worker calls it, so that its actor goes on before the reply is there."""
+        """Whether it runs outside of its worker, so that its actor goes on before it returns."""
         return self.runs_on != "worker"
 
     @property
     def makes_own(self) -> bool:
-        """Whether each result is sure to be an array of its own, or a scalar."""
+        """Whether each result is guaranteed to be a fresh array, or a scalar."""
         return self.memory.layout in ("kept", "c") and not self.checked
 
     def signature(self, arity: int, attrs: Attrs) -> Function:
-        """Return the parsed type scheme for so many arguments."""
+        """Return the parsed type scheme for `arity` arguments."""
         return parse(self.scheme if isinstance(self.scheme, str) else self.scheme(arity, attrs))
 
     def has_vjp(self, argnum: int) -> bool:
@@ -372,7 +374,7 @@ class Op:
     def pull(
         self, argnums: Sequence[int], ct: Any, y: Any, xs: Sequence[Any], attrs: Attrs
     ) -> list[Any]:
-        """Return the cotangent of each of some arguments that have a rule, None for a zero."""
+        """Return the cotangents of the arguments `argnums`, which have rules; None is zero."""
         if isinstance(self.vjp, tuple):
             rules = [self.vjp[argnum] for argnum in argnums]
             return [None if rule is None else rule(ct, y, *xs, **attrs) for rule in rules]
@@ -407,7 +409,7 @@ class Op:
 
 
 def never(xp: Any, *arrays: Array, **attrs: Any) -> Array:
-    """The forward of ops that have none: leaves are fed, others have kernels of their own."""
+    """The forward of ops that have none: leaves, and ops with a `kernel` of their own."""
     raise AssertionError("the op has no forward")
 
 
@@ -418,11 +420,11 @@ PARAMETER = Op("parameter", "a[*s]", never, doc="A trainable leaf that holds its
 CONSTANT = Op("constant", "a[*s]", never, doc="A fixed array.")
 """The op of constants."""
 BUFFER = Op("buffer", "a[*s]", never, doc="A leaf that runs read and may replace.")
-"""The op of leaves whose value runs commit, such as running statistics."""
+"""The op of leaves that runs update, such as running statistics."""
 RUN_NUMBER = Op("run_number", "int64[]", never, doc="The number of the run.")
-"""The op of the leaf that is the number of the run: what makes random draws differ."""
+"""The op of the leaf that is the number of the run, by which random draws of runs differ."""
 LEAVES = frozenset((INPUT, PARAMETER, CONSTANT, BUFFER, RUN_NUMBER))
-"""The ops of leaves, which are fed and never computed."""
+"""The ops of leaves, which are never computed."""
 
 _registry: dict[str, Op] = {}
 REGISTRY: Mapping[str, Op] = MappingProxyType(_registry)
@@ -432,8 +434,8 @@ REGISTRY: Mapping[str, Op] = MappingProxyType(_registry)
 def register(op: Op) -> Op:
     """Add `op` to the registry; a second op of the same name raises `GraphTypeError`.
 
-    Unless both forwards come from ``__main__``, where a cell of a notebook may run again: nodes
-    that were built before keep the first op.
+    If both forwards come from ``__main__``, the second replaces the first, as a cell of a notebook
+    may run again; nodes that exist keep the first op.
     """
     known = _registry.get(op.name)
     again = known is not None and _is_of_main(known) and _is_of_main(op)
@@ -451,14 +453,14 @@ def _is_of_main(op: Op) -> bool:
 
 
 _BLOCK = 1 << 20
-"""Bytes that are hashed or compared at a time, so that no second copy of a large array is made."""
+"""Bytes hashed or compared at a time, so that large arrays are not copied as a whole."""
 
 
 class _Bits:
-    """Hashable view of an array that compares dtype, shape and every byte.
+    """Hashable snapshot of an array that compares dtype, shape and every byte.
 
-    It keeps a digest, and of an array that somebody may write to a copy of what it held; one that
-    is fixed, as constants and attributes of nodes are, is kept as it is.
+    A writeable array is copied; a read-only one that owns its memory, as constants and attributes
+    of nodes are, is not.
     """
 
     __slots__ = ("array", "digest")
@@ -490,7 +492,7 @@ class _Bits:
 
 
 def _fixed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the array if nobody can write to it, and else a copy of that kind."""
+    """Return the array if it is read-only and owns its memory, else a read-only copy."""
     flags = array.flags
     if flags.writeable or not flags.owndata:
         array = array.copy()
@@ -499,7 +501,7 @@ def _fixed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def frozen(attrs: Attrs) -> Attrs:
-    """Return attributes of a node: writing to an array that was given changes none of them."""
+    """Return the attributes with read-only arrays, so that the caller cannot change a node's."""
     if not any([isinstance(value, np.ndarray) for value in attrs.values()]):  # noqa: C419 - faster
         return attrs
     return {
@@ -513,11 +515,11 @@ NO_ATTRS: Attrs = MappingProxyType({})
 
 _PLAIN = frozenset((str, int, bool, type(None)))
 _MAPPINGS = frozenset((dict, MappingProxyType))
-"""Kinds of mappings that are told without asking abstract classes."""
+"""Mappings recognised by type alone, without the slower `isinstance` of an abstract class."""
 
 
 def attrs_key(value: Any) -> Hashable:
-    """Return a key that is equal exactly for attributes that mean the same.
+    """Return a structural key: equal exactly for attributes that mean the same.
 
     1, 1.0 and True differ, and so do 0.0 and -0.0; NaN equals NaN of the same bits.
     """
@@ -538,7 +540,7 @@ def attrs_key(value: Any) -> Hashable:
         return kind, tuple(map(attrs_key, (value.start, value.stop, value.step)))
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
-        if array.dtype.hasobject:  # Their bytes are addresses.
+        if array.dtype.hasobject:  # the bytes of objects are addresses
             return kind, array.shape, attrs_key(array.tolist())
         return kind, _Bits(array)
     if isinstance(value, np.dtype):
@@ -552,7 +554,7 @@ NO_ATTRS_KEY = attrs_key(NO_ATTRS)
 
 
 def is_symbolic(value: Any) -> bool:
-    """Return whether an attribute holds a dim that only a run can bind."""
+    """Return whether an attribute holds a symbolic dim, which only a run binds."""
     if type(value) in _PLAIN:
         return False
     if isinstance(value, (tuple, list)):
@@ -565,7 +567,7 @@ def is_symbolic(value: Any) -> bool:
 
 
 def bind_attrs(value: Any, symbols: Mapping[str, int]) -> Any:
-    """Return the attribute with its symbolic dims replaced by what the run binds them to."""
+    """Return the attribute with its symbolic dims replaced by the sizes of `symbols`."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, (tuple, list)):
@@ -586,9 +588,9 @@ _cache: dict[Hashable, tuple[Tensor, Checks]] = {}
 def infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs, key: Hashable) -> tuple[Tensor, Checks]:
     """Return the type of `op` applied to arguments of the given types, and what runs must check.
 
-    The same application, `key` being ``attrs_key(attrs)``, is inferred once, unless keeping the key
-    would keep what is a user's.  Raises `GraphTypeError` or `ShapeError` where scheme or shape rule
-    do not admit the arguments.
+    `key` is ``attrs_key(attrs)``.  Results are cached, except where the key would keep an object of
+    the user alive.  Raises `GraphTypeError` or `ShapeError` if scheme or shape rule reject the
+    arguments.
     """
     cache_key = (op, key, types)
     found = _cache.get(cache_key)

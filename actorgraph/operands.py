@@ -1,6 +1,6 @@
-"""What may be an operand: arrays, and weak scalars, which take the dtype that they meet.
+"""Conversion of operands to nodes, and the errors of an application, which name its operands.
 
-And the errors of an application, which name its operands.
+Operands are nodes, arrays and weak scalars, which take the dtype of the operand that they meet.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 Convert: TypeAlias = Literal["safe", "same_kind"]
-"""Which conversions a graph makes by itself: NumPy's words for them."""
+"""Conversions that a graph makes by itself, named as in NumPy."""
 
 _WEAK_KINDS = "biufc"
 
 
 def _rank(kind: str) -> int:
-    """Return the place of a dtype's kind; bfloat16, which NumPy files under V, is a float."""
+    """Return the rank of a dtype's kind; bfloat16, whose kind is V in NumPy, counts as a float."""
     return _WEAK_KINDS.index(kind.replace("V", "f"))
 
 
@@ -39,7 +39,7 @@ def is_weak(value: Any) -> bool:
 
 
 def as_array(value: Any, what: str) -> np.ndarray[Any, Any]:
-    """Return `value` as an array that a graph may hold, or raise saying `what` it was for."""
+    """Return `value` as an array of a supported dtype; errors name `what` it was for."""
     if isinstance(value, Node):
         raise GraphTypeError(f"{what} needs an array, got the node {value!r}")
     if is_masked(value):
@@ -50,7 +50,7 @@ def as_array(value: Any, what: str) -> np.ndarray[Any, Any]:
 
 
 def converted(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return a copy in the dtype; floats may be rounded, nothing else may change."""
+    """Return a copy in the dtype; raise if values change other than by rounding floats."""
     fits = _rank(array.dtype.kind) <= _rank(dtype.kind)
     if fits or np.can_cast(array.dtype, dtype, "same_kind"):
         converted = array.astype(dtype)
@@ -62,14 +62,14 @@ def converted(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[A
 
 
 def weak_array(value: Any, partner: np.dtype[Any] | Node | None, op: Op) -> np.ndarray[Any, Any]:
-    """Return a weak scalar as a 0-d array of the dtype that its partner gives it, or raise."""
+    """Return a weak scalar as a 0-d array of its partner's dtype, or raise."""
     if partner is None:
         raise GraphTypeError(
             f"{op.name}: the scalar {value!r} meets no operand that gives it a dtype; "
             f"write graph.constant({value!r}, dtype=...)"
         )
     target = partner.dtype if isinstance(partner, Node) else partner
-    # An int of more than 64 bits is an object to NumPy.
+    # NumPy makes an object array of an int of more than 64 bits.
     kind = np.asarray(value).dtype.kind.replace("u", "i").replace("O", "i")
     fits = _rank(kind) <= _rank(target.kind)
     try:
@@ -85,9 +85,9 @@ def weak_array(value: Any, partner: np.dtype[Any] | Node | None, op: Op) -> np.n
 
 
 def weak_constant(value: Any, partner: np.dtype[Any] | Node | None, graph: Graph, op: Op) -> Node:
-    """Return a weak scalar as the constant that `weak_array` makes of it, or a dim as a node.
+    """Return a weak scalar as a constant (see `weak_array`), or a symbolic dim as a node.
 
-    Rules of differentiation ask for the same few over and over: the graph remembers them.
+    Rules of differentiation use the same few scalars over and over, so the graph caches them.
     """
     if isinstance(value, Dim):
         target = "int64" if partner is None else weak_array(1, partner, op).dtype
@@ -103,7 +103,10 @@ def weak_constant(value: Any, partner: np.dtype[Any] | Node | None, graph: Graph
 def partner_of(
     wanted: Any, scheme: Sequence[Any], nodes: Sequence[Node | None]
 ) -> np.dtype[Any] | Node | None:
-    """Return what gives a weak scalar its dtype: an operand of the same variable, or the scheme."""
+    """Return what gives a weak scalar its dtype.
+
+    It is the dtype in the scheme, or an operand with the same dtype variable, or None.
+    """
     if isinstance(wanted, DType):
         return np.dtype(wanted.name)
     for term, node in zip(scheme, nodes, strict=True):
@@ -113,9 +116,9 @@ def partner_of(
 
 
 def counted(dim: Dim, graph: Graph) -> Node:
-    """Return the number that a run gives to a symbolic dim, as an int64 scalar.
+    """Return the size that a run binds a symbolic dim to, as an int64 scalar node.
 
-    Raises `GraphTypeError` where it is no polynomial of symbols which dims of inputs are.
+    Raises `GraphTypeError` if one of its symbols is no dim of an input.
     """
     inputs = [node for node in graph.inputs if not all(isinstance(dim, int) for dim in node.dims)]
     number: Any = None
@@ -135,7 +138,7 @@ def counted(dim: Dim, graph: Graph) -> Node:
 
 
 def lifted(value: Any, graph: Graph, op: Op) -> Node:
-    """Return an operand as a node of the graph, or raise with what it is."""
+    """Return an operand as a node of the graph, or raise an error that shows the operand."""
     try:
         return graph.lift(value)
     except GraphTypeError as error:
@@ -144,7 +147,7 @@ def lifted(value: Any, graph: Graph, op: Op) -> Node:
 
 
 def explained(error: GraphError, op: Op, inputs: tuple[Node, ...], attrs: Attrs) -> GraphError:
-    """Return the error of an application with the operands and what to do."""
+    """Return the error of an application, extended by its operands and by what to do."""
     mixed = _mixed(op.signature(len(inputs), attrs).args, inputs)
     if mixed is not None and isinstance(error, GraphTypeError):
         first, other = mixed
@@ -163,12 +166,12 @@ def explained(error: GraphError, op: Op, inputs: tuple[Node, ...], attrs: Attrs)
 
 
 def _importance(node: Node) -> tuple[int, bool, int]:
-    """Order nodes by who gives way: of the same kind an array in the graph, else the narrower."""
+    """Return a sort key for which of two nodes to convert: lower kind, array, fewer bytes."""
     return _rank(node.dtype.kind), node.op is not CONSTANT, node.dtype.itemsize
 
 
 def _mixed(scheme: Sequence[Any], inputs: Sequence[Node]) -> tuple[Node, Node] | None:
-    """Return two inputs of different dtypes where the scheme has one variable for both."""
+    """Return two inputs of different dtypes that share a dtype variable in the scheme, or None."""
     first: dict[Any, Node] = {}
     for term, node in zip(scheme, inputs, strict=False):
         known = first.setdefault(getattr(term, "dtype", None), node)
@@ -180,10 +183,10 @@ def _mixed(scheme: Sequence[Any], inputs: Sequence[Node]) -> tuple[Node, Node] |
 def promoted(
     op: Op, inputs: tuple[Node, ...], attrs: Attrs, convert: Convert | None
 ) -> tuple[Node, ...] | None:
-    """Return the operands in the dtype that they have in common, None where nothing changes.
+    """Return the operands converted to their common dtype, or None if nothing changes.
 
-    It is NumPy's with ``"safe"``, and that of the operands of the highest kind (complex, float,
-    int, bool) with ``"same_kind"``.
+    With ``"safe"`` NumPy's promotion decides; with ``"same_kind"`` only the operands of the highest
+    kind (complex, float, int, bool) count.
     """
     if convert is None:
         return None
@@ -200,7 +203,7 @@ def promoted(
         try:
             target = np.result_type(*dtypes)
         except TypeError:
-            return None  # bfloat16 and a dtype that NumPy knows no common one for
+            return None  # bfloat16 and a dtype with which NumPy has no common one
         for position in positions:
             found[position] = inputs[position].astype(target)
     same = all(one is other for one, other in zip(found, inputs, strict=True))
@@ -208,7 +211,7 @@ def promoted(
 
 
 def as_node(value: Any, like: Node) -> Node:
-    """Return a value as a node of the graph of `like`; scalars and lists of them take its dtype."""
+    """Return a value as a node of the graph of `like`; scalars and lists take its dtype."""
     if isinstance(value, (Node, np.ndarray)):
         return like.graph.lift(value)
     return like.graph.constant(np.asarray(value), like.dtype)

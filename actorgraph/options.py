@@ -1,4 +1,4 @@
-"""Checking what a user gives: each check returns it, or says what was got and what is expected."""
+"""Checks of arguments: each returns the value, or raises with what was got and expected."""
 
 from __future__ import annotations
 
@@ -18,21 +18,27 @@ NATIVE = "ACTORGRAPH_NATIVE"
 """Environment variable: 0 switches machine code off, 1 makes tables the default, wait waits."""
 
 MOST = 1_000_000
-"""What is counted is at most this: memory is taken for each."""
+"""Largest count, since memory is allocated for each item."""
 
 _S = TypeVar("_S", bound=str)
 _LAST = (1 << 63) - 1
-_COUNTED = ("epochs", "every", "every_steps", "max_bytes", "steps")  # nothing is taken for each
+_COUNTED = (
+    "epochs",
+    "every",
+    "every_steps",
+    "max_bytes",
+    "steps",
+)  # no memory is allocated for each
 _MOST = {**dict.fromkeys(_COUNTED, _LAST), "workers": 1 << 16}
 
 
 def is_masked(value: object) -> bool:
-    """Return whether it is a masked array: to import their module takes longer than most graphs."""
+    """Return whether it is a masked array, without importing `numpy.ma`, which takes long."""
     return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 
 def positive(what: str, value: Any) -> int:
-    """Return an int of at least 1, NumPy's too, or raise `ValueError`."""
+    """Return an int, perhaps NumPy's, of at least 1, or raise `ValueError`."""
     number = int(value) if isinstance(value, Integral) and value is not True else 0
     if number < 1:
         raise ValueError(f"{what} must be an int of at least 1, got {shown(value)}")
@@ -42,7 +48,7 @@ def positive(what: str, value: Any) -> int:
 
 
 def whole(what: str, value: Any) -> int:
-    """Return an int of 64 bits, NumPy's too, or raise `ValueError`."""
+    """Return an int, perhaps NumPy's, of 64 bits, or raise `ValueError`."""
     try:
         number = index(value)
     except TypeError:
@@ -53,7 +59,7 @@ def whole(what: str, value: Any) -> int:
 
 
 def flag(what: str, value: Any) -> bool:
-    """Return True or False, or raise `ValueError`: ``"no"`` would count as True."""
+    """Return True or False, or raise `ValueError`; ``"no"`` would be true."""
     if value is not True and value is not False:
         raise ValueError(f"{what} must be True or False, got {shown(value)}")
     return bool(value)
@@ -62,7 +68,7 @@ def flag(what: str, value: Any) -> bool:
 def seconds(what: str, value: Any) -> float:
     """Return a number of seconds of at least 0, or raise `ValueError`."""
     if isinstance(value, Real) and value is not True and value is not False:
-        with suppress(OverflowError):  # an int that no float can be
+        with suppress(OverflowError):  # an int beyond floats
             found = float(value)
             if found >= 0:
                 return found
@@ -77,7 +83,7 @@ def choice(what: str, value: _S, known: tuple[str, ...]) -> _S:
 
 
 def choices(what: str, given: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a word or several, each a known one."""
+    """Return one or several of the known words as a tuple, or raise `ValueError`."""
     words = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
     return tuple(choice(what, word, known) for word in several(f"a tuple of {what}", words))
 
@@ -101,7 +107,7 @@ def text(what: str, value: Any) -> str:
 
 
 def several(what: str, value: Any) -> list[Any]:
-    """Return a list of what `value` holds, or raise `GraphTypeError`; a text is one thing."""
+    """Return the items of an iterable that is no text, or raise `GraphTypeError`."""
     found = None
     if not isinstance(value, (str, bytes)):
         with suppress(TypeError):

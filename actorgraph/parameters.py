@@ -1,4 +1,4 @@
-"""`Parameter` and `Buffer`, what graphs and modules hold: see `store.Held`."""
+"""`Parameter` and `Buffer`, the values of graphs and modules: see `store.Held`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from actorgraph.types import dtype_of
 
 @answering
 class _Typed(Held):
-    """What is held in a dtype that graphs know."""
+    """A `Held` of a dtype that graphs support."""
 
     __slots__ = ()
 
@@ -31,15 +31,15 @@ class _Typed(Held):
 
 @final
 class Parameter(_Typed):
-    """A trained value: what solvers change.
+    """A trainable value, which solvers update.
 
     A module has it as an attribute, a graph binds it as a leaf (`Graph.bind`).  All graphs that
-    bind it read the same value, and it keys results of their runs: ``run[parameter].grad``.
+    bind it read the same value, and it is a key of results of their runs: ``run[parameter].grad``.
 
     Parameters
     ----------
     value : array_like
-        Is copied; reading `value` gives the array of this moment.
+        It is copied; reading `value` gives the current array.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class Buffer(_Typed):
     Parameters
     ----------
     value : array_like
-        Is copied.
+        It is copied.
 
     Examples
     --------

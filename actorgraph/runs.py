@@ -1,6 +1,6 @@
-"""`AbstractRun`: what actors, workers, clocks and instruments see of a run.
+"""`AbstractRun`: the part of a run that actors, workers, deadlines and instruments use.
 
-The whole is `machines.run.Run`, which knows plans; nothing of what works for it needs to.
+`machines.run.Run` implements it and knows plans, which the code that works for a run need not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class AbstractRun(ABC):
-    """A run as those see it who work for it.
+    """A run, as seen by the code that works for it.
 
     Attributes
     ----------
@@ -21,19 +21,19 @@ class AbstractRun(ABC):
     priority : int
         Lower is more urgent.
     done : bool
-        Whether it has ended, in whichever way.
+        Whether it has ended, successfully or not.
     dead : BaseException or None
-        What ends it early, set once; actors read it without a lock.
+        Why it ends early; set once, and read by actors without a lock.
     context : Context or None
-        The caller's, where there are ops of users.
+        The caller's context, if there are ops of users.
     host : callable or None
-        Has the caller's event loop call something; returns False where that loop was closed.
+        Calls a function on the caller's event loop; returns False if that loop was closed.
     leaves, results : sequence
-        What it was given, and what actors have delivered.
+        The values of leaves, and the results that actors have delivered.
     binding : Binding
-        What follows from its sizes.
+        What depends on its sizes.
     microbatches : sequence
-        Of a pipeline's batch.
+        The parts of a pipeline's batch.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class AbstractRun(ABC):
 
     @abstractmethod
     def deliver(self, index: int, value: Any) -> None:
-        """Take a result (or a mark, of a dead run); the last one ends the run, must not raise."""
+        """Store a result, or the poison of a dead run; the last one ends the run.  Never raises."""
 
     @abstractmethod
     def fail(self, error: BaseException) -> None:
@@ -66,4 +66,4 @@ class AbstractRun(ABC):
 
     @abstractmethod
     def expire(self) -> None:
-        """End the run because its time is up."""
+        """End the run because its deadline has passed."""

@@ -1,24 +1,24 @@
 """The scheduler: ready queues, workers, and the process's pool of threads.
 
-A machine has `Scheduler.workers` slots.  Whoever holds a slot runs `Scheduler.work`, a plain
-callable over shared state: a thread of the pool, the caller of ``run_sync``, or a test.  Each slot
-has its own ready queue a class of priority; a worker takes its newest task (depth first: warm
-caches, few live arrays) and steals the oldest of others when its own are empty.
+A machine has `Scheduler.workers` slots.  A worker is whoever holds a slot and runs
+`Scheduler.work`: a thread of the pool, the caller of ``run_sync``, or a test.  Each slot has one
+ready queue per class of priority.  A worker takes its newest task (depth first: warm caches, few
+live arrays) and steals the oldest task of another slot when its own queues are empty.
 
 Invariants:
 
-- A task in a ready queue is found: a worker frees its slot *before* it looks at the queues a last
-  time, and whoever makes a task ready from outside looks for a free slot *after* that.
-- A task runs on one worker at a time: its generator refuses a second ``send``; the worker that
-  runs it looks at its marker when it has parked, so the dropped turn is not lost.
+- No ready task is missed: a worker frees its slot *before* its last look at the queues, and whoever
+  makes a task ready from outside looks for a free slot *afterwards*.
+- A task runs on one worker at a time: its generator refuses a second ``send``.  That turn is not
+  lost, for the worker that runs the task checks ``task.wait`` after the task has parked.
 - The hot path takes no lock; deque operations are atomic.
-- A worker that is patient keeps its slot while it watches, so nobody is woken for what it takes.
-- A worker that finds nothing ready helps with large products of others (`tiles`); a product needs
-  no helper, so nobody looks a last time.  `tile_slots` are slots for that alone.
+- A worker that spins (`patience_s`) keeps its slot, so no thread is woken for the work it finds.
+- A worker that finds no ready task helps with the tiles of large products (`tiles`).  A product
+  does not depend on helpers, so no last look is needed there.  `tile_slots` serve tiles only.
 
-Sources of the numbers: handing the GIL over every 0.5 ms keeps a 1 ms ticker's lateness at
-p99 1 to 2 ms instead of 46; waking a thread costs 50 to 80 us, so only tasks of about 10 us and
-more are worth it.
+Sources of the numbers: handing over the GIL every 0.5 ms keeps the lateness of a 1 ms ticker at
+p99 1 to 2 ms instead of 46; waking a thread costs 50 to 80 us, which pays for tasks of about 10 us
+and more.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from actorgraph.runs import AbstractRun
 
 WAITING = 32
-"""Threads that a machine may have for ops that wait, if no more runs may be in flight."""
+"""Threads for blocking ops that a machine may have, or `max_in_flight` if that is more."""
 _HANDOVER_S = 0.0005
 _CROWDED = 1024
-"""Places in a ready queue above which tasks are looked for that have several."""
+"""Length of a ready queue above which duplicate entries are removed."""
 _SAMPLED = 16
-"""One turn in so many is timed; a clock around each would cost 0.1 us."""
+"""One turn in so many is timed; reading the clock around every turn would cost 0.1 us each."""
 
 _T = TypeVar("_T")
 
@@ -69,12 +69,12 @@ def inside(scheduler: Scheduler) -> bool:
 
 
 def waited_for(scheduler: Scheduler) -> list[AbstractRun]:
-    """Return the runs whose end the calling thread waits for while it works for the scheduler."""
+    """Return the runs that the calling thread waits for while it works for the scheduler."""
     return [run for held, run in _work_of_this_thread() if held is scheduler and run is not None]
 
 
 def _work_of_this_thread() -> Iterator[tuple[Scheduler, AbstractRun | None]]:
-    # An op may run another machine, whose ops may run another one ...
+    # Nested: an op may run another machine, whose ops may run a third.
     held = getattr(here, "held", None)
     while held is not None:
         scheduler, run, held = held
@@ -88,23 +88,23 @@ class Scheduler:
     ----------
     workers : int
         How many tasks may run at once.
-    slots : int, optional
-        Threads that may compute tiles of large products at once, if more than `workers`: the slots
-        beyond them take no tasks.
-    waiting : int, optional
-        Most calls at once of ops that wait in threads.
     seed : int
-        0 keeps the natural order; another seed permutes the ready order (for tests).
+        0 keeps the natural order; any other seed permutes the ready order (for tests).
     on_idle : callable
-        Called by a worker that found nothing more to do, when no slot is taken any more.
+        Called by the last worker to free its slot when nothing is ready.
     on_crash : callable
         Called with an error that escaped from `work` in a thread of the pool.
+    slots : int, optional
+        How many threads may compute tiles of large products at once, if more than `workers`; the
+        extra slots take no tasks.
+    waiting : int, optional
+        How many calls of blocking ops may run in threads at once.
 
     Attributes
     ----------
     patience_s : float
-        How long a worker that has nothing to do watches the `flag`, before it sleeps, while others
-        are at work.  Whoever has made something ready sets it when he lets go of Python's lock.
+        How long an idle worker spins on `flag` before it sleeps, while other workers are busy.
+        A thread that made a task ready sets the flag when it releases the GIL.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Scheduler:
             self.random = Random(seed)
 
     def ready_queues(self, priority: int) -> list[deque[Task]]:
-        """Return the ready queues of a class of priority (lower is more urgent)."""
+        """Return the ready queues, one per slot, of a class of priority (lower is more urgent)."""
         for known, queues in self.classes:
             if known == priority:
                 return queues
@@ -148,10 +148,10 @@ class Scheduler:
         return queues
 
     def quiet(self) -> bool:
-        """Return whether nothing runs and nothing is ready; from outside nothing must become so.
+        """Return whether nothing runs and nothing is ready.
 
-        All slots are taken for the look: a worker that began between a look at the slots and one
-        at the queues would be seen in neither.
+        Meanwhile nothing may be made ready from outside.  All slots are held during the check: a
+        worker that started between looking at the slots and at the queues would be missed.
         """
         held = []
         while (slot := self.acquire()) is not None:
@@ -159,11 +159,11 @@ class Scheduler:
         quiet = len(held) == self.workers and not self.any_ready()
         self.free.extend(held)
         if not quiet and self.any_ready():
-            self.offer()  # whoever offered meanwhile has found no slot
+            self.offer()  # an offer made meanwhile found no free slot
         return quiet
 
     def any_ready(self) -> bool:
-        """Return whether a task waits for a worker."""
+        """Return whether any task is ready."""
         for _, queues in self.classes:
             for queue in queues:
                 if queue:
@@ -171,20 +171,20 @@ class Scheduler:
         return False
 
     def acquire(self) -> int | None:
-        """Take a slot, or return None where all are taken."""
+        """Take a free slot, or return None."""
         try:
             return self.free.pop()
         except IndexError:
             return None
 
     def offer(self) -> None:
-        """Have a thread of the pool work, if a slot is free."""
+        """Start a worker in a thread of the pool, if a slot is free."""
         slot = self.acquire()
         if slot is not None:
             self.pool.submit(self, slot)
 
     def _summon(self) -> bool:
-        """Have a thread of the pool help with tiles, if a slot is free."""
+        """Start a thread of the pool that helps with tiles, if a slot is free."""
         try:
             slot = self.free.pop() if self.free else self.tile_slots.pop()
         except IndexError:
@@ -193,14 +193,14 @@ class Scheduler:
         return True
 
     def work(self, slot: int, until: AbstractRun | None = None) -> None:
-        """Run ready tasks in `slot`, which the caller has acquired; the slot is free at the end.
+        """Run ready tasks in `slot`, which the caller has acquired, and free it at the end.
 
-        Returns as soon as the run `until` has ended.
+        Returns when nothing is ready, or as soon as the run `until` has ended.
         """
         self.call(self._work, slot, until, until=until)
 
     def serve(self, slot: int) -> None:
-        """Work as a thread of the pool."""
+        """Run `work` in a thread of the pool."""
         try:
             reporting_context().run(self.work, slot)
         except BaseException as error:  # noqa: BLE001 - our bug; the thread lives, the runs end
@@ -222,7 +222,7 @@ class Scheduler:
             self.tile_slots.append(slot)
             return
         self._handover_at = perf_counter() + _HANDOVER_S
-        # Short runs would never come to the turn that is timed if each began to count at 0.
+        # Each call counts from another offset: short runs that all began at 0 would never be timed.
         turns = next(self._phases)
         while True:
             task = self._take(slot)
@@ -237,8 +237,8 @@ class Scheduler:
                 continue
             queue = task.ready[slot]
             push = queue.append
-            # Ask the queues after each turn where another order is wanted, or something more
-            # urgent may wait; else go on with the last consumer, whose input is in the cache.
+            # Go back to the queues after each turn if the order is permuted or a more urgent class
+            # may have work; else go on with the last consumer, whose input is in the cache.
             ask = self.random is not None or len(self.classes) > 1
             while task is not None:
                 turns += 1
@@ -250,7 +250,7 @@ class Scheduler:
                     else:
                         following = task.send(push)
                 except ValueError:
-                    break  # it runs on another worker, which looks at it again
+                    break  # it runs on another worker, which checks it again after the turn
                 if task.wait:
                     push(task)
                 task = following
@@ -266,8 +266,8 @@ class Scheduler:
             self.on_idle()
 
     def _waits_awake(self, until: AbstractRun | None) -> bool:
-        """Watch for something to do while others are at work; return whether there is any."""
-        self.flag.set()  # who waits for a run looks whether it has ended
+        """Spin for work while other workers are busy; return whether a task is ready."""
+        self.flag.set()  # another spinning worker checks whether the run it waits for has ended
         end = perf_counter() + self.patience_s
         while len(self.free) < self.workers - 1 and not (until is not None and until.done):
             self.flag.clear()
@@ -279,10 +279,10 @@ class Scheduler:
         return False
 
     def leave(self, slot: int) -> None:
-        """Give a slot back, for others if something is ready."""
+        """Free a slot; offer it to another thread if a task is ready."""
         self.free.append(slot)
         if not self.classes:
-            return  # no network has been made: no task can be ready, and no run wait for one
+            return  # there is no network yet, so no task can be ready
         if self.any_ready():
             self.offer()
         elif len(self.free) == self.workers:
@@ -291,10 +291,10 @@ class Scheduler:
     @runs_steps("task")
     def _timed_turn(self, task: Task, queue: deque[Task]) -> Task | None:
         if task.heavy and self.free and any(task.ready):
-            self.offer()  # who comes does the same, until all that is ready has a worker
+            self.offer()  # the new worker does the same, until every ready task has a worker
         if len(queue) > self.crowded:
             self._thin(queue)
-        # Else it only finds that another message is missing: no turn to learn from.
+        # A turn that only finds a message missing says nothing about what the task costs.
         complete = all(port.messages for port in task.ports)
         started = perf_counter()
         if instrument.listening_to_turns:
@@ -305,17 +305,17 @@ class Scheduler:
         if complete:
             task.note_turns(1 if task.heavy else _SAMPLED, ended - started)
         if self.awaited and ended > self._handover_at:
-            # Any other thread that wants the GIL, such as the event loop's, gets it here.
+            # Any other thread that wants the GIL, such as the event loop's, gets it now.
             sleep(0)
             self._handover_at = ended + _HANDOVER_S
         return following
 
     def _thin(self, queue: deque[Task]) -> None:
-        """Keep one place of each task, the newest.
+        """Remove duplicate entries; keep the newest of each task.
 
-        A task that has messages waiting is made ready by its worker and by whoever sends more.
-        The places that it does not need sink to the end of its queue, and under a load that never
-        ends nobody would come to them.
+        A task with waiting messages is made ready both by its worker and by every sender.  The
+        superfluous entries sink to the old end of the queue, where an endless load would let them
+        pile up.
         """
         kept: dict[Task, None] = {}
         while queue:
@@ -362,10 +362,10 @@ class Scheduler:
 
 
 class Threads:
-    """Threads that do jobs; one is started when a job finds none idle, up to a limit.
+    """Threads that do jobs; a job that finds no thread idle starts one, up to a limit.
 
-    Its owner's lock is held where jobs are added.  Invariant: `_spare` is the number of threads
-    less the jobs that wait or run; below zero, so many jobs wait for a thread.
+    The caller of `add` holds the owner's lock.  Invariant: `_spare` is the number of threads minus
+    the number of jobs that wait or run; if negative, that many jobs wait for a thread.
     """
 
     def __init__(self, name: str, lock: threading.Lock) -> None:
@@ -376,7 +376,7 @@ class Threads:
         self._spare = 0
 
     def add(self, job: Callable[[], None], limit: int) -> None:
-        """Have a thread do a job, which must not raise."""
+        """Do a job, which must not raise, in a thread."""
         if self._spare <= 0 and len(self._started) - self._failed < limit:
             number = len(self._started) + 1
             thread = threading.Thread(
@@ -386,14 +386,14 @@ class Threads:
             try:
                 start(thread)
             except BaseException:
-                self._failed += 1  # whether it ever serves is unknown: another may take its place
+                self._failed += 1  # it may or may not be running: another may take its place
                 raise
         else:
             self._spare -= 1
         self._jobs.put(job)
 
     def end(self, join: bool) -> None:
-        """Have the threads end when all jobs are done; no more may be added."""
+        """End the threads when all jobs are done; no job may be added afterwards."""
         for _ in self._started:
             self._jobs.put(None)
         for thread in self._started if join else ():
@@ -412,14 +412,14 @@ class Threads:
 
 
 class Pool:
-    """The threads of the process, shared by all machines: workers, and those of ops that wait.
+    """The threads of the process, shared by all machines: workers and threads of blocking ops.
 
-    There are as many as the open machines have asked for together, and they end with the last
-    machine.  With fewer, a machine that is always busy would starve the others, and an op that
-    waits for a run of another machine would wait forever.
+    The limit is the sum of what the open machines ask for.  With fewer threads, a machine that is
+    always busy would starve the others, and an op that waits for a run of another machine could
+    wait forever.  The threads end when the last machine closes.
 
-    While a machine is open, BLAS runs on one thread: its results depend on how many it uses, and
-    its own threads fight ours for cores.
+    While a machine is open, BLAS runs on one thread: its results depend on its number of threads,
+    and its threads would compete with ours for cores.
     """
 
     def __init__(self) -> None:
@@ -435,14 +435,14 @@ class Pool:
 
     def retain(self, scheduler: Scheduler) -> None:
         """Count the machine of a scheduler as open."""
-        blas.asked()  # an impossible choice is told before anything starts
+        blas.asked()  # raises for an impossible choice before anything starts
         with self._lock:
             if not self._shares:
                 self._blas = OneThread()
             self._shares[scheduler] = scheduler.slots
 
     def release(self, scheduler: Scheduler, join: bool = True) -> None:
-        """Count a machine as closed; with the last one the threads end, and `join` waits for it."""
+        """Count a machine as closed; the last one ends the threads, and joins them if `join`."""
         with self._lock:
             if self._shares.pop(scheduler, None) is None:
                 return  # closed already, or opened before a fork
@@ -456,12 +456,12 @@ class Pool:
         workers.end(join)
         with self._lock:
             if self._shares:
-                self._blas = held  # a machine was opened meanwhile: it took 1 for the original
+                self._blas = held  # a machine opened meanwhile, and took our limit for the original
             elif held is not None:
                 held.restore()
 
     def submit(self, scheduler: Scheduler, slot: int) -> None:
-        """Have a thread run ``scheduler.work(slot)``."""
+        """Run ``scheduler.work(slot)`` in a thread of the pool."""
         slots = scheduler.free if slot < scheduler.workers else scheduler.tile_slots
         with self._lock:
             if scheduler not in self._shares:
@@ -469,14 +469,15 @@ class Pool:
                 return  # its machine was closed
             try:
                 self._workers.add(partial(scheduler.serve, slot), sum(self._shares.values()))
-            except Exception:  # no thread could be started; whoever comes next takes the slot
+            except Exception:  # no thread could be started
                 slots.append(slot)
                 raise
 
     def wait(self, scheduler: Scheduler, call: Callable[[], None]) -> bool:
-        """Have a thread make a call that is none of an actor's; False if closed.
+        """Make a call outside of any actor's turn in a thread; return False if the machine closed.
 
-        It waits, let in by `Scheduler.waiting`, or is one of at most `Scheduler.workers` others.
+        The call blocks, and was let in by `Scheduler.waiting`, or is one of at most
+        `Scheduler.workers` others.
         """
         with self._lock:
             if scheduler not in self._shares:
@@ -485,7 +486,7 @@ class Pool:
             return True
 
     def later(self, function: Callable[[], None], name: str = "collector") -> threading.Thread:
-        """Call `function` soon, in a thread of its own: a finalizer may not wait for our locks."""
+        """Call `function` in a new thread: a finalizer must not wait for our locks."""
         thread = threading.Thread(target=function, name=f"actorgraph-{name}", daemon=True)
         thread.start()
         return thread
@@ -498,14 +499,14 @@ _nice = 0
 
 
 def make_threads_nice(by: int) -> None:
-    """Let the main thread go before those that are started from now on, where the system can."""
+    """Lower the priority of threads that are started from now on (Linux only)."""
     global _nice
-    if sys.platform == "linux":  # elsewhere it is a property of the process
+    if sys.platform == "linux":  # elsewhere niceness is a property of the process
         _nice = min(19, os.getpriority(os.PRIO_PROCESS, 0) + by)
 
 
 def _after_fork_in_child() -> None:
-    # The parent's threads do not exist here, and its locks may be held by them.
+    # The parent's threads do not exist here, and may have held its locks.
     POOL.__init__()  # type: ignore[misc]
 
 

@@ -1,8 +1,8 @@
-"""Scratch: memory that forwards of ops need for themselves, used again by the next ones.
+"""Scratch: temporary memory of ops' forwards, which later calls use again.
 
-A fresh array of 256 KB costs 64 page faults, up to 70 us.  There come to be as many rooms as
-threads that ask at once.  A room is in use while somebody holds an array that shows it, which its
-count of references tells; two threads that look at one at a time count each other, and pass on.
+A fresh array of 256 KB costs 64 page faults, up to 70 us.  There are as many buffers ("rooms") as
+threads have needed at once.  A room is in use while somebody refers to an array in it, as its
+reference count tells; two threads that check one at the same time count each other, and skip it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 _LEAST_BYTES, _MOST_BYTES, _MOST_ROOMS = 1 << 15, 1 << 22, 16
-"""What is smaller malloc has at hand; of what is larger faults are a small part of the time."""
+"""Sizes that are worth it: malloc reuses smaller ones; for larger ones faults matter little."""
 
 _LINE = 64
-"""Bytes of a cache line, at which arrays begin."""
+"""Bytes of a cache line, to which arrays are aligned."""
 
 _rooms: list[tuple[Any, int]] = []
-"""Bytes, and where the first line in them begins."""
+"""Bytes, and the offset of the first whole cache line in them."""
 
 
 def _room(size: int) -> tuple[Any, int]:
@@ -35,11 +35,11 @@ def _references(rooms: list[tuple[Any, int]]) -> int:
 
 
 _IDLE = _references([_room(0)])
-"""References to bytes that only their list holds, as counted where `scratch` counts."""
+"""References to the bytes of an idle room, as `scratch` counts them."""
 
 
 def scratch(xp: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *, cleared: bool = False) -> Any:
-    """Return an array of any content, or of zeros, whose memory is used again when it is gone."""
+    """Return an array, uninitialised or `cleared`, whose memory is reused when it is dropped."""
     size = prod(shape) * dtype.itemsize
     if xp is not np or not _LEAST_BYTES <= size <= _MOST_BYTES:
         return (xp.zeros if cleared else xp.empty)(shape, dtype)
@@ -53,23 +53,20 @@ def scratch(xp: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *, cleared: b
         if len(_rooms) < _MOST_ROOMS:
             _rooms.append((raw, begin))
     if cleared:
-        raw[begin : begin + size].fill(0)  # as bytes in half the time
+        raw[begin : begin + size].fill(0)  # as bytes, in half the time
     return np.ndarray(shape, dtype, raw, begin)
 
 
 def reserve(count: int) -> None:
-    """Have rooms for so many threads that ask at once for the most that was asked for so far.
-
-    Without memory there are fewer.
-    """
+    """Make rooms of the largest size so far for `count` threads at once, if memory suffices."""
     most = max([raw.size for raw, _ in [*_rooms]], default=0)
-    with suppress(MemoryError):  # the op that needs one tells of it
+    with suppress(MemoryError):  # an op that needs one will raise
         for place in range(min(count, _MOST_ROOMS) if most else 0):
             if place == len(_rooms):
                 _rooms.append(_room(0))
-            if _rooms[place][0].size < most:  # who holds the smaller one keeps it
+            if _rooms[place][0].size < most:  # users of the smaller one keep it
                 _rooms[place] = found = _room(most - _LINE)
-                found[0].fill(0)  # it has its pages now
+                found[0].fill(0)  # touch its pages
 
 
 def scratch_bytes() -> int:
@@ -78,9 +75,9 @@ def scratch_bytes() -> int:
 
 
 def scratch_like(xp: Any, x: Any) -> Any:
-    """Return scratch that lies as a ufunc's result for `x` would; None is to be a fresh one.
+    """Return scratch with the layout of a ufunc's result for `x`, or None for a fresh array.
 
-    So that no bit of sums over it depends on where it is.
+    So the bits of sums over it do not depend on whether it is scratch.
     """
-    lies_alike = xp is np and x.ndim and x.flags.c_contiguous
-    return scratch(xp, x.shape, x.dtype) if lies_alike else None
+    same_layout = xp is np and x.ndim and x.flags.c_contiguous
+    return scratch(xp, x.shape, x.dtype) if same_layout else None

@@ -1,21 +1,21 @@
-"""`Held`, a value that outlives graphs, and `Store`, those that one graph has bound.
+"""`Held`, a value that outlives graphs, and `Store`, the values that one graph has bound.
 
-A step changes many, all at once or none.  Readers take `Store.arrays`, one tuple, and hold the
-arrays that they read; they count nothing, give nothing back, and lock only where they are the first
-after a change.  Writers fill other arrays, and `switch` changes what all graphs read next.  So
+A step changes many values, all at once or none.  Readers take `Store.arrays`, one tuple, and refer
+to its arrays; they count nothing, release nothing, and lock only for the first read after a change.
+Writers fill other arrays, and `switch` replaces the tuples of all graphs.  So
 
-- who has read arrays has those of one moment, never half of a step, and they stay as they are: an
-  array of a tuple is never written here, and one that was only when nobody refers to it;
-- an interrupt, an error or a fork, wherever it strikes, leaves the tuples before or those after.
+- a reader has a consistent snapshot, never half of a step, and it does not change: an array in a
+  tuple is never written here, and a former one only when nobody refers to it;
+- an interrupt, an error or a fork at any point leaves either all old tuples or all new ones.
 
-The counts of references tell who refers to an array.  Each is seen through two objects: the one in
-the tuples, which runs read and hand out, and the one that `Held.value` hands out to be written.
-Both are views of a `_Memory`.  NumPy's chain of bases ends where the type changes, so a view of
-either counts as a reference to it, and all together as references to the memory.  A reference that
-is left over, in a traceback or a frame of a thread that a fork did not copy, costs a copy.
+Reference counts tell whether somebody refers to an array.  Each has two views: one in the tuples,
+which runs read and return, and one that `Held.value` returns for writing.  Both are views of a
+`_Memory`.  NumPy's chain of bases ends where the type changes, so a view of either counts as a
+reference to it, and all of them as references to the memory.  A stale reference, in a traceback or
+in a frame of a thread that a fork did not copy, costs a copy.
 
-A value may still be on a device: its array is one that is filled when the host first asks for it
-(`promised`, `present`).
+A value may still be on a device; then its array is filled when the host first reads it (`promised`,
+`present`).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from actorgraph.errors import GraphTypeError, ShapeError
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _COUNTED = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether counts of references are exact; elsewhere an array counts as referred to."""
+"""Whether reference counts are exact; if not, every array counts as referenced."""
 
 
 class _Memory(np.ndarray[Any, Any]):
-    """What owns the memory of an array: another type, at which chains of bases end.
+    """The owner of an array's memory, of a type of its own, so that chains of bases end here.
 
-    Where `promised` is not None, its `fetch()` is what the memory is to be filled with.
+    If `promised` is not None, the memory has yet to be filled by its `fetch()`.
     """
 
     __slots__ = ("promised",)
@@ -56,28 +56,28 @@ class _Memory(np.ndarray[Any, Any]):
 @final
 @dataclass(slots=True)
 class Promises:
-    """Whether this process has promised any array, so that others need not be looked at."""
+    """Whether this process has promised any array; if not, `present` need not be called."""
 
     given: bool = False
 
 
 PROMISES = Promises()
-"""Of this process; every run looks."""
+"""Of this process; every run reads it."""
 
 
 def promise(array: Array, value: Any) -> None:
-    """Have an array of `Held.room` filled by ``value.fetch()`` where somebody asks for it."""
+    """Let an array of `Held.room` be filled by ``value.fetch()`` when it is first read."""
     PROMISES.given = True
     array.base.promised = value  # type: ignore[union-attr]
 
 
 def promised(array: Array) -> Any:
-    """Return what an array is to be filled by, None where it is there."""
+    """Return what fills an array by its `fetch()`, None if it is filled."""
     return getattr(array.base, "promised", None)
 
 
 def present(array: Array) -> Array:
-    """Return an array when it is filled."""
+    """Return an array, filled."""
     value = promised(array)
     if value is not None:
         found = value.fetch()
@@ -94,25 +94,25 @@ def _references(held: Held) -> int:
 
 
 def _popped(spares: dict[str, Any]) -> tuple[Any, int]:
-    """Return a spare memory, which nobody else gets, and the count of references to it."""
+    """Take the spare memory; return it, and the count of references to it."""
     memory = spares.pop("memory", None)
     return memory, getrefcount(memory)
 
 
 @final
 class Store:
-    """What one graph has bound."""
+    """The current arrays of the values that one graph has bound."""
 
     __slots__ = ("__weakref__", "_arrays")
 
     def __init__(self) -> None:
-        # A tuple from when somebody reads it until the next change, so that many changes one after
-        # another, as of a graph that is being built, copy it once.
+        # A tuple from the first read until the next change, so that many changes in a row, as while
+        # a graph is built, copy it only once.
         self._arrays: tuple[Array, ...] | list[Array] = ()
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """The arrays of this moment, by place: a tuple that is never changed."""
+        """The current arrays, by place: a tuple that is never changed."""
         found = self._arrays
         if type(found) is tuple:
             return found
@@ -122,20 +122,20 @@ class Store:
             return found
 
     def unread(self) -> list[Array]:
-        """Return the arrays to be changed, for whom holds the lock."""
+        """Return the arrays as a list to change; the caller holds the lock."""
         found = self._arrays
         if type(found) is not list:
             self._arrays = found = list(found)
         return found
 
     def bind(self, held: Held) -> int:
-        """Add what is held, and return its place."""
+        """Add a value, and return its place."""
         with _lock:
             homes = [home for home in held.homes if home[0]() is not None]
             arrays = self.unread()
             place = len(arrays)
             homes.append((ref(self), place))
-            # Both or none: a home without the array would pass for a reader that there is not.
+            # Both or none: a home without the array would count as a reader.
             at_once([(arrays.append, held.array), (setattr, held, "homes", tuple(homes))])
             return place
 
@@ -151,19 +151,19 @@ class Held:
     Attributes
     ----------
     array : ndarray
-        That of this moment, to be read only by who knows that it is `present`.
+        The current array, read-only; call `present` before reading it.
     grad : ndarray, optional
-        Room for a gradient; `solver.step` reads it where it is given this and no result of a run.
+        A gradient; `solver.step` reads it if it gets this object instead of a result of a run.
     version : int
-        Counts the arrays that there have been.
+        Counts the changes of `array`.
     name : str, optional
-        That of its node in the first graph that has bound it.
+        The name of its node in the first graph that has bound it.
     """
 
     __slots__ = ("__weakref__", "_spares", "_window", "array", "grad", "homes", "name", "version")
 
     what = "value"
-    """What messages call it."""
+    """What errors call it."""
 
     def __init__(self, value: Any) -> None:
         self.array: Array = _copied(np.asarray(value))
@@ -176,12 +176,12 @@ class Held:
 
     @property
     def value(self) -> Array:
-        """The array of this moment, which may be written.
+        """The current array, which may be written.
 
-        It is never one that a run, or what a run has returned, still shows: where there is such a
-        run, a copy takes its place first.  Neither steps nor setting change an array that somebody
-        has, so read `value` again before each write.  Setting copies the given array, which must
-        have the same shape and dtype.
+        No run, and no result of a run, shares its memory: if one did, a copy takes its place first.
+        Neither steps nor setting change an array that somebody refers to, so read `value` again
+        before each write.  Setting copies the given array, which must have the same shape and
+        dtype.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class Held:
         take(copies([(self, new)]))
 
     def present(self) -> Array:
-        """Return the array of this moment, to be read only, when it is on the host."""
+        """Return the current array on the host, read-only."""
         return present(self.array)
 
     @property
@@ -229,7 +229,7 @@ class Held:
         return dtype
 
     def room(self) -> Array:
-        """Return an array to be filled and switched to, which nobody else refers to."""
+        """Return an array for the next value, to which nobody else refers."""
         memory, references = _popped(self._spares)
         if references == _IDLE and memory is not None:
             memory.promised = None
@@ -237,7 +237,7 @@ class Held:
         return _empty_like(self.array)
 
     def arrays(self) -> list[Any]:
-        """Return all arrays that it holds: the value, a gradient, and memory for a next value."""
+        """Return all its arrays: the value, the gradient, and the spare memory."""
         return [self.array, self.grad, *self._spares.values()]
 
     def __str__(self) -> str:
@@ -257,7 +257,7 @@ def _restored(kind: type[Held], value: Array, name: str | None) -> Held:
 
 
 def copies(values: Iterable[tuple[Held, Any]]) -> list[tuple[Held, Array]]:
-    """Return copies of some values, that their places can `take`."""
+    """Return copies of new values, for `take`."""
     filled = []
     for held, value in values:
         out = held.room()
@@ -267,9 +267,9 @@ def copies(values: Iterable[tuple[Held, Any]]) -> list[tuple[Held, Array]]:
 
 
 def take(filled: Sequence[tuple[Held, Array]]) -> None:
-    """Let places have the arrays that `copies` has returned, all at once."""
+    """Make the arrays of `copies` current, all at once."""
     while switch([(held, held.array, out) for held, out in filled]):
-        pass  # another thread was faster; the last one stays
+        pass  # another thread was faster; the last switch wins
 
 
 def switch(
@@ -277,9 +277,9 @@ def switch(
 ) -> Held | None:
     """Replace arrays, and make the calls `also`, all at once.
 
-    A change says where, which array has to be there still, and which takes its place (of `room`);
-    a call, a function of C that calls nothing of Python's, and its arguments.  Returns a place
-    where another array is; then nothing was done.
+    A change is a value, the array that it is expected to have, and the new array (of `room`).  A
+    call is a C function that calls no Python code, and its arguments.  If a value has another
+    array, nothing is done, and that value is returned.
     """
     with _lock:
         calls = [*also]
@@ -299,9 +299,9 @@ def switch(
 
 
 def at_once(calls: Iterable[tuple[Any, ...]]) -> None:
-    """Make calls that no interrupt comes between.
+    """Make calls without an interrupt between them.
 
-    Handlers of signals run between two instructions of Python's code, and this is one.
+    Signal handlers run between two bytecode instructions, and this is one.
     """
     deque(starmap(call, calls), maxlen=0)
 
@@ -317,7 +317,7 @@ def _copied(array: Array) -> Array:
 
 
 _lock: Any = threading.RLock()
-"""Held where tuples are replaced, and while no code of a user's runs."""
+"""Held while tuples are replaced; no code of users runs under it."""
 
 
 def _after_fork_in_child() -> None:
@@ -326,10 +326,10 @@ def _after_fork_in_child() -> None:
 
 
 _UNREAD = _references(Held(0.0)) if _COUNTED else 0
-"""References to an array that nobody has but what holds it, in no graph."""
+"""References to an array that only its `Held` refers to, bound by no graph."""
 
 _IDLE = _popped({"memory": np.empty(0)})[1] if _COUNTED else 0
-"""References to a memory that nobody has but the spares."""
+"""References to a memory that only the spares refer to."""
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""Tables of texts for a terminal: as lines, or drawn by rich where that is installed."""
+"""Tables of texts for a terminal: as plain lines, or drawn by rich if it is installed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ Rows = Sequence[Sequence[str]]
 
 
 def is_text(rows: Rows, column: int) -> bool:
-    """Return whether a column holds no figures, which stand to the right."""
+    """Return whether a column is text; figures are right-aligned."""
     return not all(row[column][:1].isdigit() for row in rows)
 
 
 def lines(heads: Sequence[str], rows: Rows) -> list[str]:
-    """Return a table as one line a row, below that of the heads."""
+    """Return a table as lines, first that of the heads."""
     table = [heads, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     left = [is_text(rows, column) for column in range(len(heads))]
@@ -28,7 +28,7 @@ def lines(heads: Sequence[str], rows: Rows) -> list[str]:
 
 
 def drawn(heads: Sequence[str], rows: Rows, **options: Any) -> Any:
-    """Return the table that rich draws; what looks like rich's markup in a name is none."""
+    """Return a table of rich, in which cells are plain text, not markup."""
     from rich import table as rich_table
     from rich.text import Text
 
@@ -41,7 +41,7 @@ def drawn(heads: Sequence[str], rows: Rows, **options: Any) -> Any:
 
 
 def console(stream: TextIO) -> Any:
-    """Return rich's console of a terminal or notebook; None for other streams, and without rich."""
+    """Return rich's console for a terminal or notebook; None for other streams, or without rich."""
     try:
         from rich.console import Console
     except ImportError:

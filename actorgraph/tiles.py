@@ -1,14 +1,14 @@
-"""`Tiles`: parts of one step, which idle workers of the machine take beside the thread that has it.
+"""`Tiles`: parts of one step, which the thread that runs it (the owner) shares with idle workers.
 
-What the parts are follows from the step alone, so who computes which changes no bit; a thread that
-has nobody beside it computes them one after another.
+The parts follow from the step alone, so it changes no bit which thread computes which.
 
 Invariants:
 
-- Each part is handed out once: a C iterator does it, without a lock, and no signal handler runs
-  between the hand-out and the ``try`` that marks the part as ended.
+- Each part is handed out once, by a C iterator without a lock.  No signal handler runs between the
+  hand-out and the ``try`` that marks the part as ended.
 - The owner returns when all parts have ended, so nobody writes into its result afterwards.
-- The owner takes every part that nobody else has taken: it waits only for what runs already.
+- The owner computes every part that no other thread takes: it waits only for parts that are
+  running.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from contextvars import copy_context
 from actorgraph.warned import UnderWay, runs_steps
 
 CUT_FLOPS = 2.0**26
-"""Steps of at least as many flops are cut: some 0.6 ms, ten times what waking a worker costs."""
+"""Steps of at least as many flops, some 0.6 ms, are cut: ten times the cost of waking a worker."""
 
 _GLANCE_S = 1.0
-"""Seconds after which the owner looks by itself: Ctrl-C in a worker may cut its call short."""
+"""Longest time that the owner waits at once: Ctrl-C in a worker may prevent its wake-up."""
 
 here = threading.local()
 """``here.held`` is (scheduler, ...) in a thread that runs ops for a machine.
 
-``here.lane`` is the lane of a device whose job a thread does.
+``here.lane`` is the device's lane whose job the thread does.
 """
 
 
 def workers_here() -> int:
-    """Return how many threads may share the parts of a step."""
+    """Return how many threads may share the parts of a step of this thread."""
     held = getattr(here, "held", None)
     return 1 if held is None else int(held[0].slots)
 
 
 class Tiles:
-    """The parts of a step that are left, and those that have ended.
+    """The parts of a step: ``compute(part)`` is called for each of ``range(count)``.
 
-    ``compute(part)`` is called for each of ``range(count)``, from any thread, in any order.
+    Calls come from any thread, in any order.
     """
 
     __slots__ = ("_compute", "_context", "_ended", "_errors", "_over", "_owner", "_parts", "count")
@@ -59,21 +59,21 @@ class Tiles:
 
     @property
     def under_way(self) -> UnderWay:
-        """The step is its owner's."""
+        """The step that the owner runs."""
         return UnderWay(thread=self._owner)
 
     @runs_steps("self")
     def help(self) -> bool:
-        """Compute parts under the owner's `np.errstate`; return whether there were any left."""
+        """Compute parts under the owner's `np.errstate`; return whether any were left."""
         return self._context.copy().run(self._take_parts)
 
     def finish(self) -> None:
-        """Compute what nobody else takes, wait for the rest, and raise what went wrong first."""
+        """Compute the parts that nobody takes, wait for the others, and raise the first error."""
         self._take_parts()
         while len(self._ended) < self.count:
             self._over.wait(_GLANCE_S)
         if self._errors:
-            errors, self._errors = self._errors, {}  # tracebacks hold frames that hold us
+            errors, self._errors = self._errors, {}  # tracebacks refer to frames that refer to us
             raise errors[min(errors)]
 
     def _take_parts(self) -> bool:
@@ -83,9 +83,9 @@ class Tiles:
                 took = True
                 self._compute(part)
             except BaseException as error:
-                self._errors[part] = error  # for the owner, in whose step it happened
+                self._errors[part] = error  # raised by the owner
                 if not isinstance(error, Exception):
-                    raise  # Ctrl-C is for this thread too
+                    raise  # Ctrl-C is for this thread, too
             finally:
                 self._ended.add(part)
                 if len(self._ended) == self.count:
@@ -96,7 +96,7 @@ class Tiles:
 class TileQueue:
     """Steps that the idle workers of a machine may help with.
 
-    `summon` has one more worker come to `help`, and returns False where all are at work.
+    `summon` wakes one more worker, which calls `help`; it returns False if none is idle.
     """
 
     __slots__ = ("_shared", "_summon")
@@ -106,21 +106,21 @@ class TileQueue:
         self._shared: deque[Tiles] = deque()
 
     def share(self, tiles: Tiles) -> None:
-        """Let idle workers take parts, beside the owner."""
+        """Let idle workers take parts."""
         self._shared.append(tiles)
         for _ in range(tiles.count - 1):
             if not self._summon():
-                return  # a worker that runs out of work looks here by itself
+                return  # a worker that runs out of tasks calls `help`, too
 
     def withdraw(self, tiles: Tiles) -> None:
-        """Send nobody else: all parts are taken."""
+        """Remove a step of which all parts are taken."""
         try:
             self._shared.remove(tiles)
         except ValueError:
-            pass  # another has found it empty
+            pass  # another thread has removed it
 
     def help(self) -> bool:
-        """Compute parts of what is shared; return whether there were any."""
+        """Compute parts of shared steps; return whether there were any."""
         helped = False
         while self._shared:
             try:
@@ -133,9 +133,9 @@ class TileQueue:
 
 
 def compute_parts(compute: Callable[[int], object], count: int) -> None:
-    """Call ``compute(part)`` for each of ``range(count)``, with idle workers of the machine.
+    """Call ``compute(part)`` for each of ``range(count)``, helped by idle workers of the machine.
 
-    Blocks until all parts have ended, and raises what the first of those that failed has raised.
+    Blocks until all parts have ended, and raises the error of the first part that failed.
     """
     held = getattr(here, "held", None)
     if held is None:
@@ -152,6 +152,6 @@ def compute_parts(compute: Callable[[int], object], count: int) -> None:
 
 
 def evenly(size: int, count: int) -> tuple[slice, ...]:
-    """Cut a range into slices whose lengths differ by one at most."""
+    """Cut a range into slices whose lengths differ by at most one."""
     bounds = [size * i // count for i in range(count + 1)]
     return tuple(map(slice, bounds, bounds[1:]))

@@ -219,14 +219,14 @@ class Tensor:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Types are looked up for every node that is built.
+        # Cached: types are hashed for every node that is built.
         object.__setattr__(self, "_hash", hash((self.dtype, self.row)))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tensor, (self.dtype, self.row)  # hashes of texts differ between processes
+        return Tensor, (self.dtype, self.row)  # the hash differs between processes
 
     @staticmethod
     def of(dtype: object, shape: Shape) -> Tensor:
@@ -246,16 +246,16 @@ class Tensor:
 
 @lru_cache(maxsize=16384)
 def _concrete(dtype: str, shape: Shape) -> Tensor:
-    """Return one object for equal types, so that they are told to be equal by identity."""
+    """Return one object for equal types, so that comparing them is fast."""
     return Tensor(DType(dtype), Row((), shape))
 
 
 @dataclass(frozen=True, slots=True)
 class Record(Tensor):
-    """The type of a node with several results, which only an `item` of it reads.
+    """The type of a node with several results, which only the op `item` reads.
 
-    To everything else it is a scalar of a dtype that no kind admits: operators, feeds and outputs
-    refuse it as they refuse any dtype that they do not take.
+    For all other ops it is a scalar of a dtype that no kind admits, so operators, feeds and outputs
+    reject it like any dtype that they do not take.
 
     Examples
     --------
@@ -425,7 +425,7 @@ def _bind_var(var: Var, term: Term, found: Substitution) -> None:
         if np.dtype(term.name).kind not in kinds:
             raise GraphTypeError(f"{term} is not {words}")
     elif isinstance(term, Var):
-        # What both kinds admit survives, or `n` could become bool through `a`.
+        # Both kinds have to admit it, or `n` could become bool through `a`.
         kind = _common_kind(var.kind, term.kind)
         if kind == var.kind:
             var, term = term, var
@@ -504,7 +504,7 @@ _VARIABLE = re.compile(r"^[a-z]\d*$")
 def parse(text: str) -> Function:
     """Read a scheme such as ``"n[*s] -> n[*t] -> n[*s|t]"``.
 
-    A lone type is a function of no arguments.  The notation stands in the module's docstring.
+    A lone type is a function of no arguments.  The module's docstring describes the notation.
 
     Raises
     ------
@@ -524,7 +524,7 @@ def parse(text: str) -> Function:
 
 
 _A_SCHEME = (
-    "a scheme is such as 'f[*s] -> f[*s]' or 'float32[n, 3] -> int64[n]': for each argument and "
+    "a scheme, such as 'f[*s] -> f[*s]' or 'float32[n, 3] -> int64[n]', has for each argument and "
     "the result a kind or dtype, with dims in brackets"
 )
 

@@ -1,10 +1,10 @@
-"""NumPy's warnings of floating-point errors in the user's words: the node, and the line it is of.
+"""Floating-point warnings that name the node, and the user's line that built it.
 
-Ops run under an error state that calls us where the caller's warns.  So nothing is paid until
-something is to be told; the frames of the thread say then which step was under way.  Functions that
-run steps say so by `runs_steps`.
+Ops run under an `np.errstate` that calls us where the caller's would warn, so nothing is paid
+unless there is an error.  Then the frames of the thread tell which step was running; functions that
+run steps are declared by `runs_steps`.
 
-A warning goes through Python's own filters, and counts as one of the line that built the node.
+A warning goes through Python's filters, as a warning of the line that built the node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from actorgraph.errors import printable
 
 PROGRAM = "<actorgraph program"
-"""How the file names of generated text begin."""
+"""How the file names of generated programs begin."""
 
 _KINDS = {
     "divide by zero": "divide",
@@ -34,19 +34,19 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class UnderWay(NamedTuple):
-    """What a function runs."""
+    """The code that a function runs."""
 
-    program: Any = None  # whose frames are called by the function
-    node: Any = None  # the step, where it is known
-    joint: Any = None  # None in a body, whose op is a step of a frame further out
-    thread: int | None = None  # that runs the step of which the function does a part
+    program: Any = None  # the program that the function calls
+    node: Any = None  # the step, if it is known
+    joint: Any = None  # None in a body, whose loop is a step of an outer frame
+    thread: int | None = None  # the thread that runs the step of which this is a part
 
 
 _rules: dict[CodeType, tuple[str, Callable[[Any], UnderWay]]] = {}
 
 
 def runs_steps(path: str) -> Callable[[_Function], _Function]:
-    """Declare that a function runs steps; a local of it, or part of one, has them `under_way`."""
+    """Declare that a function runs steps: those `under_way` of a local, or of its attribute."""
     name, _, parts = path.partition(".")
     found = attrgetter(".".join(filter(None, (parts, "under_way"))))
 
@@ -61,7 +61,7 @@ def runs_steps(path: str) -> Callable[[_Function], _Function]:
 
 
 class _Teller:
-    """What NumPy calls under an error state in the place of one that warns."""
+    """NumPy's error callback in place of ``"warn"``."""
 
     def __init__(self, errors: Mapping[str, Any]) -> None:
         self.errors = errors
@@ -85,7 +85,7 @@ def asked() -> dict[str, Any]:
 
 
 def reporting_errors(errors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an `np.errstate`, as keywords, that tells of nodes where `errors` warns."""
+    """Return an `np.errstate`, as keywords, that warns with nodes if `errors` warns."""
     warned = [kind for kind, how in errors.items() if how == "warn"]
     others = set(errors.values())
     if not warned or "log" in others or ("call" in others and errors.get("call") is None):
@@ -94,21 +94,21 @@ def reporting_errors(errors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Stopper(_Teller):
-    """What NumPy calls where steps are tried: others compute them again, and tell."""
+    """NumPy's error callback for a first try of steps, which are computed again to warn."""
 
     def __call__(self, kind: str, flag: int) -> None:
         raise FloatingPointError(kind)
 
 
 def stopping_errors() -> dict[str, Any]:
-    """Return an `np.errstate`, as keywords, that raises what the current one does not ignore."""
+    """Return an `np.errstate`, as keywords, that raises unless the current one ignores."""
     errors = asked()
     stopping = {kind: how if how == "ignore" else "call" for kind, how in errors.items()}
     return {**stopping, "call": _Stopper(errors)}
 
 
 def _variable() -> ContextVar[Any]:
-    """Return where NumPy keeps its error state."""
+    """Return the context variable in which NumPy keeps its error state."""
     context = Context()
     context.run(partial(np.seterr, divide="warn"))
     [variable] = context
@@ -116,7 +116,7 @@ def _variable() -> ContextVar[Any]:
 
 
 ERRORS = _variable()
-"""Holds NumPy's error state."""
+"""NumPy's error state."""
 
 
 def _set(errors: Mapping[str, Any]) -> None:
@@ -128,21 +128,21 @@ def _set(errors: Mapping[str, Any]) -> None:
 
 @lru_cache(maxsize=16)
 def telling(state: object) -> Any:
-    """Return the state that tells of nodes where the current one, `state`, warns."""
+    """Return the state that warns with nodes if the current one, `state`, warns."""
     return state_of(reporting_errors(asked()))
 
 
 def state_of(errors: Mapping[str, Any]) -> Any:
-    """Return an `np.errstate`, of these keywords, for `ERRORS`."""
+    """Return the value of `ERRORS` for an `np.errstate` of these keywords."""
     context = copy_context()
     context.run(_set, errors)
     return context[ERRORS]
 
 
 DEFAULT: Any = Context().run(ERRORS.get)
-"""The state of who has set none."""
+"""The state of threads that have set none."""
 TELLING: Any = Context().run(telling, DEFAULT)
-"""What tells in its place: looking it up costs half of it all."""
+"""`telling` of the default; looking it up would cost half of the call."""
 
 
 def _tell() -> None:
@@ -150,7 +150,7 @@ def _tell() -> None:
 
 
 def reporting_context(context: Context | None = None) -> Context:
-    """Return the context, by default a new one, with NumPy telling of nodes in it."""
+    """Return the context, by default a new one, in which NumPy warns with nodes."""
     found = Context() if context is None else context
     found.run(_tell)
     return found
@@ -159,15 +159,15 @@ def reporting_context(context: Context | None = None) -> Context:
 # -- warnings ---------------------------------------------------------------------------------
 
 _registry: dict[Any, Any] = {}
-"""Which warnings were given, as a module keeps it for its own lines."""
+"""The warnings given so far, as in a module's ``__warningregistry__``."""
 
 
 def _warn(kind: str, frame: FrameType) -> None:
-    """Warn of what an op has met, in the name of the node that it computes."""
-    import warnings  # most runs have nothing to tell
+    """Warn of a floating-point error, naming the node."""
+    import warnings  # rarely needed
 
     node, derivative = _step_of(frame)
-    if node is None:  # an op that waits, in a thread or task of its own
+    if node is None:  # an asynchronous or blocking op, in a task or thread of its own
         code, names = frame.f_code, frame.f_globals
         warnings.warn_explicit(
             f"{kind} encountered in {code.co_name}", RuntimeWarning, code.co_filename,
@@ -184,9 +184,9 @@ def _warn(kind: str, frame: FrameType) -> None:
 
 
 def _step_of(frame: FrameType | None) -> tuple[Any, bool]:
-    """Return the user's node that a frame computes for, and whether it does a derivative of it."""
-    inside: list[FrameType] = []  # of programs, the innermost first
-    inner = None  # the step of a body
+    """Return the user's node that a frame computes, and whether it computes its derivative."""
+    inside: list[FrameType] = []  # frames of programs, the innermost first
+    inner = None  # the step in a body
     while frame is not None:
         code = frame.f_code
         if code.co_filename.startswith(PROGRAM):
@@ -206,7 +206,7 @@ def _step_of(frame: FrameType | None) -> tuple[Any, bool]:
 
 
 def _of_user(step: Any, outer: Any, joint: Any) -> tuple[Any, bool]:
-    """Return whose step it is, that of a body being part of an `outer` one; see `_step_of`."""
+    """Return the result of `_step_of` for a step, perhaps in the body of an `outer` one."""
     known = joint is not None
     owner = step if step.owner is None else step.owner
     node = joint.source(step) if known and step is outer else owner
@@ -214,7 +214,7 @@ def _of_user(step: Any, outer: Any, joint: Any) -> tuple[Any, bool]:
 
 
 def _step_in(program: Any, inside: list[FrameType]) -> Any:
-    """Return the step of a program that is under way, by the frames of it and its parts."""
+    """Return the running step of a program, by the frames of it and its parts."""
     step = None
     for frame in reversed(inside):
         known = program is not None and frame.f_code.co_filename == program.filename
@@ -228,5 +228,5 @@ def _under_way(frame: FrameType) -> UnderWay:
     names = frame.f_locals
     held = names[name]
     if isinstance(names, dict):
-        names.clear()  # before Python 3.13 the frame keeps this copy, and with it arrays
+        names.clear()  # before Python 3.13 the frame keeps this copy alive, and with it arrays
     return found(held)

@@ -23,12 +23,12 @@ def test_a_graph_that_was_built_and_one_that_was_differentiated_are_legal(g, los
 
 
 def test_a_node_before_its_input_is_named(g, loss):
-    with pytest.raises(GraphError, match="<sum.* stands before its input <multiply"):
+    with pytest.raises(GraphError, match="<sum.* comes before its input <multiply"):
         check_nodes([loss], g.inputs)
 
 
 def test_a_node_that_stands_twice_is_named(x):
-    with pytest.raises(GraphError, match="<x: .* stands in the order twice"):
+    with pytest.raises(GraphError, match="<x: .* occurs in the order twice"):
         check_nodes([x, x])
 
 

@@ -18,10 +18,10 @@ class ActorMachine(Machine):
     input channels, emits Duals downstream, and returns cotangents through reverse channels.
     Results do not depend on the number of workers, on the seed, or on timing: bit for bit.
 
-    Regions are cut by predicted cost; after 8 runs of a mode the cut is compared with measured time
-    and made anew where that was off by a factor of two.  After 16 runs that a thread waited for,
-    several regions are tried against one sequence, and the faster one stays: other regions, same
-    bits.  `costs` freezes the cut.
+    Regions are cut by predicted cost.  After 8 runs of a mode, predictions are compared with
+    measured time, and the mode is cut anew if they were off by a factor of two.  After 16 runs that
+    a thread waited for, several regions are tried against one sequence, and the faster one stays,
+    with the same bits.  `costs` freezes the cut.
 
     Parameters are those of `Machine`.
 

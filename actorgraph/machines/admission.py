@@ -1,16 +1,16 @@
 """`Admission`: which run is next, and whether there is room for it: in number, and in bytes.
 
-Of the queued runs the most urgent is next, the oldest among equals; nobody overtakes it, so none
-starves.  With `max_bytes` a run is admitted only where all runs in flight could reach their worst
-moments at the same time: then none of them ever has to wait for memory, so all come to their ends.
-That is the banker's rule with claims that are held whole; to look again before every turn would let
-more runs in, and cost each turn the look.
+The most urgent of the queued runs is next, among equals the oldest.  No other run is admitted
+before it, so none starves.  With `max_bytes` a run is admitted only if all runs in flight could
+reach their worst moments at the same time.  Then no run in flight ever waits for memory, so all
+finish.  This is the banker's algorithm with whole claims; checking before every turn would admit
+more runs, but cost time in each turn.
 
-A run whose claim is too large even alone is given another plan of the same bits: the sequential
-order, in which arrays die as early as they can.  What does not fit then is refused before it
+A run whose claim is too large even alone gets another plan of the same bits: the sequential order,
+in which arrays die as early as they can.  If it does not fit either, the run is refused before it
 starts.
 
-On devices the same holds for what a run may have there, each by itself.
+The same holds for each device by itself.
 
 Sources: E. W. Dijkstra, The mathematics behind the banker's algorithm (EWD 623), 1977.
 """
@@ -26,8 +26,8 @@ from typing import Any
 from actorgraph.devices import Lane
 from actorgraph.errors import MemoryLimitError
 from actorgraph.graph import Node
-from actorgraph.machines.binding import Binding
 from actorgraph.machines.claim import HOST, Claim, Limits, limit_of
+from actorgraph.machines.compiled import Binding
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.memory.arenas import Arenas
@@ -35,10 +35,11 @@ from actorgraph.memory.buffers import is_fresh, size_in_bytes, usage
 from actorgraph.node import Parameter
 
 _NAMED = 5
+"""Nodes that a refusal names."""
 
 
 class Admission:
-    """The runs of a machine that are queued and in flight; its lock is held where they change."""
+    """The runs of a machine that are queued and in flight; they change under the core's lock."""
 
     def __init__(self, max_in_flight: int, max_bytes: Limits, workers: int) -> None:
         self.max_in_flight = max_in_flight
@@ -46,15 +47,14 @@ class Admission:
         self.workers = workers
         self.queued: list[tuple[int, int, Run]] = []
         self.in_flight: dict[int, Run] = {}
-        # As many entries as runs that threads compute by themselves just now: they take room, never
-        # bytes.
+        # One entry per direct run under way; these count in `max_in_flight`, not in `max_bytes`.
         self.direct: deque[Run] = deque()
-        # The run in flight that assigns parameters, until it has; the next one waits for it.
+        # The run in flight that assigns parameters; the next such run waits for it.
         self.stepping: Run | None = None
 
     @property
     def runs(self) -> list[Run]:
-        """Runs in flight, then those that wait."""
+        """Runs in flight, then those that are queued."""
         return [*self.in_flight.values(), *self.waiting]
 
     @property
@@ -68,9 +68,9 @@ class Admission:
         return [run for _, _, run in self.queued]
 
     def enter(self, run: Run) -> bool:
-        """Let a thread compute a run by itself; False where it would have to wait.
+        """Admit a direct run; return False if it would have to wait.
 
-        Whoever is let in takes an entry out of `direct` at its end.
+        At its end the caller pops an entry of `direct`.
         """
         if self.queued or len(self.in_flight) + len(self.direct) >= self.max_in_flight:
             return False
@@ -79,22 +79,24 @@ class Admission:
 
     def add(self, run: Run) -> None:
         """Queue a run."""
-        priority = 0 if run.plan.compiled.steps else run.priority  # nobody overtakes
+        priority = (
+            0 if run.plan.compiled.updates_parameters else run.priority
+        )  # these keep their order
         heapq.heappush(self.queued, (priority, run.number, run))
 
     def remove(self, run: Run) -> bool:
-        """Take a run out of the queue; return whether it was there."""
-        found = [entry for entry in self.queued if entry[2] is run]
-        if found:
-            self.queued.remove(found[0])
+        """Remove a run from the queue; return whether it was there."""
+        entries = [entry for entry in self.queued if entry[2] is run]
+        if entries:
+            self.queued.remove(entries[0])
             heapq.heapify(self.queued)
-        return bool(found)
+        return bool(entries)
 
     def admitted(self, arenas: Arenas) -> Iterator[Run]:
         """Move runs from the queue into flight while there is room, and yield them.
 
-        With nothing in flight there is always room: what needs too many bytes was refused, and the
-        arenas that earlier runs have left are given up.
+        If nothing is in flight, there is room: runs that need too many bytes were refused, and the
+        arenas of earlier runs are dropped.
         """
         while self.queued:
             run = self.queued[0][2]
@@ -104,7 +106,7 @@ class Admission:
                 if self.in_flight:
                     return
                 arenas.clear()
-            if run.plan.compiled.steps:
+            if run.plan.compiled.updates_parameters:
                 if self.stepping is not None:
                     return
                 self.stepping = run
@@ -113,22 +115,22 @@ class Admission:
             yield run
 
     def claimed(self, arenas: Arenas, *more: Run) -> dict[str, int]:
-        """Return the most bytes, by device, that the runs in flight and some more can hold."""
+        """Return the most bytes, by device, that the runs in flight and `more` can hold."""
         runs = (*self.in_flight.values(), *more)
         claims = [run.claim for run in runs if run.claim is not None]
         turns = min(self.workers, sum([claim.tasks for claim in claims]))
         turn = max([claim.turn for claim in claims], default=0)
         arena = max([arenas.bytes, *(claim.arena for claim in claims)])
         kept = sum([claim.kept for claim in claims])
-        found = {HOST: kept + turns * turn + max(turns, arenas.count) * arena}
+        total = {HOST: kept + turns * turn + max(turns, arenas.count) * arena}
         for claim in claims:
             for device, size in claim.on.items():
-                found[device] = found.get(device, 0) + size
-        return found
+                total[device] = total.get(device, 0) + size
+        return total
 
 
 def _over(claimed: Mapping[str, int], limits: Limits) -> str | None:
-    """Return a device on which too much is claimed."""
+    """Return a device on which too much is claimed, or None."""
     return next((one for one, size in claimed.items() if size > limit_of(limits, one)), None)
 
 
@@ -141,10 +143,10 @@ def fitted(
     claims: Callable[[Any, Binding, bool], Claim] | None = None,
     in_sequence: Callable[[Any], Plan] = Plan.in_sequence,
 ) -> tuple[Plan, Binding, Claim]:
-    """Return the plan by which a run fits into `max_bytes`: its own, or that in sequential order.
+    """Return a plan by which a run fits into `max_bytes`: its own, or that in sequential order.
 
-    `claims` tells what a run by a plan claims, default `claim_of`; `in_sequence` returns the plan
-    that holds least.  Raises `MemoryLimitError` where not even that one fits.
+    `claims` computes the claim of a run, default `claim_of`; `in_sequence` returns the plan that
+    needs least memory.  Raises `MemoryLimitError` if not even that one fits.
     """
     claims = claims or claim_of
     claim = claims(plan, binding, regular)
@@ -163,14 +165,14 @@ def fitted(
 
 
 def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
-    """Return what a run claims, predicted from its dims.
+    """Return the claim of a run, predicted from its dims.
 
-    Not counted: dims that only a run knows (None), what an op allocates inside of its call, and
-    arrays that the user owns: feeds, parameters, and results of runs that have ended.  An arena is
-    used only where the run is `regular`: all its leaves are C-contiguous.
+    Not counted: dims of None, what an op allocates inside of its call, and arrays that the user
+    owns: feeds, parameters, and results of ended runs.  Only a `regular` run, whose leaves are all
+    C-contiguous, uses an arena.
     """
-    found = binding.claims.get(regular)
-    if found is None:
+    claim = binding.claims.get(regular)
+    if claim is None:
         kept, cut = _copied_bytes(plan, binding.symbols), plan.partition
         turn = arena = tasks = 0
         on: dict[str, int] = {}
@@ -186,7 +188,7 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
                 turns[lane] = max(turns.get(lane, 0), most)
                 continue
             kept, tasks = kept + more, tasks + 1
-            if spec.waits:  # it is in the middle of the turns of all runs in flight
+            if spec.waits:  # all runs in flight may be in the middle of its turns
                 kept += most
             else:
                 turn = max(turn, most)
@@ -197,19 +199,19 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
                 arena = max(arena, slots.total_bytes)
         for lane, most in turns.items():
             on[lane.device.root.name] += most
-        found = binding.claims[regular] = Claim(kept, turn, arena, tasks, on)
-    return found
+        claim = binding.claims[regular] = Claim(kept, turn, arena, tasks, on)
+    return claim
 
 
 def _brought(plan: Plan, on: dict[str, int], symbols: Mapping[str, int]) -> frozenset[int]:
-    """Add the copies of leaves to what devices hold; return the steps that make them.
+    """Add the copies of leaves to the bytes `on` devices; return the steps that make them.
 
-    Copies of parameters stay there, and belong to no run.
+    Copies of parameters stay on the device, and belong to no run.
     """
-    joint, cut, found = plan.compiled.joint, plan.partition, set()
+    joint, cut, copying = plan.compiled.joint, plan.partition, set()
     if not cut.lanes:
         return frozenset()
-    from actorgraph.lower.placing import KEEP, MOVE  # late: most machines need it not
+    from actorgraph.lower.placing import KEEP, MOVE  # late: rarely needed
 
     kinds = {leaf.node.id: leaf.kind for leaf in joint.leaves}
     copied: set[tuple[str, int]] = set()
@@ -218,17 +220,17 @@ def _brought(plan: Plan, on: dict[str, int], symbols: Mapping[str, int]) -> froz
             leaf = step.inputs[0].id if step.op in (KEEP, MOVE) else None
             if leaf not in kinds:
                 continue
-            found.add(step.id)
+            copying.add(step.id)
             if lane is not None and step.op is MOVE and kinds[leaf] != "variable":
                 key = lane.device.root.name, leaf
                 if key not in copied:
                     copied.add(key)
                     on[key[0]] = on.get(key[0], 0) + size_in_bytes(step, symbols)
-    return frozenset(found)
+    return frozenset(copying)
 
 
 def _copied_bytes(plan: Plan, symbols: Mapping[str, int]) -> int:
-    """Return the most bytes that making results the caller's own takes."""
+    """Return the most bytes that copies of results take, which make them the caller's own."""
     joint, result_of = plan.compiled.joint, plan.compiled.result_of
     total = sum([size_in_bytes(node, symbols) for node in result_of if not is_fresh(node)])
     read = set(joint.values.values())
@@ -249,7 +251,7 @@ def bytes_of(
 ) -> tuple[int, int]:
     """Return the bytes of a task that outlive its turn, and the most of the others at once.
 
-    What may be a view is counted by itself and keeps what it may show alive.
+    A value that may be a view counts as an array, and keeps its possible base alive.
     """
     lives, after = usage(steps, kept, binding.symbols), len(steps)
     change, outliving = [0] * (after + 1), 0
@@ -268,7 +270,7 @@ def allocated(step: Node, binding: Binding) -> int:
     return 0 if step.op.memory.is_view else size_in_bytes(step, binding.symbols)
 
 
-def _refusal(plan: Plan, binding: Binding, device: str, needed: int, given: float) -> str:
+def _refusal(plan: Plan, binding: Binding, device: str, needed: int, limit: float) -> str:
     largest: dict[Node, int] = {}
     joint = plan.compiled.joint
     for step in joint.order:
@@ -279,7 +281,7 @@ def _refusal(plan: Plan, binding: Binding, device: str, needed: int, given: floa
     dims = ", ".join(f"{name} = {size}" for name, size in binding.symbols.items())
     return (
         f"a run needs {needed:_} bytes{'' if device == HOST else f' on {device}'} even "
-        f"{plan.in_order}{f' ({dims})' if dims else ''}, but max_bytes is {given:_}; "
+        f"{plan.in_order}{f' ({dims})' if dims else ''}, but max_bytes is {limit:_}; "
         "the largest values, by node: "
         f"{sizes}; feed smaller arrays, ask for fewer outputs, use ag.checkpoint, or give more"
     )

@@ -1,4 +1,4 @@
-"""`Machine`: the surface that all machines share; a machine differs in how it cuts a plan."""
+"""`Machine`: the public surface of all machines, which differ in how they cut a plan."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from actorgraph.lower.joint import Mode
 from actorgraph.machines import inspection
 from actorgraph.machines.admission import fitted
 from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.compiled import compiled
+from actorgraph.machines.compiled import Compiled, compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
-from actorgraph.machines.feeds import by_node, check_like, checked
+from actorgraph.machines.feeds import by_node, check_like, checked, mode_of, trains
 from actorgraph.machines.life import Lifetime
-from actorgraph.machines.modes import mode_of, trains
-from actorgraph.machines.options import allowed, compiling, placed, tabled
+from actorgraph.machines.options import checked_jit, checked_native, checked_passes, placed
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
@@ -46,10 +45,10 @@ if TYPE_CHECKING:
     from actorgraph.solvers import AbstractSolver
 
 INLINE_US = 50.0
-"""Runs predicted to take less are run in the calling thread: waking another costs as much."""
+"""Runs predicted to take less run in the calling thread: waking another thread costs as much."""
 
 INLINE_SIZE = 4096
-"""Elements fed above which a run with dims of None, whose cost is not predicted, is not small."""
+"""Most elements fed to a small run with dims of None, for which no cost can be predicted."""
 
 _FORWARD = Mode()
 _NORMAL = 0  # the priority of most runs
@@ -60,72 +59,72 @@ _WATCH = ("nan", "inf")
 
 @answering
 class Machine(Lifetime):
-    """What every machine can do.
+    """Base class of machines.
 
     Parameters
     ----------
     outputs : node, or list or dict of nodes
-        What a run computes; with a dict its keys are names for reading too.
+        What a run computes; the keys of a dict are names for reading results, too.
     wrt : node, or list or dict of nodes, optional
         What gradients are taken with respect to; default all parameters of the graph.
     workers : int, optional
         Threads that may work on this machine at once; default the cores this process may use.
     fuse : "none", "auto", "all" or callable
-        ``"none"``: one actor a node.  ``"all"``: as few actors as possible.  ``"auto"``: the
-        machine's choice.  Else a cut of your own, ``(joint, costs) -> tasks`` (see `lower.cuts`).
+        ``"none"``: one actor per node.  ``"all"``: as few actors as possible.  ``"auto"``: the
+        machine chooses.  A callable is your own cut, ``(joint, costs) -> tasks``; see `lower.cuts`.
     exact : bool
-        False lets rewriting change bits: stable forms of what was written (see `ag.rewrite`).
+        False allows rewriting that changes bits, to numerically stable forms; see `ag.rewrite`.
     jit : bool or "wait"
         Compile elementwise steps, sums, softmax and cross entropy, and the updates of compiled
         steps, with llvmlite (the extra ``jit``); needs ``exact=False``.  Values stay within 1e-6
         (float32) and 1e-13 (float64) of the largest term.  Products, convolutions over one or two
-        axes, and batch and layer normalisation are machine code of our own (Linux on x86-64), which
-        adds up in another order than NumPy, the same each time, and is shared with idle workers.
-        What is compiled warns of no overflow or division by zero.  True compiles in the background,
-        ``"wait"`` blocks the first run of a mode until all is compiled.  Not where something is
-        watched, and not on `LispMachine`.
+        axes, and batch and layer normalisation use machine code of our own (Linux on x86-64), which
+        sums in a fixed order, other than NumPy's, and is shared with idle workers.  Compiled code
+        does not warn of overflow or division by zero.  True compiles in the background; ``"wait"``
+        blocks the first run of a mode until everything is compiled.  Ignored with `watch`, and by
+        `LispMachine`.
     native : bool or "wait", optional
-        Walk small steps as tables of NumPy's loops, bit for bit, without Python and its lock; the
-        rows are written in the background after some runs, for ``"wait"`` at the first.  Default
-        where llvmlite is installed (the extra ``native``) and ``ACTORGRAPH_NATIVE`` is not 0.  Not
-        where something is watched, and not within `max_bytes`.
+        Run small steps as tables of NumPy's inner loops, bit for bit, without Python and the GIL.
+        The rows are written in the background after some runs; with ``"wait"`` before the first.
+        Default True if llvmlite is installed (the extra ``native``) and ``ACTORGRAPH_NATIVE`` is
+        not 0.  Ignored with `watch` and `max_bytes`.
     passes : iterable of Pass or str, optional
-        Rewriting passes; default all that `exact` allows, ``()`` for none.  Late ones, which
-        change no bit, are left out where something is watched.
+        Rewriting passes; default all that `exact` allows, ``()`` for none.  With `watch`, late
+        passes, which change no bit, are left out.
     seed : int
-        0 for the natural ready order, another number permutes it; results never depend on it.
+        0 for the natural ready order; any other number permutes it.  Results never depend on it.
     max_in_flight : int
-        Runs in flight at once; more wait.
+        Runs in flight at once; further runs wait.
     capacity : int or dict, optional
-        Most messages in a channel; default `max_in_flight`.  A dict says it by edge,
+        Most messages in a channel; default `max_in_flight`.  A dict gives it by edge,
         ``{(producer, consumer): int}``, or for all edges out of a node, ``{producer: int}``, by
-        node or name; it holds for values, and for cotangents on their way back (see `check`).
+        node or name; it holds for values and for the cotangents that come back (see `check`).
     max_bytes : int or dict, optional
-        Bytes that runs in flight may allocate together, on each device or by device or name
-        (``{"cuda:0": 10**9}``), predicted from the dims of feeds: runs wait until they fit, and one
-        that never will is refused.  Not counted are dims of None, what an op needs inside of its
+        Bytes that the runs in flight may allocate together, on each device, or by device or name
+        (``{"cuda:0": 10**9}``), predicted from the dims of feeds.  Runs wait until they fit; one
+        that never would is refused.  Not counted: dims of None, what an op allocates inside of its
         call, and the user's feeds, parameters and results (but copies of feeds on devices are).
     device : str or Device
-        Where nodes run that are placed nowhere: ``"cpu"``, or ``"virtual:0"``, a device of host
-        threads (see `devices`).
+        Where nodes without a placement run: ``"cpu"``, or ``"virtual:0"``, a device of host threads
+        (see `devices`).
     devices : iterable of str or Device, optional
-        Several of them, in the place of `device`.
+        Several devices, in place of `device`.
     lanes : int
-        Lanes of each device but the CPU: what is independent runs side by side on them.
+        Lanes of each device but the CPU; independent nodes run side by side on them.
     captured : bool
-        On a GPU, launch what is possible as CUDA graphs; `explain` says what is not, and why.
+        On a GPU, launch as CUDA graphs what can be; `explain` says what cannot, and why.
     watch : tuple of "nan" and "inf"
         Fail the run at the first node whose result has one.
     costs : dict, optional
-        Microseconds of forward nodes, by node or name, such as another machine's ``costs()``: what
-        regions are cut by instead of predictions and measured time.
+        Microseconds of forward nodes, by node or name, such as another machine's ``costs()``:
+        regions are cut by these instead of predicted and measured time.
     statistics : bool
         Whether channels count and time their messages (see `channels`).
 
     Raises
     ------
     GraphTypeError, GraphError, ValueError
-        Outputs or wrt are not nodes of one graph, a wrt is no float, an option is out of range.
+        Outputs and wrt are not nodes of one graph, a wrt is no float, an option is out of range.
 
     Examples
     --------
@@ -137,13 +136,13 @@ class Machine(Lifetime):
     """
 
     _interpreter: Callable[..., Any] | None = None
-    """What stands for generated programs, if anything."""
+    """Makes what replaces generated programs, if anything: see `LispMachine`."""
 
     _batches: Any = None
-    """What makes plans and runs of microbatches, if anything: see `pipeline.batches`."""
+    """Makes plans and runs of microbatches, if anything: see `pipeline.batches`."""
 
     _trains = False
-    """Whether runs differentiate the first output where nothing else is said."""
+    """Whether runs differentiate the first output by default."""
 
     def __init__(
         self,
@@ -193,24 +192,24 @@ class Machine(Lifetime):
         self.fuse: Fuse | Cut = fuse if callable(fuse) else choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
         self.exact = flag("exact", exact)
-        self.passes = allowed(passes, self.exact)
-        self.jit = compiling(jit, self.exact)
-        # What tables write into is there before a run, and no run could claim it.
-        self.native = tabled(native) if max_bytes is None else False
-        given = [device] if devices is None else devices
-        self.device, self._placing = placed(self, given, lanes, captured)
+        self.passes = checked_passes(passes, self.exact)
+        self.jit = checked_jit(jit, self.exact)
+        # A table's memory exists before a run, so that no run could claim it.
+        self.native = checked_native(native) if max_bytes is None else False
+        requested = [device] if devices is None else devices
+        self.device, self._placing = placed(self, requested, lanes, captured)
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self._cut() is one_per_node or bool(self.seed) or self._statistics
         beside = self._cut() is by_cost and not self._actors_only
         self._strands = self.workers if beside else 1
-        self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
+        self._step_plans: WeakSet[Plan] = WeakSet()  # a step keeps its machine alive
         self._inputs = {node.name: node for node in self.graph.inputs}
 
     # -- how machines differ --------------------------------------------------------------------
 
     @abstractmethod
     def _cut(self) -> Cut:
-        """Return how the graph becomes tasks, see `lower.cuts`."""
+        """Return how the graph is divided into tasks, see `lower.cuts`."""
 
     # -- runs -----------------------------------------------------------------------------------
 
@@ -228,17 +227,17 @@ class Machine(Lifetime):
     ) -> Run:
         """Run the graph and return the ended `Run`.
 
-        Works in asyncio and trio.  Cancelling the caller cancels the run and returns when the
-        operations already running end.
+        Works in asyncio and trio.  Cancelling the caller cancels the run, and returns when the
+        operations that are running end.
 
         Parameters
         ----------
         feeds : dict
-            Array for each input, by name or node; not copied, so do not write to it before the
+            Array for each input, by name or node.  It is not copied: do not write to it before the
             run has ended.
         backward : bool or dict, optional
             True differentiates the first output, a scalar.  ``{output: seed}`` seeds any outputs
-            with arrays or scalars.  Default False, but True for a pipeline that trains.
+            with arrays or scalars.  Default False; True for a pipeline that trains.
         tangents : dict, optional
             ``{name or node: array}``: forward mode along these directions.
         timeout_s : float, optional
@@ -246,16 +245,16 @@ class Machine(Lifetime):
         priority : int
             Lower is more urgent.
         run_number : int, optional
-            What random ops draw by, together with the graph's seed: the same number repeats a run.
+            Key of random ops, together with the graph's seed: the same number repeats a run.
             Default the count of the machine's runs.
         fetch : bool
-            False leaves results on their devices: ``run[node].value`` is a `devices.Handed` then,
+            False leaves results on their devices: ``run[node].value`` is then a `devices.Handed`,
             which has a ``.fetch()`` and may be fed to a machine of that device.
 
         Raises
         ------
         FeedError
-            Before anything starts, for whatever does not fit the graph.
+            A feed does not fit the graph; raised before anything starts.
         NodeError
             An op failed.
         MemoryLimitError
@@ -270,7 +269,7 @@ class Machine(Lifetime):
         return await self._run_soon(run, timeout_s)
 
     async def _run_soon(self, run: Run, timeout_s: float | None = None) -> Run:
-        """Run to the end while the calling task waits, or at once where that is short."""
+        """Run to the end while the calling task waits; a small run is computed at once."""
         small, core = self._small(run), run.core
         if small and timeout_s is None and core.run_directly(run):
             return await run
@@ -288,7 +287,7 @@ class Machine(Lifetime):
         fetch: bool = True,
         **unknown: Never,
     ) -> Run:
-        """Run the graph from a plain thread; blocks it, and it works along.
+        """Run the graph from a plain thread, which is blocked and works as one of the workers.
 
         Parameters, results and errors are those of `run`.
 
@@ -306,7 +305,7 @@ class Machine(Lifetime):
         return self._run_now(run, timeout_s)
 
     def _run_now(self, run: Run, timeout_s: float | None = None) -> Run:
-        """Run to the end in the calling thread, which works along."""
+        """Run to the end in the calling thread, which works as one of the workers."""
         if run.plan.compiled.needs_loop:
             return self._run_on_own_loop(run, timeout_s, looped=self._small(run))
         if timeout_s is None and self._small(run, SYNC_US) and run.core.run_directly(run):
@@ -329,7 +328,7 @@ class Machine(Lifetime):
     ) -> Run:
         """Start a run and return it at once; await it, or call its ``result()``.
 
-        Parameters are those of `run`; what does not fit the graph raises here.
+        Parameters are those of `run`; feeds that do not fit raise here.
         """
         if unknown:
             raise refusal(self.start, (), unknown)
@@ -341,19 +340,19 @@ class Machine(Lifetime):
         return self._begin(run, timeout_s, looped=small)
 
     def compile_step(self, solver: AbstractSolver[Any], *, check: Check | None = None) -> Step:
-        """Return a function ``step(feeds) -> Run`` that trains: gradients and update in one call.
+        """Return a training step ``step(feeds) -> Run``: gradients and update in one call.
 
-        It differentiates the first output, a scalar, and has `solver` update every wrt, each a
-        parameter.  All gradients are computed before the first write, and a failure leaves every
-        parameter as it was.  `TapeMachine`, machines of one worker and short steps run as one
-        program in the calling thread.
+        It differentiates the first output, a scalar, and updates every wrt, each a parameter, by
+        `solver`.  All gradients are computed before the first write, and a failure leaves every
+        parameter unchanged.  On `TapeMachine`, with one worker, and for short steps, gradients and
+        update are one program in the calling thread.
 
         Parameters
         ----------
         solver : AbstractSolver
-            Its state is that of ``solver.step``, and goes on with it.
+            Shares its state with ``solver.step``.
         check : callable, optional
-            Takes the Duals of the outputs by node before an update, which it stops by raising.
+            Takes the Duals of the outputs by node before each update, and stops it by raising.
 
         Returns
         -------
@@ -363,7 +362,7 @@ class Machine(Lifetime):
         Raises
         ------
         GraphError, ShapeError
-            No solver, a wrt that is no parameter, or the first output is no scalar.
+            `solver` is no solver, a wrt no parameter, or the first output no scalar.
 
         Examples
         --------
@@ -382,9 +381,9 @@ class Machine(Lifetime):
     def _small(self, run: Run, sequential_us: float = INLINE_US) -> bool:
         """Return whether the calling thread may compute the run at once, without actors.
 
-        Somebody who asked for one actor a node, for another ready order or for statistics gets
-        the actors; assignments to buffers keep the order of runs.  A graph of one sequence may
-        take `sequential_us`.
+        Options that ask for one actor per node, another ready order or statistics exclude it, and
+        so do assignments to buffers, which keep the order of runs.  A mode that is one sequence may
+        take `sequential_us`, any other `INLINE_US`.
         """
         plan, predicted_us = run.plan, run.predicted_us
         one = self._one_task or plan.sequential is not None
@@ -407,9 +406,9 @@ class Machine(Lifetime):
         number: int | None = None,
         fetch: bool | Literal["values"] = True,
     ) -> Run:
-        """Check everything that a run is given, and make it.
+        """Check the arguments of a run, and make it.
 
-        `plan` may stand for the mode's, `number` for that of a run that was not started.
+        `plan` replaces that of the mode; `number` is reused from a run that was not started.
         """
         if self._closed:
             raise MachineClosedError("the machine was closed; make a new one")
@@ -427,8 +426,8 @@ class Machine(Lifetime):
         if fetch is not True:
             mode = replace(mode, fetch=fetch)
         if self._batches is not None:
-            given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
-            run: Run = self._batches.run(self, given, mode, seeds, priority, run_number, host)
+            fed = {} if feeds is None else by_node(feeds, self._inputs, "feed")
+            run: Run = self._batches.run(self, fed, mode, seeds, priority, run_number, host)
         else:
             plan = self._plan(mode) if plan is None else plan
             trusted = backward is True and tangents is None
@@ -452,10 +451,10 @@ class Machine(Lifetime):
         drawn: int | None = None,
         trusted: bool = False,
     ) -> Run:
-        """Return a run of a plan, not started; the machine starts its core if it has none.
+        """Return a run of a plan, not started; start the machine's core if there is none.
 
-        Seeds (or tangents) that are `trusted` are arrays that fit; `number` is unique in the core,
-        by default the next; random ops draw by `drawn`, default `number`.
+        `trusted` says that seeds are arrays that fit, and need no check.  `number` is unique in the
+        core, by default the next one.  Random ops draw by `drawn`, default `number`.
         """
         if priority is not _NORMAL:
             priority = whole("priority", priority)
@@ -468,7 +467,7 @@ class Machine(Lifetime):
         number = next(core.numbers) if number is None else number
         fed = iter(arrays)
         leaves: list[Any] = []
-        for kind, source in plan.compiled.given:
+        for kind, source in plan.compiled.passed:
             if kind == "feed":
                 leaves.append(next(fed))
             elif kind == "run_number":
@@ -489,7 +488,7 @@ class Machine(Lifetime):
 
     @cached_property
     def _first_mode(self) -> tuple[Mode, dict[Node, Any]]:
-        """The mode of ``backward=True``, which most runs ask for, and its seed."""
+        """The mode of ``backward=True``, the most frequent one, and its seed."""
         mode, seeds = mode_of(self.graph, self.outputs, True, None)
         return mode, {node: np.asarray(one, node.dtype) for node, one in seeds.items()}
 
@@ -500,25 +499,22 @@ class Machine(Lifetime):
             core = self._started()
             with core.lock:
                 if tuner.plan is plan:  # else another thread was faster
-                    given_up = tuner.look(self._networks(), tries=self.max_bytes is None)
-                    if given_up is not None:
-                        core.networks.drop_idle(core.admission.runs, given_up)
+                    replaced = tuner.look(self._networks(), tries=self.max_bytes is None)
+                    if replaced is not None:
+                        core.networks.drop_idle(core.admission.runs, replaced)
                 plan = self._plans[mode.key] = tuner.plan
                 if tuner.is_done():
                     self._tuners.pop(mode.key, None)
         return plan
 
     def _known(self, mode: Mode) -> Plan:
-        """Return the plan of a mode, which may not have been cut yet."""
+        """Return the plan of a mode, made if there is none; it need not be cut yet."""
         plan = self._plans.get(mode.key)
         if plan is None and self._batches is not None:
             found_plan: Plan = self._batches.plan(mode)
             return found_plan
         if plan is None:
-            found = compiled(
-                self.outputs, self.wrt, mode, self.device, self.watch, self._interpreter,
-                self.passes, self.jit, self._placing, self.native, self._strands,
-            )  # fmt: skip
+            found = self._compiled(mode)
             cut = self._cut() if self._placing is None else self._placing.cut(self._cut())
             made = Plan(found, cut, costs=self._given_costs, workers=self.workers)
             plan = self._plans.setdefault(mode.key, made)  # another thread may have been faster
@@ -526,14 +522,20 @@ class Machine(Lifetime):
                 self._tuners[mode.key] = Tuner(plan)
         return plan
 
-    # -- what it shows of itself ----------------------------------------------------------------
+    def _compiled(self, mode: Mode) -> Compiled:
+        return compiled(
+            self.outputs, self.wrt, mode, self.device, self.watch, self._interpreter,
+            self.passes, self.jit, self._placing, self.native, self._strands,
+        )  # fmt: skip
+
+    # -- inspection ----------------------------------------------------------------------------
 
     @property
     def transfers(self) -> dict[str, int]:
-        """Copies to, from and between devices so far, by what was copied.
+        """Number of copies to, from and between devices so far, by what was copied.
 
-        Of "parameters", "feeds", "results" and "edges", which are values between nodes.  A
-        parameter is copied again only when it has changed.
+        The keys are "parameters", "feeds", "results" and "edges", which are values between nodes.
+        A parameter is copied again only when it has changed.
         """
         none = dict.fromkeys(("parameters", "feeds", "edges", "results"), 0)
         return none if self._placing is None else dict(self._placing.transfers)
@@ -543,15 +545,15 @@ class Machine(Lifetime):
 
     @property
     def source(self) -> str:
-        """The generated programs of every plan compiled so far, with node names as comments."""
+        """The programs generated so far, with node names as comments."""
         return inspection.source(self._all_plans(), self._networks())
 
     def channels(self) -> list[ChannelStatistics]:
         """Return the state of every channel: depth, and with ``statistics=True`` peaks and waits.
 
-        Blocks nobody.  A channel carries what one task sends another: values, in reverse
-        cotangents, and residuals.  What is counted: messages sent and received, the most that
-        the channel held, and how long messages waited in it.
+        Takes no lock.  A channel carries what one task sends to another: values, cotangents (in
+        reverse channels) and residuals.  With ``statistics=True`` it counts the messages sent and
+        received and the most that it held, and times how long messages waited in it.
 
         Examples
         --------
@@ -577,29 +579,29 @@ class Machine(Lifetime):
         credits: Mapping[Any, int] | None = None,  # noqa: A002 - the word for it
         backward: bool | Mapping[Any, Any] | None = None,
     ) -> Report:
-        """Return whether a mode can block, before it runs; see `machines.check.Report`.
+        """Check whether a mode can deadlock, without running it; see `machines.check.Report`.
 
-        By themselves, no capacities can block: the oldest run can always move.  Orders that tasks
-        have to keep, and credits beside those of the channels, can.  With ``fuse="auto"`` the first
-        run of a mode cuts it into tasks; until then one task a node is checked.
+        Capacities alone never deadlock: the oldest run can always advance.  Fixed orders of tasks,
+        and credits beside those of the channels, can.  With ``fuse="auto"`` the first run of a mode
+        cuts it into tasks; until then one task per node is checked.
 
         Parameters
         ----------
         lanes : iterable of iterables of (node or name, kind, run)
-            For each worker what it does, in order.  The kind is ``"F"``, ``"B"``, or ``"W"`` for
-            gradients of weights where these are a task of their own; runs count from 0.  The node
-            stands for the task that computes it.  Tasks in no lane are free.
+            For each worker its actions in order.  The node names the task that computes it.  The
+            kind is ``"F"``, ``"B"``, or ``"W"`` for gradients of weights if these are a task of
+            their own; runs count from 0.  Tasks in no lane may run in any order.
         credits : dict, optional
             ``{((node, kind), (node, kind)): n}``: the first task may be at most n runs ahead of
             the second.
         backward : bool or dict, optional
-            The mode, as in `run`.  By default forward and backward, as in a training step, where
-            the machine has a wrt and its first output is a scalar with a gradient; else forward.
+            The mode, as in `run`.  Default forward and backward, as in a training step, if the
+            machine has a wrt and its first output is a scalar with a gradient; else forward.
 
         Raises
         ------
         GraphError
-            There is no such task, or it stands in two lanes or twice in one.
+            There is no such task, or it is in two lanes, or twice in one.
 
         Examples
         --------
@@ -617,7 +619,7 @@ class Machine(Lifetime):
           'a' is at run 1, which waits for room in a -> c (capacity 1)
           raise the capacity of a -> c from 1 to 2
         """
-        from actorgraph.machines import check  # few machines ask
+        from actorgraph.machines import check  # rarely needed
 
         if backward is None:
             backward = trains(self.outputs, self.wrt)
@@ -627,28 +629,28 @@ class Machine(Lifetime):
     def busiest(self, count: int = 5) -> list[tuple[str, str, float, int]]:
         """Return (node name, op name, seconds, firings) of the nodes that took longest.
 
-        Turns of about 10 us and more are all timed, of shorter ones one in 16; the figures are
-        extrapolated.  A region of several nodes goes by the name of its first.  The time of runs
-        that the calling thread computed is shared among nodes by predicted cost.
+        All turns of about 10 us and more are timed, and one in 16 of the others; the figures are
+        extrapolated.  A region of several nodes is named after its first.  The time of runs that
+        the calling thread computed is divided among nodes by predicted cost.
         """
         return inspection.busiest(self._all_plans(), self._networks(), count)
 
     def costs(self) -> dict[str, float]:
-        """Return microseconds a forward call by node name: predicted, or refined by measured time.
+        """Return the microseconds of forward calls by node name, predicted or refined by measuring.
 
-        They hold for the sizes of the latest new binding.  A machine that is given them as
-        ``costs=`` cuts its regions by them, and never again.
+        They hold for the sizes bound last.  A machine made with ``costs=`` of them cuts its regions
+        by them once, and never again.
         """
         return inspection.costs(self._plans.values())
 
     def explain(self) -> str:
-        """Return what runs where and why: regions, predicted and measured costs, placement."""
+        """Return a text: what runs where and why, predicted and measured costs, placement."""
         return inspection.explain(self._all_plans(), self._networks(), self.workers)
 
     def memory_plan(self) -> list[MemoryPlan]:
-        """Return what the memory of each mode that has run is planned to be.
+        """Return the planned memory of each mode that has run.
 
-        Nothing of it is measured; figures hold for the sizes of the latest new binding.
+        Nothing is measured; figures hold for the sizes bound last.
 
         Examples
         --------
@@ -664,11 +666,11 @@ class Machine(Lifetime):
         return inspection.memory_plan(self._all_plans(), lends=self.max_bytes is None)
 
     def memory(self) -> LiveBytes:
-        """Return the bytes that are there by owner: parameters, arenas, results, feeds, scratch.
+        """Return the bytes held now, by owner: parameters, arenas, results, feeds, scratch.
 
         Its ``peak`` has the most of each so far.
         """
-        from actorgraph.machines.holdings import live_bytes  # few ask
+        from actorgraph.machines.holdings import live_bytes  # rarely needed
 
         return live_bytes(self, self.graph, self._core, self._all_plans())
 

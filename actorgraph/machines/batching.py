@@ -1,15 +1,15 @@
-"""Cutting a batch into slices, and putting together what they give.
+"""Cutting a batch into slices, and joining their results.
 
-What is cut is one symbolic dim.  Feeds that have it are sliced along it, without copying; others
-go whole to every slice.  Sizes of slices differ by one row at most, the larger come first.  `rows`
-says what outputs are made of, and which cannot be joined: a sum over rows is the sum of those of
-slices, a mean counts by the share of rows, and what is the same for all slices counts once, for the
-first.  Values that depend on feeds alone and have not the dim, such as the sum of a mask, are
-computed of the whole batch before anything starts, in the calling thread.
+A batch is cut along one symbolic dim.  Feeds with that dim are sliced without copying; other feeds
+go to every slice.  Sizes of slices differ by at most one row, the larger ones first.  `rows` tells
+how outputs are joined, and which cannot be: sums over rows are added, means are weighted by the
+share of rows, and what is the same for all slices is taken from the first.  Values without the dim
+that depend on feeds alone, such as the sum of a mask, are computed for the whole batch before
+anything starts, in the calling thread.
 
-Results are joined in the order of slices, so the bits do not depend on which is ready first.  An op
-that looks over the rows of a batch sees those of its slice: batch norm normalises by the mean and
-variance of each slice, unless they are those of a feed.
+Results are joined in the order of slices, so the bits do not depend on which slice ends first.  An
+op across the rows of a batch sees those of its slice: batch norm normalises by the mean and the
+variance of each slice, unless these are fed.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ _USE = "a batch is cut and joined"
 
 @dataclass(frozen=True, slots=True)
 class BatchSlice:
-    """What a slice of a batch is given."""
+    """The inputs of a slice of a batch."""
 
     number: int
     feeds: dict[Node, Array]
     start: int
     rows: int
     share: float  # of the rows of the batch
-    whole: dict[Node, Array]  # values that are those of the batch
+    whole: dict[Node, Array]  # values computed for the whole batch
 
 
 class Batching:
-    """How batches are cut along a symbolic dim, and values and gradients joined.
+    """Cuts batches along a symbolic dim, and joins values and gradients of their slices.
 
-    `reduce` says whether an op that reduces the dim without saying how takes a mean or a sum,
-    `tangents` are the nodes that some are given for.  What cannot be cut or joined raises
-    `GraphTypeError` or `ShapeError`.
+    `reduce` says whether ops whose declarations do not tell reduce the dim by a mean or by a sum;
+    `tangents` are the nodes that tangents are given for.  Raises `GraphTypeError` or `ShapeError`
+    for what cannot be cut or joined.
 
     Attributes
     ----------
     inputs : tuple of Node
         The feeds that outputs and wrt depend on.
     whole : tuple of Node
-        The nodes whose value for the whole batch every slice is given.
+        The nodes that are computed for the whole batch, and passed to every slice.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Batching:
         self.rows = Rows(nodes, dim, active=(*wrt, *tangents), reduce=reduce)
         self._axes = {node: axis_in(node, dim, _USE) for node in self.inputs}
         for node in nodes:
-            self.axis_of(node)  # or refuse it
+            self.axis_of(node)  # raises if it cannot be cut
         for node in wrt:
             if self._axes[node] is None and self.rows.varies(node):
                 raise GraphTypeError(
@@ -93,7 +93,7 @@ class Batching:
                 )
         self._terms: dict[Node, Terms] = {node: self.rows.terms(node) for node in nodes}
         self.whole = tuple(self.rows.whole)
-        self._before: Joint | None = None  # what is computed of the whole batch
+        self._before: Joint | None = None  # computes what the whole batch needs
         if self.whole:
             self._before = join(list(self.rows.whole.values()), (), Mode())
 
@@ -102,13 +102,13 @@ class Batching:
         return self._terms[node]
 
     def axis_of(self, node: Node) -> int | None:
-        """Return along which axis a node is cut and joined, if it is."""
+        """Return the axis along which a node is cut and joined, or None."""
         if node not in self._axes:
             self._axes[node] = axis_in(node, self.dim, _USE)
         return self._axes[node]
 
     def mode(self, mode: Mode) -> Mode:
-        """Return the mode of slices: seeds go to the terms of what is seeded."""
+        """Return the mode of slices, in which the terms of seeded nodes are seeded."""
         nodes = mode.nodes
         if mode.kind == "backward":
             terms = {term for node in nodes for term in self._terms[node].values()}
@@ -120,7 +120,7 @@ class Batching:
     def bind(self, given: Mapping[Node, Any]) -> tuple[dict[Node, Array], dict[str, int]]:
         """Return the feeds of a batch as arrays, and the sizes that they bind.
 
-        Feeds that nothing here depends on are checked too.
+        Feeds that no output depends on are checked, too.
         """
         symbols: dict[str, int] = {}
         inputs = list(dict.fromkeys((*self.inputs, *given)))
@@ -129,7 +129,7 @@ class Batching:
     def cut(
         self, arrays: Mapping[Node, Array], symbols: Mapping[str, int], count: int
     ) -> list[BatchSlice]:
-        """Return the slices of a batch, at most `count`: each has a row."""
+        """Return at most `count` slices of a batch, each with at least one row."""
         rows = symbols[self.dim]
         whole = self._of_the_batch(arrays, symbols)
         found = []
@@ -164,7 +164,7 @@ class Batching:
         }
 
     def seeds(self, seeds: Mapping[Node, Array], one: BatchSlice) -> dict[Node, Array]:
-        """Return what the backward pass of a slice starts with."""
+        """Return the seeds of the backward pass of a slice."""
         found: dict[Node, Array] = {}
         for node, seed in seeds.items():
             for kind, term in self._terms[node].items():
@@ -199,7 +199,7 @@ class Batching:
     ) -> Any:
         """Return a value, or tangent, of an output or wrt for the batch.
 
-        Given a term of the node, `read` returns what each slice has for it; None is nothing.
+        `read` returns for a term of the node the results of the slices, or None each.
         """
         total: Any = None
         for kind, term in self._terms[node].items():
@@ -215,12 +215,12 @@ class Batching:
         return total if total is None else np.asarray(total)
 
     def concatenated(self, node: Node, arrays: Sequence[Array]) -> Array:
-        """Return the rows of slices as those of the batch."""
+        """Return the concatenated rows of slices."""
         return np.concatenate(arrays, self.axis_of(node) or 0)
 
 
 def _refuse_steps(nodes: Mapping[Node, Any]) -> None:
-    """Raise where a part of a batch would step a parameter."""
+    """Raise if a slice would update a parameter."""
     computed = set(topological_order(nodes))
     for one, _, on in next(iter(computed)).graph.assignments if computed else ():
         if isinstance(one, Parameter) and on in computed:
@@ -231,19 +231,19 @@ def _refuse_steps(nodes: Mapping[Node, Any]) -> None:
 
 
 def _check_inputs(inputs: Iterable[Node], split: str) -> None:
-    """Raise `ShapeError` where no input has the dim `split`."""
+    """Raise `ShapeError` if no input has the dim `split`."""
     dims = [dim for node in inputs for dim in node.dims]
     if not any(str(dim) == split for dim in dims):
         symbols = [str(dim) for dim in dims if isinstance(dim, Dim)]
         known = sorted({name for name in symbols if name.isidentifier()})
         there = f"symbolic dims are {', '.join(map(repr, known))}: name the one to split along"
         if not known:
-            there = "symbolic dims are none: give the batch one, as in g.input('x', ('batch', 64))"
+            there = "no dim is symbolic: give the batch one, as in g.input('x', ('batch', 64))"
         raise ShapeError(f"no input has the dim {split!r}{near_names(split, known)}; {there}")
 
 
 def axis_in(node: Node, dim: str, use: str) -> int | None:
-    """Return the axis of a node that is a dim, None where it has none, for what it is of use."""
+    """Return the axis of a node that has a dim, or None; `use` says in errors what it is for."""
     words = [re.findall(r"\w+", str(one)) for one in node.dims]
     axes = [axis for axis, one in enumerate(node.dims) if str(one) == dim]
     if len(axes) > 1 or sum(dim in one for one in words) > len(axes):
@@ -255,14 +255,14 @@ def axis_in(node: Node, dim: str, use: str) -> int | None:
 
 
 def _stretches(rows: int, parts: int) -> list[tuple[int, int]]:
-    """Return first row and number of rows of each part; the larger come first."""
+    """Return the first row and the number of rows of each part, the larger parts first."""
     ends = [rows * (j + 1) // parts for j in range(parts)]
     sizes = sorted((end - start for start, end in zip([0, *ends], ends)), reverse=True)
     return [(sum(sizes[:j]), size) for j, size in enumerate(sizes)]
 
 
 def _sliced(array: Array, axis: int | None, start: int, size: int) -> Array:
-    """Return a view of rows along an axis, or the whole where there is none."""
+    """Return a view of rows along an axis, or the whole array if the axis is None."""
     return array if axis is None else array[(slice(None),) * axis + (slice(start, start + size),)]
 
 

@@ -1,4 +1,4 @@
-"""Runs that the calling thread computes at once where they are brief, on an event loop too."""
+"""Runs that the calling thread computes at once if they are short, also on an event loop."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from actorgraph.machines.base import Machine
 from actorgraph.machines.run import Run
 
 _KNOWN = 3
-"""Direct runs after which their times go before what is predicted; the first makes a program."""
+"""Direct runs whose times are preferred to predictions; the first one makes the program."""
 
 
 def direct_us(machine: Machine, run: Run, share: float = 1.0) -> float:
-    """Return the microseconds that one thread needs for a run; infinite where it may not.
+    """Return the microseconds that one thread needs for a run; infinite if it needs actors.
 
-    What is predicted of a run whose like was not measured counts by `share`.  Ops of users may
-    block or call anybody, and loops take as long as they like: actors run them.
+    Before such runs were measured, it is the prediction times `share`.  Ops of users may block or
+    call anything, so actors run them.
     """
     compiled, latest = run.plan.compiled, run.binding.direct_latest
     if (
         not compiled.allows_direct
         or machine._batches is not None
         or compiled.unsized
-        or compiled.has_own
+        or compiled.has_user_ops
         or machine._actors_only
     ):
         return inf
@@ -32,9 +32,9 @@ def direct_us(machine: Machine, run: Run, share: float = 1.0) -> float:
 
 
 def share_of(run: Run, least: float) -> float:
-    """Return how much of its prediction a run has taken, or `least` where that is less or unknown.
+    """Return measured over predicted time of a run, at most `least`, which also means unknown.
 
-    Predictions are made for any machine, and of large batches they are several times too long.
+    Predictions are made for any machine, and are several times too long for large batches.
     """
     latest = run.binding.direct_latest
     return min(least, min(latest) * 1e6 / run.predicted_us) if len(latest) >= _KNOWN else least
@@ -49,9 +49,9 @@ def start_or_compute(
     share: float = 1.0,
     host: Callable[[Callable[[], object]], object] | None,
 ) -> Run:
-    """Return a forward run that was started, or computed where it takes less than `most_us`.
+    """Return a forward run that was started, or computed if it takes less than `most_us`.
 
-    `host` calls a function on the loop that waits for the run, None where a thread waits.
+    `host` calls a function on the loop that waits for the run; None if a thread waits.
     """
     run = machine._prepare(feeds, False, None, priority, None, host=host)
     if direct_us(machine, run, share) < most_us and run.core.run_directly(run):

@@ -1,15 +1,15 @@
-"""`Calling`: a task with ops that wait, which goes on with other runs while they do.
+"""`Calling`: a task with asynchronous or blocking ops, which serves other runs during their calls.
 
-It takes what comes, run after run, does the steps of each up to the next call, and sends results
-on in the order in which the runs have come.  So as many calls are under way as runs are in flight.
+It takes the messages of run after run, does the steps of each up to the next call, and sends
+results in the order of the runs.  So as many calls are under way as runs are in flight.
 
 Invariants:
 
-- Firings are taken, and sent on, in one order: channels keep the order of runs.
-- A firing has one call under way at most; for a dead run it sends on a mark, like anybody else.
-- The task waits for one thing, which is true while there is anything to do: an answer, a message
-  on every port, or a first firing that is done and has room.  Whoever brings one of these puts it
-  where it belongs first, and looks at ``task.wait`` after.
+- Firings start, and send their results, in the same order, so channels keep the order of runs.
+- A firing has at most one call under way; for a dead run it sends poison, like any task.
+- ``task.wait`` is the `Calling`, which is true while there is something to do: an answered call, a
+  message on every port, or a first firing that is done and has room for its results.  Whoever
+  provides one of these first stores it, and then checks ``task.wait``.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 Push = Callable[[Task], object]
 Steps = Callable[..., Generator[Any, Any, list[Any]]]
-"""Given a run, ``()`` and the values that the task receives: yields kernel and operands of each
-call, is sent its result, and returns the task's outputs."""
+"""A generator function of a run, ``()`` and the values that the task receives.
+
+It yields the kernel and the operands of each call, is sent the call's result, and returns the
+task's outputs."""
 
 
 class _Firing:
-    """What the task does for one run; the outputs are there when it is done."""
+    """The task's work for one run; `outputs` is set when it is done."""
 
     __slots__ = ("outputs", "run", "steps")
 
@@ -45,7 +47,7 @@ class _Firing:
 
 
 class Calling:
-    """The coroutine of a task with ops that wait, and what it waits for."""
+    """The coroutine of a task with asynchronous or blocking ops, and what it waits for."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -64,25 +66,26 @@ class Calling:
         targets: Sequence[tuple[Any, Any, Task]],
         spent: Sequence[Any],
     ) -> None:
-        """Take the steps and the channels; from then on the task waits.
+        """Set the steps and the channels, and park the task.
 
-        Of each port with credits, `credited` has what its producer waits for, what gives one back,
-        and the producer.  By send, then by bundle, `targets` has what the consumer waits for, what
-        puts a message into its channel, and the consumer.  `spent` are credits towards these.
+        For each port with credits, `credited` has what its producer waits for, the function that
+        returns a credit, and the producer.  For each send, then each bundle, `targets` has what the
+        consumer waits for, the function that appends a message, and the consumer.  `spent` are the
+        credits of these channels.
         """
         self._steps, self._credited, self._targets, self._spent = steps, credited, targets, spent
         self._messages = [channel.messages for channel in ports]
         self._takes = [channel.queue.popleft for channel in ports]
         task = self._task
         task.start(self._turns(), self)
-        task.observed = task.send  # it tells of its turns itself
+        task.observed = task.send  # it reports its turns itself
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to do."""
+        """Return whether there is something to do."""
         return bool(self._answered) or all(self._messages) or self._may_send()
 
     def lacks(self) -> Any:
-        """Return the first empty queue that keeps it from going on, None if it waits for calls."""
+        """Return the first empty queue that it waits for, None if it waits for calls."""
         if self._firings:
             return next((held for held in self._spent if not held), None)
         return next((queue for queue in self._messages if not queue), None)
@@ -90,7 +93,7 @@ class Calling:
     def _may_send(self) -> bool:
         try:
             return self._firings[0].outputs is not None and all(self._spent)
-        except IndexError:  # another worker looks while this one sends
+        except IndexError:  # another worker has sent it meanwhile
             return False
 
     def _turns(self) -> Generator[None, Push, None]:
@@ -107,7 +110,7 @@ class Calling:
             push = yield
 
     def _take(self, push: Push) -> None:
-        """Take a message from each port, and begin with the steps."""
+        """Take a message from each port, and start the steps."""
         messages = [take() for take in self._takes]
         for queue, give_back, producer in self._credited:
             give_back(None)
@@ -125,11 +128,11 @@ class Calling:
             elif port.kind != "trigger":
                 values += message
         firing.steps = self._steps(firing.run, (), *values)
-        del messages, message, values  # the steps forget what they have used up
+        del messages, message, values  # the steps drop values after their last use
         self._go_on(firing, None)
 
     def _go_on(self, firing: _Firing, answer: Answer | None) -> None:
-        """Do the steps up to the next call, or to their end."""
+        """Do the steps up to the next call, or to the end."""
         task, run = self._task, firing.run
         started = perf_counter()
         found = guarded(run, task, self._resumed, firing, answer)
@@ -140,7 +143,7 @@ class Calling:
             instrument.tell("on_turn", task, run, started, perf_counter())
 
     def _resumed(self, firing: _Firing, answer: Answer | None) -> Any:
-        """Return the outputs, or the call that is under way."""
+        """Return the outputs, or the next call, which has been issued."""
         task, run = self._task, firing.run
         assert firing.steps is not None
         found = resumed(firing.steps, answer)
@@ -150,7 +153,7 @@ class Calling:
         return found
 
     def _send(self, firing: _Firing, push: Push) -> None:
-        """Hand on what a firing has computed, or its mark."""
+        """Send the outputs of a firing, or poison."""
         run, outputs = firing.run, firing.outputs
         for held in self._spent:
             held.popleft()

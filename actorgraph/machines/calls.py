@@ -1,4 +1,4 @@
-"""Calls of ops that wait: how they run on an event loop or in a thread, and what they answer."""
+"""Calls of asynchronous and blocking ops: how they run on an event loop, or in a thread."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Answer = Callable[[], Any]
 
 
 class Call:
-    """One call of an op that waits, for an answer that `owner` waits for.
+    """One call of an asynchronous or blocking op, on behalf of `owner`.
 
-    When it is answered `put` takes it, and `task` is made ready if it waits for `signal` then;
-    `known` is the task that instruments know.
+    When it is answered, it is passed to `put`, and `task` is made ready if it waits for `signal`;
+    `known` is the task that instruments are told of.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Call:
         self.put, self.signal = put, signal
         self.kernel, self.args = kernel, args
         self.answer: Answer | None = None
-        self._begun = False  # no gate is ahead any more
+        self._begun = False  # it has passed all gates
         self._started: float | None = None
         self._cancel: Callable[[], object] | None = None
         self._inside: list[Gate] = []
@@ -65,7 +65,7 @@ class Call:
             self._ahead.append(kernel.gate)
 
     def go_on(self) -> None:
-        """Wait at the next gate, or begin."""
+        """Wait at the next gate, or start the call."""
         if self._ahead:
             gate = self._ahead.pop()
             gate.enter(partial(self._passed, gate), self.run.priority)
@@ -88,15 +88,15 @@ class Call:
         return True
 
     def give_up(self) -> None:
-        """Cancel the call, of a dead run; what a thread has begun goes on to its end."""
+        """Cancel the call of a dead run; a function that runs in a thread goes on to its end."""
         host = self.run.host
         if not self._begun:
             self.end(_DEAD)
         elif self.kernel.runs_on == "loop" and not (host and host(self._cancel_on_loop)):
-            self.end(_DEAD)  # the loop was closed, perhaps before the call began
+            self.end(_DEAD)  # the loop was closed, perhaps before the call started
 
     def end(self, answer: Answer) -> None:
-        """Answer; only the first answer counts."""
+        """Answer the call; only the first answer counts."""
         if instrument.listening and self._started is not None:
             instrument.tell("on_call", self.known, self.run, self._started, perf_counter())
         if self.run.core.calls.take(self, answer):
@@ -111,7 +111,7 @@ class Call:
             function = partial(run.context.copy().run, self.kernel.call, *self.args)
             try:
                 answer = partial(returned, run.core.scheduler.call(function))
-            except BaseException as error:  # noqa: BLE001 - the actor names the node
+            except BaseException as error:  # noqa: BLE001 - becomes a `NodeError` in the actor
                 answer = partial(raised, error)
         self.end(answer)
 
@@ -130,7 +130,7 @@ class Call:
             raise
         except BaseException as error:
             answer = partial(raised, error)
-            # In trio no Ctrl-C is raised in such a task: it was the op.
+            # In trio Ctrl-C is not raised in such a task, so the op has raised it.
             if isinstance(error, KeyboardInterrupt) and not in_trio():
                 raise
         finally:
@@ -139,14 +139,14 @@ class Call:
     def _cancel_on_loop(self) -> None:
         if self._cancel is not None:
             self._cancel()
-        if self._started is None:  # a task that is cancelled before its first step never takes it
+        if self._started is None:  # a task cancelled before its first step never runs
             self.end(_DEAD)
 
 
 class Calls:
-    """Open calls of a machine; they change under the lock of its core.
+    """Open calls of a machine: issued and not answered, and `Looped` runs.
 
-    Calls that were issued and not answered, and runs that a loop computes.
+    They change under the lock of the core.
     """
 
     def __init__(self, scheduler: Scheduler, lock: threading.RLock) -> None:
@@ -157,13 +157,7 @@ class Calls:
         return len(self._open)
 
     def issue(self, call: Call) -> None:
-        """Have the call made as soon as its gates let it in.
-
-        Raises
-        ------
-        Dead
-            Its run has died since its actor looked.
-        """
+        """Make the call as soon as its gates let it in; raise `Dead` if its run is dead."""
         with self._lock:
             if call.run.dead is not None:
                 raise Dead
@@ -171,15 +165,15 @@ class Calls:
         call.go_on()
 
     def hold(self, looped: Looped) -> None:
-        """Note a run that a loop computes."""
+        """Add a run that a loop computes."""
         self._open[looped] = None
 
     def drop(self, looped: Looped) -> bool:
-        """Forget such a run; False where that was done."""
+        """Remove such a run; return False if it was removed before."""
         return self._open.pop(looped, self) is None
 
     def take(self, call: Call, answer: Answer) -> bool:
-        """Give an open call its answer, and have its actor go on; False where it has one."""
+        """Answer a call, and make its task ready; return False if it was answered before."""
         with self._lock:
             if call not in self._open:
                 return False
@@ -194,36 +188,36 @@ class Calls:
         return True
 
     def of(self, run: Run | None = None) -> list[Call | Looped]:
-        """Return what waits of a run, or all."""
+        """Return the open calls of a run, or all."""
         return [one for one in self._open if run in (None, one.run)]
 
 
 def returned(value: Any) -> Any:
-    """Answer with a result."""
+    """Return the result: an answer."""
     return value
 
 
 def raised(error: BaseException | Callable[[], BaseException]) -> Any:
-    """Answer with an exception, or with what a function makes."""
+    """Raise an exception, or the one that a function makes: an answer."""
     raise error if isinstance(error, BaseException) else error()
 
 
 _DEAD: Answer = partial(raised, Dead)
 GAVE_UP: Answer = partial(raised, partial(RuntimeError, "the event loop gave up the call"))
-"""Of a call that its loop has cancelled, though its run lives."""
+"""The answer of a call that its loop has cancelled, though its run is not dead."""
 
 
 def resumed(steps: Generator[Any, Any, Any], answer: Answer | None) -> Any:
-    """Give steps the answer that they wait for; return their next call, or at last their results.
+    """Send steps the answer of their call; return their next call, or their results.
 
-    A call is a tuple of kernel and operands, results are a list.
+    A call is a tuple of kernel and operands; results are a list.
     """
     try:
         if answer is None:
             return next(steps)
         try:
             value = answer()
-        except BaseException as error:  # noqa: BLE001 - the step that has asked is to blame
+        except BaseException as error:  # noqa: BLE001 - raised in the step that made the call
             return steps.throw(error)
         return steps.send(value)
     except StopIteration as ended:
@@ -240,9 +234,9 @@ _background: set[Any] = set()
 def spawn(
     call: Callable[[], Coroutine[Any, Any, None]], context: Context | None = None
 ) -> Callable[[], object]:
-    """Start `call` on the running loop, outside any task group: its run owns it, not a scope.
+    """Start `call` in a task of the running loop, outside of any task group.
 
-    It runs in a copy of `context`, default the current one.  Returns what cancels it.
+    It runs in a copy of `context`, default the current one.  Returns a function that cancels it.
     """
     context = None if context is None else context.copy()
     if in_trio():

@@ -1,4 +1,4 @@
-"""`Capacities`: how many messages each edge of the user's graph may hold, in both directions."""
+"""`Capacities`: how many messages each edge of the user's graph may hold, in each direction."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from actorgraph.lower.regions import Port, TaskSpec
 from actorgraph.options import positive
 
 _BOUNDED = ("value", "bundle")
-"""Ports whose channels have the bounds of edges; a residual has none."""
+"""Kinds of ports whose channels are bounded by capacities of edges; residuals are not."""
 
 Pair = tuple[Node, Node]
-"""Two nodes of the user's graph, the one that the other takes as an input first."""
+"""An edge of the user's graph: producer and consumer."""
 
 
 @dataclass(frozen=True)
 class Capacities:
-    """Bounds on channels: by edge, by node for all edges out of it, and by default for others."""
+    """Bounds of channels: by edge, by node for all edges out of it, and a default."""
 
-    default: int | None = None  # what `max_in_flight` allows
+    default: int | None = None  # None for `max_in_flight`
     by_edge: Mapping[Pair, int] = field(default_factory=dict)
     by_node: Mapping[Node, int] = field(default_factory=dict)
 
     @classmethod
     def checked(cls, graph: Graph, given: Any) -> Capacities:
-        """Return what a user gave as `capacity`, or raise where no such node or edge is there."""
+        """Return the capacities of a user's `capacity`, or raise if it names no node or edge."""
         if given is None or not isinstance(given, Mapping):
             return cls(None if given is None else positive("capacity", given))
         by_edge: dict[Pair, int] = {}
@@ -45,29 +45,29 @@ class Capacities:
             if all(producer is not part for part in consumer.inputs):
                 takers = [f"{node.name!r}" for node in graph.consumers(producer)]
                 raise GraphError(
-                    f"capacity is given for the edge {producer.name!r} -> {consumer.name!r}, which "
-                    f"the graph has not; {producer.name!r} goes to {', '.join(takers) or 'nobody'}"
+                    f"capacity is given for {producer.name!r} -> {consumer.name!r}, which is no "
+                    f"edge of the graph; {producer.name!r} goes to {', '.join(takers) or 'no node'}"
                 )
             what = f"the capacity of {producer.name!r} -> {consumer.name!r}"
             by_edge[producer, consumer] = positive(what, value)
         return cls(None, by_edge, by_node)
 
     def of(self, joint: Joint, spec: TaskSpec, max_in_flight: int) -> list[int]:
-        """Return the capacity of the channel into each port of a task: the least of its edges'.
+        """Return the capacity of the channel into each port of a task, the least of its edges.
 
-        What a run brings comes as runs are admitted, and a residual waits for its cotangent for as
-        long as its run is in flight: these hold `max_in_flight` messages.
+        Channels of leaves and residuals hold `max_in_flight` messages: leaves come as runs are
+        admitted, and a residual may wait for its cotangent as long as its run is in flight.
         """
         edges: list[list[Pair]] = [[]] * len(spec.ports)
         if self.by_edge or self.by_node:
             edges = edges_of(joint, spec)
-        found = []
+        capacities = []
         for port, pairs in zip(spec.ports, edges, strict=True):
             bounds = [self.by_edge.get(pair, self.by_node.get(pair[0])) for pair in pairs]
             bounded = port.producer is not None and port.kind in _BOUNDED
             known = [one for one in (*bounds, self.default) if one is not None and bounded]
-            found.append(min([*known, max_in_flight]))
-        return found
+            capacities.append(min([*known, max_in_flight]))
+        return capacities
 
 
 def channel_name(specs: Sequence[TaskSpec], spec: TaskSpec, port: Port) -> str:
@@ -82,7 +82,7 @@ def channel_name(specs: Sequence[TaskSpec], spec: TaskSpec, port: Port) -> str:
 
 
 def edges_of(joint: Joint, spec: TaskSpec) -> list[list[Pair]]:
-    """Return the edges of the user's graph whose values or cotangents each port receives."""
+    """Return for each port the user's edges whose values or cotangents it receives."""
     users: dict[int, list[Node]] = {}
     for step in spec.steps:
         for part in step.inputs:
@@ -93,14 +93,14 @@ def edges_of(joint: Joint, spec: TaskSpec) -> list[list[Pair]]:
 def _edges(joint: Joint, port: Port, users: Mapping[int, list[Node]]) -> list[Pair]:
     if port.producer is None or port.kind not in _BOUNDED:
         return []
-    found: dict[Pair, None] = {}
+    edges: dict[Pair, None] = {}
     for node in port.nodes:
         here = joint.source(node)
         for other in users.get(node.id, ()):
             producer, consumer = (here, other) if here.id < other.id else (other, here)
             if any(producer is part for part in consumer.inputs):
-                found[producer, consumer] = None
-    return list(found)
+                edges[producer, consumer] = None
+    return list(edges)
 
 
 def _node(graph: Graph, key: object) -> Node:

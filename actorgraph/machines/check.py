@@ -1,7 +1,7 @@
-"""`Report`: whether a mode of a machine can block, given capacities, orders of lanes, and credits.
+"""`Report`: whether a mode of a machine can deadlock, given capacities, lanes' orders and credits.
 
-The tasks of the plan, the admission of runs and their end are the tasks of a token game
-(`lower.deadlock`): `max_in_flight` is a credit that the admission spends and the end gives back.
+The tasks of the plan, and the admission and the end of runs, are the tasks of a token game
+(`lower.deadlock`).  `max_in_flight` is a credit that admission spends and the end returns.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class CheckedEdge:
-    """What a check says about one channel.
+    """The result of a check for one channel.
 
     Attributes
     ----------
     name : str
         As in ``machine.channels()``.
     capacity : int
-        As it is.
+        The current capacity.
     suffices : int or None
-        With it nothing blocks, if all other edges have theirs; None where no capacities suffice.
+        A capacity with which nothing blocks, if all other edges have theirs, too; None if no
+        capacities suffice.
     peak_depth : int or None
-        Most messages that it has held so far, where ``statistics=True`` was given.
+        Most messages that it has held so far, with ``statistics=True``.
     """
 
     name: str
@@ -49,22 +50,22 @@ class CheckedEdge:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `Machine.check` has found; print it.
+    """The result of `Machine.check`; print it.
 
     Attributes
     ----------
     title : str
         Mode, tasks and cut.
     ok : bool
-        Whether every run comes to its end, however the workers are timed.
+        Whether every run ends, for any timing of the workers.
     blocked : tuple of str
-        Else who waits for what, around one cycle.
+        If not, which task waits for what, around one cycle.
     edges : tuple of CheckedEdge
         The channels between tasks.
     credits : dict
-        For each of the given credits, a number that suffices; empty where none does.
+        For each of the given credits, a number that suffices; empty if none does.
     notes : tuple of str
-        Capacities that were given for edges which this cut has not.
+        Capacities that were given for edges without a channel in this cut.
     """
 
     title: str
@@ -80,7 +81,7 @@ class Report:
         return "\n".join(lines)
 
     def _advice(self) -> list[str]:
-        """Return what to change, if anything helps."""
+        """Return what to change, if that can help."""
         if self.ok:
             return []
         if any(edge.suffices is None for edge in self.edges):
@@ -103,9 +104,9 @@ def report(
     lanes: Iterable[Iterable[tuple[Any, str, int]]],
     limits: Mapping[Any, int],
 ) -> Report:
-    """Return the report of a machine's mode; parameters as in `Machine.check`.
+    """Return the report on a machine's mode; parameters as in `Machine.check`.
 
-    A plan that is not cut yet by cost is checked with one task a node.
+    A plan that is to be cut by cost, and is not yet, is checked with one task per node.
     """
     uncut = plan.weighs and not plan.partition.tasks
     cut = one_per_node if uncut else plan.cut
@@ -123,7 +124,7 @@ def report(
         raise GraphError(f"credits are a dict {{(task, task): int}}, got {shown(limits)}")
     orders = [[known.action(entry) for entry in lane] for lane in lanes]
     runs = 1 + max([run for lane in orders for _, run in lane], default=1)
-    # The tasks that stand for the machine: runs come from the one, and end in the other.
+    # Two more tasks stand for the machine: the start and the end of runs.
     start, end = len(specs), len(specs) + 1
     brought = [spec.index for spec in specs if any(port.producer is None for port in spec.ports)]
     outside = [Arc(start, task, None, f"the start of runs -> {names[task]}") for task in brought]
@@ -154,14 +155,14 @@ def report(
 
 
 def _edges(machine: Any, joint: Joint, specs: Sequence[TaskSpec]) -> list[Arc]:
-    found, most = [], machine.max_in_flight
+    arcs, most = [], machine.max_in_flight
     for spec in specs:
         capacities = machine._capacities.of(joint, spec, most)
         for port, capacity in zip(spec.ports, capacities, strict=True):
             if port.producer is not None:
                 bound, name = capacity if capacity < most else None, channel_name(specs, spec, port)
-                found.append(Arc(port.producer, spec.index, bound, name))
-    return found
+                arcs.append(Arc(port.producer, spec.index, bound, name))
+    return arcs
 
 
 def _checked(
@@ -184,24 +185,24 @@ def _checked(
 
 
 def _notes(machine: Any, joint: Joint, specs: Sequence[TaskSpec]) -> tuple[str, ...]:
-    """Say which of the given capacities have no channel that they could bound."""
+    """Return notes on given capacities that bound no channel."""
     capacities = machine._capacities
     if not capacities.by_edge and not capacities.by_node:
         return ()
-    found = set()
+    connected = set()
     for spec in specs:
         for port, pairs in zip(spec.ports, edges_of(joint, spec), strict=True):
             if port.producer is not None:
-                found.update(pairs)
-    nodes = {producer for producer, _ in found}
-    lost = [f"{a.name} -> {b.name}" for a, b in capacities.by_edge if (a, b) not in found]
+                connected.update(pairs)
+    nodes = {producer for producer, _ in connected}
+    lost = [f"{a.name} -> {b.name}" for a, b in capacities.by_edge if (a, b) not in connected]
     lost += [f"{node.name} -> all" for node in capacities.by_node if node not in nodes]
     why = "no channel, since both ends run in one task, or runs bring the value along"
     return tuple([f"{name}: {why}" for name in lost])
 
 
 class _Tasks:
-    """The tasks by what users call them: a node that they compute, and a kind."""
+    """The tasks by their names for users: a node that they compute, and a kind."""
 
     def __init__(self, plan: Plan, specs: Sequence[TaskSpec]) -> None:
         self._numbers: dict[tuple[str, str], int] = {}
@@ -212,7 +213,7 @@ class _Tasks:
                 self._numbers.setdefault((name, spec.direction), spec.index)
 
     def action(self, entry: tuple[Any, str, int]) -> Action:
-        """Return what an entry of a lane stands for."""
+        """Return the action of an entry of a lane."""
         if not isinstance(entry, tuple) or len(entry) != 3:
             raise GraphError(f"a lane lists (node or name, kind, run), got {entry!r}")
         task, run = self.task(entry[:2]), entry[2]

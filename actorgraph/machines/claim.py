@@ -1,4 +1,4 @@
-"""`Claim`: the memory that a run asks for at its admission."""
+"""`Claim`: the memory that a run needs to be admitted."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from actorgraph import devices
 from actorgraph.options import positive
 
 HOST = "cpu"
-"""The name by which the host's own memory goes."""
+"""The name of the host's memory in claims."""
 
 Limits: TypeAlias = "int | Mapping[Any, int] | None"
-"""Bytes on each device, or by its name; None for no limit."""
+"""Bytes on each device, or by device name; None for no limit."""
 
 
 def checked_limits(max_bytes: Any) -> Limits:
-    """Return what a machine is given as `max_bytes`, or raise."""
+    """Return a machine's `max_bytes`, with devices by name, or raise."""
     if max_bytes is None:
         return None
     if not isinstance(max_bytes, Mapping):
@@ -40,17 +40,17 @@ def limit_of(limits: Limits, device: str) -> float:
 class Claim:
     """The most bytes that a run can hold at once, in whatever order its tasks run.
 
-    `kept` is what outlives the turn that makes it (messages, residuals, results), as if all of it
-    were alive at once.  Turns of a lane of a device come one after the other there.
+    `kept` is what outlives its turn (messages, residuals, results), as if all of it were alive at
+    once.  The turns of a device's lane follow one another.
     """
 
     kept: int
-    turn: int  # what a turn needs beside that at its worst moment; only running turns need it
+    turn: int  # what a running turn needs in addition, at its worst moment
     arena: int  # planned memory of a turn, which the machine keeps
     tasks: int  # how many turns can run at once
-    on: Mapping[str, int] = field(default_factory=dict)  # devices beside the host, by name
+    on: Mapping[str, int] = field(default_factory=dict)  # by name of device, beside the host
 
     def alone(self, workers: int) -> dict[str, int]:
-        """Return the bytes of the run by itself, by device."""
+        """Return the bytes by device if this is the only run."""
         on_host = self.kept + min(self.tasks, workers) * (self.turn + self.arena)
         return {**self.on, HOST: on_host + self.on.get(HOST, 0)}

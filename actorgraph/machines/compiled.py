@@ -1,14 +1,15 @@
-"""`Compiled`: what a mode of a machine compiles to, whatever it is cut into and fed.
+"""`Compiled`, what a mode compiles to, and `Binding`, what depends on the sizes of a run.
 
-What only compiling needs is imported where it is used: importing the package does not pay for it.
+What only compiling needs is imported locally, so that importing the package stays fast.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
 import numpy as np
@@ -20,7 +21,9 @@ from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import is_silent, kernel
 from actorgraph.lower.program import Tabling, constant_value
+from actorgraph.machines.claim import Claim
 from actorgraph.node import Parameter, Variable
+from actorgraph.node_actor import LATEST
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN
 
@@ -29,63 +32,65 @@ if TYPE_CHECKING:
 
 
 _STRANDED_BYTES = 512 * 1024
-"""Results above which a row gains nothing where threads walk rows beside each other."""
+"""Size of results above which a row is not worth it in a table that several threads walk."""
 
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A mode: its joint graph, and what follows from it; see `compiled`."""
+    """A mode of a machine: its joint graph, and what follows from it; made by `compiled`."""
 
     mode: Mode
     outputs: Mapping[str, Node]
     wrt: tuple[Node, ...]
     joint: Joint  # after all passes
-    assignments: list[tuple[Variable, Node]]  # what a run assigns to which buffers and parameters
-    late: tuple[Pass, ...]  # those that tasks are rewritten by, too
+    assignments: list[
+        tuple[Variable, Node]
+    ]  # buffers and parameters, with the nodes assigned to them
+    late: tuple[Pass, ...]  # passes that rewrite tasks, too
     device: Device
     watch: tuple[str, ...]
-    # What stands for the generated programs (`LispMachine`): returns the `Steps` of a task.
+    # In place of generated programs (`LispMachine`): returns the `Steps` of a task.
     interpreter: Callable[..., Any] | None
     jit: bool | str
     placing: Residents | None = None  # where nodes run, if not all on the host
-    native: bool | str = False  # whether steps may be walked as tables (see `lower.table`)
-    strands: int = 1  # threads that may walk a table beside each other
+    native: bool | str = False  # whether steps may be run as tables (see `lower.table`)
+    strands: int = 1  # threads that may walk a table at the same time
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that a run may be asked for, once each."""
+        """Outputs and wrt, without duplicates."""
         return tuple(dict.fromkeys((*self.outputs.values(), *self.wrt)))
 
     @cached_property
     def result_of(self) -> dict[Node, int]:
-        """The number of each result; a leaf needs none, the run has it."""
+        """The number of each result; leaves are none, for a run has them already."""
         joint = self.joint
-        found = [*joint.values.values(), *joint.derivatives.values()]
-        results = dict.fromkeys([node for node in found if not node.is_leaf])
+        computed = [*joint.values.values(), *joint.derivatives.values()]
+        results = dict.fromkeys([node for node in computed if not node.is_leaf])
         return {node: number for number, node in enumerate(results)}
 
     @cached_property
     def allows_direct(self) -> bool:
-        """Whether a thread may compute runs by itself: assignments keep the order of runs."""
+        """Whether one thread may compute a run directly; assignments need the order of runs."""
         return not (self.assignments or self.interpreter or self.placing)
 
     @cached_property
-    def steps(self) -> bool:
-        """Whether a run assigns parameters, so that the next reads what it has assigned."""
-        return any(isinstance(one, Parameter) for one, _ in self.assignments)
+    def updates_parameters(self) -> bool:
+        """Whether a run assigns parameters, so that the next run has to wait for it."""
+        return any(isinstance(variable, Parameter) for variable, _ in self.assignments)
 
     @cached_property
     def walks(self) -> bool:
-        """Whether steps may be walked as tables."""
+        """Whether steps may be run as tables."""
         on_host = self.placing is None and self.device.is_host
         if not self.native or self.watch or self.interpreter is not None or not on_host:
             return False
-        from actorgraph.devices import native  # with the first program
+        from actorgraph.devices import native  # needed by the first program
 
         return native.expected() is None
 
     def is_apart(self, step: Node, symbols: Mapping[str, int]) -> bool:
-        """Return whether a step is computed faster by itself than in a group of `jit`."""
+        """Return whether a step is computed faster alone than in a fusion group of `jit`."""
         if not self.walks:
             return False
         from actorgraph.lower.quick_rows import is_along
@@ -98,10 +103,10 @@ class Compiled:
         ordered: Collection[int],
         errors: Mapping[str, Any] | None = None,
     ) -> Tabling | None:
-        """Return how steps are walked as tables, None where they are not.
+        """Return how steps are run as tables, None if they are not.
 
-        The strides of steps in `ordered` are in C order; `errors` is the `np.errstate` of all runs,
-        None for that of each caller.
+        Results of steps in `ordered` have strides in C order.  `errors` is the `np.errstate` of all
+        runs, None for that of each caller.
         """
         if not self.walks:
             return None
@@ -122,12 +127,12 @@ class Compiled:
 
     @cached_property
     def overlaps(self) -> bool:
-        """Whether loops, or parts of one, may be made at the same time."""
+        """Whether loops, or parts of one, may run at the same time."""
         return not (self.placing or self.interpreter or self.watch)
 
     @cached_property
     def shares(self) -> bool:
-        """Whether ops of a task that begin alike may share that (see `lower.sharing`)."""
+        """Whether ops of a task may share their first part (see `lower.sharing`)."""
         return (
             not (self.interpreter or self.jit)
             and any(one.name == "share" for one in self.late)
@@ -148,57 +153,57 @@ class Compiled:
 
     @cached_property
     def leaf_index(self) -> dict[Node, int]:
-        """The place of each leaf of the joint graph among the values of a run."""
+        """The index of each leaf of the joint graph among the leaves of a run."""
         return {leaf.node: index for index, leaf in enumerate(self.joint.leaves)}
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
-        """What is fed, in order."""
+        """The placeholders that runs feed, in the order of leaves."""
         return tuple(leaf.source for leaf in self.joint.leaves if leaf.kind == "feed")
 
     @cached_property
-    def given(self) -> list[tuple[str, Node]]:
-        """Kind and source of the leaves that a run is given when it is made, in order."""
+    def passed(self) -> list[tuple[str, Node]]:
+        """Kind and source of the leaves that are no variables, in order."""
         leaves = self.joint.leaves
         return [(leaf.kind, leaf.source) for leaf in leaves if leaf.kind != "variable"]
 
     @cached_property
-    def places(self) -> list[int]:
-        """The places of what is `given` among all leaves."""
+    def passed_places(self) -> list[int]:
+        """The indices of the `passed` leaves among all leaves."""
         leaves = enumerate(self.joint.leaves)
         return [place for place, leaf in leaves if leaf.kind != "variable"]
 
     @cached_property
-    def held(self) -> list[int]:
-        """The places of the other leaves, which are variables, in the graph's store."""
+    def variable_places(self) -> list[int]:
+        """The places of the leaves that are variables in the graph's store."""
         read = [leaf.source for leaf in self.joint.leaves if leaf.kind == "variable"]
         return [node.place for node in read if isinstance(node, Variable)]
 
     @cached_property
     def store(self) -> Any:
-        """The arrays of the graph's variables."""
+        """The `Store` of the graph's variables."""
         return self.nodes[0].graph.store
 
     @cached_property
     def loops(self) -> WeakSet[Any]:
-        """The kernels of loops, which have memory of their own."""
+        """The kernels of loops, which keep memory between runs."""
         return WeakSet()
 
     @cached_property
     def checked(self) -> list[Node]:
-        """Nodes with equations of dims that every run decides."""
+        """Nodes with equations between dims that each run has to check."""
         return [node for node in self.joint.order if node.checks]
 
     @cached_property
     def unsized(self) -> bool:
-        """Whether feeds have dims without a symbol: only the sizes of a run give its cost."""
+        """Whether feeds have dims of None, so that no cost can be predicted."""
         return any(dim is UNKNOWN for node in self.inputs for dim in node.dims)
 
     # -- ops ----------------------------------------------------------------------------------
 
     @cached_property
     def waits(self) -> bool:
-        """Whether there are ops that wait, on a loop or in threads."""
+        """Whether there are asynchronous or blocking ops, or values of lanes to wait for."""
         return any(node.op.waits for node in self.joint.order)
 
     @cached_property
@@ -208,9 +213,9 @@ class Compiled:
 
     @cached_property
     def fits_loop(self) -> bool:
-        """Whether an event loop can compute a run: its ops that wait do so there, in a chain."""
+        """Whether an event loop can compute a run: ops that wait are async, and in a chain."""
         latest: Node | None = None
-        following: set[int] = set()  # what needs the latest
+        following: set[int] = set()  # nodes that depend on the latest
         for node in self.joint.order:
             follows = any(part is latest or part.id in following for part in node.inputs)
             on_loop = node.op.runs_on == "loop" and (latest is None or follows)
@@ -223,22 +228,19 @@ class Compiled:
         return True
 
     @cached_property
-    def has_own(self) -> bool:
-        """Whether there are ops of users, which see the context of the run's caller.
-
-        A body may hold one.
-        """
+    def has_user_ops(self) -> bool:
+        """Whether there are, or may be in bodies, ops of users, which see the caller's context."""
         return any(node.op.checked or node.op.kernel is not None for node in self.joint.order)
 
-    def placed(self, node: Node, found: Any, lane: Lane | None) -> Any:
-        """Return what programs call in place of a kernel, for a node on a lane or the host."""
+    def placed(self, node: Node, kernel: Any, lane: Lane | None) -> Any:
+        """Return what programs call for a node on a lane or the host, given its kernel."""
         placing = self.placing
         if placing is None:
-            return found
-        return placing.kernel(node, found, lane, self.joint, fetch=self.mode.fetch)
+            return kernel
+        return placing.kernel(node, kernel, lane, self.joint, fetch=self.mode.fetch)
 
     def to_device(self, lane: Lane | None) -> Callable[[Any], Any]:
-        """Return what makes the node of a constant a value of a lane, or of the host."""
+        """Return a function from a constant's node to its value on a lane, or on the host."""
         if lane is None or self.placing is None:
             return constant_value
         return partial(self.placing.constant, lane)
@@ -246,26 +248,26 @@ class Compiled:
     def lowered(
         self, parts: Sequence[Sequence[Node]], symbols: Mapping[str, int]
     ) -> list[list[Node]]:
-        """Return the steps of each task after the passes that need to know which one has which."""
-        found = [list(steps) for steps in parts]
+        """Return the steps of each task after the passes that depend on the cut."""
+        lowered = [list(steps) for steps in parts]
         if self.jit:
             from actorgraph.jit import lowering as jit
 
-            found = jit.fused(found, self.result_of, symbols, self.is_apart)
+            lowered = jit.fused(lowered, self.result_of, symbols, self.is_apart)
         elif self.shares:
             from actorgraph.lower.sharing import shared
 
-            found = [shared(steps, self.joint) for steps in found]
+            lowered = [shared(steps, self.joint) for steps in lowered]
         if self.has_waves:
             from actorgraph.control.waves import with_waves
 
-            found = [with_waves(steps, self.joint) for steps in found]
-        return found
+            lowered = [with_waves(steps, self.joint) for steps in lowered]
+        return lowered
 
     def kernel(
         self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None
     ) -> Callable[..., Any]:
-        """Return the kernel of a node on the device, or on that of a lane."""
+        """Return the kernel of a node on the host, or on a lane's device."""
         if self.jit:
             from actorgraph.jit import lowering as jit
 
@@ -273,25 +275,25 @@ class Compiled:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
         xp = np if lane is None else lane.device.products or lane.device.xp
         waits, quick = "wait" in (self.native, self.jit), self.jit and self.walks
-        found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
+        made: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
         if self.walks and node.op.moves_windows:
-            found = moving(found, waits)
+            made = moving(made, waits)
         if quick:
             from actorgraph.control.in_blocks import IN_BLOCKS
             from actorgraph.lower.quick_rows import quick_kernel, quick_product
 
             wait = self.jit == "wait"
             if node.op is IN_BLOCKS:
-                found = quick_product(found, wait)
+                made = quick_product(made, wait)
             else:
-                found = quick_kernel(node, found, symbols, wait)
-        if self.walks and hasattr(found, "allow_tables"):  # a loop
-            found.allow_tables(waits, bool(self.jit))
-        if self.overlaps and hasattr(found, "parts"):
-            found.parts = None
-        if hasattr(found, "kept_bytes"):
-            self.loops.add(found)
-        return found
+                made = quick_kernel(node, made, symbols, wait)
+        if self.walks and hasattr(made, "allow_tables"):  # a loop
+            made.allow_tables(waits, bool(self.jit))
+        if self.overlaps and hasattr(made, "parts"):
+            made.parts = None
+        if hasattr(made, "kept_bytes"):
+            self.loops.add(made)
+        return made
 
 
 def compiled(
@@ -307,16 +309,16 @@ def compiled(
     native: bool | str = False,
     strands: int = 1,
 ) -> Compiled:
-    """Differentiate and rewrite what a machine is asked for in a mode.
+    """Differentiate and rewrite the graph of a machine for a mode.
 
-    Early passes rewrite the forward nodes, late ones the whole; nothing that is watched or
-    interpreted is fused and compiled by `jit`.
+    Early passes rewrite the forward nodes, late ones the joint graph.  With `watch` or an
+    `interpreter`, `jit` compiles nothing.
     """
     from actorgraph.lower.simplify import simplified
 
     assignments = _assignments((*outputs.values(), *wrt))
     early = [one for one in passes if not one.late]
-    # What is watched is looked at node by node, as it was written.
+    # `watch` checks every node as it was written.
     late = () if watch else tuple([one for one in passes if one.late])
     with paused():
         joint = join([*outputs.values(), *[value for _, value in assignments]], wrt, mode, early)
@@ -329,9 +331,34 @@ def compiled(
 
 
 def _assignments(nodes: Sequence[Node]) -> list[tuple[Variable, Node]]:
-    """Return which buffers and parameters a run of `nodes` assigns, and what."""
+    """Return the buffers and parameters that a run of `nodes` assigns, and what to each."""
     declared = nodes[0].graph.assignments
     if not declared:
         return []
     computed = set(topological_order(nodes))
     return [(buffer, value) for buffer, value, on in declared if on in computed]
+
+
+Direct: TypeAlias = Callable[..., list[Any]]
+"""A program of direct runs, which only one thread at a time may call."""
+
+
+@dataclass(slots=True)
+class Binding:
+    """What depends on the sizes of a run: kernels, and predictions.
+
+    `direct` has the programs of direct runs that are not in use, by whether they write into
+    buffers; see `Inline.take`.
+    """
+
+    symbols: Mapping[str, int]
+    kernels: list[Any]  # of the nodes that depend on symbols; programs index it
+    heavy: tuple[bool, ...]  # per task: whether a turn is worth waking another worker
+    predicted_us: float  # of all steps
+    fed_bytes: int
+    is_large: bool  # whether feeds or results are large enough for `Tally` to count them
+    claims: dict[bool, Claim] = field(default_factory=dict)  # by whether a run may use buffers
+    direct: dict[bool, list[Direct]] = field(default_factory=dict)
+    direct_turns: int = 0  # direct runs so far, their seconds, and those of the latest
+    direct_seconds: float = 0.0
+    direct_latest: deque[float] = field(default_factory=partial(deque, maxlen=LATEST))

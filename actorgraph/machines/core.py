@@ -1,21 +1,21 @@
-"""`Core`: what a machine shares with its workers: networks, runs, and how they begin and end.
+"""`Core`: what a machine shares with its workers: networks, runs, and how runs begin and end.
 
 A machine makes its core at the first run.  A core does not know its machine, so a machine that is
 dropped is collected, and its core closed.
 
 Invariants, all under `lock`:
 
-- A run is queued, or in flight, or ended.  It is injected into its network when it is admitted,
-  and all runs of a network in the order of their admission.
-- A run in flight ends when every result was delivered, be it as a poison mark: no worker is in
-  the middle of it then.
+- A run is queued, or in flight, or ended.  It is injected into its network when it is admitted, so
+  the runs of a network pass in the order of their admission.
+- A run in flight ends when every result has been delivered, perhaps as poison; no worker computes
+  for it any more then.
 - Buffers are written in the order of the runs' numbers, never by a run that failed.
 - No op is called while `lock` is held.
 
-Who calls it: any thread starts and aborts runs and closes; the thread of ``run_sync`` works along
-(`help`) or computes a small run by itself (`run_directly`); the caller's event loop computes those
-of `Looped`.  Whoever delivers the last result of a run calls `finish`; a worker that finds nothing
-ready calls `on_idle`.
+Callers: any thread starts and aborts runs, and closes.  The thread of ``run_sync`` works for its
+run (`help`), or computes a small one itself (`run_directly`); the caller's event loop computes
+`Looped` runs.  The thread that delivers the last result of a run calls `finish`; the last worker
+that finds nothing ready calls `on_idle`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class Core:
-    """Networks and runs of a machine, made with the machine's options."""
+    """Networks and runs of a machine, by the machine's options."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Core:
             max_in_flight=max_in_flight,
             capacities=capacities,
             counted=counted,
-            recycling=max_bytes is None,  # what no run holds would be counted by nobody
+            recycling=max_bytes is None,  # no claim counts arrays that are kept for reuse
         )
         self.calls = Calls(self.scheduler, self.lock)
         self.tally = Tally()
@@ -90,7 +90,7 @@ class Core:
     def start(self, run: Run, slot: int | None = None) -> None:
         """Admit a run, or queue it while too many are in flight.
 
-        `slot` is one that the calling thread holds and is going to work in.
+        `slot` is one that the calling thread holds, and is going to work in.
         """
         if instrument.listening:
             instrument.tell("on_run_start", run)
@@ -99,10 +99,10 @@ class Core:
                 raise MachineClosedError("the machine was closed; make a new one")
             run.network = self.networks.of(run, self.admission.runs)
             self.admission.add(run)
-            if run.plan.compiled.assignments and not run.plan.compiled.steps:
+            if run.plan.compiled.assignments and not run.plan.compiled.updates_parameters:
                 self.assigning[run.number] = run
             self._admit(slot)
-            # Time was up before it began: it waits for nobody.
+            # Its deadline has passed already: it need not wait for admission.
             stillborn = run.dead is not None and self.admission.remove(run)
         if stillborn:
             self._conclude(run)
@@ -129,26 +129,26 @@ class Core:
         self.tell_interrupt()
 
     def work(self, run: Run, slot: int | None = None) -> None:
-        """Work as `help`, and leave it to `tell_interrupt` that an op was interrupted by Ctrl-C."""
+        """Work like `help`, but leave it to `tell_interrupt` to raise for Ctrl-C in an op."""
         try:
             slot = self.scheduler.acquire() if slot is None else slot
             if slot is not None:
-                # Nothing of this context: runs of others must not meet this caller's np.errstate.
+                # Outside of this context: runs of others must not see this caller's np.errstate.
                 reporting_context().run(self.scheduler.work, slot, run)
         except BaseException:
             self.give_up()
             raise
 
     def tell_interrupt(self) -> None:
-        """Raise `KeyboardInterrupt` where it has ended an op in this thread, and a run with it."""
+        """Raise `KeyboardInterrupt` if Ctrl-C has interrupted an op in this thread."""
         if self.interrupted:
             self.interrupted = False
             raise KeyboardInterrupt
 
     def give_up(self) -> None:
-        """End every run and close, after Ctrl-C has stopped the calling thread while it worked.
+        """End every run and close, after Ctrl-C has interrupted the working thread.
 
-        It may have stopped an actor in the middle of a turn, and slots that it held may be lost.
+        An actor may be in the middle of a turn, and slots that the thread held may be lost.
         """
         held = getattr(here, "held", None)
         while held is not None and held[0] is self.scheduler:
@@ -157,7 +157,7 @@ class Core:
         self.abandon(GraphError("the machine was interrupted while it worked on this run"))
 
     def run_directly(self, run: Run) -> bool:
-        """Compute a small run in the calling thread, without actors; False if it may not be."""
+        """Compute a small run in the calling thread, without actors; False if refused."""
         try:
             scheduler = self.scheduler
             if (
@@ -165,7 +165,7 @@ class Core:
                 or self.admission.max_bytes is not None
                 or (run.plan.compiled.jit and not is_silent(asked()))
             ):
-                return False  # compiled loops raise nothing: a network has the ordinary kernels
+                return False  # as compiled loops report no errors; networks have other kernels
             slot = scheduler.acquire()
             if slot is None:
                 return False
@@ -191,9 +191,9 @@ class Core:
             raise
 
     def start_on_loop(self, run: Run) -> Looped | None:
-        """Have its caller's loop compute a small run with asynchronous ops; None if it may not be.
+        """Return a `Looped` that computes a small run with asynchronous ops; None if not allowed.
 
-        Instruments are told of actors, so it goes through these where somebody listens.
+        While instruments listen, such runs go through actors, of which instruments are told.
         """
         limited = self.admission.max_bytes is not None
         fits = run.host is not None and run.plan.compiled.fits_loop
@@ -210,7 +210,7 @@ class Core:
         return looped
 
     def leave_loop(self, looped: Looped) -> bool:
-        """End a run that the loop has computed, or will not go on with; False where it has."""
+        """End a run that the loop has computed, or has given up; return False if it has ended."""
         run = looped.run
         with self.lock:
             if not self.calls.drop(looped):
@@ -222,7 +222,7 @@ class Core:
         return True
 
     def refuse_inside_op(self, what: str) -> None:
-        """Raise where the calling thread runs an op of this machine: it would wait for itself."""
+        """Raise if the calling thread runs an op of this machine, which would wait for itself."""
         if inside(self.scheduler):
             raise GraphError(
                 f"{what} was called inside an op of the same machine, which would wait for itself; "
@@ -232,22 +232,21 @@ class Core:
     # -- ending -------------------------------------------------------------------------------
 
     def finish(self, run: Run) -> None:
-        """End a run whose results are all there; called once, by whoever delivered the last."""
+        """End a run whose results are complete; called by the thread that delivers the last."""
         if self._end_now(run) and self.admission.queued:
             self._admit_more()
 
     def _admit_more(self) -> None:
-        """Inject what there is room for, after a run has left.
+        """Admit queued runs after a run has left.
 
-        Callers look first whether any are queued: a run that is queued later finds the room
-        itself.
+        It may be skipped if none are queued: a run that is queued later is admitted by `start`.
         """
         with self.lock:
             self._admit()
         self.scheduler.offer()
 
     def _conclude(self, run: Run) -> None:
-        """Make the results of a run that is over, commit what it assigns, and wake its waiters."""
+        """Make the results of a run, commit what it assigns, and wake its waiters."""
         if not run.collected:
             run.collect()
         if run.binding.is_large:
@@ -256,7 +255,7 @@ class Core:
             with self.lock:
                 take(run.assigned)
                 run.assigned, self.admission.stepping = (), None
-        if self.assigning:  # a run that assigns is there from its start
+        if self.assigning:  # has each run that assigns buffers, from its start
             self._commit()
         if run.dead is not None and isinstance(run.dead.__cause__, MemoryError):
             with self.lock:
@@ -264,7 +263,7 @@ class Core:
         run.complete()
 
     def _commit(self) -> None:
-        """Give buffers what runs assign to them: run after run, in the order of their numbers."""
+        """Write what runs assign to buffers, in the order of the runs' numbers."""
         with self.lock:
             while self.assigning:
                 first = min(self.assigning)
@@ -276,7 +275,7 @@ class Core:
                 run.assigned = ()
 
     def abort(self, run: Run, cause: BaseException) -> None:
-        """Let a run die; queued it ends now, in flight when its poison marks have arrived."""
+        """Let a run die: a queued one ends now, one in flight when its poison has arrived."""
         with self.lock:
             if run.done:
                 return
@@ -295,10 +294,10 @@ class Core:
             self._conclude(run)
 
     def on_idle(self) -> None:
-        """End runs that are stuck; the error says which tasks wait for what."""
+        """End runs that are deadlocked; the error says which tasks wait for what."""
         in_flight = self.admission.in_flight
         if not in_flight:
-            return  # most often; whoever adds a run from now on has a worker come by
+            return  # the usual case; starting a run from now on offers a slot to a worker
         with self.lock:
             if not in_flight or self.calls or not self.scheduler.quiet():
                 return
@@ -316,7 +315,7 @@ class Core:
         self.scheduler.offer()
 
     def _end_now(self, run: Run, cause: BaseException | None = None) -> bool:
-        """End a run in flight whatever its actors do; False where it has ended."""
+        """End a run in flight without waiting for its actors; return False if it has ended."""
         with self.lock:
             if self.admission.in_flight.pop(run.number, None) is None:
                 return False
@@ -326,9 +325,9 @@ class Core:
         return True
 
     def abandon(self, cause: BaseException, join: bool = True) -> None:
-        """End every run at once and close; actors may have stopped anywhere.
+        """End every run at once and close; actors may be in the middle of a turn.
 
-        `join` waits for the pool's threads where this was the last machine.
+        `join` waits for the pool's threads if this was the last machine.
         """
         with self.lock:
             self.closed = True
@@ -347,7 +346,7 @@ class Core:
         self._release(join)
 
     def stop_admitting(self) -> list[Run]:
-        """Refuse new runs, let those there are die, and return what is still in flight."""
+        """Refuse new runs, abort the others, and return those that have not ended."""
         with self.lock:
             self.closed = True
             runs = dict.fromkeys([one.run for one in self.calls.of()] + self.admission.runs)
@@ -356,14 +355,14 @@ class Core:
         return [run for run in runs if not run.done]
 
     def close(self) -> None:
-        """Close the channels and give the pool back; nothing may be in flight."""
+        """Close the channels and release the threads; nothing may be in flight."""
         for network in self.networks.values():
             network.close()
         self.networks.clear()
         self._release()
 
     def _release(self, join: bool = True) -> None:
-        """Give back the threads of the pool and of devices."""
+        """Release the threads of the pool and of devices."""
         self.pool.release(self.scheduler, join)
         placing, self._placing = self._placing, None
         if placing is not None:

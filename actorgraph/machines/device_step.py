@@ -1,8 +1,8 @@
-"""`DeviceStep`: the solver's step where the gradients are; parameters and states stay on devices.
+"""`DeviceStep`: the solver's step on devices; parameters and states stay there.
 
-Each parameter is stepped by one job on the lane of its gradient, which writes new arrays: those
-before are as they were until all are there, and one switch lets all take their places.  The host's
-array of a parameter is filled when somebody asks for it (`store.present`).
+Each parameter is stepped by one job on the lane of its gradient, which writes new arrays.  When all
+jobs are done, one switch makes all new arrays current.  The host's array of a parameter is filled
+when it is read (`store.present`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @final
 class DeviceStep:
-    """Steps parameters, each with its slot of the solver, by gradients that are on devices."""
+    """Steps parameters, each with its slot of the solver, by gradients on devices."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class DeviceStep:
 
     @property
     def fits(self) -> bool:
-        """Whether each parameter's step is the lines of a loop."""
+        """Whether each parameter's step is elementwise, by the lines of a `LoopSolver`."""
         return isinstance(self._solver, LoopSolver) and all(
             slot.solver.has_loop for slot in self._slots
         )
 
     def __call__(self, run: Run) -> None:
-        """Step all parameters, or none where a job has failed or one was set meanwhile."""
+        """Step all parameters, or none if a job fails or a parameter was set meanwhile."""
         joint, solver = run.plan.compiled.joint, self._solver
         before = [run.duals[node].value for node in self._parameters]
         nodes = [joint.values[node] for node in self._parameters]
@@ -97,7 +97,7 @@ class DeviceStep:
     def _launched(
         self, caller: _OnLanes, place: int, value: Handed, grad: Handed
     ) -> tuple[Handed, Away]:
-        """Launch the step of one parameter; return its value to be, and its state."""
+        """Launch the step of one parameter; return its new value and its new state."""
         slot, lane, node = self._slots[place], caller.lanes[place], caller.nodes[place]
         state, names = slot.state, slot.solver.loop().arrays
         numbers = slot.solver.numbers(state.step + 1)
@@ -112,7 +112,7 @@ class DeviceStep:
 
 
 class _OnLanes:
-    """Computes for each parameter on the lane of its gradient."""
+    """Calls functions for each parameter on the lane of its gradient."""
 
     on_host = False
 
@@ -142,7 +142,7 @@ class _OnLanes:
 
 
 def _take_along(slot: Any, device: Device) -> None:
-    """Have a parameter's state on a device."""
+    """Move the solver's state of a parameter to a device."""
     solver, state = slot.solver, slot.state
     names = solver.loop().arrays
     if isinstance(state, Away):

@@ -1,6 +1,6 @@
-"""Which event loop or thread the calling code runs in, and how to call something on it.
+"""Which event loop or thread the calling code runs in, and how to call functions on it.
 
-Modules of loops are looked up, never imported: without the import there is no such loop.
+asyncio and trio are looked up among imported modules: if not imported, no such loop runs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ def in_main_thread() -> bool:
 def loop_notifier(*, at_once: bool = False) -> Callable[[Callable[[], object]], object]:
     """Return a function that runs a callable on the current event loop, from any thread.
 
-    `at_once` calls it without a detour where the calling thread is the loop's: to wake the loop
-    costs as much as a small run.  A loop that was closed in the meantime is no error: nobody waits
-    there any more.
+    `at_once` calls it directly if the calling thread runs that loop, since waking the loop costs as
+    much as a small run.  The function returns False if the loop was closed, where nobody waits.
     """
     schedule: Callable[..., object]
     here: Callable[[], object] = _nothing
@@ -53,7 +52,7 @@ def loop_notifier(*, at_once: bool = False) -> Callable[[Callable[[], object]], 
     return notify
 
 
-# A module may be there in part, while another thread imports it: nobody runs in its loop then.
+# A module that another thread is importing may be incomplete; then nobody runs in its loop.
 
 
 def in_trio() -> bool:
@@ -65,7 +64,7 @@ def in_trio() -> bool:
 
 def in_event_loop() -> bool:
     """Return whether the calling code runs in an event loop."""
-    # Unlike get_running_loop, this does not raise (1 us) where there is none.
+    # Unlike get_running_loop, this does not raise (1 us) if there is no loop.
     running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
     if running_loop is not None and running_loop() is not None:
         return True
@@ -73,7 +72,7 @@ def in_event_loop() -> bool:
 
 
 def refuse_in_loop(what: str, instead: str) -> None:
-    """Raise where blocking stops an event loop; that of a Jupyter kernel waits in any case."""
+    """Raise if blocking would stop an event loop; a Jupyter kernel's waits in any case."""
     if in_event_loop():
         get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
         shell = get_ipython() if get_ipython is not None else None

@@ -1,4 +1,4 @@
-"""What a machine, and who uses it, hold at the moment; looked at only when somebody asks."""
+"""`LiveBytes`: the memory that a machine and its callers hold now; computed only on request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LiveBytes:
-    """Bytes that are there, by owner; no array counts twice.
+    """Bytes in use, by owner; no array is counted twice.
 
     Attributes
     ----------
@@ -30,20 +30,20 @@ class LiveBytes:
         Parameters and buffers of the graph, their gradient slots, and the second arrays that
         updates write into.
     arenas : int
-        What the machine keeps to write into in later runs.
+        Memory that the machine keeps for later runs.
     results : int
-        Of runs that have ended and that somebody holds, and arrays of 1 MB and more, some smaller
-        ones too, that are held without their runs.
+        Results of ended runs that are still referenced, and arrays of 1 MB and more (and some
+        smaller ones) that are referenced without their runs.
     feeds : int
-        Of runs that have not ended.
+        Feeds of runs that have not ended.
     scratch : int
-        Room for what ops and solvers compute on the way, which all of the process use in turn.
+        Temporary memory of ops and solvers, which the whole process shares.
     peak : LiveBytes or None
-        The most of each owner at once; owners may have had theirs at different moments.  Results
-        of 1 MB and more, and feeds of runs that have either, are followed as they come and go: a
-        result counts until its array is gone, the feeds of a run until it ends.  Of smaller ones it
-        is the most that a call has found, as of parameters, arenas and scratch, which only grow.
-        Arrays that a machine keeps for its next run count on, so with several modes the peak of
+        The most of each owner, perhaps at different moments.  Results of 1 MB and more, and the
+        feeds of runs that have such feeds or results, are tracked as they come and go: a result
+        counts until its array is freed, feeds until their run ends.  For smaller ones it is the
+        most that a call has found; so it is for parameters, arenas and scratch, which only grow.
+        Arrays that a machine keeps for its next run still count, so with several modes the peak of
         results is an upper bound.
     """
 
@@ -56,18 +56,18 @@ class LiveBytes:
 
     @property
     def total(self) -> int:
-        """All together."""
+        """The sum over all owners."""
         return sum([getattr(self, name) for name in _OWNERS])
 
 
 _OWNERS = [one.name for one in fields(LiveBytes) if one.name != "peak"]
 
 _PEAKS: WeakKeyDictionary[Any, LiveBytes] = WeakKeyDictionary()
-"""The most of each owner so far, of machines that were asked."""
+"""The most of each owner so far, for machines that were asked."""
 
 
 def live_bytes(machine: Any, graph: Graph, core: Core | None, plans: Sequence[Plan]) -> LiveBytes:
-    """Return what is there; takes as long as a garbage collection."""
+    """Return the bytes in use; takes as long as a garbage collection."""
     known: set[int] = set()
     gc.collect()
     holders = [node.held for node in (*graph.parameters, *graph.buffers)]
@@ -80,9 +80,9 @@ def live_bytes(machine: Any, graph: Graph, core: Core | None, plans: Sequence[Pl
         idle, lent = core.networks.arenas.kept()
         arenas += _new(idle, known)
         duals = [dual for run in runs for dual in run.duals.values()]
-        found = [part for one in duals for part in (one.value, one.grad, one.tangent)]
-        results = _new([*found, *core.tally.arrays(), *lent], known)
-        del runs, duals, found
+        parts = [part for one in duals for part in (one.value, one.grad, one.tangent)]
+        results = _new([*parts, *core.tally.arrays(), *lent], known)
+        del runs, duals, parts
         tasks = [task for network in core.networks.values() for task in network.tasks]
         arenas += sum([task.program.walked_bytes for task in tasks if task.program is not None])
     live = LiveBytes(parameters, arenas, results, feeds, scratch_bytes())
@@ -98,7 +98,7 @@ def _most(one: LiveBytes, other: LiveBytes) -> LiveBytes:
 
 
 def _new(arrays: Iterable[Any], known: set[int]) -> int:
-    """Return the bytes of the arrays whose memory is not known yet."""
+    """Return the bytes of the arrays whose memory is not in `known`, and add it there."""
     total = 0
     for array in arrays:
         if isinstance(array, np.ndarray):
@@ -111,7 +111,7 @@ def _new(arrays: Iterable[Any], known: set[int]) -> int:
 
 
 def _direct(plan: Plan) -> int:
-    """Return the memory of the functions that compute runs in their caller's thread."""
+    """Return the memory of the programs of direct runs."""
     inline = plan.inline
     total: int = sum([one.kept_bytes for one in plan.compiled.loops])
     results = list(plan.compiled.result_of)

@@ -1,4 +1,4 @@
-"""`Inline`: a mode as one function, which the calling thread calls: no actors, no messages."""
+"""`Inline`: a mode as one function, for direct runs: no actors, no messages."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from typing import Any
 
 from actorgraph.graph import Node
 from actorgraph.lower.program import Program, lower_directly
-from actorgraph.machines.binding import Binding, Direct
-from actorgraph.machines.compiled import Compiled
+from actorgraph.machines.compiled import Binding, Compiled, Direct
 from actorgraph.machines.process import THIS
 from actorgraph.memory.arenas import in_parts
 from actorgraph.memory.buffers import regular, writable
 from actorgraph.warned import UnderWay
 
 MEMORIES_KEPT = 4
-"""Of so many bindings the buffers are kept: a batch, the rest of the batches, and their kind."""
+"""Bindings whose large buffers are kept, such as those of full batches and of the last one."""
 
 _SMALL_BYTES = 256 * 1024
-"""Buffers up to this size are kept with their binding: batches of requests have many sizes."""
+"""Buffers up to this size are always kept: batches of requests have many sizes."""
 
 
 class Inline:
-    """A mode as a function of the values of its leaves, made where it is needed first.
+    """A mode as a function of the values of its leaves, made when it is first needed.
 
-    Derivatives outlive the call if it `keeps_derivatives`; else they are read before the function
-    is given back.  There is no `program` until a run was computed so.  The steps that are
-    `buffered` write into memory which the function keeps.
+    With `keeps_derivatives` derivatives outlive the call; else they are read before the function is
+    given back.  `program` is None before the first direct run.  The `buffered` steps write into
+    memory that the function keeps.
     """
 
     def __init__(self, compiled: Compiled, *, keeps_derivatives: bool = True) -> None:
@@ -39,13 +38,13 @@ class Inline:
 
     @property
     def under_way(self) -> UnderWay:
-        """What runs while the function is called."""
+        """The code that runs while the function is called."""
         return UnderWay(self.program, joint=self._compiled.joint)
 
     def take(self, binding: Binding, in_buffers: bool) -> Direct:
         """Return a function that computes the results from the values of the leaves.
 
-        It is the caller's until `give`.  With buffers it wants leaves that are C-contiguous.
+        The caller owns it until `give`.  With `in_buffers` leaves have to be C-contiguous.
         """
         try:
             return binding.direct[in_buffers].pop()
@@ -53,16 +52,16 @@ class Inline:
             return self.make(binding, in_buffers)
 
     def give(self, binding: Binding, in_buffers: bool, function: Direct) -> None:
-        """Take back a function; nobody reads its results any more."""
+        """Take back a function whose results have been read."""
         binding.direct.setdefault(in_buffers, []).append(function)
 
     def give_up_memory(self) -> None:
-        """Let go of the functions that nobody runs, and their buffers."""
+        """Drop the functions that are not in use, and their buffers."""
         for binding in list(self._with_memory):
             binding.direct = {}
 
     def make(self, binding: Binding, in_buffers: bool) -> Direct:
-        """Return a fresh function, as `take` does where there is none."""
+        """Return a new function."""
         with THIS.making:
             self.program = self.program or self._lower(binding.symbols)
         program, steps = self.program, self.steps
@@ -81,7 +80,7 @@ class Inline:
         return made
 
     def _keep_memory(self, binding: Binding) -> None:
-        """Keep the functions of a binding, whose buffers are large, and few others such."""
+        """Keep the functions of a binding with large buffers; drop those of the oldest."""
         with THIS.making:
             if all(other is not binding for other in self._with_memory):
                 self._with_memory.append(binding)
@@ -90,7 +89,7 @@ class Inline:
                 del self._with_memory[:-MEMORIES_KEPT]
 
     def _lower(self, symbols: Mapping[str, int]) -> Program:
-        """Return the program, which is set last: other threads look for it without a lock."""
+        """Return the program; the caller sets it last, as other threads read it without a lock."""
         from actorgraph.lower.simplify import combined_steps
 
         compiled, joint = self._compiled, self._compiled.joint
@@ -99,7 +98,7 @@ class Inline:
         self.steps = steps
         ordered = regular(steps)
         values = set(joint.values.values())
-        kept = [node for node in results if self._keeps_derivatives or node in values]
-        self.buffered = writable(steps, kept, ordered)
+        outliving = [node for node in results if self._keeps_derivatives or node in values]
+        self.buffered = writable(steps, outliving, ordered)
         leaves, tabling = [leaf.node for leaf in joint.leaves], compiled.tabling(symbols, ordered)
         return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)

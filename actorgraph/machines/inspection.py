@@ -1,4 +1,4 @@
-"""What a machine shows of itself: programs, memory, regions, where time went."""
+"""Inspection of a machine: programs, planned memory, regions, and where time went."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
-from actorgraph.machines.binding import Binding
+from actorgraph.machines.compiled import Binding
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.tuner import turns_us
@@ -16,21 +16,21 @@ from actorgraph.memory.buffers import peak_bytes
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Predicted memory of one mode for the sizes of its latest run, leaves not counted.
+    """Predicted memory of one mode for the sizes bound last; leaves are not counted.
 
     Attributes
     ----------
     mode : str
         ``"forward"``, ``"backward"`` or ``"tangents"``; ``"step"`` of a compiled step.
     peak_bytes : int
-        Kept memory and, beside it, the other arrays of one run in sequential order at its worst;
-        not what an op allocates inside of its call.
+        Kept memory plus the most bytes of other arrays of one run in sequential order; not what an
+        op allocates inside of its call.
     bound_bytes : int
         The liveness lower bound: the most bytes that live at once in sequential order, if every
-        array appears when it is computed and dies at its last use.  The peak may be below, where
+        array is allocated when it is computed and dies at its last use.  The peak may be lower if
         steps write over an operand.
     kept_bytes : int
-        What stays with the machine between runs, for each worker that works on it at once.
+        Memory that the machine keeps between runs, for each worker that works on it at once.
     steps, buffered : int
         Steps of the mode, and how many of them write into kept memory.
     """
@@ -58,49 +58,49 @@ def source(plans: Iterable[Plan], networks: Iterable[Network]) -> str:
 
 
 def costs(plans: Iterable[Plan]) -> dict[str, float]:
-    """Return microseconds a forward call by node name, of what has run."""
-    found: dict[str, float] = {}
+    """Return the microseconds of forward calls by node name, for modes that have run."""
+    costs_by_name: dict[str, float] = {}
     for plan in [*plans]:
         if plan.latest is not None:
             symbols, joint = plan.latest.symbols, plan.compiled.joint
             for node in joint.forward:
                 name = joint.source(node).name
-                found.setdefault(name, plan.cost_us(node, symbols))
-    return found
+                costs_by_name.setdefault(name, plan.cost_us(node, symbols))
+    return costs_by_name
 
 
 def busiest(
     plans: Iterable[Plan], networks: Iterable[Network], count: int
 ) -> list[tuple[str, str, float, int]]:
     """Return (node name, op name, seconds, firings) of the nodes that took longest."""
-    found: dict[int, tuple[str, str, float, int]] = {}
+    totals: dict[int, tuple[str, str, float, int]] = {}
     for plan in plans:
         for binding in plan.bindings():
             if binding.direct_turns:
-                _share(plan, binding, found)
+                _share(plan, binding, totals)
     for network in networks:
-        for task in network.tasks if isinstance(network, Network) else ():  # lanes count none
+        for task in network.tasks if isinstance(network, Network) else ():  # lanes have no counts
             node = network.plan.compiled.joint.source(task.spec.region.nodes[0])
-            _, _, seconds, turns = found.get(node.id, ("", "", 0.0, 0))
-            found[node.id] = node.name, node.op.name, seconds + task.seconds, turns + task.turns
-    return sorted(found.values(), key=itemgetter(2), reverse=True)[:count]
+            _, _, seconds, turns = totals.get(node.id, ("", "", 0.0, 0))
+            totals[node.id] = node.name, node.op.name, seconds + task.seconds, turns + task.turns
+    return sorted(totals.values(), key=itemgetter(2), reverse=True)[:count]
 
 
-def _share(plan: Plan, binding: Binding, found: dict[int, tuple[str, str, float, int]]) -> None:
-    """Add the time of direct runs, by predicted cost, to what each node has taken."""
+def _share(plan: Plan, binding: Binding, totals: dict[int, tuple[str, str, float, int]]) -> None:
+    """Add the time of direct runs to the nodes, divided by predicted cost."""
     part = binding.direct_seconds / binding.predicted_us
     counted = set()
     for step in plan.compiled.joint.order:
         node = plan.compiled.joint.source(step)
-        _, _, seconds, turns = found.get(node.id, ("", "", 0.0, 0))
+        _, _, seconds, turns = totals.get(node.id, ("", "", 0.0, 0))
         seconds += part * plan.cost_us(step, binding.symbols)
         turns += 0 if node.id in counted else binding.direct_turns
         counted.add(node.id)
-        found[node.id] = node.name, node.op.name, seconds, turns
+        totals[node.id] = node.name, node.op.name, seconds, turns
 
 
 def explain(plans: Iterable[Plan], networks: Sequence[Network], workers: int) -> str:
-    """Return what runs where and why, of what has run."""
+    """Return what runs where and why, for modes that have run."""
     texts = [
         _explanation(plan, turns_us(plan, networks), workers, _tables(plan, networks))
         for plan in plans
@@ -110,7 +110,7 @@ def explain(plans: Iterable[Plan], networks: Sequence[Network], workers: int) ->
 
 
 def _tables(plan: Plan, networks: Iterable[Network]) -> str:
-    """Return how many steps tables may stand for, nothing where none does."""
+    """Return how many steps may run as tables, and how tables have fared."""
     programs = [plan.inline.program]
     programs += [task.program for one in networks if one.plan is plan for task in one.tasks]
     stretches = [part.stretch for one in programs if one for part in one.parts if part.stretch]
@@ -127,7 +127,7 @@ _WAITS = {
 }
 
 
-def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: str) -> str:
+def _explanation(plan: Plan, turn_us: Mapping[int, float], workers: int, tables: str) -> str:
     binding = plan.latest
     assert binding is not None
     sizes = ", ".join(f"{name} = {size}" for name, size in binding.symbols.items())
@@ -154,14 +154,14 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: s
     lanes = plan.partition.lanes or [None] * len(binding.heavy)
     for spec, heavy, lane in zip(plan.partition.tasks, binding.heavy, lanes, strict=True):
         cost = sum(plan.cost_us(step, binding.symbols) for step in spec.steps)
-        measured = f"{spent[spec.index]:.1f}" if spec.index in spent else "-"
+        measured = f"{turn_us[spec.index]:.1f}" if spec.index in turn_us else "-"
         where = f"any of {workers} workers" if heavy else "after its input, on the same worker"
         if spec.waits:
             kinds = {step.op.runs_on for step in spec.steps if step.op.waits}
             where = " and ".join(sorted(_WAITS[kind] for kind in kinds))
         elif lane is not None:
             where = lane.name
-        elif binding.direct_turns and spec.index not in spent:
+        elif binding.direct_turns and spec.index not in turn_us:
             where = "in the calling thread"
         rows.append((spec.name, str(len(spec.steps)), f"{cost:.1f}", measured, where))
     if plan.compiled.placing is not None and plan.compiled.placing.captured:
@@ -173,7 +173,7 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int, tables: s
 
 
 def _loops(plan: Plan) -> list[str]:
-    """Return how loops run, and what memory they keep."""
+    """Return how loops run, and how much memory they keep."""
     loops, source = [*plan.compiled.loops], plan.compiled.joint.source
     notes = {
         f"loop {source(node).name!r}{' backward' * (node.owner is not None)}: {text}": None
@@ -202,12 +202,12 @@ def _why(plan: Plan) -> str:
 
 
 def memory_plan(plans: Iterable[Plan], *, lends: bool) -> list[MemoryPlan]:
-    """Return the planned memory of what has run."""
+    """Return the planned memory of modes that have run."""
     return [_memory_plan(plan, lends) for plan in plans if plan.latest is not None]
 
 
 def _memory_plan(plan: Plan, lends: bool) -> MemoryPlan:
-    """Return the memory of a plan, whose results are kept for later runs where it `lends` them."""
+    """Return the memory of a plan; with `lends` arrays of results come from free lists."""
     assert plan.latest is not None
     symbols = plan.latest.symbols
     results = list(plan.compiled.result_of)

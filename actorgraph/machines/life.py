@@ -1,4 +1,4 @@
-"""`Lifetime`: how a machine starts at its first run, starts runs, and ends in every way."""
+"""`Lifetime`: how a machine starts at its first run, starts runs, and ends."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
 
 _LOOK_S = 0.0002
-"""Seconds between looks for the end of direct runs: they are short, and tell nobody."""
+"""Interval of polling for the end of direct runs, which are short and notify nobody."""
 
 _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
 class Lifetime(Answering, ABC):
-    """What owns a core: a machine, whose options these are."""
+    """The life of a machine: it owns the `Core`, and makes it by the machine's options."""
 
     _one_task = False
-    """Whether every plan is one task: there is nothing for a second worker."""
+    """Whether every plan is one task, so that a second worker would have nothing to do."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Lifetime(Answering, ABC):
         self._finalizer: Any = None
 
     def _started(self) -> Core:
-        """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
+        """Return the core; make one at the first run, after a fork and after an interrupt."""
         with THIS.starting:
             core = self._core
             if core is not None and not core.closed and core.process == THIS.id:
@@ -88,11 +88,11 @@ class Lifetime(Answering, ABC):
             if self._finalizer is not None:
                 self._finalizer.detach()
             self._finalizer = weakref.finalize(self, _collect, core)
-            self._finalizer.atexit = False  # an open machine never holds up the exit
+            self._finalizer.atexit = False  # an open machine never delays the exit of the process
             return core
 
     def _stop(self) -> Core | None:
-        """Close for new runs; return the core if there is one to be ended."""
+        """Refuse new runs; return the core if there is one to end."""
         with THIS.starting:
             core = self._core
             alive = core is not None and not core.closed and core.process == THIS.id
@@ -124,24 +124,24 @@ class Lifetime(Answering, ABC):
         ----------
         source : iterable or async iterable of feeds
         max_in_flight : int, optional
-            Runs started and not handed out yet; default `max_in_flight`.
+            Runs that are started and not yet returned; default that of the machine.
         ordered : bool
-            False hands runs out as they finish.
+            False returns runs as they finish.
         **options
-            What `start` takes for each run.
+            Arguments of `start` for each run.
 
         Returns
         -------
         Stream
-            Its ``for`` blocks the thread while no run has ended, its ``async for`` only the task.
+            Its ``for`` blocks the thread until a run has ended, its ``async for`` only the task.
             Dropping it cancels its runs; ``async with`` closes an asynchronous source too.
 
         Raises
         ------
         FeedError
-            `source` is one dict of feeds, or cannot be iterated.  What an item does not fit raises
-            when its turn comes, with a note of its place in the source; so does what the source
-            raises, and what `run` does.
+            `source` is one dict of feeds, or cannot be iterated.  If an item does not fit, that is
+            raised in its turn, with a note of its place in the source; so are errors of the source,
+            and those of `run`.
 
         Examples
         --------
@@ -161,18 +161,21 @@ class Lifetime(Answering, ABC):
     ) -> Looped | None:
         """Start a run; the calling thread is going to work in `slot`, if it holds one.
 
-        A `looped` one is small enough for the event loop, where it waits for its ops: where it may
-        be computed there, that is returned, and is the caller's to await.
+        `looped` says that the run is small, with asynchronous ops.  If it may be computed on the
+        event loop, it is not started: the caller awaits, or begins, the `Looped` returned.
         """
         core: Core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
-        run.context = reporting_context(copy_context()) if run.plan.compiled.has_own else None
+        run.context = reporting_context(copy_context()) if run.plan.compiled.has_user_ops else None
         try:
             if self._placing is not None:
                 _check_thread(self._placing)
             if timeout_s is not None:
                 given_s = seconds("timeout_s", timeout_s)
-                run.deadline = inf, given_s  # which is told if it ends before the next line
+                run.deadline = (
+                    inf,
+                    given_s,
+                )  # its error names `given_s`, also if it expires right now
                 run.deadline = core.pool.deadlines.add(run, given_s), given_s
                 if timeout_s == 0:
                     run.expire()
@@ -186,11 +189,11 @@ class Lifetime(Answering, ABC):
                 core.scheduler.free.append(slot)
             raise
         except BaseException:
-            core.give_up()  # Ctrl-C: the run may have come into its network in part
+            core.give_up()  # Ctrl-C: the run may be injected in part
             raise
 
     def _begin(self, run: Run, timeout_s: float | None = None, *, looped: bool) -> Run:
-        """Start a run, on the loop whose code is running where it is `looped`, and return it."""
+        """Start a run and return it; a `looped` one is computed in a task of the running loop."""
         on_loop = self._launch(run, timeout_s, looped=looped)
         if on_loop is not None:
             on_loop.begin()
@@ -200,7 +203,7 @@ class Lifetime(Answering, ABC):
         """Run to the end while the calling task waits."""
         on_loop = self._launch(run, timeout_s, looped=looped)
         if on_loop is not None and in_trio():
-            on_loop.begin()  # Ctrl-C strikes the caller's task, and is no error of the op
+            on_loop.begin()  # a task of its own: Ctrl-C interrupts the caller's task, not the op
         elif on_loop is not None:
             await on_loop
             if on_loop.suspended:
@@ -209,9 +212,9 @@ class Lifetime(Answering, ABC):
         return await run
 
     def _run_here(self, run: Run, timeout_s: float | None) -> Run:
-        """Run to the end; the calling thread works along.
+        """Run to the end; the calling thread works as one of the workers.
 
-        Ctrl-C before it waits gives the core up, wherever it strikes: a slot may be lost.
+        Ctrl-C before it waits gives the core up, for a slot may be lost.
         """
         core: Core = run.core
         alone = not core.admission.in_flight
@@ -241,7 +244,7 @@ class Lifetime(Answering, ABC):
         return run
 
     def _run_on_own_loop(self, run: Run, timeout_s: float | None, *, looped: bool = False) -> Run:
-        """Run to the end where asynchronous ops want a loop, and the caller has none."""
+        """Run to the end on an event loop of its own, which asynchronous ops need."""
         if in_event_loop():
             raise GraphError("this graph has asynchronous ops: await machine.run(...)")
 
@@ -259,7 +262,7 @@ class Lifetime(Answering, ABC):
             )
 
     def refuse_blocking(self, what: str, instead: str) -> None:
-        """Raise where blocking would stop an event loop, or an op of this machine."""
+        """Raise if the caller is in an event loop, or in an op of this machine."""
         refuse_in_loop(what, instead)
         core = self._core
         if core is not None and getattr(here, "held", None) is not None:
@@ -267,7 +270,7 @@ class Lifetime(Answering, ABC):
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise GraphTypeError(
-            f"{self!r} has runs and is not copied or pickled: make another one of the outputs"
+            f"{self!r} cannot be copied or pickled: make another one of the same outputs"
         )
 
     # -- the end ------------------------------------------------------------------------------
@@ -275,7 +278,7 @@ class Lifetime(Answering, ABC):
     def close(self) -> None:
         """End the machine: runs in flight fail with `MachineClosedError`; closing twice is allowed.
 
-        Blocks until the operations already running end.
+        Blocks until the operations that are running end.
         """
         core = self._stop()
         if core is None:
@@ -296,7 +299,7 @@ class Lifetime(Answering, ABC):
             for run in core.stop_admitting():
                 core.scheduler.offer()
                 await run._ended()
-            while core.admission.direct:  # noqa: ASYNC110 - who computes one tells nobody
+            while core.admission.direct:  # noqa: ASYNC110 - they notify nobody
                 await anyio.sleep(_LOOK_S)
         core.close()
 
@@ -317,15 +320,15 @@ class Lifetime(Answering, ABC):
 
 
 def current_errors() -> dict[str, Any] | None:
-    """Return the caller's `np.errstate` as keywords, None where it is NumPy's default."""
+    """Return the caller's `np.errstate` as keywords, None for NumPy's default."""
     errors = asked()
     return None if errors == _DEFAULT_ERRORS else errors
 
 
 def _check_thread(placing: Residents) -> None:
-    """Raise `GraphError` where devices cannot do what a run of the calling thread asks them for.
+    """Raise `GraphError` if devices cannot run what the calling thread asks for.
 
-    A lane would wait for itself, or the caller's `np.errstate` cannot hold.
+    A lane would wait for itself, or a device cannot observe the caller's `np.errstate`.
     """
     lane = getattr(here, "lane", None)
     if lane is not None and lane.device in placing.used:
@@ -334,17 +337,18 @@ def _check_thread(placing: Residents) -> None:
             f"{lane.device.name} too, which would wait for itself; place the node of the op on "
             "'cpu', or make the inner machine on another device"
         )
-    deaf = [one.name for one in placing.used if one.xp.__name__ != "numpy"]
+    without_errors = [device.name for device in placing.used if device.xp.__name__ != "numpy"]
     errors = asked()
-    if deaf and not is_silent(errors):
+    if without_errors and not is_silent(errors):
         raise GraphError(
-            f"np.errstate({errors}) cannot hold on {deaf[0]}, which knows no floating-point "
-            "errors: run outside of it, and make the machine with watch=('nan', 'inf') to be told"
+            f"np.errstate({errors}) cannot hold on {without_errors[0]}, which reports no "
+            "floating-point errors: run outside of it, and make the machine with "
+            "watch=('nan', 'inf') to find them"
         )
 
 
 def _collect(core: Core) -> None:
-    """Close the core of a machine that was dropped, outside the garbage collector's call."""
+    """Close the core of a machine that was dropped, outside of the garbage collector's call."""
     if not core.closed and core.process == THIS.id:
         error = MachineClosedError("the machine was dropped while the run was in flight")
         core.pool.later(partial(core.abandon, error, join=False))

@@ -1,7 +1,7 @@
 """`LispMachine`: interprets the graph node by node.  It defines the right answer.
 
-It builds the same joint graph as the other machines and applies one kernel after another in build
-order: no regions, no programs, no order to choose.
+It builds the same joint graph as the other machines, and calls one kernel after another in build
+order: there are no regions and no programs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class LispMachine(Machine):
     Parameters
     ----------
     outputs, wrt, watch, max_in_flight, ...
-        As `Machine`; `fuse` has no meaning here, `workers` only for parts of large products.
+        As `Machine`; `fuse` has no effect, `workers` only for parts of large products.
     log : callable, optional
-        ``log(node, value)`` is called after every node, in order; for the nodes of a derivative
-        the node is of a private graph, and its `owner` is the forward node. A rewritten form
-        (``exact=False``) is of a private graph too, without an owner.
+        ``log(node, value)`` is called after every node, in order.  A node of a derivative belongs
+        to a private graph, and its `owner` is the forward node.  So does a rewritten form
+        (``exact=False``), which has no owner.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def _whole(joint: Joint, costs: Costs) -> list[TaskSpec]:
 def _interpreted(
     task: Task, kernels: list[Any], to_device: Callable[[Any], Any], *, log: Log | None
 ) -> Steps:
-    """Return what does the steps of a task for one run, one kernel after another."""
+    """Return the `Steps` of a task, which call one kernel after another."""
     spec = task.spec
     received, outputs = [node.id for node in spec.received], spec.outputs
     fixed = {
@@ -101,7 +101,7 @@ def _interpreted(
                 try:
                     values[step.id] = yield kernel, tuple(inputs)
                 finally:
-                    task.step = step, inputs  # other runs have gone on meanwhile
+                    task.step = step, inputs  # other runs may have set it meanwhile
             elif step.op.checked:
                 assert run.context is not None
                 values[step.id] = run.context.copy().run(kernel, *inputs)
@@ -119,7 +119,7 @@ def _interpreted(
 
 
 def _for_user(task: Task, step: Node) -> Node:
-    """Return the user's own node for a step of the forward pass that is not a rewritten form."""
+    """Return the user's node of a forward step, but a rewritten form, or a derivative, itself."""
     assert task.joint is not None
     source = task.joint.source(step)
     return step if step.owner is not None or step.op is not source.op else source

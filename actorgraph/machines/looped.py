@@ -1,7 +1,7 @@
-"""`Looped`: a small run that its caller's event loop computes, up to each call and after it.
+"""`Looped`: a small run with asynchronous ops, computed on its caller's event loop.
 
-A worker to and fro would cost a run of a few microseconds a hundred times as much, and would hold
-up the loop no less.
+Between its calls such a run takes a few microseconds.  Going to a worker and back would take a
+hundred times as long, and block the loop no less.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class Looped:
-    """A run on the loop: await it in the task that waits for the run, or have it `begin` its own.
+    """A run on the loop: await it in the task that waits for the run, or `begin` a task of its own.
 
-    Its ops are awaited in that task, each in a copy of the context of the run's caller.  The run is
-    of one part and has the arrays of its leaves.  It was `suspended` where the loop has done
-    something else in the meantime.
+    Its ops are awaited in that task, each in a copy of the context of the run's caller.  The run
+    has no microbatches, and its leaves have values.  `suspended` tells whether the loop has run
+    other tasks meanwhile.
     """
 
     __slots__ = (
@@ -38,18 +38,18 @@ class Looped:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.suspended = False
-        self._inside = False  # the task is suspended, in an op
-        self._due = False  # the run died, so the op is to be cancelled
-        self._stopped = False  # the task was cancelled for that
-        self._before = 0  # times that it was cancelled before
-        self._thrown: BaseException | None = None  # what has cancelled the op
-        self._task: Any = None  # of asyncio
+        self._inside = False  # the task is suspended in an op
+        self._due = False  # the run is dead, so the op has to be cancelled
+        self._stopped = False  # we have cancelled the task for that
+        self._before = 0  # earlier cancellations of the task
+        self._thrown: BaseException | None = None  # the cancellation that the op got
+        self._task: Any = None  # asyncio's, if it runs the loop
         self._cancel: Callable[[], object] = self._stop
         self._program: Any = None
         self._steps: Any = None
 
     def begin(self) -> None:
-        """Compute in a task of its own."""
+        """Compute the run in a task of its own."""
         cancel = spawn(self._awaited, self.run.context)
         if in_trio():
             self._cancel = cancel
@@ -74,7 +74,7 @@ class Looped:
             self._end()
 
     def _raise_if_cancelled(self) -> None:
-        """Raise where the task itself was cancelled, whatever the op has made of that."""
+        """Raise if the task itself was cancelled, even if the op has suppressed that."""
         thrown, self._thrown = self._thrown, None
         if self._stopped:
             self._stopped = False
@@ -84,30 +84,30 @@ class Looped:
             raise thrown
 
     def give_up(self) -> None:
-        """Cancel the op that is awaited, of a dead run; called from any thread."""
+        """Cancel the op that a dead run awaits; called from any thread."""
         host = self.run.host
         if not (host and host(self._cancel_op)):
             self._end()  # the loop was closed
 
     def _cancel_op(self) -> None:
-        self._cancel()  # looked up late: a run may die before its task in trio is there
+        self._cancel()  # looked up late: a run may die before its trio task exists
 
     def _stop(self) -> None:
-        """Cancel the op in asyncio, as its timeouts do: the task is not cancelled in the end."""
+        """Cancel the op in asyncio, as its timeouts do: the task is uncancelled afterwards."""
         self._due = True
         if self._inside:
             self._stop_op()
 
     def _stop_op(self) -> None:
         task = self._task
-        # Where the task is cancelled, so is the op, and a scope of anyio knows its own error; but
-        # that may be a timeout of the op, which goes on.
+        # If the task is being cancelled, so is the op, and a scope of anyio recognises its own
+        # error.  But that may be a timeout inside the op, which then goes on.
         if not self._stopped and task is not None and task.cancelling() <= self._before:
             self._stopped = True
             task.cancel()
 
     def _called(self, kernel: Waiting, args: tuple[Any, ...]) -> Generator[Any, Any, Answer]:
-        """Await an op; return what it answers."""
+        """Await an op; return its answer."""
         run = self.run
         assert run.context is not None
         call = kernel.call(*args) if kernel.gate is None else self._in_turn(kernel, args)
@@ -137,7 +137,7 @@ class Looped:
                 run.cancel()
                 step(call.close)
                 raise
-            except BaseException as error:  # noqa: BLE001 - the op's, to begin with
+            except BaseException as error:  # noqa: BLE001 - thrown into the op first
                 move, given = call.throw, error
                 if isinstance(error, anyio.get_cancelled_exc_class()):
                     self._thrown = error
@@ -145,7 +145,7 @@ class Looped:
                 self._inside = False
 
     async def _in_turn(self, kernel: Waiting, args: tuple[Any, ...]) -> Any:
-        """Await an op when its gate lets it in."""
+        """Await an op after passing its gate."""
         gate, event, waiting = kernel.gate, anyio.Event(), [True]
         assert gate is not None
         notify = loop_notifier(at_once=True)
@@ -159,11 +159,11 @@ class Looped:
                 await event.wait()
             return await kernel.call(*args)
         finally:
-            if not _popped(waiting):  # else it has given up before
+            if not _popped(waiting):  # it has passed the gate
                 gate.leave()
 
     def _computed(self, answer: Answer | None) -> Any:
-        """Return the next call, None where there is none."""
+        """Compute up to the next call and return it, None at the end."""
         run = self.run
         assert run.context is not None
         try:
@@ -177,7 +177,7 @@ class Looped:
             self._program = None
             plan = run.plan
             run.core.abort(run, blamed(plan.compiled.joint, plan.inline.program, None, error))
-            # In trio no Ctrl-C is raised in such a task: it was the op.
+            # In trio Ctrl-C is not raised in such a task, so the op has raised it.
             if isinstance(error, KeyboardInterrupt) and not in_trio():
                 raise
         return None
@@ -198,7 +198,7 @@ class Looped:
 
 
 def _popped(tokens: list[bool]) -> bool:
-    """Take the token, in one step; False where it was taken."""
+    """Take the token atomically; return False if it was taken before."""
     try:
         return tokens.pop()
     except IndexError:

@@ -1,7 +1,7 @@
 """`Network`: the actors and channels of a plan, ready to take runs.
 
-A machine has one network for each mode (forward, backward, tangents), class of priority and
-`np.errstate` that it has been asked for, so that no message has to say which it belongs to.
+A machine has a network for each mode (forward, backward, tangents), class of priority and
+`np.errstate` of its runs, so that messages need not carry these.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
 from actorgraph.lower.program import Program, Tabling, lower, lower_directly, numbered
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.machines.binding import Binding
 from actorgraph.machines.calling import Calling
 from actorgraph.machines.capacities import Capacities, channel_name
+from actorgraph.machines.compiled import Binding
 from actorgraph.machines.inline import MEMORIES_KEPT
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
@@ -30,15 +30,15 @@ from actorgraph.node_actor import Dead, Message, Task, blamed, fail
 from actorgraph.scheduler import Scheduler
 
 _KEPT = 16
-"""Networks of a machine before idle ones are dropped: many modes and error states."""
+"""Most networks of a machine before idle ones are dropped."""
 
 
 class KernelCache:
-    """What the programs of a network index: kernels and the memory of turns, by the sizes of a run.
+    """The lists that programs of a network index: kernels and memory of turns, by binding.
 
-    `guarded` gives the kernel of a node the network's `np.errstate`.  `free_lists` makes those of
-    arrays that leave a turn; without it such arrays are always fresh.  `bound_index` says where the
-    kernel of a node stands, by its id, `memory_index` what gives a task its arrays.
+    `guarded` wraps a kernel in the network's `np.errstate`.  `free_lists` makes the free lists of
+    arrays that leave a turn; without it such arrays are always fresh.  `bound_index` has the index
+    of a node's kernel by its id, `memory_index` that of the function that leases a task's arrays.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class KernelCache:
     def kernels(
         self, binding: Binding, regular: bool, programs: Sequence[Program | None]
     ) -> list[Any]:
-        """Return them for the sizes of a run; `programs` are those of the tasks."""
+        """Return the list for a binding; `programs` are those of the tasks."""
         key = id(binding), regular
         kept = self._kept.get(key)
         if kept is None or kept[0] is not binding:
@@ -93,15 +93,16 @@ class KernelCache:
         return kernels
 
     def clear(self) -> None:
-        """Let go of what is written into."""
+        """Drop the lists, and the memory that they refer to."""
         self._kept.clear()
 
 
 class Network:
     """Actors joined by channels.
 
-    `ready` are the queues of the class of priority, one per worker; `errors` is the `np.errstate`
-    of the runs, None for NumPy's defaults; arrays that leave a turn are used again if `recycling`.
+    `ready` are the ready queues of the class of priority, one per worker; `errors` is the
+    `np.errstate` of the runs, None for NumPy's defaults; with `recycling` arrays that leave a turn
+    come from free lists.
     """
 
     def __init__(
@@ -132,14 +133,14 @@ class Network:
             self._connect()
 
     def inject(self, run: Run, slot: int) -> None:
-        """Send a run's leaves to the tasks that read them, and make ready those that wait.
+        """Send a run's leaves to the tasks that read them, and make waiting tasks ready.
 
-        Runs must be injected one at a time, in the order in which they are to pass.
+        Runs must be injected one at a time; they pass in this order.
         """
         if run.binding is not self.binding or run.regular is not self.regular:
             try:
                 self._adopt(run.binding, run.regular)
-            except Exception as error:  # noqa: BLE001 - its messages are marks, so all stays aligned
+            except Exception as error:  # noqa: BLE001 - actors send poison, so joins stay aligned
                 run.abort(blamed(self.plan.compiled.joint, None, None, error))
         run.kernels = self.bound_kernels
         ready = self.ready[slot]
@@ -156,7 +157,7 @@ class Network:
                 ready.append(task)
 
     def _adopt(self, binding: Binding, regular: bool) -> None:
-        """Make ready for runs of other sizes: kernels, memory to write into, predictions."""
+        """Switch to another binding: kernels, memory of turns, predictions."""
         programs = [task.program for task in self.tasks]
         self.bound_kernels = self._kernel_cache.kernels(binding, regular, programs)
         self.binding, self.regular = binding, regular
@@ -164,12 +165,12 @@ class Network:
             task.heavy = heavy
 
     def give_up_memory(self) -> None:
-        """Let go of what is written into, and of arrays that are kept to be used again."""
+        """Drop the memory of turns, and the free lists."""
         self.binding, self.bound_kernels = None, []
         self._kernel_cache.clear()
 
     def close(self) -> None:
-        """Drop what the channels hold, and the coroutines with all that they hold."""
+        """Drop the messages, and the coroutines with everything they hold."""
         for channel in self.channels:
             channel.messages.clear()
         for task in self.tasks:
@@ -209,7 +210,7 @@ class Network:
             self._start(task, list(ports[task.spec.index].values()), sends)
 
     def _open_ports(self, task: Task) -> dict[Any, Channel]:
-        """Open the channels into a task, and note the entries for what runs bring along."""
+        """Open the channels into a task, and note the entries for leaves of runs."""
         opened: dict[Any, Channel] = {}
         capacities = self.capacities.of(self.plan.compiled.joint, task.spec, self.max_in_flight)
         direction: Literal["forward", "reverse"]
@@ -284,7 +285,7 @@ class Network:
         task.start(program.make(*args), ports[preferred].messages)
 
     def _signal(self, task: Task, queue: Any) -> Any:
-        """Return what `task.wait` is compared with: the queue, or the `Calling` of the task."""
+        """Return what the task's `wait` is compared with: the queue, or the task's `Calling`."""
         return self.callings.get(task.spec.index, queue)
 
     def _start_calling(
@@ -318,7 +319,7 @@ class Network:
         return [i for i, channel in enumerate(channels) if channel.credits is not None]
 
     def _kernels(self, spec: TaskSpec) -> list[Any]:
-        """Return a kernel per step, or its index among those that depend on the run's symbols."""
+        """Return for each step its kernel, or the kernel's index if it depends on symbols."""
         kernels: list[Callable[..., Any] | int] = []
         compiled, lane = self.plan.compiled, self.plan.partition.lane(spec.index)
         for node in spec.steps:
@@ -337,7 +338,7 @@ class Network:
 
 
 class Networks(dict[Any, Network]):
-    """The networks of a machine, made with the same options; its lock is held where they change."""
+    """The networks of a machine, made with the same options; they change under the core's lock."""
 
     def __init__(self, scheduler: Scheduler, **options: Any) -> None:
         super().__init__()
@@ -346,11 +347,11 @@ class Networks(dict[Any, Network]):
         self._options = options
 
     def of(self, run: Run, others: Sequence[Run]) -> Network:
-        """Return the network for a run beside `others`, which are queued or in flight.
+        """Return the network for a run; `others` are queued or in flight.
 
-        Three classes of priority have networks of their own: urgent, normal, and the rest.  Within
-        a class the order of admission decides, and nobody overtakes inside a channel.  A plan
-        that is one sequence has a network a worker, so that its runs overlap.
+        There are three classes of priority: below 0, 0, and above.  Within a class the order of
+        admission decides, and no run overtakes another in a channel.  A plan that is one sequence
+        has a network per worker, so that its runs overlap.
         """
         rank = (run.priority > 0) - (run.priority < 0)
         errors = None if run.errors is None else tuple(run.errors.items())
@@ -371,10 +372,9 @@ class Networks(dict[Any, Network]):
         return network
 
     def give_up_memory(self, plan: Plan) -> None:
-        """Keep nothing for later runs, because a run of `plan` has found no memory.
+        """Drop all memory that is kept for later runs, because a run of `plan` ran out of memory.
 
-        A part of what is kept may be what that run has left.  Runs in flight go on with what they
-        have.
+        Runs in flight keep what they use.
         """
         plan.inline.give_up_memory()
         self.arenas.clear()
@@ -382,7 +382,7 @@ class Networks(dict[Any, Network]):
             network.give_up_memory()
 
     def story(self) -> str:
-        """Return which tasks wait for what."""
+        """Return which tasks wait for what, for the text of a `DeadlockError`."""
         waiting: list[str] = []
         for network in self.values():
             empty = {id(c.messages): f"a message from {c.name}" for c in network.channels}
@@ -391,10 +391,10 @@ class Networks(dict[Any, Network]):
                 wait = task.wait.lacks() if isinstance(task.wait, Calling) else task.wait
                 if not wait and id(wait) in empty:
                     waiting.append(f"{task.spec.name!r} waits for {empty[id(wait)]}")
-        return "; ".join(waiting[:20]) or "nobody waits"
+        return "; ".join(waiting[:20]) or "no task waits"
 
     def drop_idle(self, runs: Iterable[Run], plan: Plan | None = None) -> None:
-        """Forget networks that none of the runs is in: all, or those of a plan."""
+        """Drop the networks, of a plan if given, that none of the runs uses."""
         used = {id(run.network) for run in runs}
         for key, network in list(self.items()):
             if id(network) not in used and (plan is None or network.plan is plan):

@@ -1,4 +1,4 @@
-"""Checking the options of a machine that say how graphs are rewritten and compiled."""
+"""Checking the options of a machine on rewriting, compiling and devices."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _check_flag_or_wait(what: str, value: object) -> None:
         raise ValueError(f"{what} must be False, True or 'wait', got {shown(value)}")
 
 
-def compiling(jit: bool | str, exact: bool) -> bool | str:
-    """Return whether steps are compiled, or raise where `exact` or no llvmlite forbids it."""
+def checked_jit(jit: bool | str, exact: bool) -> bool | str:
+    """Return `jit`, or raise if `exact` forbids it or machine code cannot be made."""
     _check_flag_or_wait("jit", jit)
     if jit and exact:
         raise GraphError("jit may change last bits; ask for it with exact=False")
     if jit:
-        from actorgraph.devices import native  # with the first that asks
+        from actorgraph.devices import native  # imported if needed
 
         why_not = native.callable_from_python()
         if why_not is not None:
@@ -42,30 +42,32 @@ def _has_llvmlite() -> bool:
     return find_spec("llvmlite") is not None
 
 
-def tabled(native: bool | str | None) -> bool | str:
-    """Return whether steps are walked as tables, or raise where llvmlite is asked for in vain."""
-    given = os.environ.get(NATIVE, "")
-    if native is not False and given != "0" and _has_llvmlite():
-        # Its hooks of a fork are there before a run: one that begins meanwhile would add them late.
+def checked_native(native: bool | str | None) -> bool | str:
+    """Return whether steps run as tables, or raise if that is asked for without llvmlite."""
+    asked = os.environ.get(NATIVE, "")
+    if native is not False and asked != "0" and _has_llvmlite():
+        # Imported before the first run, for its hooks of a fork.
         from actorgraph.devices import background  # noqa: F401
     if native is None:
-        return given != "0" and _has_llvmlite() and (given if given == "wait" else True)
+        return asked != "0" and _has_llvmlite() and (asked if asked == "wait" else True)
     _check_flag_or_wait("native", native)
     if native and not _has_llvmlite():
         raise GraphError(f"native={native!r} needs llvmlite: pip install 'actorgraph[native]'")
-    return False if given == "0" else native
+    return False if asked == "0" else native
 
 
-def allowed(given: Iterable[Pass | str] | Pass | str | None, exact: bool) -> tuple[Pass, ...]:
-    """Return the chosen passes, default all; where `exact`, those that change no bits.
+def checked_passes(
+    given: Iterable[Pass | str] | Pass | str | None, exact: bool
+) -> tuple[Pass, ...]:
+    """Return the chosen passes, default all; if `exact`, only those that change no bits.
 
-    Raises `GraphError` where one that was named changes bits nevertheless, or is unknown.
+    Raises `GraphError` if one that was named is unknown, or changes bits against `exact`.
     """
-    found = chosen(given)
-    changing = [one for one in found if one.changes_bits]
+    passes = chosen(given)
+    changing = [one for one in passes if one.changes_bits]
     if exact and changing and given is not None:
         raise GraphError(f"{changing[0]!r} may change bits; ask for it with exact=False")
-    return tuple([one for one in found if not (exact and one.changes_bits)])
+    return tuple([one for one in passes if not (exact and one.changes_bits)])
 
 
 _NO_JIT = "jit compiles for the CPU; on other devices leave it out"
@@ -84,9 +86,9 @@ def checked_devices(given: Any, jit: bool | str) -> list[Device]:
 
 
 def placed(machine: Any, given: Any, lanes: int, captured: bool) -> tuple[Device, Placing | None]:
-    """Return the first of the devices, and where the nodes of a machine run if not all on the host.
+    """Return the first device, and the placement of a machine's nodes if not all run on the host.
 
-    Raises `GraphError` where there is no such device or lane, or steps cannot be compiled for it.
+    Raises `GraphError` if there is no such device or lane, or `jit` cannot compile for it.
     """
     graph, jit = machine.graph, machine.jit
     lanes, captured = positive("lanes", lanes), flag("captured", captured)
@@ -95,9 +97,9 @@ def placed(machine: Any, given: Any, lanes: int, captured: bool) -> tuple[Device
     devices = checked_devices(given, jit)
     if not graph.placements and all(one.is_host for one in devices):
         return devices[0], None
-    from actorgraph.lower.placing import Placing  # late: most machines need it not
+    from actorgraph.lower.placing import Placing  # late: rarely needed
 
-    found = Placing.of(graph, devices, lanes, captured and together, exact)
-    if found is not None and jit:
+    placing = Placing.of(graph, devices, lanes, captured and together, exact)
+    if placing is not None and jit:
         raise GraphError(_NO_JIT)
-    return devices[0], found
+    return devices[0], placing

@@ -1,4 +1,4 @@
-"""`Partition`: the tasks that a cut makes of a mode, and the memory that they write into."""
+"""`Partition`: the tasks that a cut makes of a mode, and the memory that their turns use."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
 from actorgraph.types import bind_shape
 
 _LEASING_US = 5.0
-"""Turns predicted to take less allocate what they write: leasing memory costs a turn 0.5 us."""
+"""Turns predicted to take less allocate their arrays: leasing memory costs a turn 0.5 us."""
 
 _BRIEF_US = 0.2
-"""Time of a row of a table that is worth another worker, with many others."""
+"""Least time of a row of a table for which, with many others, another worker is worth it."""
 
 _NONE: frozenset[int] = frozenset()
 
@@ -34,21 +34,21 @@ _Connected: TypeAlias = tuple[list[TaskSpec], Sequence[Node], list[Lane | None]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """The tasks of a mode, and what holds of their steps, by ids.
+    """The tasks of a mode, and properties of their steps, as sets of ids.
 
-    Per task `buffered` are the steps that write into memory which the machine keeps, `leaving`
+    For each task, `buffered` are the steps that write into the machine's planned memory, `leaving`
     those that write into arrays which leave the turn.
     """
 
     tasks: Sequence[TaskSpec]  # with their ports and sends
     bound: Sequence[Node]  # steps whose kernels depend on the symbols of a run
-    long_steps: set[int]  # that take long by the sizes of the first run
-    bulky: set[int]  # with large values by these
+    long_steps: set[int]  # slow for the sizes of the first run
+    bulky: set[int]  # with large values for these sizes
     buffered: Sequence[frozenset[int]]
     leaving: Sequence[frozenset[int]]
-    over: frozenset[int]  # that write over their first operand
-    lanes: Sequence[Lane | None] = ()  # per task, None for the host; empty where all run there
-    ordered: Collection[int] = _NONE  # with strides in C order in every run whose leaves' are
+    over: frozenset[int]  # steps that write over their first operand
+    lanes: Sequence[Lane | None] = ()  # per task, None for the host; empty if all run there
+    ordered: Collection[int] = _NONE  # results in C order in every run whose leaves are
 
     def lane(self, index: int) -> Lane | None:
         """Return the lane of a task, None for the host."""
@@ -56,7 +56,7 @@ class Partition:
 
     @property
     def lane_of(self) -> dict[int, Lane | None]:
-        """The lane of each step, by its id; nothing where all run on the host."""
+        """The lane of each step by its id; empty if all run on the host."""
         placed = zip(self.tasks, self.lanes, strict=False)
         return {step.id: lane for spec, lane in placed for step in spec.steps}
 
@@ -69,10 +69,10 @@ class Partition:
         free_lists: FreeLists | None,
         sizes: Sequence[int],
     ) -> Callable[[], list[Any]]:
-        """Return a function that gives a turn of a task its arrays, and at last their arena.
+        """Return a function that leases the arrays of a task's turn, with the arena as last item.
 
-        Without buffers each of them is None.  They are in lists of these `sizes` where the task has
-        parts.
+        Without `in_buffers` each item is None.  If the task's program has parts, the items are in
+        lists of these `sizes`.
         """
         planned, out = self.buffered[index], self.leaving[index]
         if not in_buffers:
@@ -81,21 +81,21 @@ class Partition:
 
         spec = self.tasks[index]
         results = {node.id for node, _ in spec.results}
-        found: dict[int, FreeList | None] = {}
+        free_list_of: dict[int, FreeList | None] = {}
         for step in spec.steps:
             if step.id in out:
                 shape, handed_out = bind_shape(step.dims, symbols, 0), step.id in results
-                found[step.id] = (
+                free_list_of[step.id] = (
                     None
                     if free_lists is None
                     else free_lists.of(shape, step.dtype, handed_out, 2, step.id)
                 )
         preallocated = () if free_lists is None else self.preallocated(index, symbols)
         buffers = assign(spec.steps, spec.kept, planned, symbols, preallocated)
-        return Layout(arenas, buffers, spec.steps, symbols, found, sizes).lease
+        return Layout(arenas, buffers, spec.steps, symbols, free_list_of, sizes).lease
 
     def preallocated(self, index: int, symbols: Mapping[str, int]) -> list[int]:
-        """Return the steps of a task whose arrays leave the turn, but exist from its beginning."""
+        """Return the steps of a task whose arrays leave the turn, and are taken at its start."""
         out = self.leaving[index]
         return [
             step.id
@@ -105,7 +105,7 @@ class Partition:
 
 
 UNCUT = Partition((), (), set(), set(), (), (), _NONE)
-"""Of a mode that has not run yet."""
+"""The partition of a mode that has not run yet."""
 
 
 def partitioned(
@@ -116,45 +116,45 @@ def partitioned(
     workers: int,
     measured: bool = False,
 ) -> tuple[Partition, str | None]:
-    """Return the tasks that a cut makes, and why they are one sequence if that is better.
+    """Return the partition of a mode, and why it is one sequence, if it is.
 
-    What `by_cost` makes is weighed: where several tasks gain too little, one sequence stands for
-    them.  Costs may be `measured`, not predicted.
+    For the cut `by_cost`, one sequence replaces the tasks if these gain too little.  `measured`
+    says that costs were refined by measurement.
     """
     reason, ordered = None, regular(compiled.joint.order)
-    weighed, found = costs, None
+    weighed, connected = costs, None
     if cut is by_cost:
-        walked = _walked(compiled, costs, symbols, ordered, measured) if workers > 1 else {}
-        weighed = costs = {**costs, **walked}
-        if walked and not measured:
-            weighed = _without_calls(costs, walked)
-        reason = one_after_another(compiled.joint.order, weighed, workers, walked)
+        rows_us = _rows_us(compiled, costs, symbols, ordered, measured) if workers > 1 else {}
+        weighed = costs = {**costs, **rows_us}
+        if rows_us and not measured:
+            weighed = _without_calls(costs, rows_us)
+        reason = one_after_another(compiled.joint.order, weighed, workers, rows_us)
     if reason is None:
-        found = _worthwhile(compiled, cut, (costs, weighed), symbols, workers)
-        reason = None if found else f"{workers} workers would end hardly sooner than one"
-    if found is None:
-        found = _connected(compiled, sequential(compiled.joint, costs), costs, symbols)
-    tasks, bound, lanes = found
+        connected = _worthwhile(compiled, cut, (costs, weighed), symbols, workers)
+        reason = None if connected else f"{workers} workers would end hardly sooner than one"
+    if connected is None:
+        connected = _connected(compiled, sequential(compiled.joint, costs), costs, symbols)
+    tasks, bound, lanes = connected
     over = accumulating(tasks) if compiled.placing is None else _NONE
     buffered, out = _buffers(compiled, tasks, costs, over, ordered)
     long_steps = {number for number, cost in costs.items() if is_heavy(cost)}
     large = bulky(compiled.joint.order, symbols)
     if lanes:
-        large = set(costs)  # the parts of a program are for what one thread computes
+        large = set(costs)  # programs have parts only for steps that one thread computes
     return Partition(tasks, bound, long_steps, large, buffered, out, over, lanes, ordered), reason
 
 
-def _walked(
+def _rows_us(
     compiled: Compiled,
     costs: Costs,
     symbols: Mapping[str, int],
     ordered: Collection[int],
     measured: bool,
 ) -> dict[int, float]:
-    """Return what steps cost that machine code walks: no call from Python, if not measured so.
+    """Return the costs of steps that become rows of tables: without the call, if predicted.
 
-    Of what takes less than `_BRIEF_US` one thread does so many that a second gains nothing; views
-    are no rows.
+    Steps of less than `_BRIEF_US` are left out: a second thread gains nothing by them.  Views are
+    no rows.
     """
     if compiled.tabling(symbols, ordered) is None:
         return {}
@@ -162,34 +162,34 @@ def _walked(
 
     call_us = 0.0 if measured else rates().call_us
     order = [node for node in compiled.joint.order if costs[node.id] - call_us >= _BRIEF_US]
-    found = zip(order, kinds(order, symbols, ordered), strict=True)
-    return {node.id: costs[node.id] - call_us for node, kind in found if kind == "row"}
+    with_kinds = zip(order, kinds(order, symbols, ordered), strict=True)
+    return {node.id: costs[node.id] - call_us for node, kind in with_kinds if kind == "row"}
 
 
-def walked_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
-    """Return what tasks spend in steps of a table that take so long that a worker gains."""
+def table_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
+    """Return for each task the time of its table rows that are long enough for another worker."""
     from actorgraph.lower.table import FEWEST
 
     least = rates().call_us + _BRIEF_US
-    found = []
+    totals = []
     for spec in tasks:
         long = [step for step in spec.steps if costs.get(step.id, 0.0) >= least]
-        # Fewer steps are called from Python.
+        # Tables have at least `FEWEST` steps.
         walks = bool(long) and sum([not is_view(step) for step in spec.steps]) >= FEWEST
-        found.append(sum([costs[step.id] for step in long if walks and not is_view(step)], 0.0))
-    return found
+        totals.append(sum([costs[step.id] for step in long if walks and not is_view(step)], 0.0))
+    return totals
 
 
-def spent_us(spec: TaskSpec, costs: Costs) -> float:
-    """Return what workers spend; what steps share (`lower.sharing`) is a part of what they cost."""
+def work_us(spec: TaskSpec, costs: Costs) -> float:
+    """Return the time of workers for a task; first parts that steps share count with these."""
     return sum([costs.get(node.id, 0.0) for node in spec.steps if not node.op.waits])
 
 
-def _without_calls(costs: Costs, walked: Collection[int]) -> dict[int, float]:
-    """Return costs of which brief steps have no call: those without a row hold Python's lock."""
+def _without_calls(costs: Costs, rows: Collection[int]) -> dict[int, float]:
+    """Return the costs, without the call for brief steps that are no rows: they hold the GIL."""
     call_us = rates().call_us
     return {
-        number: cost - call_us if number not in walked and cost - call_us < _BRIEF_US else cost
+        number: cost - call_us if number not in rows and cost - call_us < _BRIEF_US else cost
         for number, cost in costs.items()
     }
 
@@ -201,9 +201,9 @@ def _worthwhile(
     symbols: Mapping[str, int],
     workers: int,
 ) -> _Connected | None:
-    """Return what a cut makes, None if it is weighed and would hardly end sooner than a sequence.
+    """Return the tasks of a cut, None if it is `by_cost` and hardly faster than one sequence.
 
-    The second costs are those to weigh by.
+    The cut uses the first costs, the comparison the second.
     """
     made = cut(compiled.joint, costs[0])
     if cut is not by_cost or compiled.waits:
@@ -215,11 +215,11 @@ def _worthwhile(
         alone_us += weighed[node.id] / shared
     if not may_gain(len(made), workers, alone_us):
         return None
-    found = _connected(compiled, made, costs[0], symbols)
-    tasks = found[0]
+    connected = _connected(compiled, made, costs[0], symbols)
+    tasks = connected[0]
     before = [[port.producer for port in spec.ports if port.producer is not None] for spec in tasks]
-    sooner = gains(before, [spent_us(spec, weighed) for spec in tasks], workers, alone_us)
-    return found if sooner else None
+    sooner = gains(before, [work_us(spec, weighed) for spec in tasks], workers, alone_us)
+    return connected if sooner else None
 
 
 def _connected(
@@ -258,16 +258,16 @@ def _buffers(
     over: frozenset[int],
     regular_ids: set[int],
 ) -> tuple[list[frozenset[int]], list[frozenset[int]]]:
-    """Return which steps of each task write into buffers, and which into arrays that leave."""
+    """Return for each task the steps that write into buffers, and into arrays that leave."""
     buffered, out = [_NONE] * len(tasks), [_NONE] * len(tasks)
     if compiled.interpreter is not None or compiled.placing is not None:
         return buffered, out
     for index, spec in enumerate(tasks):
-        if spent_us(spec, costs) < _LEASING_US:
+        if work_us(spec, costs) < _LEASING_US:
             continue
-        # What begins several steps (`lower.sharing`) is laid out like its operand.
-        begun = [step for step in spec.steps if step.id < 0] if compiled.shares else ()
-        regular_ids.update([step.id for step in begun if step.inputs[0].id in regular_ids])
+        # The shared first part of several steps (`lower.sharing`) is laid out like its operand.
+        shared = [step for step in spec.steps if step.id < 0] if compiled.shares else ()
+        regular_ids.update([step.id for step in shared if step.inputs[0].id in regular_ids])
         if len(spec.steps) > 1:
             buffered[index] = writable(spec.steps, spec.kept, regular_ids)
         out[index] = leaving(spec.steps, buffered[index], regular_ids) - over

@@ -1,19 +1,18 @@
-"""`Plan`: what all runs of one mode have in common: compiled, cut, and bound for each set of sizes.
+"""`Plan`: what the runs of one mode share: compiled, cut, and bound for each set of sizes.
 
-A plan holds three records.  `Compiled` is there from the beginning: the joint graph and what
-follows from it.  `Partition` is made by the plan's cut with the sizes of the first run, and stays.
+A plan holds three records.  `Compiled`, the joint graph and what follows from it, exists from the
+start.  The `Partition` is made by the plan's cut for the sizes of the first run, and never changes.
 A `Binding` is made for each set of sizes; those used latest are kept.
 
 Invariants:
 
-- A plan is cut once.  Another cut is another plan of the same `Compiled` (`cut_anew`): runs in
-  flight keep the plan that they began with, and bits are the same.
+- A plan is cut once.  Another cut is another plan of the same `Compiled` (`cut_anew`), with the
+  same bits; runs in flight keep the plan that they started with.
 - Partitions and bindings are made under `THIS.making`, one at a time in the process, and a fork
-  waits for them.  Whoever finds one that is made takes it without a lock.
+  waits for them.  Existing ones are read without a lock.
 - A plan knows no machine, no core and no run.
 
-Who calls it: the thread that prepares a run, whichever that is; a `Tuner`, under the core's lock;
-and what shows a machine (`inspection`, `check`).
+Callers: any thread that prepares a run; a `Tuner`, under the core's lock; `inspection` and `check`.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ from actorgraph.lower.cuts import Cut, by_cost, sequential
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.lower.kernels import alike
 from actorgraph.lower.program import Tabling
-from actorgraph.machines.binding import Binding
-from actorgraph.machines.compiled import Compiled
+from actorgraph.machines.compiled import Binding, Compiled
+from actorgraph.machines.feeds import Repeats
 from actorgraph.machines.inline import Inline
-from actorgraph.machines.partition import UNCUT, Partition, partitioned, spent_us, walked_us
+from actorgraph.machines.partition import UNCUT, Partition, partitioned, table_us, work_us
 from actorgraph.machines.process import THIS
 from actorgraph.machines.reader import Collected, Names, Reader
-from actorgraph.machines.repeats import Repeats
 from actorgraph.machines.tally import COUNTED_BYTES
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.op import attrs_key
@@ -51,35 +49,35 @@ class Plan:
     Attributes
     ----------
     compiled, cut, partition, latest : Compiled, Cut, Partition, Binding or None
-        Its records, `UNCUT` before the first run; the binding that was made last.
+        Its records.  The partition is `UNCUT` before the first run; `latest` is the newest binding.
     names : Names
-        What its runs may be read for.
+        The nodes that its runs may be read for.
     collect : callable
         Makes the results of a run that has succeeded.
     inline : Inline
-        The mode as a function, which the calling thread calls.
+        The mode as one function, for direct runs.
     given_costs : mapping or None
-        Microseconds of the user's nodes, forward, instead of predictions.
+        Microseconds of the user's nodes, forward, in place of predictions.
     factors : mapping
-        How much longer these take, derivative included, than `lower.cost` predicts.
+        For each of the user's nodes, derivative included, actual over predicted cost.
     workers : int
-        Those that a cut counts on.
+        Workers that the cut assumes.
     sequential : str or None
-        Why the whole is one sequence, if it is.
+        Why the mode is one sequence, if it is.
     result_count : int
-        Results that a run gathers from its tasks.
+        Results that a run receives from its tasks.
     name : str
-        What users call it: the kind of the mode, or "step".
+        Its name for users: the kind of the mode, or "step".
     network : callable or None
-        Makes its networks, where they are not those of `machines.network`.
+        Makes its networks, if not `machines.network.Network`.
     note : str
-        What `explain` says of it beside its cut.
+        What `explain` says of it in addition to its cut.
     repeats : Repeats
         Bindings by the shapes of feeds that have passed all checks.
     """
 
     in_order = "in sequential order"
-    """How runs pass where they hold least, in words."""
+    """The order in which runs need least memory, for the text of `MemoryLimitError`."""
 
     def __init__(
         self,
@@ -111,15 +109,15 @@ class Plan:
 
     @property
     def weighs(self) -> bool:
-        """Whether one sequence stands for the tasks of the cut where these gain too little."""
+        """Whether one sequence replaces the tasks of the cut if these gain too little."""
         return self.cut is by_cost
 
     # -- other cuts ---------------------------------------------------------------------------
 
     def cut_anew(self, cut: Cut, factors: Mapping[Node, float], reason: str | None = None) -> Plan:
-        """Return a plan of the same joint graph, and of the same bits, by another cut.
+        """Return a plan of the same joint graph by another cut, with the same bits.
 
-        Runs of this one go on as they are.  `reason` says why all is one sequence.
+        `reason` says why the mode is one sequence, if the cut is `sequential`.
         """
         other = Plan(
             self.compiled, cut, names=self.names, collect=self.collect, inline=self.inline,
@@ -129,7 +127,7 @@ class Plan:
         return other
 
     def in_sequence(self) -> Plan:
-        """Return a plan of the same joint graph that holds least: itself, or one sequence."""
+        """Return the plan of this joint graph that needs least memory: itself, or one sequence."""
         if self.sequential is not None or len(self.partition.tasks) < 2:
             return self
         if self._in_sequence is None:
@@ -141,39 +139,39 @@ class Plan:
 
     @property
     def only_binding(self) -> Binding | None:
-        """The binding of all runs so far, None where there were several or none."""
+        """The binding of all runs so far, None if there were several or none."""
         return self.latest if len(self._bindings) == 1 else None
 
     def bindings(self) -> list[Binding]:
-        """Return those that are kept."""
+        """Return the bindings that are kept."""
         return list(self._bindings.values())
 
     def bind(self, symbols: Mapping[str, int]) -> Binding:
-        """Return the binding for these symbols; those used latest are kept."""
+        """Return the binding for these sizes, made if there is none."""
         key = tuple(sorted(symbols.items()))
         try:
             self._bindings.move_to_end(key)
             return self._bindings[key]
-        except KeyError:  # also where another thread has dropped it meanwhile
+        except KeyError:  # another thread may have dropped it meanwhile
             return self._bind(key, symbols)
 
     def _bind(self, key: tuple[tuple[str, int], ...], symbols: Mapping[str, int]) -> Binding:
         with THIS.making:
-            found = self._bindings.get(key)  # another thread was faster
-            if found is not None:
-                return found
+            binding = self._bindings.get(key)  # another thread was faster
+            if binding is not None:
+                return binding
             try:
                 with paused():
-                    found = self._make_binding(dict(symbols))
+                    binding = self._make_binding(dict(symbols))
             except UnboundDim as missing:
                 raise FeedError(
                     f"no feed binds the dim {missing.args[0]!r}; feed an input that has it, "
-                    "though no result depends on its values"
+                    "even if no result depends on its values"
                 ) from None
-            self._bindings[key] = self.latest = found
+            self._bindings[key] = self.latest = binding
             while len(self._bindings) > _BINDINGS_KEPT:
                 self._bindings.popitem(last=False)
-        return found
+        return binding
 
     def _make_binding(self, symbols: Mapping[str, int]) -> Binding:
         compiled = self.compiled
@@ -181,16 +179,16 @@ class Plan:
             self.factors = self._given_factors(self.given_costs, symbols)
         by_node = self._costs(symbols)
         if self.partition is UNCUT:
-            # The first run's dims decide the cut; it stands for all later ones.
-            found, reason = partitioned(
+            # The sizes of the first run decide the cut of all later ones.
+            partition, reason = partitioned(
                 compiled, self.cut, by_node, symbols, self.workers, bool(self.factors)
             )
             self.sequential = self.sequential or reason
-            self.partition = found
+            self.partition = partition
         tasks: Sequence[Any] = self.partition.tasks
         lane_of = self.partition.lane_of
         walks = bool(compiled.native) and self.sequential is None and self.workers > 1
-        walked = walked_us(tasks, by_node) if walks else [0.0] * len(tasks)
+        in_tables_us = table_us(tasks, by_node) if walks else [0.0] * len(tasks)
         fed_bytes = sum([size_in_bytes(node, symbols) for node in compiled.inputs])
         results = [size_in_bytes(node, symbols) for node in compiled.result_of]
         return Binding(
@@ -203,34 +201,34 @@ class Plan:
             ],
             heavy=tuple(
                 any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
-                or of_table_us >= HEAVY_US
-                for spec, of_table_us in zip(tasks, walked, strict=True)
+                or spec_table_us >= HEAVY_US
+                for spec, spec_table_us in zip(tasks, in_tables_us, strict=True)
             ),
-            # Leaves alone have no steps; ratios divide by it.
-            predicted_us=sum([spent_us(spec, by_node) for spec in tasks]) or 1.0,
+            # Above 0, for ratios divide by it: a graph of leaves alone has no steps.
+            predicted_us=sum([work_us(spec, by_node) for spec in tasks]) or 1.0,
         )
 
     def tabling(self, errors: Mapping[str, Any] | None) -> Tabling | None:
-        """Return how steps are walked as tables in networks of an `np.errstate`, if they are."""
+        """Return how networks of an `np.errstate` run steps as tables, None if they do not."""
         if self.latest is None:
             return None
-        found = self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
-        if found is None or self.sequential is not None:
-            return found
-        return found._replace(strands=1, largest=None)  # workers that run other tasks are busy
+        tabling = self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
+        if tabling is None or self.sequential is not None:
+            return tabling
+        return tabling._replace(strands=1, largest=None)  # other workers run other tasks
 
     # -- costs --------------------------------------------------------------------------------
 
     def cost_us(self, node: Node, symbols: Mapping[str, int]) -> float:
-        """Return the microseconds that a joint node is taken to need."""
+        """Return the predicted microseconds of a joint node, corrected by `factors`."""
         cost = predicted_us(node, symbols)
         source = self.compiled.joint.source
         return cost * self.factors.get(source(node), 1.0) if self.factors else cost
 
     def _costs(self, symbols: Mapping[str, int]) -> dict[int, float]:
-        """Return the costs of all nodes by id; equal types, which are one object, cost the same."""
+        """Return the costs of all nodes by id; nodes that are alike are predicted once."""
         known: dict[Any, float] = {}
-        found = {}
+        costs = {}
         for node in self.compiled.joint.order:
             key: Any = alike(node)
             if node.attrs:
@@ -238,8 +236,8 @@ class Plan:
             cost = None if self.factors else known.get(key)
             if cost is None:
                 cost = known[key] = self.cost_us(node, symbols)
-            found[node.id] = cost
-        return found
+            costs[node.id] = cost
+        return costs
 
     def _given_factors(
         self, costs: Mapping[Node, float], symbols: Mapping[str, int]

@@ -1,6 +1,6 @@
-"""What a process has once: its number, and the locks under which its machines start.
+"""`THIS`: the id of this process, and the locks under which its machines start.
 
-Only a fork changes them, so they are looked up once: asking the system costs 0.17 us.
+Only a fork changes the id; it is stored, for asking the system costs 0.17 us.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import threading
 from typing import final
 
 _FORK_S = 10.0
-"""Seconds that a fork waits for a lock at most, whatever locks its holder waits for."""
+"""Longest time that a fork waits for a lock, whose holder may wait for other locks."""
 
 
 @final
 class _Process:
     """The process that runs this code, after a fork the new one.
 
-    A fork waits for what machines of other threads are beginning.  Else the child would find plans
-    half made, modules half imported and a BLAS half loaded, and no thread of it would finish them.
+    Machines start and stop under `starting`, plans are cut and lowered under `making`, so that two
+    threads may ask for a first run at once.
 
-    Two threads may ask for a first run, and begin with one: machines start and stop under
-    `starting`, plans are cut and lowered under `making`.
+    A fork waits for both locks.  Else the child could inherit plans half made, modules half
+    imported and a BLAS half loaded, which no thread of it would finish.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class _Process:
             lock.release()
 
     def _look(self) -> None:
-        """Note which process this is; no thread of it holds a lock."""
+        """Set the id, and make new locks, which nobody holds."""
         self.id = os.getpid()
         self.starting, self.making = threading.RLock(), threading.RLock()
 

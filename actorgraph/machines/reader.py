@@ -1,4 +1,4 @@
-"""`Reader`: where the results of a mode are found, and the Duals that are made of them."""
+"""`Reader`: makes the Duals of a run from the results of its tasks."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from actorgraph.store import PROMISES, Held, present
 from actorgraph.types import UNKNOWN
 
 Collected = tuple[dict[Node, Dual], Sequence[tuple[Variable, Any]]]
-"""The Duals of a run that has succeeded, and what it assigns to buffers."""
+"""The Duals of a successful run, and the arrays that it assigns to variables."""
 
 
 class Names:
-    """What the runs of a plan may be read for; names in `more` go before those of the nodes."""
+    """The nodes that runs of a plan may be read for; keys of `more` are names, too, and win."""
 
     def __init__(self, nodes: Sequence[Node], more: Mapping[str, Node]) -> None:
         self.nodes = nodes
         self._by_name = {**{node.name: node for node in nodes}, **more}
 
     def readable(self, key: object) -> Node:
-        """Return the node that a run may be asked for by `key`, or raise `KeyError`."""
+        """Return the node for a `key` of a run, or raise `KeyError`."""
         if isinstance(key, Held):
             try:
                 key = self.nodes[0].graph.bound(key)
@@ -43,10 +43,10 @@ class Names:
                 raise KeyError(f"{key!r} belongs to another graph than this machine")
             key = key.name
         else:
-            found = self._by_name.get(key) if isinstance(key, str) else None
-            if found is not None:
-                return found
-        if isinstance(key, int):  # as by `loss, y = run`, too
+            named = self._by_name.get(key) if isinstance(key, str) else None
+            if named is not None:
+                return named
+        if isinstance(key, int):  # also for `loss, y = run`
             raise KeyError(
                 f"{shown(key)} is neither an output nor a wrt of this machine, and a run is no "
                 "sequence: a result is a Dual; its array is run[node].value"
@@ -59,7 +59,7 @@ class Names:
 
 
 class Reader:
-    """Makes the results of runs, of outputs and each wrt, the caller's own."""
+    """Makes the Duals of outputs and wrt, of arrays that are the caller's own."""
 
     def __init__(
         self, compiled: Compiled, nodes: Iterable[Node], *, derivatives: bool = True
@@ -70,8 +70,8 @@ class Reader:
         joint, result_of = compiled.joint, compiled.result_of
         zero = compiled.derivative_is_zero
         self._zeros = {node for node in nodes if derivatives and zero(node)}
-        self._late = self._late_checks()
-        self._alone = _shown_by_one(result_of)
+        self._unsized = self._open_shapes()
+        self._sole_views = _sole_view_places(result_of)
         self._shared: list[int] = []  # results that may share memory with others
         self._unshared: list[int] = []
         slopes = joint.derivatives if derivatives else {}
@@ -80,7 +80,7 @@ class Reader:
         for result, number in result_of.items():
             if result in handed_out:
                 (self._unshared if is_fresh(result) else self._shared).append(number)
-        # Most common, and read in 0.25 us instead of 0.6: values and gradients that are fresh.
+        # The most common results are read in 0.25 us instead of 0.6: fresh values and gradients.
         self._fresh: list[tuple[Node, int]] = []
         self._slopes: list[tuple[Node, int, int]] = []
         self._others: list[tuple[Node, int | Node, int | Node | None, bool]] = []
@@ -91,7 +91,7 @@ class Reader:
             again = derivative is not None and derivative in read
             if self._kind == "forward" and isinstance(known, int):
                 self._fresh.append((node, known))
-            elif self._is_read(value) and isinstance(place, int) and not again:
+            elif self._is_own_array(value) and isinstance(place, int) and not again:
                 self._slopes.append((node, compiled.leaf_index[value], place))
             else:
                 self._others.append((node, known, place, again))
@@ -99,14 +99,14 @@ class Reader:
                 read.add(derivative)
 
     def collect(self, run: AbstractRun) -> Collected:
-        """Return the Duals of a run that has succeeded, and what it assigns to buffers.
+        """Return the Duals of a successful run, and what it assigns to variables.
 
-        Every array is the caller's own: only a parameter's value is the array that the run has
-        read; whatever else would share memory with a feed, a variable or another result is copied,
-        or `Unallocated` raised.
+        Every array is the caller's own, except that a parameter's value is the array that the run
+        has read.  Arrays that would share memory with a feed, a variable or another result are
+        copied.  Raises `Unallocated` if there is no memory for that.
         """
         arrays = self._owned(run) if self._shared else run.results
-        for index, node in self._late:
+        for index, node in self._unsized:
             self._check_shape(run, index, node, arrays)
         duals: dict[Node, Dual] = {}
         for node, place in self._fresh:
@@ -116,15 +116,15 @@ class Reader:
                 array = arrays[value] if isinstance(value, int) else self.leaf_value(run, value)
                 duals[node] = dual = Dual(array, None, None, node)
                 if derivative is None:
-                    found = np.zeros_like(array) if node in self._zeros else None
+                    derived = np.zeros_like(array) if node in self._zeros else None
                 elif isinstance(derivative, int):
-                    found = arrays[derivative].copy() if again else arrays[derivative]
+                    derived = arrays[derivative].copy() if again else arrays[derivative]
                 else:
-                    found = np.array(self.leaf_value(run, derivative))
+                    derived = np.array(self.leaf_value(run, derivative))
                 if self._kind == "tangents":
-                    dual.tangent = found
+                    dual.tangent = derived
                 else:
-                    dual.grad = found
+                    dual.grad = derived
         except MemoryError as error:
             joint = self._compiled.joint
             raise Unallocated([joint.values[node]], run.binding.symbols) from error
@@ -143,32 +143,32 @@ class Reader:
         ]
 
     def own(self, raw: Any, taken: set[int], *, alone: bool = False) -> np.ndarray[Any, Any]:
-        """Return a result as an array that shares memory with nothing that was `taken` before.
+        """Return a result as an array that shares no memory with arrays `taken` before.
 
-        What lies on a device stays as it is.  `taken` are ids of leaves and of other results, to
-        which this one is added.  It is `alone` where no other shows the array that it may view.
+        `taken` has the ids of leaves and other results; this one is added.  `alone` says that no
+        other result is, or views, the array that this one may view.  A `Handed` stays as it is.
         """
         if isinstance(raw, Handed):
             return raw  # type: ignore[return-value]
         array = raw if type(raw) is np.ndarray else np.asarray(raw)
         if array is raw:
-            shows = array.base is not None and not (alone and _shows_all(array))
+            shows = array.base is not None and not (alone and _views_all(array))
             if shows or id(array) in taken or not array.flags.writeable:
                 array = np.array(array)
             taken.add(id(array))
-        found: np.ndarray[Any, Any] = array
-        return found
+        owned: np.ndarray[Any, Any] = array
+        return owned
 
     def leaf_value(self, run: AbstractRun, node: Node) -> np.ndarray[Any, Any]:
-        """Return the value of a leaf: a parameter's own array, a copy of anything else."""
+        """Return the value of a leaf: a parameter's own array, else a copy."""
         index = self._compiled.leaf_index.get(node)
         if index is None:
             return np.array(node.attrs["value"])
         array = run.leaves[index]
         return present(array) if self._is_parameter(index) else np.array(array, order="C")
 
-    def _is_read(self, value: Node) -> bool:
-        """Return whether this is a parameter of which a gradient is asked, and so its array."""
+    def _is_own_array(self, value: Node) -> bool:
+        """Return whether this is a parameter in a backward mode, whose own array is returned."""
         index = self._compiled.leaf_index.get(value)
         return index is not None and self._is_parameter(index) and self._kind == "backward"
 
@@ -176,10 +176,10 @@ class Reader:
         leaf = self._compiled.joint.leaves[index]
         return leaf.kind == "variable" and isinstance(leaf.source, Parameter)
 
-    def _late_checks(self) -> list[tuple[int, Node]]:
-        """Return the seeds and tangents whose shape only a run can check, with what they belong to.
+    def _open_shapes(self) -> list[tuple[int, Node]]:
+        """Return the seeds and tangents with dims of None, and the nodes they must match in shape.
 
-        What belongs to a node that is neither read nor fed is left to NumPy.
+        Those of nodes that are neither read nor fed are left to NumPy.
         """
         joint = self._compiled.joint
         known = {leaf.source: leaf.node for leaf in joint.leaves if leaf.kind == "feed"}
@@ -201,7 +201,7 @@ class Reader:
             )
 
     def _owned(self, run: AbstractRun) -> list[np.ndarray[Any, Any]]:
-        """Return the results as arrays that share memory with no leaf and not with each other."""
+        """Return the results as arrays that share memory with no leaf, and with no other result."""
         arrays = list(run.results)
         taken: set[int] = set()
         for place in self._shared:
@@ -209,7 +209,7 @@ class Reader:
                 taken.update(map(id, run.leaves))
                 taken.update([id(arrays[other]) for other in self._unshared])
             try:
-                arrays[place] = self.own(arrays[place], taken, alone=place in self._alone)
+                arrays[place] = self.own(arrays[place], taken, alone=place in self._sole_views)
             except MemoryError as error:
                 node = list(self._compiled.result_of)[place]
                 raise Unallocated([node], run.binding.symbols) from error
@@ -221,8 +221,8 @@ class Reader:
         return self.leaf_value(run, node) if place is None else arrays[place]
 
 
-def _shown_by_one(result_of: Mapping[Node, int]) -> frozenset[int]:
-    """Return the results that are views of a fresh array which no other result is or shows."""
+def _sole_view_places(result_of: Mapping[Node, int]) -> frozenset[int]:
+    """Return the results that view a fresh array which no other result is, or views."""
     shown: dict[Node, list[int]] = {}
     for node, place in result_of.items():
         root = node
@@ -236,7 +236,7 @@ def _shown_by_one(result_of: Mapping[Node, int]) -> frozenset[int]:
     )
 
 
-def _shows_all(array: np.ndarray[Any, Any]) -> bool:
-    """Return whether a view shows the whole array that it is a view of, such as its transpose."""
+def _views_all(array: np.ndarray[Any, Any]) -> bool:
+    """Return whether a view has all elements of its base, such as a transpose."""
     base = array.base
     return type(base) is np.ndarray and base.size == array.size and base.dtype == array.dtype

@@ -1,15 +1,15 @@
-"""What the rows of a batch give: what differs between slices of it, and what outputs are made of.
+"""`Rows`: how the outputs of a batch follow from those of its slices.
 
-A batch is cut along one symbolic dim.  Three things can be said of a node that depends on it:
+A batch is cut along one symbolic dim.  A node that depends on this dim is one of these:
 
 - It has the dim: its rows are those of the slices, one after the other.
-- It is a *whole*: it has not the dim, and depends on feeds alone.  Such are the number of rows, the
-  sum of a mask or of the weights of targets.  It is computed of the whole batch before the slices
-  start, and is the same for all of them.
-- It is made of rows otherwise.  Then it has to be linear in sums and means over them, and is told
-  as `Terms`: one node that is a sum over rows, one that is a mean, one that is the same for all
-  slices.  Anything else cannot be joined, such as the root of a mean: that of the batch does not
-  follow from those of its slices.
+- It is a *whole*: it does not have the dim, and depends on feeds alone, such as the number of rows,
+  or the sum of a mask.  It is computed for the whole batch before the slices start, and is the same
+  for all of them.
+- It is computed from rows in another way.  Then it has to be linear in sums and means over rows,
+  and is split into `Terms`: a node that is a sum over rows, one that is a mean, and one that is the
+  same for all slices.  Nothing else can be joined; the root of a mean, for instance, does not
+  follow from the roots of the slices' means.
 
 So ``(m * l).sum() / m.sum()`` is a sum over rows, whose divisor is a whole.
 """
@@ -31,14 +31,14 @@ from actorgraph.ops.reductions import DIVIDE_BY_SIZE
 from actorgraph.types import UNKNOWN, Dim, Record, Shape, size_of
 
 Reduce: TypeAlias = Literal["mean", "sum"]
-"""How what takes the rows away makes one of them."""
+"""How an op that reduces rows combines them."""
 
 Kind: TypeAlias = Literal["rows", "mean", "sum", "once"]
-"""How slices join: row by row, by their share of rows, as they are, or the first stands for all."""
+"""How slices join: concatenated, weighted by their share of rows, added, or only the first."""
 
 _UNLIKE = (
-    "is given what a slice makes otherwise of its rows than the batch does: pairs of them, "
-    "more or fewer of them, or shares of their number; it is no mean or sum over"
+    "depends on what a slice computes differently from the batch: pairs of rows, more or fewer "
+    "rows, or shares of their number; so it is no mean or sum over"
 )
 _WAY_OUT = (
     " the rows; write it with .sum() or .mean() of single rows, or say "
@@ -46,15 +46,15 @@ _WAY_OUT = (
 )
 
 Terms: TypeAlias = dict[Kind, Node]
-"""Nodes whose sum is a node, each of its type: what slices have to compute for it."""
+"""Nodes whose sum is a given node, each of its type: what slices compute for it."""
 
 
 class Rows:
-    """What nodes are, as seen along a dim.
+    """Classifies nodes along a dim.
 
-    Nothing that depends on `active`, what is differentiated by, is a whole.  `reduce` is believed
-    where the declaration of an op does not say how it reduces rows.  `whole` has what slices need
-    of the batch, each with the node that computes it from feeds.
+    `active` are the nodes that are differentiated by; what depends on these is no whole.  `reduce`
+    says how ops reduce rows whose declarations do not tell.  The attribute `whole` has the wholes
+    that slices need, each with the node that computes it from feeds.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Rows:
         self._active = set(active)
         self._closed = False
         self._noted: set[Node] = set()
-        self._having: set[Node] = set()  # the dim
-        self._fed: dict[Node, Node] = {}  # depends on feeds alone, to what computes it of them
+        self._having: set[Node] = set()  # nodes with the dim
+        self._fed: dict[Node, Node] = {}  # nodes of feeds alone, and what computes them
         self._whole: set[Node] = set()
         self._varying: set[Node] = set()
-        self._altered: set[Node] = set()  # has rows in a slice that are not those of the batch
+        self._altered: set[Node] = set()  # rows differ in a slice
         self._counted: dict[Shape, bool] = {}
         self.whole: dict[Node, Node] = {}
         wanted = dict.fromkeys(wanted)
@@ -85,7 +85,7 @@ class Rows:
             node: self._fed[node] for node in order
             if node in self._whole and (node in used or node in wanted)
         }  # fmt: skip
-        # No slice is given another: what is asked about later computes the rest of its own rows.
+        # Slices get no others: for nodes asked for later, these follow from the slice's rows.
         self._varying |= self._whole.difference(self.whole)
         self._closed = True
 
@@ -100,7 +100,7 @@ class Rows:
         return node in self._varying
 
     def terms(self, output: Node) -> Terms:
-        """Return what slices compute for a node, or raise where they do not tell its value."""
+        """Return what slices compute for a node, or raise if that does not determine its value."""
         if self.has(output):
             if output in self._altered and self._reduce is None:
                 raise self._refusal(output, output, _UNLIKE)
@@ -112,7 +112,7 @@ class Rows:
             found[node] = self._terms(output, node, found)
         return found[output]
 
-    # -- what differs -----------------------------------------------------------------------------
+    # -- classification ---------------------------------------------------------------------------
 
     def _note(self, order: Sequence[Node]) -> None:
         for node in order:
@@ -136,7 +136,7 @@ class Rows:
                 self._altered.add(node)
 
     def _alters(self, node: Node, sized: bool) -> bool:
-        """Return whether slices have other rows than the batch: shares, pairs, fewer or more."""
+        """Return whether a slice has other rows than the batch: shares, pairs, fewer or more."""
         if node in self._having and not all(
             self._counts_rows(shape) for shape in shapes_of(node) if self._mentioned(shape)
         ):
@@ -147,13 +147,13 @@ class Rows:
         )
 
     def _computed_of_feeds(self, node: Node) -> Node | None:
-        """Return the node that computes this one from feeds alone, None where it needs more."""
+        """Return the node that computes this one from feeds alone, None if it needs more."""
         if node in self._active or self._closed:
             return None
         if node.is_leaf:
             return node if node.op in (CONSTANT, INPUT) else None
         if node.op.checked:
-            return None  # what users wrote runs as a part of the run
+            return None  # ops of users run only as a part of the run
         like = node.inputs[0] if node.inputs else node
         if 0 in node.op.shape_only and like not in self._fed and UNKNOWN not in like.dims:
             empty = node.graph.constant(np.zeros((), like.dtype))
@@ -178,7 +178,7 @@ class Rows:
     # -- terms ------------------------------------------------------------------------------------
 
     def _between(self, output: Node) -> list[Node]:
-        """Return the nodes from where rows are taken away to an output, inputs first."""
+        """Return the nodes from those that reduce rows to an output, inputs first."""
 
         def inputs_of(node: Node) -> list[Node]:
             if any(part in self._having for part in node.inputs):
@@ -207,7 +207,7 @@ class Rows:
         raise self._refusal(output, node, self._why(node, varying))
 
     def _reduction(self, output: Node, node: Node) -> Reduce:
-        """Return whether what takes the rows away is a sum or a mean over them."""
+        """Return whether a node that reduces rows is a sum or a mean over them."""
         inputs, total = node.inputs, node.op.total
         plain = not any(part in self._altered for part in inputs)
         if plain and total is not None and all(self._counts_rows(one.dims) for one in inputs):
@@ -223,7 +223,7 @@ class Rows:
         return self._reduce
 
     def _counts_rows(self, shape: Shape) -> bool:
-        """Return whether arrays of a shape have so many entries for each row."""
+        """Return whether arrays of a shape have the same number of entries for each row."""
         found = self._counted.get(shape)
         if found is None:
             size = size_of(tuple(dim for dim in shape if self._mentioned([dim])))
@@ -246,7 +246,7 @@ class Rows:
             for kind in kinds
         }
 
-    # -- what cannot be joined --------------------------------------------------------------------
+    # -- refusals ---------------------------------------------------------------------------------
 
     def _why(self, node: Node, varying: Sequence[int]) -> str:
         divisor = node.op.ufunc == "divide" and 1 in varying
@@ -259,7 +259,7 @@ class Rows:
                 "outputs of their own"
             )
         return (
-            "is not linear in them; make what it is applied to the loss or output, and apply it to "
+            "is not linear in them; make its operand the loss or output, and apply it to "
             "the result of the run: the gradient of f(loss) is that of the loss times f'(loss)"
         )
 
@@ -273,7 +273,7 @@ class Rows:
 
 
 def shapes_of(node: Node) -> list[Shape]:
-    """Return the shapes of what a node gives: several where it is a record."""
+    """Return the shapes of a node's values: several if it is a record."""
     if isinstance(node.type, Record):
         return [field.shape for field in node.type.fields]
     return [node.dims]
@@ -291,14 +291,14 @@ def _rebuilt(node: Node, inputs: Sequence[Node]) -> Node:
 
 
 def _with(node: Node, changed: Mapping[int, Node]) -> Node:
-    """Return the node's op on other operands: the node itself where they are its own."""
+    """Return the node's op on changed operands, or the node itself if none differs."""
     inputs = [changed.get(place, part) for place, part in enumerate(node.inputs)]
     same = all(one is other for one, other in zip(inputs, node.inputs, strict=True))
     return node if same else _rebuilt(node, inputs)
 
 
 def _only(node: Node, terms: Mapping[int, Node | None]) -> Node:
-    """Return the node with these terms for its operands, None meaning zero."""
+    """Return the node with these terms as its operands; None is zero."""
     there = {place: term for place, term in terms.items() if term is not None}
     with node.graph.building(node.line):
         if node.op.ufunc in ("add", "subtract") and len(there) == 1:

@@ -28,56 +28,56 @@ from actorgraph.tiles import here
 from actorgraph.warned import DEFAULT, ERRORS, TELLING, runs_steps, telling
 
 if TYPE_CHECKING:
-    from actorgraph.machines.binding import Binding
     from actorgraph.machines.claim import Claim
+    from actorgraph.machines.compiled import Binding
     from actorgraph.machines.plan import Plan
 
 _GLANCE_S = 1.0
-"""Seconds after which a waiter looks by itself: Ctrl-C just before it waits is handled then."""
+"""Longest time to block at once, after which Ctrl-C that came just before is handled."""
 
 
 class Run(AbstractRun):
     """One run of a machine; `await` it, or call `result`, then read ``run[node]``.
 
-    What actors see of it is documented by `AbstractRun`.
+    The attributes that actors use are documented by `AbstractRun`.
 
     Attributes
     ----------
     core : Core
-        Has it begin and end.
+        Starts and ends it.
     machine : Machine or None
-        Held while it is under way: a machine that is dropped ends after its runs.
+        Held while the run is under way: a machine that is dropped ends after its runs.
     plan, binding : Plan, Binding
-        What is computed, and by which kernels.
+        What is computed, and what depends on the sizes of its feeds.
     predicted_us : float
-        What its steps are taken to need together.
+        Predicted time of all its steps.
     network : Network or None
-        Through which it passes; None for a run that a thread computes by itself.
+        The network that it passes through; None if a thread computes it directly.
     kernels : list
-        Those that depend on its sizes, and memory to write into; programs index it.
+        Kernels that depend on its sizes, and memory of turns; programs index it.
     claim : Claim or None
-        On the machine's `max_bytes`.
+        Its claim on the machine's `max_bytes`.
     errors : dict or None
         The caller's `np.errstate`, None for NumPy's defaults.
     regular : bool
-        Whether everything that it brings is C-contiguous.
+        Whether all its feeds, seeds and tangents are C-contiguous.
     on_sum : callable or None
-        Told of each sum over microbatches that is complete, by the number of its node; by the lane
-        that has made it, while others go on.
+        Called with each complete sum over microbatches and the id of its node, by the lane that
+        has computed it, while other lanes go on.
     microbatch : int or None
         Its place in the batch of which it is a part.
     values : sequence
-        Its leaves, as the device has them.
+        The values of its leaves, on their devices.
     tokens : list of bool
-        One a result that is to come, the first True: whoever pops that one ends the run.
+        One per outstanding result, the first True: whoever pops that one, the last, ends the run.
     deadline : (float, float) or None
-        When its time is up, by `monotonic`, and the seconds that it was given.
+        When it expires, by `monotonic`, and the seconds that it was given.
     collected : bool
-        Whether `duals` and `assigned` are there.
+        Whether `duals` and `assigned` are set.
     duals : dict
         Its results, by node.
     assigned : sequence of pairs
-        What buffers are to be, as `store.take` wants it.
+        New values of buffers, as `store.take` expects them.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Run(AbstractRun):
         self.results = [None] * count
         self.tokens: list[bool] = [True] + [False] * (count - 1)
         self._lock = threading.Lock()
-        self._lock.acquire()  # released at the end: waiting is acquiring
+        self._lock.acquire()  # released at the end: waiters acquire it
         self._callbacks: deque[Callable[[], object]] = deque()
 
     # -- for users ----------------------------------------------------------------------------
@@ -137,8 +137,8 @@ class Run(AbstractRun):
         Raises
         ------
         KeyError
-            The key is neither; near names are given. Or it is a wrt that is no output, and the run
-            is that of a compiled step.
+            The key is neither; the error suggests similar names.  Or it is a wrt that is no
+            output, and the run is that of a compiled step.
         GraphError
             The run has not ended yet.
         """
@@ -161,12 +161,12 @@ class Run(AbstractRun):
     def result(self, timeout_s: float | None = None) -> Run:
         """Block until the run has ended and return it, or raise what ended it.
 
-        The calling thread works along where it can.
+        The calling thread works as one of the workers if a slot is free.
 
         Raises
         ------
         NodeError, RunCancelled, DeadlockError, MachineClosedError, TimeoutError
-            What ended the run; `TimeoutError` also when `timeout_s` is over, and the run goes on.
+            What ended the run; `TimeoutError` also after `timeout_s`, when the run goes on.
         """
         self._refuse_after_fork()
         self.core.refuse_inside_op("run.result()")
@@ -180,7 +180,7 @@ class Run(AbstractRun):
             self.core.help(self)
         if not self._wait(end):
             raise TimeoutError(
-                f"run {self.number} has not ended after {timeout_s:g} s: {self._at()}"
+                f"run {self.number} has not ended after {timeout_s:g} s: {self._progress()}"
             )
         self._raise_if_failed()
         return self
@@ -188,7 +188,7 @@ class Run(AbstractRun):
     def cancel(self) -> bool:
         """Ask the run to end; return whether it had not ended yet.
 
-        Operations that are running are not interrupted; others of this run do not start.
+        Operations that are running are not interrupted; no other of this run starts.
         """
         if self.done or self.core.process != THIS.id:
             return False
@@ -198,7 +198,7 @@ class Run(AbstractRun):
     def __await__(self) -> Generator[Any, Any, Run]:
         return self._wait_async().__await__()
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:  # copy.deepcopy asks it, too
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:  # for copy.deepcopy, too
         raise GraphTypeError(
             f"{self!r} is neither pickled nor copied: it belongs to its machine; send the array "
             "of a result, run[node].value"
@@ -216,22 +216,22 @@ class Run(AbstractRun):
         return f"<Run {self.number} {state}>"
 
     def take_arrays(self) -> None:
-        """Put the variables' arrays, as they are now, among what was given."""
+        """Insert the current arrays of variables among the leaves."""
         compiled, leaves = self.plan.compiled, self.leaves
-        if compiled.held:
-            arrays = compiled.store.arrays  # of one moment
-            leaves = [arrays[place] for place in compiled.held]
+        if compiled.variable_places:
+            arrays = compiled.store.arrays  # one consistent snapshot
+            leaves = [arrays[place] for place in compiled.variable_places]
             if PROMISES.given and compiled.placing is None:
                 leaves = [present(array) for array in leaves]
-            for place, given in zip(compiled.places, self.leaves, strict=True):
-                leaves.insert(place, given)
+            for place, passed in zip(compiled.passed_places, self.leaves, strict=True):
+                leaves.insert(place, passed)
             self.leaves = leaves
         placing = compiled.placing
         self.values = leaves if placing is None else placing.brought(compiled.joint, leaves)
 
     @runs_steps("self.plan.inline")
     def compute(self) -> None:
-        """Compute the results in the calling thread, and collect them, if it is not dead."""
+        """Compute the results in the calling thread, and collect them."""
         self.take_arrays()
         if self.dead is not None:
             return
@@ -241,9 +241,9 @@ class Run(AbstractRun):
         program, outer = None, getattr(here, "held", None)
         state, began = ERRORS.get(), perf_counter()
         try:
-            here.held = self.core.scheduler, None, outer  # as `Scheduler.call`, which costs 0.2 us
+            here.held = self.core.scheduler, None, outer  # inlined `Scheduler.call`, saves 0.2 us
             ERRORS.set(TELLING if state is DEFAULT else telling(state))  # 0.16 us
-            try:  # as `Inline.take`, and below as `give`
+            try:  # inlined `Inline.take`, and `give` below
                 program = binding.direct[self.regular].pop()
             except LookupError:
                 program = inline.make(binding, self.regular)
@@ -264,14 +264,14 @@ class Run(AbstractRun):
         self.collect()
         if program is not None:
             binding.direct.setdefault(self.regular, []).append(program)
-            program = None  # an error keeps this frame
+            program = None  # a traceback keeps this frame alive
 
     # -- for actors ---------------------------------------------------------------------------
 
     def deliver(self, index: int, value: Any) -> None:
-        """Take a result (or a mark, of a dead run); the last one ends the run, must not raise.
+        """Store a result, or the poison of a dead run; the last one ends the run.  Never raises.
 
-        Generated programs do the same in their own text.
+        Generated programs have these lines inlined.
         """
         self.results[index] = value
         if self.tokens.pop():
@@ -284,62 +284,62 @@ class Run(AbstractRun):
             self.core.interrupted = True
             error = RunCancelled(f"run {self.number} was interrupted")
             for run in waited_for(self.core.scheduler):
-                run.cancel()  # the caller waits for this one, and helped with another
+                run.cancel()  # the caller waits for this one, while it worked for another
         self.abort(error)
 
     # -- ends ---------------------------------------------------------------------------------
 
     def abort(self, cause: BaseException) -> None:
-        """Let the run die of `cause`; a later cause becomes a note of the first."""
+        """Let the run die of `cause`; later causes become notes of the first."""
         self.core.abort(self, cause)
 
     def expire(self) -> None:
-        """End the run because its time is up."""
+        """End the run because its deadline has passed."""
         if not self.done:
-            self.abort(self._lateness(self._at()))
+            self.abort(self._timeout(self._progress()))
 
-    def _lateness(self, at: str) -> TimeoutError:
+    def _timeout(self, progress: str) -> TimeoutError:
         given_s = 0.0 if self.deadline is None else self.deadline[1]
-        return TimeoutError(f"run {self.number} did not end in time, {given_s:g} s: {at}")
+        return TimeoutError(f"run {self.number} did not end in time, {given_s:g} s: {progress}")
 
-    def _at(self) -> str:
-        """Return what the run is doing, for somebody who waits for its end."""
+    def _progress(self) -> str:
+        """Return how far the run has come, for the text of a `TimeoutError`."""
         in_flight = list(self.core.admission.in_flight)
         if self.number in in_flight:
             return "it was running"
         return f"it had not begun, behind {len(in_flight)} in flight"
 
     def collect(self) -> None:
-        """Turn what was delivered into Duals, if nothing went wrong and it is not too late.
+        """Make Duals of the results, unless the run is dead or its deadline has passed.
 
-        The thread that watches deadlines may not have come by; so the clock decides.
+        The clock decides, for the thread that watches deadlines may be late.
         """
         if self.dead is None:
             try:
                 assigned: Sequence[tuple[Any, Any]]
                 duals, assigned = self.plan.collect(self)
                 if assigned:
-                    # Copied here, where it may fail: to commit is to exchange.
+                    # Copied here, where it may fail; the commit only exchanges arrays.
                     assigned = copies([(buffer.held, array) for buffer, array in assigned])
                 self.assigned = assigned
                 self.duals = duals
             except (MemoryError, Unallocated) as error:
                 self.dead = blamed(self.plan.compiled.joint, None, None, error)
-            except BaseException as error:  # noqa: BLE001 - it ends the run, whatever it is
+            except BaseException as error:  # noqa: BLE001 - any error ends the run
                 self.dead = error
         late = self.deadline is not None and monotonic() > self.deadline[0]
         if late and self.dead is None:
             self.duals, self.assigned = {}, ()
-            self.dead = self._lateness("it ended too late")
+            self.dead = self._timeout("it ended too late")
         self.collected = True
 
     def complete(self) -> None:
-        """Wake the waiters. Called once, after `collect`."""
+        """Wake the waiters; called once, after `collect`."""
         self.values = self.leaves = self.kernels = []
         for part in self.microbatches:
             part.run.values = part.run.leaves = part.run.kernels = []
         self.microbatches = ()
-        self.results = {}  # takes what actors deliver to a run that has been ended early
+        self.results = {}  # a dict, for actors may still deliver to a run that ended early
         self.network = self.machine = self.on_sum = None
         self.done = True
         if instrument.listening:
@@ -355,13 +355,13 @@ class Run(AbstractRun):
             try:
                 callback()
             except Exception:
-                # It may be an actor that we are called from, which has to go on.
-                import logging  # 2.5 ms, for a fault of the caller's only
+                # The caller may be an actor, which has to go on.
+                import logging  # 2.5 ms, only needed for errors of callbacks
 
                 logging.getLogger("actorgraph").exception("a callback of %r failed", self)
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Call `callback` in the thread that ends the run, or now where it has ended."""
+        """Call `callback` in the thread that ends the run, or now if it has ended."""
         self._callbacks.append(callback)
         if self.done:
             try:
@@ -371,7 +371,7 @@ class Run(AbstractRun):
             callback()
 
     def _refuse_after_fork(self) -> None:
-        """Raise where the run is under way in the parent process: nobody here will end it."""
+        """Raise if the run was started by the parent process: nobody here will end it."""
         if not self.done and self.core.process != THIS.id:
             raise GraphError(
                 f"run {self.number} was started by the parent process and goes on there; "
@@ -393,7 +393,7 @@ class Run(AbstractRun):
 
     async def _wait_async(self) -> Run:
         if self.done:
-            from anyio import lowlevel  # 1.5 ms that importing the package need not pay
+            from anyio import lowlevel  # 1.5 ms, not paid when the package is imported
 
             await lowlevel.checkpoint()
         else:
@@ -409,7 +409,7 @@ class Run(AbstractRun):
         self.add_done_callback(partial(notify, event.set))
         try:
             await event.wait()
-        except GeneratorExit:  # the loop was closed, and nothing can be awaited any more
+        except GeneratorExit:  # the loop was closed; nothing can be awaited any more
             self.cancel()
             raise
         except BaseException:

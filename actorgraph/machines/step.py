@@ -1,4 +1,4 @@
-"""`Step`: gradients and the solver's update as one call, all or nothing."""
+"""`Step`: gradients and the solver's update in one call, all or nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from actorgraph.errors import GraphError, shown
 from actorgraph.graph import Node, topological_order
 from actorgraph.keywords import refusal
 from actorgraph.lower.cuts import sequential
-from actorgraph.machines.compiled import Compiled, compiled
+from actorgraph.machines.compiled import Compiled
 from actorgraph.machines.event_loops import loop_notifier
+from actorgraph.machines.feeds import mode_of
 from actorgraph.machines.inline import Inline
 from actorgraph.machines.life import current_errors
-from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.reader import Collected, Reader
 from actorgraph.node import Parameter
@@ -31,26 +31,27 @@ if TYPE_CHECKING:
 SYNC_US = 3000.0
 """Runs of one sequence predicted to take less are computed by the thread that waits for them.
 
-It would work along anyway.  Longer ones are cut: one piece would take half a second to compile.
+It would work for them anyway.  Longer sequences go through actors, as several programs: a single
+one would take half a second to compile.
 """
 
 Array = np.ndarray[Any, Any]
 Check = Callable[[Mapping[Node, Dual]], object]
-"""What sees the outputs of a step before it updates, and stops it by raising."""
+"""Takes the outputs of a step before its update, and stops it by raising."""
 
 
 @final
 class Step:
-    """One training step of a machine as a function of the feeds; see `Machine.compile_step`.
+    """A training step of a machine as a function of the feeds; see `Machine.compile_step`.
 
-    Every gradient is computed before a parameter changes.  New values are written to other arrays,
+    All gradients are computed before a parameter changes.  New values are written to other arrays,
     and all parameters and states of the solver switch at once: see `store`.
     """
 
     def __init__(
         self, machine: Machine, solver: AbstractSolver[Any], check: Check | None = None
     ) -> None:
-        from actorgraph.solvers import AbstractSolver, LoopSolver  # most machines have no step
+        from actorgraph.solvers import AbstractSolver, LoopSolver  # rarely needed
 
         if not isinstance(solver, AbstractSolver):
             raise GraphError(
@@ -59,8 +60,8 @@ class Step:
         parameters = [node for node in machine.wrt if isinstance(node, Parameter)]
         foreign = [node for node in machine.wrt if not isinstance(node, Parameter)]
         if foreign or not parameters:
-            found = f"{foreign[0]!r} is none" if foreign else "it has none"
-            raise GraphError(f"a step changes parameters, which wrt must list only: {found}")
+            problem = f"{foreign[0]!r} is none" if foreign else "it has none"
+            raise GraphError(f"a step updates parameters, so wrt must list only these: {problem}")
         outputs = set(topological_order(machine.outputs.values()))
         for one, _, on in machine.graph.assignments:
             if isinstance(one, Parameter) and on in outputs:
@@ -73,11 +74,7 @@ class Step:
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
         self._plan: Plan | None = None  # gradients and update in one program
         if machine._batches is None and machine._placing is None:
-            whole = compiled(
-                machine.outputs, machine.wrt, mode, machine.device, machine.watch,
-                machine._interpreter, machine.passes, machine.jit, native=machine.native,
-                strands=machine._strands,
-            )  # fmt: skip
+            whole = machine._compiled(mode)
             updating = _Updating(whole, parameters, self.update, check)
             inline = Inline(whole, keeps_derivatives=False)
             self._plan = Plan(whole, sequential, collect=updating.collect, inline=inline)
@@ -85,10 +82,10 @@ class Step:
             machine._step_plans.add(self._plan)
         self._on_devices: Any = None
         if machine._placing is not None:
-            from actorgraph.machines.device_step import DeviceStep  # few machines need it
+            from actorgraph.machines.device_step import DeviceStep  # rarely needed
 
             self._on_devices = DeviceStep(solver, parameters, self._slots, machine._placing)
-        self._under_way: dict[str, object] = {}  # {"step": whose}
+        self._under_way: dict[str, object] = {}  # {"step": its token}
 
     def __repr__(self) -> str:
         return f"<Step of {self._machine!r} by {type(self._solver).__name__}>"
@@ -102,7 +99,7 @@ class Step:
     ) -> Run:
         """Step once and return the ended run, whose outputs are those before the update.
 
-        Blocks the calling thread, which works along.
+        Blocks the calling thread, which works as one of the workers.
 
         Parameters
         ----------
@@ -114,19 +111,19 @@ class Step:
         Returns
         -------
         Run
-            Read outputs from it; gradients are used up.
+            Read outputs from it; gradients are not available.
 
         Raises
         ------
         FeedError, NodeError, GraphError
-            As `Machine.run_sync`; and where another step is under way, or a parameter was set
+            As `Machine.run_sync`; also if another step is under way, or a parameter was set
             meanwhile.  No parameter has changed then.
         """
         if unknown:
             raise refusal(self.run, (), unknown)
-        machine, mine = self._machine, object()
+        machine, token = self._machine, object()
         try:
-            self._begin(mine)
+            self._begin(token)
             machine.refuse_blocking("a step", "await step.run(...)")
             limited = machine.max_bytes is not None
             plan, number = self._plan, None
@@ -137,7 +134,7 @@ class Step:
                     run._raise_if_failed()
                     return run
                 number = run.number
-            # The same number once more: what random ops draw depends on no placement.
+            # With the same number, as random draws must not depend on placement.
             fetch = self._fetch
             run = machine._prepare(
                 feeds, self._seeds, None, 0, run_number, None, number=number, fetch=fetch
@@ -146,12 +143,12 @@ class Step:
             machine._run_now(run)
             self._update_from(run, ahead)
             return run
-        finally:  # no calls, in which Ctrl-C could strike
-            if "step" in self._under_way and self._under_way["step"] is mine:
+        finally:  # without calls, which Ctrl-C could interrupt
+            if "step" in self._under_way and self._under_way["step"] is token:
                 del self._under_way["step"]
 
     def _inline(self, run: Run) -> bool:
-        """Return whether the calling thread computes the step at once, as it would a run."""
+        """Return whether the calling thread computes the step directly, as it would a run."""
         machine = self._machine
         if machine._one_task or machine.workers == 1 or machine._small(run):
             return True
@@ -166,45 +163,45 @@ class Step:
         run_number: int | None = None,
         **unknown: Never,
     ) -> Run:
-        """Step once without blocking the event loop, but for the update; see `__call__`."""
+        """Step once; only the update blocks the event loop.  See `__call__`."""
         if unknown:
             raise refusal(self.run, (), unknown)
-        mine = object()
+        token = object()
         try:
-            self._begin(mine)
+            self._begin(token)
             machine, host = self._machine, loop_notifier()
             run = machine._prepare(feeds, self._seeds, None, 0, run_number, host, fetch=self._fetch)
             ahead = self._ahead(run)
             await machine._run_soon(run)
             self._update_from(run, ahead)
             return run
-        finally:  # no calls, in which Ctrl-C could strike
-            if "step" in self._under_way and self._under_way["step"] is mine:
+        finally:  # without calls, which Ctrl-C could interrupt
+            if "step" in self._under_way and self._under_way["step"] is token:
                 del self._under_way["step"]
 
     @property
     def _seeds(self) -> Any:
-        """What runs differentiate: the loss, or as much of it as the solver asks for."""
+        """The `backward=` of runs: True, or the loss seeded by the solver's loss scale."""
         if self._solver.loss_scale is None:
             return True
         loss = next(iter(self._machine.outputs.values()))
-        with np.errstate(over="ignore"):  # too large a scale is halved after the step
+        with np.errstate(over="ignore"):  # the solver halves a scale that is too large
             return {loss: np.asarray(self._solver.scale).astype(loss.dtype)}
 
     @property
     def _fetch(self) -> bool | Literal["values"]:
-        """What a run fetches: gradients stay where parameters are stepped."""
+        """The `fetch=` of runs: gradients stay on devices if the step is done there."""
         return "values" if self._on_devices is not None and self._on_devices.fits else True
 
-    def _begin(self, mine: object) -> None:
-        if self._under_way.setdefault("step", mine) is not mine:
+    def _begin(self, token: object) -> None:
+        if self._under_way.setdefault("step", token) is not token:
             raise GraphError(
                 "another step of this machine and solver is under way; await it first, or in "
                 "threads take a lock around each step"
             )
 
     def _ahead(self, run: Run) -> _Ahead | None:
-        """Have lanes step parameters as soon as these have their gradients, where they can."""
+        """Return an `_Ahead` if lanes can step parameters during the run, else None."""
         apart = self._solver.is_separable and current_errors() is None
         machine = self._machine
         if machine._batches is None or machine._placing is not None or not apart:
@@ -212,16 +209,16 @@ class Step:
         return _Ahead(self._solver, self._parameters, self._slots, run)
 
     def _update_from(self, run: Run, ahead: _Ahead | None) -> None:
-        """Update by a run of the machine's own plan, and leave of it what a direct step leaves."""
-        outputs = self._machine.outputs.values()
-        left = {node: Dual(run.duals[node].value, None, None, node) for node in outputs}
+        """Update by the gradients of a run, and reduce its results to those of a direct step."""
+        nodes = self._machine.outputs.values()
+        outputs = {node: Dual(run.duals[node].value, None, None, node) for node in nodes}
         if self._check is not None:
-            self._check(left)
+            self._check(outputs)
         if run.plan.compiled.mode.fetch is True:
             self._update_on_host(run, ahead)
         else:
             self._on_devices(run)
-        run.duals = left
+        run.duals = outputs
 
     def _update_on_host(self, run: Run, ahead: _Ahead | None) -> None:
         duals = [run[node] for node in self._parameters]
@@ -235,17 +232,17 @@ class Step:
             raise blamed(run.plan.compiled.joint, None, None, error) from error
 
     def update(self, values: Sequence[Array], grads: Sequence[Array]) -> None:
-        """Set parameters and states to what the solver computes from values and gradients."""
+        """Apply the solver: update parameters and states by values and gradients."""
         refused = self._solver.apply(self._slots, grads, values)
         if refused is not None:
             raise refused
 
 
 class _Ahead:
-    """The steps of parameters whose gradients are complete while a run goes on.
+    """Steps parameters whose gradients are complete, while the run goes on.
 
-    The run, of lanes and not started, is made to report each sum that is complete.  New values are
-    in other arrays until all are there: `finish` lets all take their places.
+    It sets `on_sum` of a pipeline's run that is not started.  New values are in other arrays until
+    `finish` switches all at once.
     """
 
     def __init__(
@@ -268,39 +265,40 @@ class _Ahead:
         run.on_sum = self._step
 
     def _step(self, number: int, grad: Any) -> None:
-        """Step the parameters whose gradient this is; called by one lane for each."""
+        """Step the parameters with this gradient; each gradient comes from one lane."""
         try:
             for place in self._places.get(number, ()):
                 self._stepped[place] = self._one(place, self._run.values[self._leaves[place]], grad)
-        except Exception as error:  # noqa: BLE001 - the solver's: whoever made the step gets it
+        except Exception as error:  # noqa: BLE001 - an error of the solver, which `finish` raises
             self._failure = error
 
     def _one(self, place: int, value: Array, grad: Any) -> tuple[Array, Any]:
         slots = [self._slots[place]]
         prepared = self._solver.prepared(slots, [grad], [value])
         out = slots[0].room()
-        assert prepared is not None  # a solver that leaves steps out looks at all gradients
+        assert prepared is not None  # only solvers that are not separable skip steps
         return out, self._solver.updated((slots, prepared, [value], [out]))[0]
 
     def finish(self, values: Sequence[Array], grads: Sequence[Array]) -> None:
         """Step the other parameters, then switch all of them at once, or none."""
         if self._failure is not None:
             raise self._failure
-        found = [
+        stepped = [
             self._stepped.get(place) or self._one(place, value, grad)
             for place, (value, grad) in enumerate(zip(values, grads, strict=True))
         ]
-        outs, states = [out for out, _ in found], [state for _, state in found]
+        outs, states = [out for out, _ in stepped], [state for _, state in stepped]
         refused = self._solver.advance(self._slots, values, outs, states)
         if refused is not None:
             raise refused
 
 
 class _Updating:
-    """Reads a run by updating the parameters: its gradients are used up, its outputs remain.
+    """Collects a run by updating the parameters; only its outputs remain.
 
-    While it does, the program that made the gradients waits, so they may stand in its buffers.
-    `update` takes values and gradients of the parameters, `check` the Duals of the outputs before.
+    Meanwhile the program of the direct run is not reused, so gradients may be in its buffers.
+    `update` takes values and gradients of the parameters; `check` takes the Duals of the outputs
+    before.
     """
 
     def __init__(
@@ -316,7 +314,7 @@ class _Updating:
         slopes = [joint.derivatives.get(node) for node in parameters]
         self._values = [compiled.leaf_index[joint.values[node]] for node in parameters]
         self._slopes = [result_of[slope] for slope in slopes if slope in result_of]
-        # Not computed: a leaf is one, or it is zero.
+        # Gradients that no task computes: a leaf, or zero.
         self._others = [(i, one) for i, one in enumerate(slopes) if one not in result_of]
 
     def collect(self, run: AbstractRun) -> Collected:

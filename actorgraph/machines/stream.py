@@ -1,8 +1,8 @@
 """`Stream`: many runs of one machine, pipelined, bounded, in order.
 
 A stream starts a run for each item of its source while fewer than `max_in_flight` of its runs are
-outstanding, that is started and not handed out yet.  So a slow consumer holds the source back and
-memory stays bounded, and a slow source leaves the consumer waiting.
+outstanding: started, and not yet returned to the consumer.  So a slow consumer throttles the source
+and memory stays bounded; a slow source makes the consumer wait.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from actorgraph.options import flag, positive
 class Stream:
     """An iterator of runs, for ``for`` and for ``async for``; made by `Machine.stream`.
 
-    ``with`` and ``async with`` close it at their end, and its source where that can be closed.
+    ``with`` and ``async with`` close it at their end, and its source if that can be closed.
 
-    Runs come in the order of the source, or as they finish with ``ordered=False``.  A run that
-    fails raises when its turn comes; then, as on break, error or cancellation, the runs that are
-    outstanding are cancelled.  When the source fails, what came before it is delivered first.
+    Runs come in the order of the source, or with ``ordered=False`` as they finish.  A failed run
+    raises in its turn; then, as on break, error or cancellation, the outstanding runs are
+    cancelled.  If the source fails, the runs before it are returned first.
     """
 
-    _closed = True  # of one that was refused
+    _closed = True  # for `__del__`, if `__init__` raises
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Stream:
         self._items: Iterator[Any] | None = None
         self._items_taken, self._exhausted, self._closed = 0, False, False
         self._failure: BaseException | None = None
-        # Plain threads wait here; an event loop is told by `_notify`.
+        # Plain threads wait for this; an event loop is woken by `_notify`.
         self._changed = threading.Condition()
         self._notify: Callable[[], object] | None = None
         self._fetch: _Fetch | None = None
@@ -67,11 +67,11 @@ class Stream:
             error.add_note(f"item {self._items_taken} of the stream's source, counted from 1")
             raise
         self._outstanding.append(run)
-        # The callback must not keep the stream alive, or dropping it would not end it.
+        # Weak, for dropping the stream ends it.
         run.add_done_callback(partial(_tell, weakref.ref(self), run))
 
     def _fill(self) -> None:
-        """Start runs while there is room and the source, a plain iterable, has items."""
+        """Start runs while fewer than the limit are outstanding and a plain source has items."""
         if self._items is None:
             assert isinstance(self._source, Iterable)
             self._items = iter(self._source)
@@ -80,11 +80,11 @@ class Stream:
                 self._launch(next(self._items))
             except StopIteration:
                 self._exhausted = True
-            except Exception as error:  # noqa: BLE001 - delivered after what came before it
+            except Exception as error:  # noqa: BLE001 - raised after the runs before it
                 self._exhausted, self._failure = True, error
 
     def _take(self) -> Run | None:
-        """Return the run whose turn it is, None where it has not ended yet."""
+        """Return the run whose turn it is, None if it has not ended."""
         if not self._ordered:
             while self._finished:
                 run = self._finished.popleft()
@@ -108,7 +108,7 @@ class Stream:
         return run
 
     def close(self) -> None:
-        """Cancel the outstanding runs and end; does not wait for operations already running."""
+        """Cancel the outstanding runs and end, without waiting for operations that are running."""
         self._closed = self._exhausted = True
         if self._fetch is not None:
             self._fetch.cancel()
@@ -117,7 +117,7 @@ class Stream:
         self._finished.clear()
 
     def _close_items(self) -> None:
-        """Close a plain source that can be: the `finally` of a generator runs."""
+        """Close a plain source if it can be closed, such as a generator."""
         if isinstance(self._items, Iterator) and hasattr(self._items, "close"):
             self._items.close()
 
@@ -187,14 +187,14 @@ class Stream:
                 run = self._take()
                 if run is not None:
                     if not waited:
-                        from anyio import lowlevel  # late, as in run.py
+                        from anyio import lowlevel  # late, as in `run`
 
                         await lowlevel.checkpoint()
                     return self._deliver(run)
                 if self._over():
                     self._end()
                     raise StopAsyncIteration
-                if event is None:  # and look again, for what has ended before it was there
+                if event is None:  # then check again: a run may have ended before
                     event = anyio.Event()
                     self._notify = partial(loop_notifier(at_once=True), event.set)
                 else:
@@ -216,10 +216,10 @@ class Stream:
             self._fetch.start()
 
     def _fetched(self, feeds: Any) -> None:
-        """Start the run of an item of an asynchronous source, and ask for the next one."""
+        """Start the run of an item of an asynchronous source, and fetch the next item."""
         try:
             self._launch(feeds)
-        except Exception as error:  # noqa: BLE001 - bad feeds are delivered in their turn
+        except Exception as error:  # noqa: BLE001 - raised in its turn
             self._exhausted, self._failure = True, error
         room = len(self._outstanding) < self._limit
         if self._fetch is not None and room and not self._exhausted:
@@ -251,11 +251,11 @@ class Stream:
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
-    # -- told by runs -----------------------------------------------------------------------------
+    # -- notification -----------------------------------------------------------------------------
 
     def _tell(self, run: Run | None = None) -> None:
         with self._changed:
-            if run is not None and not self._ordered:  # nobody would take it out
+            if run is not None and not self._ordered:
                 self._finished.append(run)
             self._changed.notify_all()
         if self._notify is not None:
@@ -271,8 +271,8 @@ def _tell(stream: weakref.ref[Stream], run: Run) -> None:
 class _Fetch:
     """Takes items from an asynchronous source, one at a time, in a task of its own.
 
-    The consumer may go away while the source is waited for: so the task holds the stream weakly,
-    and the source is never cancelled in the middle but by the end of the stream.
+    The consumer may be dropped meanwhile, so the task refers to the stream weakly.  The source is
+    cancelled while it makes an item only if the stream ends.
     """
 
     def __init__(
@@ -288,14 +288,14 @@ class _Fetch:
         self.ended.set()
 
     def start(self) -> None:
-        """Ask for the next item, unless that is under way."""
+        """Fetch the next item, unless a fetch is under way."""
         if not self._running:
             self._running = True
             self.ended = anyio.Event()
             self._notify(partial(spawn, self._take))
 
     def cancel(self) -> None:
-        """Give up waiting for the source; may be called from any thread."""
+        """Cancel the fetch; may be called from any thread."""
         self._cancelled = True
         if self._scope is not None and self._running:
             self._notify(self._scope.cancel)
@@ -310,7 +310,7 @@ class _Fetch:
                     ended = False
         except StopAsyncIteration:
             pass
-        except Exception as error:  # noqa: BLE001 - delivered after what came before it
+        except Exception as error:  # noqa: BLE001 - raised after the runs before it
             failure = error
         finally:
             self._running = False

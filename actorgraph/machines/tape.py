@@ -1,4 +1,4 @@
-"""`TapeMachine`: the whole graph as one straight-line program, no channels inside."""
+"""`TapeMachine`: the whole graph as one straight-line program, without channels."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from actorgraph.machines.base import Machine
 class TapeMachine(Machine):
     """Run a graph in sequential order in one thread at a time; lowest latency for small graphs.
 
-    Parameters are those of `Machine`; `fuse` has no meaning here, and `workers` matters for large
-    matrix products and convolutions only, of which other threads take parts while the one waits.
+    Parameters are those of `Machine`; `fuse` has no effect, and `workers` only for large matrix
+    products and convolutions, of which other threads compute parts.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""`Tuner`: which plan the runs of a mode go by, as measured time tells.
+"""`Tuner`: chooses the plan of a mode by measured time.
 
-A cost decides where nodes run, never what they compute.  After some runs it compares the predicted
-costs with measured time, and has the mode cut anew where they were off.  Later it tries several
-tasks against one sequence: no prediction tells what a second core is worth on a machine that others
-use too, nor what the GIL costs when it changes hands, only runs that met no other do.
+Costs decide where nodes run, never what they compute.  After some runs the tuner compares predicted
+costs with measured time, and has the mode cut anew if they were off.  Later it tries several tasks
+against one sequence.  No prediction tells what a second core is worth on a shared machine, nor what
+hand-overs of the GIL cost; so it compares times of runs that did not overlap others.
 """
 
 from __future__ import annotations
@@ -15,80 +15,80 @@ from typing import Any, final
 from actorgraph.errors import GraphError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.cuts import sequential
-from actorgraph.machines.binding import Binding
+from actorgraph.machines.compiled import Binding
 from actorgraph.machines.feeds import by_node
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.node_actor import LATEST
 
 CUT_AFTER = 8
-"""Runs of a mode after which its cut is compared with measured time, and a trial is decided."""
+"""Runs of a mode after which its cut is compared with measured time; also the runs of a trial."""
 
 TRIAL_AFTER = 16
-"""Runs after which several tasks have to show that they are faster than one sequence."""
+"""Runs after which several tasks are tried against one sequence."""
 
 ROWS_AFTER = 640
-"""Runs after which rows stand for steps (`lower.table`): several tasks have to show it again.
+"""Runs after which several tasks are tried again, now that tables have rows (`lower.table`).
 
-Rows are asked for after 100 runs, and written beside some hundred more."""
+Rows are requested after 100 runs, and written in the background of some hundred more."""
 
 ROWS_TRIED = 512
-"""Runs of that trial, in which the one sequence gets rows, too."""
+"""Runs of that trial, in which the sequence gets rows, too."""
 
 _BRIEF_S = 0.005
-"""Runs above that gain little by rows, and are not tried again."""
+"""Longest runs that are tried again: longer ones gain little by rows."""
 
 _TRIED_NODES = 2000
-"""Nodes above which nothing is tried: compiling the sequence alone takes 0.1 s and more."""
+"""Most nodes for a trial: with more, compiling the sequence takes 0.1 s and more."""
 
 _LOOKS = frozenset((3, CUT_AFTER, TRIAL_AFTER, ROWS_TRIED, ROWS_AFTER))
-"""Runs after which it decides, or measures anew: at first threads start and memory is touched."""
+"""Runs after which it decides or measures anew; the first runs start threads and touch memory."""
 
 _WORTH = 2.0
-"""Predictions off by less than this are left alone: another cut would gain little."""
+"""Predictions that are off by a smaller factor are kept: another cut would gain little."""
 
 _TURNS = 3
-"""Timed turns of a task below which its figure counts for nothing."""
+"""Fewest timed turns of a task for its time to count."""
 
 
 @final
 class Tuner:
-    """Watches the runs of one mode; the lock of the machine's core is held where it decides."""
+    """Chooses the plan of one mode; it decides under the core's lock."""
 
     __slots__ = ("_incumbent_s", "_trials", "incumbent", "measured_s", "plan", "runs")
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan  # by which the runs to come go
-        self.runs = 0  # that were begun; during a trial, since it began
-        # Seconds of runs of the plan during which no other was in flight.
+        self.plan = plan  # of later runs
+        self.runs = 0  # started so far; during a trial, since its start
+        # Seconds of runs of the plan that did not overlap others.
         self.measured_s: deque[float] = deque(maxlen=LATEST)
-        self.incumbent: Plan | None = None  # it stays if the plan on trial is no faster
+        self.incumbent: Plan | None = None  # during a trial, the plan that stays if it is faster
         self._incumbent_s = 0.0
         self._trials = 0
 
     def is_due(self) -> bool:
-        """Count a run; return whether it is time to look at what is measured."""
+        """Count a run; return whether `look` is due."""
         self.runs += 1
         return self.runs in _LOOKS
 
     def is_done(self) -> bool:
-        """Return whether the plan stays."""
+        """Return whether the plan is final."""
         last = ROWS_AFTER if self._gets_rows() else TRIAL_AFTER
         return self.runs >= last and self.incumbent is None
 
     def _gets_rows(self) -> bool:
-        """Return whether the plan has won a trial, and machine code changes what tasks take."""
+        """Return whether the plan has won a trial, and tables will make its tasks faster."""
         plan = self.plan
         won = plan.sequential is None and 0.0 < self._incumbent_s < _BRIEF_S
         return won and bool(plan.compiled.native)
 
     def note(self, plan: Plan, seconds: float) -> None:
-        """Note how long a run of a plan took that met no other."""
+        """Record the time of a run that did not overlap others."""
         if plan is self.plan:
             self.measured_s.append(seconds)
 
     def look(self, networks: Collection[Network], *, tries: bool) -> Plan | None:
-        """Choose the plan of the runs to come; return the one that is given up, if any.
+        """Choose the plan of later runs; return the plan that it replaces, if any.
 
         `tries` allows a trial.
         """
@@ -99,7 +99,7 @@ class Tuner:
         if self.runs in (TRIAL_AFTER, ROWS_AFTER) and tries and self._is_worth_a_trial():
             self._begin_trial()
             return None
-        # Figures are compared for one set of dims: where several were run, nothing is known.
+        # Times are compared for one set of sizes; with several bindings nothing is known.
         factors = None
         if self.runs == CUT_AFTER and binding is not None:
             factors = _refined(plan, binding, turns_us(plan, networks))
@@ -110,7 +110,7 @@ class Tuner:
         return plan
 
     def _forget(self, networks: Iterable[Network]) -> None:
-        """Begin to measure anew."""
+        """Drop all measurements."""
         for network in networks:
             if network.plan is self.plan:
                 for task in network.tasks:
@@ -131,7 +131,7 @@ class Tuner:
         )
 
     def _begin_trial(self) -> None:
-        """Try one sequence against the plan."""
+        """Start a trial of one sequence against the plan."""
         incumbent, tasks = self.plan, len(self.plan.partition.tasks)
         self.incumbent, self._incumbent_s = incumbent, _median(self.measured_s)
         reason = f"it is on trial against {tasks} tasks"
@@ -140,7 +140,7 @@ class Tuner:
         self.runs, self._trials = 0, self._trials + 1
 
     def _decide(self) -> Plan:
-        """Keep the faster one of the plan on trial and the incumbent; return the other."""
+        """Choose the faster one of the plan on trial and the incumbent; return the other."""
         tried, incumbent, binding = self.plan, self.incumbent, self.plan.only_binding
         assert incumbent is not None
         seconds = self.measured_s or (binding.direct_latest if binding is not None else ())
@@ -157,28 +157,28 @@ class Tuner:
 
 
 def checked_costs(graph: Graph, given: Any) -> dict[Node, float] | None:
-    """Return microseconds by node from what a user gave by node or name, or raise."""
+    """Return a user's microseconds, by node or name, as a mapping by node, or raise."""
     if given is None:
         return None
-    found = by_node(given, {node.name: node for node in graph.nodes}, "cost")
-    for node, cost in found.items():
+    costs = by_node(given, {node.name: node for node in graph.nodes}, "cost")
+    for node, cost in costs.items():
         if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not cost > 0:
             raise GraphError(f"the cost of {node!r} is microseconds above 0, got {cost!r}")
-    return found
+    return costs
 
 
 def turns_us(plan: Plan, networks: Iterable[Network]) -> dict[int, float]:
     """Return the measured microseconds of a turn, by task of the plan.
 
-    The median of the latest: other work on the machine makes some turns many times as long.
+    It is the median of the latest turns: other work on the machine makes some much longer.
     """
-    found: dict[int, float] = {}
+    medians: dict[int, float] = {}
     for network in networks:
         if network.plan is plan:
             for task in network.tasks:
                 if len(task.latest) >= _TURNS:
-                    found[task.spec.index] = _median(task.latest) * 1e6
-    return found
+                    medians[task.spec.index] = _median(task.latest) * 1e6
+    return medians
 
 
 def _median(seconds: Collection[float]) -> float:
@@ -186,9 +186,11 @@ def _median(seconds: Collection[float]) -> float:
     return sorted(seconds)[len(seconds) // 2]
 
 
-def _refined(plan: Plan, binding: Binding, spent: Mapping[int, float]) -> dict[Node, float] | None:
-    """Return better factors by measured time, None where the predictions will do."""
-    ratios = _ratios(plan, binding, spent)
+def _refined(
+    plan: Plan, binding: Binding, measured_us: Mapping[int, float]
+) -> dict[Node, float] | None:
+    """Return factors corrected by measured time, None if the predictions are good enough."""
+    ratios = _ratios(plan, binding, measured_us)
     if all(1 / _WORTH < ratio < _WORTH for ratio in ratios.values()):
         return None
     factors = dict(plan.factors)
@@ -197,7 +199,7 @@ def _refined(plan: Plan, binding: Binding, spent: Mapping[int, float]) -> dict[N
     return factors
 
 
-def _ratios(plan: Plan, binding: Binding, spent: Mapping[int, float]) -> dict[Node, float]:
+def _ratios(plan: Plan, binding: Binding, measured_us: Mapping[int, float]) -> dict[Node, float]:
     """Return measured over predicted time by user's node."""
     joint = plan.compiled.joint
     sources = dict.fromkeys(joint.source(node) for node in joint.order)
@@ -207,10 +209,10 @@ def _ratios(plan: Plan, binding: Binding, spent: Mapping[int, float]) -> dict[No
     measured: dict[Node, float] = {}
     predicted: dict[Node, float] = {}
     for spec in plan.partition.tasks:
-        if spec.index not in spent:
+        if spec.index not in measured_us:
             continue
         costs = [plan.cost_us(step, binding.symbols) for step in spec.steps]
-        ratio = spent[spec.index] / sum(costs)
+        ratio = measured_us[spec.index] / sum(costs)
         for step, cost in zip(spec.steps, costs, strict=True):
             source = joint.source(step)
             measured[source] = measured.get(source, 0.0) + cost * ratio

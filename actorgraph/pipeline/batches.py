@@ -177,7 +177,7 @@ class Microbatches:
             parts.append(Microbatch(one, part))
         batch = Run(core, plan, parts[0].run.binding, number, priority)
         batch.microbatches, batch.claim, batch.host = parts, claim, host
-        batch.leaves = [None] * len(plan.compiled.places)  # its parts have them
+        batch.leaves = [None] * len(plan.compiled.passed_places)  # its parts have them
         return batch
 
     def _check_rows(self, rows: int) -> None:
@@ -210,5 +210,5 @@ def _leaves(
     brought = {"feed": part.feeds, "whole": part.whole, "seed": seeded, "tangent": seeded}
     return [
         np.array(drawn, np.int64) if kind == "run_number" else brought[kind][source]
-        for kind, source in plan.compiled.given
+        for kind, source in plan.compiled.passed
     ]

@@ -17,8 +17,8 @@ from functools import partial
 from itertools import accumulate
 
 from actorgraph.machines.admission import allocated, bytes_of
-from actorgraph.machines.binding import Binding
 from actorgraph.machines.claim import HOST, Claim
+from actorgraph.machines.compiled import Binding
 from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Variable
 from actorgraph.pipeline.staged import StagedPlan

@@ -604,7 +604,7 @@ class Lanes:
 
     def inject(self, run: Run, slot: int) -> None:
         """Tell every lane of a run, all parts of which see the variables that it has taken."""
-        places = self.plan.compiled.places
+        places = self.plan.compiled.passed_places
         for part in run.microbatches:
             one, leaves = part.run, [*run.leaves]
             for place, given in zip(places, one.leaves, strict=True):

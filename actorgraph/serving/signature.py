@@ -11,8 +11,7 @@ import numpy as np
 from actorgraph.errors import FeedError, GraphError, ShapeError, near_names
 from actorgraph.graph import Node, as_nodes, topological_order
 from actorgraph.machines.batching import Batching
-from actorgraph.machines.feeds import bind_feeds, by_node
-from actorgraph.machines.repeats import Repeats
+from actorgraph.machines.feeds import Repeats, bind_feeds, by_node
 from actorgraph.machines.rows import shapes_of
 from actorgraph.op import INPUT
 from actorgraph.serving.errors import InvalidInput

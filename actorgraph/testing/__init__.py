@@ -1,6 +1,6 @@
-"""Laws that every op, solver, machine and device obeys: one of your own proves itself by one call.
+"""Laws that every op, solver, machine and device obeys; one call checks your own.
 
-The project's own tests run the same laws.  They need NumPy only, no test runner.
+The project's tests run the same laws.  They need only NumPy, and no test runner.
 """
 
 from actorgraph.keywords import all_answering

@@ -1,7 +1,7 @@
-"""One application of an op, and what has to be true of it.
+"""One application of an op, and checks of its type and derivatives.
 
 First order: forward and reverse rules are adjoint, and forward rules agree with central
-differences.  Second order: so do the derivatives of the gradients.
+differences.  Second order: the derivatives of the gradients do, too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ EPS = 1e-6
 class Case:
     """One application of an op, with inputs in general position: no ties, nothing near 0.
 
-    `call` builds the result of the nodes; without it `op` is applied with the sample's attributes.
-    `sizes` says what the graph knows of the dims: "told", "named" (equal sizes have one symbol) or
-    "unknown" (None).  A size of 1 is always told, since broadcasting asks for it.
+    `call` builds the result from the input nodes; without it `op` is applied with the sample's
+    attributes.  `sizes` says what the graph knows of the dims: "told", "named" (equal sizes have
+    one symbol) or "unknown" (None).  A size of 1 is always known, as broadcasting needs it.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class Case:
         return arrays
 
     def check_type(self, node: Node, wanted: Node) -> None:
-        """A derivative is of the type of what it belongs to, as far as the graph tells sizes."""
+        """Check that a derivative has the type of its node, as far as the graph knows sizes."""
         if self.sizes == "told":
             claim(node.type == wanted.type, f"{node!r} belongs to {wanted!r}")
         same = (node.dtype, node.ndim) == (wanted.dtype, wanted.ndim)
         claim(same, f"{node!r} belongs to {wanted!r}")
 
     def shape_of(self, node: Node) -> tuple[int, ...]:
-        """Return the shape, evaluated where the node does not know it."""
+        """Return the shape, by evaluation if the node does not know it."""
         known = tuple([dim for dim in node.shape if isinstance(dim, int)])
         if len(known) == node.ndim:
             return known
@@ -114,7 +114,7 @@ class Case:
         return np.asarray(value).astype(node.dtype)
 
     def moved(self, directions: Mapping[Node, Array], step: float) -> Feeds:
-        """Return the feeds a step along the directions."""
+        """Return the feeds moved by a step along the directions."""
         return {
             x: value + step * directions[x] if x in directions else value
             for x, value in self.feeds.items()
@@ -144,14 +144,14 @@ def inner(left: Array, right: Array) -> float:
 
 
 def close(got: Array, wanted: Array, rtol: float = 1e-6, what: str = "") -> None:
-    """Raise where two arrays differ by more than rounding, of the size of the largest entry."""
+    """Raise if two arrays differ by more than rounding, relative to the largest entry."""
     wanted = np.asarray(wanted)
     scale = max(1.0, np.abs(wanted).max(initial=0))
     np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol * 0.1 * scale, err_msg=what)
 
 
 def check_type(case: Case) -> None:
-    """Raise where the result is not what the type of its node says."""
+    """Raise if the result does not have the type of its node."""
     (value,) = evaluate([case.y], case.feeds)
     claim(value.ndim == case.y.ndim, f"{case.y!r} gave {value.shape}")
     said = [size if dim is None or isinstance(dim, Dim) else dim
@@ -161,9 +161,9 @@ def check_type(case: Case) -> None:
 
 
 def check_first_order(case: Case) -> None:
-    """Check jvp against differences for each argument, and vjp as its adjoint.
+    """Check for each argument jvp against differences, and vjp as its adjoint.
 
-    An op without forward rule has its reverse rule compared with differences.
+    Without a forward rule, the reverse rule is compared with differences.
     """
     if not case.wrt:
         return

@@ -1,7 +1,7 @@
-"""What every device must do, beside what machines must do on it.
+"""The laws of devices, in addition to those of machines.
 
-A law gets ``make()``, which returns a new device or the name of one.  Where the array module is not
-NumPy, values are compared to rounding, else to the bit.
+A law gets ``make()``, which returns a new device, or the name of one.  Values are compared bit for
+bit if the device's array module is NumPy, else up to rounding.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _law = DEVICE_LAWS.law
 
 
 def check_device(make: Make) -> None:
-    """Raise where a device breaks a law of devices.
+    """Raise if a device breaks a law of devices.
 
-    Values, gradients and tangents are those of the CPU, on lanes that the user names too; what is
-    on the device stays there; streams keep order and hold few runs; runs that fail, are late or are
-    cancelled leave the others right; a check of values is told in the end; a step trains there;
-    `max_bytes` holds; memory comes back.
+    Values, gradients and tangents are those of the CPU, also on lanes that the user names.  Values
+    on the device are not copied needlessly.  Streams keep order and bound their runs.  Runs that
+    fail, expire or are cancelled do not affect others.  Failed checks of values are reported.  A
+    step trains there, `max_bytes` holds, and memory is released.
 
     Parameters
     ----------

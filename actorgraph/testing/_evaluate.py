@@ -1,4 +1,4 @@
-"""A sequential evaluator of graphs that needs no machine: what the laws of ops stand on."""
+"""A sequential evaluator of graphs without machines, for the laws of ops."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from actorgraph.types import Dim
 
 
 def evaluate(outputs: Any, feeds: Mapping[Node, Any]) -> list[Any]:
-    """Return the value of each output, in build order, by NumPy; ops may only read their arguments.
+    """Return the value of each output, computed by NumPy in build order; arguments are read-only.
 
     Parameters
     ----------
     outputs : node or iterable of nodes
     feeds : mapping of nodes to arrays
-        Any nodes: what is above them is not computed.
+        Any nodes; their inputs are not computed.
 
     Examples
     --------
@@ -44,16 +44,16 @@ def evaluate(outputs: Any, feeds: Mapping[Node, Any]) -> list[Any]:
         else:
             args = [_read_only(values[part]) for part in node.inputs]
             attrs = bind_attrs(node.attrs, symbols)
-            whole = node.op.kernel  # of ops that hold graphs: they are given the run, here none
+            make_kernel = node.op.kernel  # of ops with bodies; the kernel gets a run, here None
             values[node] = (
-                called(node.op, args, attrs) if whole is None
-                else whole(node, symbols, ())(None, *args)
+                called(node.op, args, attrs) if make_kernel is None
+                else make_kernel(node, symbols, ())(None, *args)
             )  # fmt: skip
     return [values[node] for node in targets]
 
 
 def called(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], **out: Any) -> Any:
-    """Return what the forward of an op gives, awaited where it is asynchronous."""
+    """Return the result of an op's forward, awaited if it is asynchronous."""
     result = op.forward(np, *args, **out, **attrs)
     if op.runs_on == "loop":
         result = anyio.run(_awaited, result)
@@ -72,7 +72,7 @@ def _read_only(value: Any) -> Any:
 
 
 def _symbols(values: Mapping[Node, Any]) -> dict[str, int]:
-    """Return what plain symbols are bound to by the shapes of the feeds."""
+    """Return the sizes that the shapes of the feeds bind plain symbols to."""
     symbols: dict[str, int] = {}
     for node, value in values.items():
         for dim, size in zip(node.dims, value.shape, strict=True):

@@ -1,4 +1,4 @@
-"""Graphs with what is asked of them, and the bits that a machine has to answer with."""
+"""Example graphs with feeds, and the bits that machines have to compute."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Bits = list[tuple[Any, ...]]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """A graph with what is asked of it, and several sets of feeds.
+    """A graph with outputs, wrt and several sets of feeds.
 
-    What ``backward=`` gets for a set is None where that is not differentiated in reverse.
+    `backward` and `tangents` have the arguments of runs for each set; None for no backward run.
     """
 
     graph: Graph
@@ -35,14 +35,14 @@ class Example:
     tangents: Sequence[Any]
 
     def modes(self, number: int) -> list[dict[str, Any]]:
-        """Return the keywords of the runs to compare, for the feeds of that number."""
+        """Return the keywords of the runs to compare, for one set of feeds."""
         found: list[dict[str, Any]] = [{}, {"tangents": self.tangents[number]}]
         if self.backward[number] is not None:
             found.append({"backward": self.backward[number]})
         return found
 
     def runs(self) -> list[tuple[Feeds, dict[str, Any]]]:
-        """Return the feeds and keywords of every run, which fix what random ops draw."""
+        """Return the feeds and keywords of every run, with run numbers for random ops."""
         every = [
             (feeds, mode) for number, feeds in enumerate(self.feeds) for mode in self.modes(number)
         ]
@@ -50,12 +50,12 @@ class Example:
 
 
 def bits(value: Any) -> Any:
-    """Return what two arrays of equal bits have in common."""
+    """Return a key that is equal exactly for arrays of equal bits."""
     return None if value is None else (value.dtype, value.shape, value.tobytes())
 
 
 def results(run: Run, nodes: Iterable[Node]) -> Bits:
-    """Return the bits of everything that the run can be asked for."""
+    """Return the bits of all results of a run."""
     return [
         (node.name, bits(run[node].value), bits(run[node].grad), bits(run[node].tangent))
         for node in nodes
@@ -63,7 +63,7 @@ def results(run: Run, nodes: Iterable[Node]) -> Bits:
 
 
 def expected(example: Example) -> tuple[list[Node], list[Bits]]:
-    """Return, for every run, what `LispMachine` answers without any pass; buffers stay."""
+    """Return the results of `LispMachine` without passes for every run; buffers are restored."""
     buffers = {buffer: np.copy(buffer.value) for buffer in example.graph.buffers}
     with LispMachine(example.outputs, wrt=example.wrt, passes=()) as machine:
         nodes = [*example.outputs, *machine.wrt]
@@ -76,7 +76,7 @@ def expected(example: Example) -> tuple[list[Node], list[Bits]]:
 def check_in_turn(
     machine: Machine, example: Example, nodes: Sequence[Node], wanted: Sequence[Bits]
 ) -> None:
-    """Run everything that the example asks for, one after the other."""
+    """Compare the runs of the example, one after the other."""
     for (feeds, mode), want in zip(example.runs(), wanted, strict=True):
         _compare(results(machine.run_sync(feeds, **mode), nodes), want, mode)
 
@@ -84,7 +84,7 @@ def check_in_turn(
 def check_overlapping(
     machine: Machine, example: Example, nodes: Sequence[Node], wanted: Sequence[Bits]
 ) -> None:
-    """Start every run of the example twice before the first is read."""
+    """Compare the runs of the example, each started twice before the first is read."""
     runs = [
         (machine.start(feeds, **mode, priority=again), want, mode)
         for again in range(2)
@@ -115,7 +115,7 @@ def _read(one: Any) -> str:
 # -- the table ------------------------------------------------------------------------------------
 
 EXAMPLES: dict[str, Callable[[], Example]] = {}
-"""Graphs that a machine has to run, by what is special about each; every call builds it anew."""
+"""Builders of graphs that a machine has to run, by the special property of each."""
 
 
 def _example(build: Callable[[Graph], Example]) -> None:
@@ -130,9 +130,9 @@ def _example(build: Callable[[Graph], Example]) -> None:
 def _drawn(
     graph: Graph, *outputs: Node, wrt: Sequence[Node] | None = None, rows: Sequence[int] = (3, 1)
 ) -> Example:
-    """Return an example with random feeds, whose symbolic dims have each size of `rows` in turn.
+    """Return an example with random feeds, one set for each size of symbolic dims in `rows`.
 
-    The first output is a scalar.  The last set of feeds has seeds for all floats of known shape.
+    The first output is a scalar.  The last set seeds all outputs of floats and known shape.
     """
     rng = np.random.default_rng(7)
     inputs = [node for node in graph.nodes if node.op is INPUT]

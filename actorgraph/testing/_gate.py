@@ -1,4 +1,4 @@
-"""An op that stands in the middle of a run for as long as a law wants."""
+"""An op that blocks in the middle of a run until a law lets it go on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATIENCE_S = 20.0
 
 @final
 class OpGate:
-    """An op body that says when it is entered and waits until it is let on."""
+    """The forward of an op, which signals that it was entered, and waits to be let on."""
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
@@ -42,12 +42,12 @@ class OpGate:
         claim(self.entered.acquire(timeout=_PATIENCE_S), "nobody came to the gate")
 
     def open(self, times: int = 1) -> None:
-        """Let that many calls on."""
+        """Let so many calls go on."""
         self.leave.release(times)
 
 
 def gated(gate: OpGate) -> Node:
-    """X -> tanh -> gate -> * 2, whose middle is as long as a law wants."""
+    """Return the node of ``gate(tanh(x)) * 2``."""
     graph = Graph()
     x = graph.input("x", (2,), "float64")
     op = Op("testing_gate", "f[*s] -> f[*s]", gate, checked=True)
@@ -55,5 +55,5 @@ def gated(gate: OpGate) -> Node:
 
 
 def beyond(value: float) -> Any:
-    """Return what comes out of that where two entries of a value go in."""
+    """Return the result of `gated` for two entries of a value."""
     return (np.tanh(np.full(2, value)) + 1) * 2

@@ -1,7 +1,7 @@
-"""A table of laws, and how a law says that it is broken.
+"""`Laws`, a list of laws, and the functions by which they raise.
 
-Laws raise `AssertionError` by functions of this file and of `numpy.testing`, never by an
-``assert``: no test runner explains those of a library, and ``python -O`` leaves them out.
+Laws raise `AssertionError` by functions of this file and of `numpy.testing`, never by ``assert``:
+test runners do not explain those of a library, and ``python -O`` removes them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Law = Callable[..., None]
 
 @final
 class Laws(list[Law]):
-    """What has to be true of every op, every solver or every machine.
+    """The laws of ops, of solvers, of machines or of devices.
 
-    A list of functions of what is on trial, whose names state the laws.  Each raises where it is
-    broken, so that a test of each is one line for pytest:
+    A list of functions of the thing under test, whose names state the laws.  Each raises if it is
+    broken, so pytest runs each as a test by
     ``@pytest.mark.parametrize("law", ag.testing.SOLVER_LAWS)``.
 
     Examples
@@ -45,7 +45,7 @@ class Laws(list[Law]):
         return law
 
     def check(self, tried: Any, without: Iterable[str] = ()) -> None:
-        """Raise at the first law that what is tried breaks, those in `without` aside.
+        """Raise for the first law that `tried` breaks, those in `without` aside.
 
         Raises
         ------
@@ -66,7 +66,7 @@ class Laws(list[Law]):
 
 
 def check_made(laws: Laws, make: Any, what: str) -> None:
-    """Hold what a function makes to laws, or raise where it is no function."""
+    """Check laws for the results of `make`; raise if it is no function."""
     if not callable(make):
         raise TypeError(f"got {shown(make)}, expected a function that makes {what}: lambda: ...")
     laws.check(make)
@@ -74,7 +74,7 @@ def check_made(laws: Laws, make: Any, what: str) -> None:
 
 @contextmanager
 def on(what: str) -> Iterator[None]:
-    """Open the text of what is raised with that."""
+    """Prefix the text of an error that is raised inside."""
     try:
         yield
     except Exception as error:
@@ -83,13 +83,13 @@ def on(what: str) -> Iterator[None]:
 
 
 def claim(holds: object, text: str) -> None:
-    """Raise with the text where a law does not hold."""
+    """Raise with the text if a law does not hold."""
     if not holds:
         raise AssertionError(text)
 
 
 def same_bits(got: Any, wanted: Any, what: str) -> None:
-    """Raise where two arrays differ in dtype, shape or any bit."""
+    """Raise if two arrays differ in dtype, shape or any bit."""
     got, wanted = np.asarray(got), np.asarray(wanted)
     kinds = [f"{one.dtype} of shape {one.shape}" for one in (got, wanted)]
     claim(kinds[0] == kinds[1], f"{what}: got {kinds[0]}, expected {kinds[1]}")
@@ -99,9 +99,9 @@ def same_bits(got: Any, wanted: Any, what: str) -> None:
 
 @contextmanager
 def raises(kind: type[Exception], text: str) -> Iterator[list[Any]]:
-    """Raise where the body does not raise that error, with a text that matches the pattern.
+    """Raise unless the body raises that error, with a text that matches the pattern.
 
-    What it gives is a list, which holds the error in the end.
+    It yields a list, to which the error is appended.
     """
     caught: list[Any] = []
     try:

@@ -1,7 +1,6 @@
-"""What every machine must do, however it cuts a graph.
+"""The laws of machines, which hold for every cut.
 
-A law gets ``make(outputs, **options)``, which returns a new machine that takes the options of
-machines.
+A law gets ``make(outputs, **options)``, which returns a new machine with these options.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ _ONES = {"x": np.ones(2)}
 
 
 def check_machine(make: Make) -> None:
-    """Raise where a machine breaks a law of machines.
+    """Raise if a machine breaks a law of machines.
 
     On graphs with fan-out, repeated inputs, tied weights, several outputs, no rows, integers,
-    buffers, random ops and more it gives the bits of `LispMachine`: values, gradients and tangents,
-    in turn and overlapping.  Streams are in order, a run that fails or is cancelled leaves the
-    others right, ops may be asynchronous, and `close` ends what is in flight.
+    buffers, random ops and more, values, gradients and tangents have the bits of `LispMachine`, for
+    runs in turn and overlapping.  Streams are in order, a run that fails or is cancelled does not
+    affect others, ops may be asynchronous, and `close` ends runs in flight.
 
     Parameters
     ----------
     make : callable
-        ``make(outputs, **options)`` returns a new machine; the class itself will do.
+        ``make(outputs, **options)`` returns a new machine, such as the class itself.
 
     Raises
     ------
@@ -84,7 +83,7 @@ def runs_that_overlap_have_the_bits_of_runs_in_turn(make: Make) -> None:
     for name, build in EXAMPLES.items():
         example = build()
         if example.graph.buffers:
-            continue  # what a run reads of them depends on which runs have ended
+            continue  # their values depend on which runs have ended
         nodes, wanted = expected(example)
         with make(example.outputs, wrt=example.wrt) as machine, on(f"on the graph {name!r}"):
             check_overlapping(machine, example, nodes, wanted)
@@ -253,7 +252,7 @@ def many_awaited_runs_overlap(make: Make) -> None:
 
 
 class _Service:
-    """What an asynchronous op calls."""
+    """The forward of an asynchronous op."""
 
     def __init__(self) -> None:
         self.raises: type[BaseException] | None = None

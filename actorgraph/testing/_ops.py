@@ -1,6 +1,6 @@
-"""What every op must do, on the samples that its declaration gives.
+"""The laws of ops, on the samples of their declarations.
 
-A law gets the record of an op.
+A law gets an `Op`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from actorgraph.testing._evaluate import called, evaluate
 from actorgraph.testing._laws import Law, Laws, claim, on, same_bits
 
 OP_LAWS = Laws()
-"""The laws of ops: functions of the record of an op."""
+"""The laws of ops: functions of an `Op`."""
 
 _law = OP_LAWS.law
 
@@ -35,11 +35,11 @@ _MACHINES: dict[str, Callable[..., Any]] = {
 
 
 def check_op(op: Op | Callable[..., Any], *, without: Iterable[str] = ()) -> None:
-    """Raise where an op breaks a law of ops, on one of its samples.
+    """Raise if an op breaks a law of ops on one of its samples.
 
     Results have the declared type and layout; arguments are only read, and may have any layout;
-    rules of differentiation agree with each other and with differences, to second order, also for
-    complex numbers and where one node is every argument; all machines give the same bits.
+    rules of differentiation agree with each other and with differences, up to second order, also
+    for complex numbers and with one node as every argument; all machines give the same bits.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def check_op(op: Op | Callable[..., Any], *, without: Iterable[str] = ()) -> Non
         float32 and complex128.
     without : iterable of str, optional
         Names of laws that by design do not hold, such as
-        ``"one_node_may_be_every_argument"`` where equal arguments make a kink.
+        ``"one_node_may_be_every_argument"`` if equal arguments are at a kink.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def check_op(op: Op | Callable[..., Any], *, without: Iterable[str] = ()) -> Non
 
     Examples
     --------
-    An op of your own proves itself:
+    Check an op of your own:
 
     >>> import actorgraph as ag
     >>> cube = ag.ops.define(
@@ -76,7 +76,7 @@ def check_op(op: Op | Callable[..., Any], *, without: Iterable[str] = ()) -> Non
 
 
 def _of_samples(law: Callable[[Op, Sample], None]) -> Law:
-    """Make a law of ops of a law of an op on a sample."""
+    """Turn a law for an op and a sample into a law for an op."""
 
     @wraps(law)
     def of_each(op: Op) -> None:
@@ -126,7 +126,7 @@ def layout_of_arguments_does_not_matter(op: Op, sample: Sample) -> None:
 def arguments_are_only_read(op: Op, sample: Sample) -> None:
     case = Case(op, sample)
     before = [value.copy() for value in case.feeds.values()]
-    evaluate([case.y], case.feeds)  # which hands out read-only arrays
+    evaluate([case.y], case.feeds)  # passes read-only arrays
     for number, (old, value) in enumerate(zip(before, case.feeds.values(), strict=True)):
         np.testing.assert_array_equal(value, old, err_msg=f"argument {number}")
 
@@ -160,7 +160,7 @@ def results_have_the_layout_that_the_op_declares(op: Op, sample: Sample) -> None
 
 
 def _broadcast_variants(arrays: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield the arrays, and with strides of 0 along one axis of one array, and along all."""
+    """Yield the arrays as they are, with stride 0 along one axis of one array, and along all."""
     yield arrays
     for i, array in enumerate(arrays):
         for axis in range(array.ndim):

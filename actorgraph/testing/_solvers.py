@@ -1,6 +1,6 @@
-"""What every solver must do, whatever its formula.
+"""The laws of solvers, which hold for every formula.
 
-A law gets ``make(lr)``, which returns a new solver of that learning rate each time.
+A law gets ``make(lr)``, which returns a new solver of that learning rate.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _law = SOLVER_LAWS.law
 
 
 def check_solver(make: Make) -> None:
-    """Raise where a solver breaks a law of solvers.
+    """Raise if a solver breaks a law of solvers.
 
     Among others: it minimises a parabola, keeps dtypes and arrays, steps parameters of machines and
-    plain arrays to the same bits, writes no gradient, and a step that fails changes nothing.
+    plain arrays to the same bits, does not write to gradients, and changes nothing if a step fails.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def check_solver(make: Make) -> None:
 
     Examples
     --------
-    A solver of your own proves itself:
+    Check a solver of your own:
 
     >>> import numpy as np
     >>> import actorgraph as ag
@@ -65,7 +65,7 @@ def _parameter(name: str = "W") -> Parameter:
 
 
 def _dual_of(parameter: Parameter, grad: Any) -> Dual:
-    """Return what a run would give for the parameter."""
+    """Return the Dual of a parameter, as from a run."""
     return Dual(parameter.value, grad, node=parameter)
 
 
@@ -258,7 +258,7 @@ def a_bad_parameter_raises_before_anything_is_written(make: Make) -> None:
         with raises(error, text):
             solver.step([good, Dual(value, grad)])
         same_bits(good.value, np.ones(3), f"{name}: a parameter listed before it")
-        solver.step([good])  # nor did the failed step fix the length
+        solver.step([good])  # the failed step has not fixed the length either
         _smaller(good.value)
 
 
@@ -271,7 +271,7 @@ def a_step_that_fails_changes_neither_parameters_nor_state(make: Make) -> None:
 
 
 def _steps(make: Make, at: int | None) -> list[Any]:
-    """Return four parameters after four steps; each fails once at that parameter."""
+    """Return four parameters after four steps, each of which first fails at parameter `at`."""
     grads = np.random.default_rng(0).normal(size=(4, 4, 3))
     parameters = [_parameter(name) for name in "abc"]
     plain, solver = Dual(np.ones(3), None), make(0.1)

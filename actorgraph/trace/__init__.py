@@ -1,4 +1,4 @@
-"""Seeing what machines do: recordings of runs, a live view, and hooks for other tools."""
+"""Observing machines: recordings of runs, a live view, and hooks for other tools."""
 
 from actorgraph.keywords import all_answering
 from actorgraph.machines.instrument import Instrument

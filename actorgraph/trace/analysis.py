@@ -1,4 +1,4 @@
-"""What a recording says: busiest nodes, the critical path, and why lanes were idle."""
+"""Analysis of a recording: busiest nodes, the critical path, and causes of idle time."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from typing import Any
 
 from actorgraph import tables
 from actorgraph.errors import printable
-from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import MessageSpan, Slice
+from actorgraph.trace.records import MessageSpan, Records, Slice
 
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 CAUSES = ("no run", "hand-over", "asynchronous call", "dependencies")
-"""Why a worker is idle: nothing is in flight; something is ready and nobody has taken it yet; all
-wait for a call on the event loop; or what could run is running elsewhere already."""
+"""Why a worker is idle: no run is in flight; a task is ready, but not yet taken; all wait for a
+call on the event loop; or all tasks that can run are running on other workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """What the turns of one actor come to."""
+    """Totals over the turns of one actor."""
 
     name: str
     direction: str
@@ -35,7 +34,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """One step of a critical path: `waited_s` from the message that it needed to its start."""
+    """One step of a critical path; `waited_s` is from its last message to its start."""
 
     name: str
     direction: str
@@ -46,19 +45,19 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Tables about a recording; `str` gives them as text, and rich draws them.
+    """Tables on a recording; `str` gives them as text, and rich draws them.
 
     Attributes
     ----------
     admission_wait_s : float
-        Of all runs together.
+        The sum over all runs.
     busy_s, idle_s : dict
-        By lane: seconds of work; and by cause (see `CAUSES`): seconds of `workers` lanes together.
+        Seconds of work by lane, and idle seconds of all `workers` by cause (see `CAUSES`).
     workers : int
-        Those of the largest machine, or the lanes if these are fewer; and the lanes of pipelines.
+        Workers of the largest machine, or lanes if these are fewer, plus lanes of pipelines.
     path : tuple of PathStep
-        The longest run, backwards from its last slice along the messages that came last; in the
-        lane of a pipeline along what the lane did before, where that ended later.
+        The longest run, traced back from its last slice along the messages that came last; in a
+        pipeline's lane along the slice before, if that ended later.
     path_run : int or None
         The number of that run.
     """
@@ -76,7 +75,7 @@ class Summary:
     path_length: int
 
     def tables(self) -> Iterator[_Table]:
-        """Yield title, heads of columns and rows of each table, as others may read them."""
+        """Yield title, column heads and rows of each table, with printable texts."""
         for title, heads, rows in self._tables():
             yield title, heads, [tuple(map(printable, row)) for row in rows]
 
@@ -138,7 +137,7 @@ class Summary:
 
 
 def summarise(records: Records, count: int) -> Summary:
-    """Return the summary of a recording with at most `count` rows a table."""
+    """Return the summary of a recording, with at most `count` rows per table."""
     path, number = critical_path(records)
     longest = sorted(path, key=_taken, reverse=True)[:count]
     kept = {id(step) for step in longest}
@@ -181,7 +180,7 @@ def _busiest(records: Records) -> list[Busy]:
 
 
 def critical_path(records: Records) -> tuple[list[PathStep], int | None]:
-    """Return the steps that the longest run has waited for, first to last, and its number."""
+    """Return the critical path of the longest run, first step first, and the run's number."""
     lengths: dict[tuple[str, int], tuple[float, float]] = {}
     for part in records.slices:
         if part.actor is not None:
@@ -198,7 +197,7 @@ def critical_path(records: Records) -> tuple[list[PathStep], int | None]:
         if (part.machine, part.run) == longest and part.actor is not None
     ]
     arrived: dict[int, MessageSpan] = {}
-    for message in records.messages:  # by time: the latest stays
+    for message in records.messages:  # by time, so the latest stays
         arrived[message.target] = message
     before = _before(records, ours)
     at: int | None = max(ours, key=[part.end for part in records.slices].__getitem__)
@@ -216,10 +215,10 @@ def critical_path(records: Records) -> tuple[list[PathStep], int | None]:
 
 
 def _before(records: Records, ours: Sequence[int]) -> dict[int, int]:
-    """Return, for slices of a run that waited longer for another slice than for messages, that one.
+    """Return the slices that slices of a run waited for longer than for messages.
 
-    That is the turn before an asynchronous call of the same firing, and in the lane of a pipeline
-    what the lane did before.
+    These are the turn before an asynchronous call of the same firing, and in a pipeline's lane the
+    slice before.
     """
     before: dict[int, int] = {}
     latest: dict[Any, int] = {}
@@ -236,7 +235,7 @@ def _before(records: Records, ours: Sequence[int]) -> dict[int, int]:
 
 
 def idle_by_cause(records: Records) -> dict[str, float]:
-    """Return the seconds in which workers were idle, by cause, of all workers together."""
+    """Return the idle seconds of all workers, by cause."""
     idle = dict.fromkeys(CAUSES, 0.0)
     own = _own_lanes(records)
     runs: list[tuple[float, int, int]] = [(0.0, 0, 0), (records.duration_s, 0, 0)]
@@ -256,7 +255,7 @@ def idle_by_cause(records: Records) -> dict[str, float]:
                 _span(points, start, end, 3)
     _count_idle(points, _workers(records) - len(own), idle)
     for lane in own:
-        # What is ready waits for its turn in the lane's order before it waits for anybody.
+        # A ready action first waits for the actions before it in the lane's order.
         points, ended = list(runs), 0.0
         for part in records.slices:
             if part.lane == lane:
@@ -268,7 +267,7 @@ def idle_by_cause(records: Records) -> dict[str, float]:
 
 
 def _count_idle(points: list[tuple[float, int, int]], workers: int, idle: dict[str, float]) -> None:
-    """Add to `idle` what begins and ends of runs, waits, calls and turns come to."""
+    """Add idle time to `idle`, given the starts and ends of runs, waits, calls and turns."""
     points.sort()
     counts = [0, 0, 0, 0]
     for (time, step, what), (following, _, _) in pairwise(points):
@@ -286,13 +285,13 @@ def _count_idle(points: list[tuple[float, int, int]], workers: int, idle: dict[s
 
 
 def _own_lanes(records: Records) -> list[str]:
-    """Return the lanes of pipelines; any worker may do what stands in the others."""
+    """Return the lanes of pipelines; the others are those of any worker."""
     own = {actor.lane for actor in records.actors}
     return [lane for lane in records.lanes if lane in own]
 
 
 def _workers(records: Records) -> int:
-    # A thread that waits for its run works along in a slot of the machine: it is a lane, no worker.
+    # A thread that waits for its run works in a slot of the machine: it adds a lane, no worker.
     own = len(_own_lanes(records))
     return min(records.workers, len(records.lanes) - own) + own
 
@@ -303,7 +302,7 @@ def _span(points: list[tuple[float, int, int]], start: float, end: float, what: 
 
 
 def _busy(slices: Sequence[Slice], lane: str) -> list[tuple[float, float]]:
-    """Return when a lane worked; an op that runs a machine has slices within its own."""
+    """Return the spans in which a lane worked; slices of a machine that an op runs are nested."""
     spans: list[tuple[float, float]] = []
     for part in slices:
         if part.lane != lane:

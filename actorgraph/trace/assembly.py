@@ -1,18 +1,17 @@
-"""Making plain records of what a recorder has noted."""
+"""Makes plain `Records` of the notes of a recorder."""
 
 from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import printable
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import size_in_bytes
-from actorgraph.trace.records import Actor, CallSpan, Edge, MessageSpan, RunSpan, Slice
+from actorgraph.trace.records import Actor, CallSpan, Edge, MessageSpan, Records, RunSpan, Slice
 
 if TYPE_CHECKING:
     from actorgraph.lower.regions import Port
@@ -21,25 +20,8 @@ if TYPE_CHECKING:
     from actorgraph.trace.recorder import Recorder, RunNotes
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
-    """All that a trace holds, sorted by time.
-
-    `workers` are those of the largest machine, lanes of pipelines not counted.
-    """
-
-    duration_s: float
-    workers: int
-    lanes: tuple[str, ...]
-    actors: tuple[Actor, ...]
-    slices: tuple[Slice, ...]
-    messages: tuple[MessageSpan, ...]
-    runs: tuple[RunSpan, ...]
-    calls: tuple[CallSpan, ...]
-
-
 def assemble(recorder: Recorder, ended: float) -> Records:
-    """Return the records of a recorder that listens no more."""
+    """Return the records of a recorder that has stopped listening."""
     assembly = _Assembly(recorder)
     assembly.add_actors()
     assembly.add_turns()
@@ -115,7 +97,7 @@ class _Assembly:
             fields = iter(turns)
             for task, number, microbatch, started, ended in zip(*[fields] * 5, strict=True):
                 if task not in self.actor_of:
-                    continue  # of a run that was in flight before the recording
+                    continue  # its run was in flight before the recording
                 machine = self.machine_of[task][0]
                 actor = self.actors[self.actor_of[task]]
                 self._add(
@@ -125,7 +107,7 @@ class _Assembly:
                 self.turns_in.setdefault(lane, []).append(self.slices[-1])
 
     def add_jobs(self) -> None:
-        """Add what lanes of devices do, for the turns that have launched it."""
+        """Add the jobs of devices' lanes, for the turns that launched them."""
         turns = {
             thread: sorted(parts, key=attrgetter("start"))
             for thread, parts in self.turns_in.items()
@@ -142,7 +124,7 @@ class _Assembly:
                 )  # fmt: skip
 
     def add_pieces(self) -> None:
-        """Add what runs do outside actors."""
+        """Add the work of runs outside of actors."""
         for notes in self.notes:
             machine = self.machines[id(notes.core)]
             run = notes.number, machine, notes.microbatch
@@ -168,7 +150,7 @@ class _Assembly:
         )  # fmt: skip
 
     def connect(self) -> None:
-        """Find which slice has sent to which: each actor fires once for a run or microbatch."""
+        """Find which slice sent to which: each actor fires once per run or microbatch."""
         last: dict[tuple[int, int, int | None], int] = {}
         first: dict[tuple[int, int, int | None], int] = {}
         for index, part in enumerate(self.slices):
@@ -211,7 +193,7 @@ class _Assembly:
         to = self.slices[target]
         if source is not None:
             sender = self.slices[source]
-            # Sent somewhere within the turn; another worker may have begun with it before its end.
+            # Sent during the turn; another worker may have used it before the turn's end.
             sent = max(sender.start, min(sender.end, to.start))
         elif edge.producer is None and notes is not None and notes.admitted is not None:
             sent = min(notes.admitted - self.began, to.start)
@@ -222,7 +204,7 @@ class _Assembly:
         return MessageSpan(source, target, edge, sent, max(sent, to.start), size)
 
     def _size(self, node: Node, symbols: Mapping[str, int]) -> int:
-        key = id(node), tuple(symbols.items())  # nodes build nodes when they are compared
+        key = id(node), tuple(symbols.items())  # by id, as `==` on nodes builds a node
         if key not in self.sizes:
             self.sizes[key] = size_in_bytes(node, symbols)
         return self.sizes[key]
@@ -252,7 +234,7 @@ class _Assembly:
 
 
 def _names(notes: Sequence[RunNotes]) -> dict[int, str]:
-    """Name each machine by its graph, and by a number where several run graphs of one name."""
+    """Name each machine by its graph, with a number if several have graphs of one name."""
     names: dict[int, str] = {}
     seen: Counter[str] = Counter()
     for one in notes:

@@ -1,9 +1,9 @@
-"""A recording as events of the Chrome trace format, which Perfetto reads too.
+"""A recording as events of the Chrome trace format, which Perfetto reads, too.
 
-Source: Trace Event Format, Google, 2016.  Times are microseconds.  Phases used: ``M`` names, ``X``
-slices, ``s`` and ``f`` the two ends of an arrow, ``C`` counters, ``b`` and ``e`` spans that may
-overlap.  All but names are sorted by time.  Lanes are threads from 1 on: until 2025 Perfetto
-took 0 and 1 for the same thread (https://github.com/thoren-d/tracing-chrome/issues/32).
+Source: Trace Event Format, Google, 2016.  Times are microseconds.  Phases used: ``M`` for names,
+``X`` slices, ``s`` and ``f`` the two ends of an arrow, ``C`` counters, ``b`` and ``e`` spans that
+may overlap.  Events other than names are sorted by time.  Lanes are threads, numbered from 1: until
+2025 Perfetto confused threads 0 and 1 (https://github.com/thoren-d/tracing-chrome/issues/32).
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import PredictedSlice
+from actorgraph.trace.records import PredictedSlice, Records
 
 COUNTED_CHANNELS = 16
-"""Channels with counters of their own: those that were deepest."""
+"""Number of channels with counters of their own, the deepest ones."""
 
 _MEASURED = 1
 _ORDER = {"b": 0, "X": 1, "s": 2, "f": 3, "C": 4, "e": 5}
@@ -25,7 +24,7 @@ Event = dict[str, Any]
 
 
 def events(records: Records, predicted: Mapping[str, Sequence[PredictedSlice]]) -> list[Event]:
-    """Return the events of a recording, and of predictions as further processes."""
+    """Return the events of a recording, with predictions as further processes."""
     names = _tracks(_MEASURED, "measured", _threads(records.lanes))
     timed = [*_slices(records), *_arrows(records), *_counters(records), *_spans(records)]
     for process, (name, slices) in enumerate(predicted.items(), _MEASURED + 1):
@@ -43,7 +42,7 @@ def _threads(lanes: Iterable[str]) -> dict[str, int]:
 
 
 def _tracks(process: int, name: str, threads: Mapping[str, int]) -> list[Event]:
-    """Name a process and its threads, and keep them in this order."""
+    """Return the events that name and order a process and its threads."""
     named = [
         {"ph": "M", "name": "process_name", "pid": process, "tid": 1, "args": {"name": name}},
         {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 1,
@@ -93,19 +92,19 @@ def _arrows(records: Records) -> list[Event]:
         if message.source is None:
             continue
         sender, receiver = records.slices[message.source], records.slices[message.target]
-        # A slice encloses the moment of its start, and not that of its end.
+        # A slice includes its start, but not its end.
         start = max(_us(sender.start), min(_us(message.sent), round(_us(sender.end) - 1e-3, 3)))
         both = {"name": message.edge.kind, "cat": "edge", "id": number, "pid": _MEASURED}
         edge = {"edge": message.edge.name, "bytes": message.bytes}
         found.append({**both, "ph": "s", "tid": lanes[sender.lane], "ts": start, "args": edge})
         end = max(start, _us(message.received))
-        # "e": the arrow ends at the slice that encloses this moment.
+        # "e": the arrow ends at the slice that encloses this time.
         found.append({**both, "ph": "f", "bp": "e", "tid": lanes[receiver.lane], "ts": end})
     return found
 
 
 def _counters(records: Records) -> list[Event]:
-    """Return how many messages and bytes wait in channels: in all, and in the deepest ones."""
+    """Return counters of messages and bytes in channels: of all, and of the deepest ones."""
     changes: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
     for message in records.messages:
         machine = records.slices[message.target].machine
@@ -138,7 +137,7 @@ def _counter(name: str, what: str, at: float, level: int) -> Event:
 
 
 def _spans(records: Records) -> list[Event]:
-    """Return runs, with their wait for admission, and asynchronous calls."""
+    """Return the spans of runs, of their waits for admission, and of asynchronous calls."""
     found: list[Event] = []
     for number, run in enumerate(records.runs):
         start = run.started if run.started is not None else run.admitted

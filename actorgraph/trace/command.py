@@ -1,4 +1,4 @@
-"""What `actorgraph trace FILE.py:function` does: run what the function returns, and record it."""
+"""The command `actorgraph trace FILE.py:function`: runs what the function returns, recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MACHINES: dict[str, Callable[..., Machine]] = {
     "lisp": LispMachine,
     "tape": TapeMachine,
 }
-"""Machines by the names of the command line."""
+"""Machines by their names on the command line."""
 
 
 def trace(
@@ -30,9 +30,9 @@ def trace(
     backward: bool = False,
     cold: bool = False,
 ) -> Trace:
-    """Call the function of a target and record runs of what it returns; blocks until they ended.
+    """Call the function of a target, and record runs of its outputs; blocks until they have ended.
 
-    The first run compiles the machine; it is not recorded unless `cold` is asked for.
+    The first run, which compiles the machine, is recorded only if `cold`.
     """
     outputs, feeds = outputs_and_feeds(target)
     with MACHINES[machine](outputs, workers=workers, fuse=fuse) as made:
@@ -48,7 +48,7 @@ def _recorded(machine: Machine, feeds: Mapping[Any, Any], runs: int, backward: b
         return found
 
     async def stream() -> Trace:
-        # Within the loop: to import and start one takes longer than many a run.
+        # Recorded inside the loop, whose import and start take longer than many runs.
         with record() as found:
             async for _ in machine.stream([feeds] * runs, backward=backward):
                 pass
@@ -58,7 +58,7 @@ def _recorded(machine: Machine, feeds: Mapping[Any, Any], runs: int, backward: b
 
 
 def hint(found: Trace) -> str | None:
-    """Return what to try where a recording shows no actors, or None."""
+    """Return advice if a recording shows no actors, or None."""
     if all(actor.direction == "direct" for actor in found.actors):
         return (
             "small runs are computed in one piece by their caller; "

@@ -1,4 +1,7 @@
-"""`experiment`: what lanes, devices and captures bring to a graph, simulated or measured."""
+"""`experiment`: how lanes, devices and captures speed up a graph, simulated or measured.
+
+`calibrated` measures a device, so that `experiment` can simulate it.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 
+from actorgraph import ops
 from actorgraph.devices import Device, get
 from actorgraph.devices.sim import GPU, LaneSpan, SimulatedGPUs, StepLoad
 from actorgraph.errors import GraphError
-from actorgraph.graph import as_nodes
+from actorgraph.graph import Graph, as_nodes
 from actorgraph.keywords import answering
 from actorgraph.machines import ActorMachine, Machine
 from actorgraph.machines.feeds import bind_feeds, by_node
 from actorgraph.node import Node
 from actorgraph.op import bind_attrs
-from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import Slice
+from actorgraph.trace.records import Records, Slice
 from actorgraph.trace.trace import Trace
 from actorgraph.trace.using import record
 from actorgraph.types import bind_shape
@@ -38,17 +41,17 @@ class ExperimentRow(NamedTuple):
     Attributes
     ----------
     lanes : int
-        Of each device.
+        Lanes of each device.
     how : str
         "simulated" or "measured", the fastest of three warm runs.
     took_us : float
-        One run with its copies, parameters being there.
+        Time of one run with its copies, but without those of parameters.
     overlap : float
-        Work of all lanes over that time.
+        Work of all lanes divided by that time.
     busy : float
-        Mean share of the devices in use; NaN where it was measured.
+        Mean utilisation of the devices; NaN if measured.
     critical : tuple of str
-        What the end has waited for, simulated.
+        The critical path, if simulated.
     spans : tuple of LaneSpan
         The timeline.
     """
@@ -64,7 +67,7 @@ class ExperimentRow(NamedTuple):
     spans: tuple[LaneSpan, ...]
 
     def trace(self) -> Trace:
-        """Return the timeline as a trace, with the tracks that one of real devices has."""
+        """Return the timeline as a trace, with the same tracks as one of real devices."""
         slices = [
             Slice(
                 span.lane, span.start * 1e-6, span.end * 1e-6, span.name, "device", 0, self.how,
@@ -80,14 +83,14 @@ class ExperimentRow(NamedTuple):
 
 @final
 class Experiment:
-    """A table of rows; its text is the table."""
+    """The rows of an experiment; `str` gives them as a table."""
 
     def __init__(self, rows: Sequence[ExperimentRow]) -> None:
         self.rows = tuple(rows)
 
     @property
     def best(self) -> ExperimentRow:
-        """The row that took the least time."""
+        """The row with the least time."""
         return min(self.rows, key=attrgetter("took_us"))
 
     def to_html(self, path: str | PathLike[str], row: ExperimentRow | None = None) -> Path:
@@ -124,30 +127,30 @@ def experiment(
     gpu: GPU | None = None,
     machine: Making | None = None,
 ) -> Experiment:
-    """Return what a run of a graph takes by the number of lanes, simulated or measured.
+    """Return the time of a run by the number of lanes, simulated or measured.
 
     Parameters
     ----------
     outputs : node or several
     feeds : mapping
-        Of a run; with simulated devices only the shapes count.
+        Feeds of a run; simulated devices use only their shapes.
     lanes : iterable of int
     devices : int or list of devices
-        So many simulated GPUs, or names of devices that are there, which are measured.
+        Number of simulated GPUs, or devices of this machine to measure.
     captured : iterable of bool
-        Whether what a run launches is a CUDA graph; of devices that are measured a GPU has some.
+        Whether runs are launched as CUDA graphs; of measured devices only GPUs can.
     backward : bool
         Differentiate the first output.
     gpu : GPU, optional
-        What a simulated GPU can do; `calibrated` fits one to a device.
+        Properties of the simulated GPUs; `calibrated` measures those of a device.
     machine : callable, optional
-        Makes the machine of some devices, such as a `Pipeline` with ``devices=``; `lanes` and
-        `backward` have no meaning then.
+        Makes the machine for a list of devices, such as a `Pipeline` with ``devices=``; `lanes` and
+        `backward` are ignored then.
 
     Raises
     ------
     GraphError
-        There are no devices, or nothing but captures is asked for of one that has no graphs.
+        There are no devices, or only captures are asked for, on a device without CUDA graphs.
 
     Examples
     --------
@@ -219,7 +222,7 @@ def _simulated(
         if batches is not None:
             dim = batches.batching.dim
             symbols[dim] = -(-symbols[dim] // batches.schedule.microbatches)
-        for _ in range(2):  # the second one copies no parameter
+        for _ in range(2):  # the second run copies no parameters
             simulation.clear()
             run(machine)
         line = simulation.timeline()
@@ -272,3 +275,72 @@ def _measured(
     return ExperimentRow(
         names, lanes, captured, "measured", took_us, worked / took_us, np.nan, (), spans
     )
+
+
+# -- calibration -----------------------------------------------------------------------------------
+
+_DEPTH = 12
+"""Kernels in a chain."""
+
+_SMALL, _LARGE = 64, 1 << 18
+"""Elements."""
+
+_CALIBRATION_RUNS = 5
+_ALONE = 1 << 40
+"""Elements that fill a multiprocessor: so many that lanes do not slow each other down."""
+
+
+@answering
+def calibrated(device: str | Device) -> GPU:
+    """Return a `GPU` by which `experiment` simulates a device.
+
+    It measures chains of small and of large elementwise kernels, and their copies, in about a
+    second.  It does not measure how much lanes slow each other down; the `GPU` assumes not at all.
+
+    Parameters
+    ----------
+    device : str or Device
+        A device of this machine.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> gpu = ag.devices.calibrated("virtual:0")
+    >>> gpu.launch_us > 0.0
+    True
+    """
+    small, large = _record_chain(device, _SMALL), _record_chain(device, _LARGE)
+    kernel_us, large_us = _shortest_us(small, " lane "), _shortest_us(large, " lane ")
+    copy_us = _shortest_us(small, " copies ")
+    moved = (_LARGE - _SMALL) * 4
+    copied_us = max(_shortest_us(large, " copies ") - copy_us, 1e-3)
+    sms = GPU().sms
+    per_us = 2 * _LARGE * 4 / large_us  # an operand and a result
+    launching = [part.end - part.start for part in small.slices if part.kind == "forward"]
+    launch_us = sum(launching) * 1e6 / (_CALIBRATION_RUNS * (_DEPTH + 2))  # and two copies
+    return GPU(
+        launch_us=launch_us, kernel_us=kernel_us, flops_per_us=1e15, bytes_per_us=per_us * sms,
+        sms=sms, elements=_ALONE, copy_us=copy_us, copied_per_us=moved / copied_us,
+        linked_per_us=moved / copied_us,
+    )  # fmt: skip
+
+
+def _record_chain(device: Any, size: int) -> Trace:
+    """Return a recording of warm runs of a chain of kernels of a size."""
+    h = Graph("chain").input("x", (size,), "float32")
+    for number in range(_DEPTH):
+        h = ops.abs(h) if number % 2 else -h
+    feeds = {"x": np.ones(size, "float32")}
+    with ActorMachine([h], device=device, wrt=[], passes=()) as machine:
+        machine.run_sync(feeds)
+        with record() as trace:
+            for _ in range(_CALIBRATION_RUNS):
+                machine.run_sync(feeds)
+    return trace
+
+
+def _shortest_us(trace: Trace, what: str) -> float:
+    """Return the shortest time of a kernel or a copy."""
+    took = [part.end - part.start for part in trace.slices
+            if part.kind == "device" and what in part.lane]  # fmt: skip
+    return max(min(took) * 1e6, 1e-3)

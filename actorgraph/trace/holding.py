@@ -1,4 +1,4 @@
-"""`memory`: which lines have made arrays that somebody still holds."""
+"""`memory`: which lines have allocated arrays that are still referenced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib import tracemalloc_domain
 
 _FRAMES = 32
-"""Of a stack that are kept: between a user's line and an op lie some 15."""
+"""Frames that are kept of a stack; between a user's line and an op are some 15."""
 
 _INNER = (
     "<actorgraph",
@@ -30,15 +30,15 @@ _INNER = (
 
 @dataclass(frozen=True, slots=True)
 class HoldingLine:
-    """A line whose arrays are still held.
+    """A line whose arrays are still referenced.
 
     Attributes
     ----------
     file : str
-        The innermost of the stack outside of this package and NumPy; where there is none, as in a
-        worker's thread, the innermost.
+        File of the innermost frame outside of this package and NumPy; if there is none, as in a
+        worker's thread, of the innermost frame.
     bytes, arrays : int
-        How much it has made that is still there.
+        Size and number of its arrays that still exist.
     """
 
     file: str
@@ -48,7 +48,7 @@ class HoldingLine:
 
     @property
     def text(self) -> str:
-        """What is written there."""
+        """The source text of the line."""
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
@@ -59,12 +59,12 @@ class HoldingLine:
 @final
 @dataclass(slots=True)
 class HeldArrays:
-    """What `memory` has found, once its block has ended.
+    """The result of `memory`, filled when its block ends.
 
     Attributes
     ----------
     lines : list of HoldingLine
-        Those that hold most first.
+        The lines with the most bytes first.
     peak_bytes : int
         The most that Python and NumPy had allocated at once in the block.
     """
@@ -74,7 +74,7 @@ class HeldArrays:
 
     @property
     def bytes(self) -> int:
-        """How much all lines hold."""
+        """The bytes of all lines."""
         return sum(line.bytes for line in self.lines)
 
     def __str__(self) -> str:
@@ -83,11 +83,11 @@ class HeldArrays:
 
 @contextmanager
 def memory() -> Iterator[HeldArrays]:
-    """Tell which lines of a ``with`` block have made arrays that are held when it ends.
+    """Find the lines in a ``with`` block that allocated arrays which exist when it ends.
 
-    What is counted is the memory of arrays, as `tracemalloc` knows it: results that somebody keeps,
-    feeds, and what machines keep for later runs.  What was there before is not.  Blocks nobody;
-    allocations take some microseconds more meanwhile.
+    The memory of arrays is counted by `tracemalloc`: results that are still referenced, feeds, and
+    memory that machines keep for later runs; not arrays from before the block.  Nothing blocks, but
+    allocations take some microseconds longer.
 
     Examples
     --------
@@ -126,7 +126,7 @@ Place = tuple[str, int]
 
 
 def _by_line() -> tuple[Counter[Place], Counter[Place]]:
-    """Return bytes and number of the arrays that are there, by the line that has made them."""
+    """Return the bytes and the number of existing arrays, by the line that allocated them."""
     sizes: Counter[Place] = Counter()
     counts: Counter[Place] = Counter()
     for trace in tracemalloc.take_snapshot().traces:

@@ -1,7 +1,7 @@
-"""A live view of machines at work: figures of this moment, drawn in this process.
+"""A live view of machines: current figures, drawn in this process.
 
-Runs are counted by an `Instrument` that hears of no turns, so actors are not slowed down; all else
-is read from the machines when somebody looks.
+An `Instrument` without a hook for turns counts runs, so actors are not slowed down.  Everything
+else is read from the machines when the view is drawn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
 WINDOW_S = 5.0
-"""Seconds over which the throughput is taken."""
+"""Seconds over which throughput is averaged."""
 
 _ENDS_KEPT = 100_000
 _ACTORS = 20
@@ -38,7 +38,7 @@ _HEADS = ("actor", "depth", "turns", "ms")
 
 @dataclass(frozen=True, slots=True)
 class ActorView:
-    """An actor: messages in its channels, turns so far and the seconds they took.
+    """An actor: messages in its channels, turns so far, and their seconds.
 
     Short turns are sampled, so `turns` and `seconds` are extrapolated.
     """
@@ -56,16 +56,16 @@ class MachineView:
     Attributes
     ----------
     name : str
-        Of its graph.
+        The name of its graph.
     queued, in_flight : int
-        Runs that wait for admission, and that are under way.
+        Runs that wait for admission, and runs under way.
     ended, failed, late : int
-        Runs since the view began; those that failed in whichever way; of these, past a deadline.
+        Runs since the view started; those without results; of these, those past a deadline.
     per_s : float
-        Runs ended a second, over the last `WINDOW_S` seconds.
+        Runs that ended per second, over the last `WINDOW_S` seconds.
     loop_late_s : float or None
-        How long the caller's event loop took to come to what it was asked last; None where no run
-        was awaited.
+        How long the caller's event loop took to serve the last callback; None if no run was
+        awaited.
     actors : list of ActorView
         The busiest ones.
     """
@@ -89,13 +89,13 @@ class _Counts:
         self.ended = self.failed = self.late = 0
         self.ends: deque[float] = deque(maxlen=_ENDS_KEPT)
         self.loop_late_s: float | None = None
-        self.asked_at: float | None = None  # the loop, which has not answered yet
+        self.asked_at: float | None = None  # time of a callback that the loop has not served yet
 
 
 class Live(Instrument):
-    """Counts runs, and looks at the machines of this process that they belong to.
+    """Counts runs of the machines of this process, and reads the state of these.
 
-    What is counted of a machine changes under the lock of its core.
+    The counts of a machine change under the lock of its core.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Live(Instrument):
         self._counts: WeakKeyDictionary[Core, _Counts] = WeakKeyDictionary()
 
     def on_run_start(self, run: Run) -> None:
-        """Learn of the run's machine."""
+        """Add the run's machine."""
         with run.core.lock:
             if run.core not in self._counts:
                 self._counts[run.core] = _Counts(str(run.plan.names.nodes[0].graph.name))
@@ -125,7 +125,7 @@ class Live(Instrument):
                 counts.ends.append(monotonic())
 
     def views(self) -> list[MachineView]:
-        """Return what the machines are doing now; blocks nobody."""
+        """Return the current state of the machines; takes no lock."""
         seen = [core for one in self._counts.keyrefs() if (core := one()) is not None]
         open_ = [core for core in seen if not core.closed and core.process == THIS.id]
         return [self._view(core, self._counts[core]) for core in open_]
@@ -152,11 +152,11 @@ class Live(Instrument):
 
 
 def _ask_loop(core: Core, counts: _Counts, now: float) -> None:
-    """Have the event loop of a run in flight say when it comes to it."""
+    """Measure how late the event loop of a run in flight is, by a callback."""
     if counts.asked_at is not None:
         counts.loop_late_s = now - counts.asked_at
         if counts.loop_late_s < WINDOW_S:
-            return  # else the loop may have been closed meanwhile, and another may answer
+            return  # later, the loop may have been closed: ask again, perhaps another one
     hosts = [run.host for run in list(core.admission.in_flight.values()) if run.host is not None]
     counts.asked_at = now if hosts else None
     if hosts and not hosts[0](partial(_answered, counts, now)):
@@ -189,14 +189,14 @@ def _actors(core: Core) -> list[ActorView]:
 def top(*machines: Lifetime, per_second: float = 4.0) -> Iterator[Live]:
     """Draw the machines in the terminal while the ``with`` block runs; needs rich.
 
-    What was drawn last stays when all of them are closed.
+    When all of them are closed, the last drawing stays.
 
     Parameters
     ----------
     *machines : Machine or Pipeline
         Default all of the process, each from its first run on.
     per_second : float
-        How often it is drawn, in a thread of rich's.
+        How often it is drawn, by a thread of rich.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def _table_of(live: Live, latest: list[MachineView]) -> Any:
 
 
 def table(views: list[MachineView]) -> Any:
-    """Return what rich draws."""
+    """Return the view as tables for rich."""
     from rich.console import Group
     from rich.text import Text
 
@@ -242,7 +242,7 @@ def table(views: list[MachineView]) -> Any:
 
 
 def text(views: list[MachineView]) -> str:
-    """Return the same as plain lines."""
+    """Return the view as plain lines."""
     lines = []
     for view in views:
         rows = tables.lines(_HEADS, [*map(_row, view.actors)])

@@ -1,4 +1,4 @@
-"""A recording as one HTML page that needs nothing but itself: `page.html` with records in it."""
+"""A recording as one self-contained HTML page: `page.html` with the records inserted."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from typing import Any
 from actorgraph.errors import printable
 from actorgraph.tables import is_text
 from actorgraph.trace.analysis import Summary
-from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import Actor, PredictedSlice
+from actorgraph.trace.records import Actor, PredictedSlice, Records
 
 MOST_SLICES = 50_000
-"""Slices drawn, the longest ones: a browser has to hold them."""
+"""Most slices drawn, the longest ones: a browser has to hold them."""
 MOST_ACTORS = 400
-"""Actors drawn, the busiest ones."""
+"""Most actors drawn, the busiest ones."""
 
 _KINDS = {"F": "forward", "B": "backward", "W": "weights"}
 _SWEEPS = 4
@@ -39,7 +38,7 @@ def page(
         "graph": _graph(records),
         "notes": _notes(records),
     }
-    # A name may hold what would end the element, or open a comment in it.
+    # A name may contain text that would end the element, or open a comment.
     text = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
     template = files("actorgraph.trace").joinpath("page.html").read_text(encoding="utf-8")
     parts = {"title": escape(printable(title)), "summary": _tables(summary), "records": text}
@@ -53,10 +52,10 @@ def page(
 def _tracks(
     records: Records, predicted: Mapping[str, Sequence[PredictedSlice]]
 ) -> list[dict[str, Any]]:
-    """Return name and slices of each lane.
+    """Return the name and the slices of each lane.
 
-    Of a slice: start and duration (us), label, kind, run, wait (us), index of the actor, and what
-    it did.  In the lane of a pipeline the label is that of the schedule, such as B3.
+    A slice has start and duration (us), label, kind, run, wait (us), index of the actor, and name.
+    In a pipeline's lane the label is that of the schedule, such as B3.
     """
     kept = _largest([part.seconds for part in records.slices], MOST_SLICES)
     lanes: dict[str, list[Any]] = {lane: [] for lane in records.lanes}
@@ -73,7 +72,7 @@ def _tracks(
         by_lane: dict[str, list[Any]] = defaultdict(list)
         for one in slices:
             start, taken = round(one.start * 1e6, 3), round((one.end - one.start) * 1e6, 3)
-            # The simulator writes stage, kind and microbatch; the lane tells the stage.
+            # The simulator's label is stage, kind and microbatch; the lane tells the stage.
             action = re.fullmatch(r"\d*(([FBW])W?\d+)", one.label)
             label, kind = (action[1], _KINDS[action[2]]) if action else (one.label, "predicted")
             by_lane[one.lane].append([start, taken, label, kind, None, 0, None, one.label])
@@ -82,7 +81,7 @@ def _tracks(
 
 
 def _graph(records: Records) -> dict[str, Any]:
-    """Return the busiest actors with their place in a layered drawing, and the edges among them."""
+    """Return the busiest actors with their places in a layered drawing, and their edges."""
     seconds = [0.0] * len(records.actors)
     firings: list[set[tuple[int, int | None]]] = [set() for _ in records.actors]
     for part in records.slices:
@@ -114,10 +113,10 @@ def _graph(records: Records) -> dict[str, Any]:
 def _columns(
     layered: Sequence[tuple[int, int]], edges: Sequence[tuple[int | None, int, str]]
 ) -> dict[int, float]:
-    """Return a place in its layer for each actor, layers centred: near those that it is joined to.
+    """Return for each actor its place in its layer, near its neighbours; layers are centred.
 
-    Barycentre heuristic of Sugiyama, Tagawa and Toda, 1981: sweeps down and up, each of which sorts
-    a layer by the mean place of neighbours in the layers before.
+    Barycentre heuristic of Sugiyama, Tagawa and Toda, 1981: sweeps down and up, which sort each
+    layer by the mean places of neighbours in the layers before.
     """
     layers: dict[int, list[int]] = defaultdict(list)
     for index, layer in layered:
@@ -144,9 +143,9 @@ def _columns(
 
 
 def _layers(actors: Sequence[Actor]) -> list[int]:
-    """Return the length of the longest path to each actor.
+    """Return the layer of each actor: the length of the longest path to it.
 
-    What only runs bring something to stands right above the first that needs it.
+    An actor without producers is placed right above its first consumer.
     """
     before = {a.index: [e.producer for e in a.edges if e.producer is not None] for a in actors}
     layers: dict[int, int] = {}

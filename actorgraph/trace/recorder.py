@@ -1,8 +1,7 @@
-"""`Recorder`: an instrument that writes down what happens.
+"""`Recorder`: an instrument that records runs.
 
-While it listens it appends five fields a turn to a flat list of the thread's own: no lock, and no
-tuple that stays and that the garbage collector would have to visit.  Everything else is worked out
-when the recording ends.
+For each turn it appends five fields to a flat list of the thread: without a lock, and without a
+tuple that the garbage collector would have to visit.  All else is computed when the recording ends.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class _Lane(threading.local):
 
 @dataclass(slots=True)
 class RunNotes:
-    """What is noted of a run; it keeps no array alive."""
+    """The notes on a run; they keep no array alive."""
 
     plan: Plan
     core: Core
@@ -52,15 +51,15 @@ class RunNotes:
 
 
 class Recorder(Instrument):
-    """Writes down what it is told."""
+    """Notes the events of runs."""
 
     def __init__(self) -> None:
         self.began = perf_counter()
-        # Name of a thread, and task, number and microbatch of the run, start and end of each turn.
+        # By thread: its name, and for each turn task, run, microbatch, start and end.
         self.lanes: list[tuple[str, list[Any]]] = []
         self.runs: dict[tuple[Core, int], RunNotes] = {}
-        self.networks: dict[Network, None] = {}  # that took runs, in this order
-        self.jobs: list[tuple[Job, float, float]] = []  # of lanes of devices, with start and end
+        self.networks: dict[Network, None] = {}  # in the order in which they took runs
+        self.jobs: list[tuple[Job, float, float]] = []  # of devices, with start and end
         self._lane = _Lane(self.lanes)
 
     def on_job(self, job: Job, started: float, ended: float) -> None:
@@ -95,7 +94,7 @@ class Recorder(Instrument):
         self.networks[run.network] = None
 
     def on_direct(self, run: Run, started: float, ended: float) -> None:
-        """Note a run in one piece."""
+        """Note a direct run."""
         self._notes(run).direct = started, ended, threading.current_thread().name
 
     def on_call(self, task: Task, run: Run, started: float, ended: float) -> None:
@@ -103,7 +102,7 @@ class Recorder(Instrument):
         self._notes(run).calls.append((task.spec.name, started, ended))
 
     def on_error(self, run: Run, error: BaseException) -> None:
-        """Note how a run ends."""
+        """Note the error of a run."""
         self._notes(run).error = type(error).__name__
 
     def on_run_end(self, run: Run) -> None:

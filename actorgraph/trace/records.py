@@ -1,7 +1,7 @@
-"""What a recording holds: plain records, which keep no array, graph or machine alive.
+"""The plain records of a recording, which keep no array, graph or machine alive.
 
-All times are seconds since the beginning of the recording.  What there is one of a turn is a named
-tuple: a recording may hold a million.
+All times are seconds since the start of the recording.  Records per turn are named tuples, as there
+may be a million.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Where an actor receives from.
+    """A channel into an actor.
 
     Attributes
     ----------
     name : str
-        As the channel is called: ``"x -> tanh"``.
+        The channel's name, such as ``"x -> tanh"``.
     kind : str
         "value", "bundle", "residual" or "trigger".
     producer : int or None
-        Index of the actor that sends; None where the run brings it.
+        Index of the actor that sends; None for leaves of the run.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """One direction of a region, or what a calling thread computes by itself.
+    """One direction of a region, or a mode that the calling thread computes.
 
     Attributes
     ----------
@@ -40,11 +40,11 @@ class Actor:
         Its place in `Trace.actors`.
     direction : str
         "forward", "backward", "weights" and "sum" for parts of it that are tasks of their own, or
-        "direct" for a run that its caller computes.
+        "direct" for direct runs.
     nodes : tuple of str
         Names of the user's nodes that its steps belong to.
     lane : str or None
-        In a pipeline, the lane in which it always runs; None where any worker may run it.
+        In a pipeline, the lane in which it always runs; None if any worker may run it.
     """
 
     index: int
@@ -57,15 +57,15 @@ class Actor:
 
 
 class Slice(NamedTuple):
-    """Something that one thread has done.
+    """A span of work of one thread, or of a lane of a device.
 
     Attributes
     ----------
     lane : str
-        Name of the thread.
+        Name of the thread, or of the lane.
     name, kind : str
-        The actor's name and direction; or "check feeds" and "feeds"; or a node and "device", where
-        a lane of a device has computed it.
+        The actor's name and direction; or "check feeds" and "feeds"; or a node's name and "device",
+        if a lane of a device has computed it.
     run : int
         Number of the run, counted by its machine.
     microbatch : int or None
@@ -73,9 +73,9 @@ class Slice(NamedTuple):
     actor : int or None
         Index of the actor.
     ready : float
-        When the last message that it needs had been sent.
+        When its last message was sent.
     received_bytes, sent_bytes : int
-        Size of the arrays in its messages, by the types of the nodes; unknown dims count as 0.
+        Size of the arrays in its messages, by the types of nodes; unknown dims count as 0.
     """
 
     lane: str
@@ -93,7 +93,7 @@ class Slice(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return self.end - self.start
 
     @property
@@ -103,14 +103,15 @@ class Slice(NamedTuple):
 
 
 class MessageSpan(NamedTuple):
-    """What one slice has sent to another, or a run to a slice (`source` is None).
+    """A message from one slice to another, or from a run to a slice (`source` is None).
 
     Attributes
     ----------
     source, target : int or None, int
         Indices in `Trace.slices`.
     sent, received : float
-        At the latest and at the earliest: the program is not stopped to look at the moment.
+        The latest possible time of sending, and the earliest of receiving; the exact times are not
+        recorded.
     """
 
     source: int | None
@@ -123,7 +124,7 @@ class MessageSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunSpan:
-    """The life of a run; None for what was before or after the recording.
+    """The times of a run; None for those before or after the recording.
 
     `error` is the name of the error that it ended with, or None.
     """
@@ -138,7 +139,7 @@ class RunSpan:
 
     @property
     def admission_wait_s(self) -> float:
-        """How long it waited for its admission."""
+        """How long it waited for admission."""
         if self.started is None or self.admitted is None:
             return 0.0
         return self.admitted - self.started
@@ -156,6 +157,23 @@ class CallSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class Records:
+    """The content of a trace, sorted by time.
+
+    `workers` is that of the largest machine, without lanes of pipelines.
+    """
+
+    duration_s: float
+    workers: int
+    lanes: tuple[str, ...]
+    actors: tuple[Actor, ...]
+    slices: tuple[Slice, ...]
+    messages: tuple[MessageSpan, ...]
+    runs: tuple[RunSpan, ...]
+    calls: tuple[CallSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PredictedSlice:
     """A slice of a timeline that was computed, not measured."""
 
@@ -165,17 +183,17 @@ class PredictedSlice:
     label: str
 
     def later(self, seconds: float) -> PredictedSlice:
-        """Return the same slice, so many seconds later."""
+        """Return the same slice, moved by some seconds."""
         return replace(self, start=self.start + seconds, end=self.end + seconds)
 
     @classmethod
     def of(cls, found: Any, unit_s: float) -> PredictedSlice:
-        """Return what any object with lane, start, end and label says.
+        """Return a slice of any object with lane, start, end and label.
 
         Raises
         ------
         TypeError
-            The object has not got them, or its start and end are no numbers in this order.
+            The object lacks one of them, or start and end are no numbers in this order.
         """
         try:
             start, end = float(found.start) * unit_s, float(found.end) * unit_s

@@ -1,6 +1,6 @@
-"""A live view of machines of another process, by a Unix socket.
+"""A live view of the machines of another process, by a Unix socket.
 
-A connection to the socket is answered by one line of JSON and closed.
+The server answers each connection by one line of JSON, and closes it.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from actorgraph.trace.using import use
 
 _PAUSE_S = 0.1
 _LONGEST = 1 << 24
-"""Bytes of an answer."""
+"""Most bytes of an answer."""
 
 
 @contextmanager
 def serve(path: str | os.PathLike[str], *machines: Lifetime) -> Iterator[Live]:
-    """Answer ``actorgraph top PATH`` inside the ``with`` block, from a thread of its own.
+    """Answer ``actorgraph top PATH`` inside the ``with`` block, in a thread of its own.
 
-    A child that is forked meanwhile serves nothing, and leaves the socket to its parent.
+    A child process that is forked meanwhile does not serve, and leaves the socket to its parent.
 
     Parameters
     ----------
     path : path
-        Where the Unix socket is made, for this user only; it is removed at the end, if it is still
-        there.
+        Where to make the Unix socket, for this user only; it is removed at the end if it still
+        exists.
     *machines : Machine or Pipeline
         Default all of the process, each from its first run on.
 
     Raises
     ------
     GraphError
-        There are no Unix sockets here, or something else is at `path`.
+        The system has no Unix sockets, or there is something else at `path`.
 
     Examples
     --------
@@ -74,11 +74,11 @@ def serve(path: str | os.PathLike[str], *machines: Lifetime) -> Iterator[Live]:
 
 @final
 class _Server:
-    """Answers who connects to a socket, until it is closed.
+    """Answers connections to a socket, until it is closed.
 
-    Its thread is told to end through a pair of sockets, so it ends whatever has become of the path.
-    It does not hold the server: where Ctrl-C strikes on the way in or out, nobody does, and the
-    path is free again.
+    A pair of sockets tells its thread to end, which works even if the path is gone.  The thread
+    does not refer to the server: if Ctrl-C interrupts the start or the end, the server is
+    collected, and the path is free again.
     """
 
     _process: int | None = None
@@ -110,7 +110,7 @@ class _Server:
             self._end()
 
     def _end(self) -> None:
-        # The other end is the thread's: closed under it, it would never be seen to have ended.
+        # The thread closes `_stopped`: closed here, its end would not be noticed by the selector.
         self._listener.close()
         self._stop.close()
 
@@ -121,13 +121,13 @@ class _Server:
                 os.unlink(self._path)
 
     def forget(self) -> None:
-        """Close what this process has of it."""
+        """Close this process's copies of the sockets."""
         for one in (self._listener, self._stop, self._stopped):
             one.close()
 
 
 def _serve(listener: socket.socket, stopped: socket.socket, live: Live) -> None:
-    # Closed before the thread began, the listener cannot be registered.
+    # If the listener was closed before the thread started, registering it fails.
     with stopped, suppress(ValueError), DefaultSelector() as selector:
         selector.register(listener, EVENT_READ)
         selector.register(stopped, EVENT_READ)
@@ -139,9 +139,9 @@ def _answer(listener: socket.socket, live: Live) -> None:
     try:
         connection, _ = listener.accept()
     except OSError:
-        sleep(_PAUSE_S)  # too many files are open, or who asked has gone
+        sleep(_PAUSE_S)  # too many files are open, or the client has gone
         return
-    connection.settimeout(1.0)  # who does not read holds up nobody
+    connection.settimeout(1.0)  # a client that does not read must not block others
     with connection, suppress(OSError):
         answer = json.dumps([asdict(view) for view in live.views()]) + "\n"
         connection.sendall(answer.encode())
@@ -152,7 +152,7 @@ _servers: WeakSet[_Server] = WeakSet()
 
 def _after_fork_in_child() -> None:
     for server in _servers:
-        server.forget()  # the parent's: who asks would wait here if the parent were killed
+        server.forget()  # else clients would wait for this process if the parent were killed
 
 
 if hasattr(os, "register_at_fork"):
@@ -160,7 +160,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _identity(path: str | bytes) -> tuple[int, int] | None:
-    """Return what tells the file at a path from others, None where there is none."""
+    """Return the device and inode of the file at a path, None if there is none."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -204,12 +204,12 @@ def _remove_stale(path: str) -> None:
 
 
 def ask(path: str | os.PathLike[str], *, timeout_s: float = 5.0) -> list[MachineView]:
-    """Return what a process that serves at `path` is doing now; blocks until it answers.
+    """Return the state of the machines of a process that serves at `path`; blocks until it answers.
 
     Raises
     ------
     GraphError
-        Nobody serves there, or has not answered after `timeout_s` seconds.
+        No process serves there, or it has not answered after `timeout_s` seconds.
 
     Examples
     --------
@@ -241,7 +241,7 @@ def ask(path: str | os.PathLike[str], *, timeout_s: float = 5.0) -> list[Machine
 
 
 def _line(connection: socket.socket, until: float) -> bytes:
-    """Return the line that is sent, however slowly it comes, but only until some time."""
+    """Receive one line, until the time `until`."""
     found = bytearray()
     while not found.endswith(b"\n"):
         connection.settimeout(_left(until))
@@ -264,10 +264,10 @@ def _left(until: float) -> float:
 def watch(
     path: str | os.PathLike[str], stream: TextIO, *, every_s: float, once: bool = False
 ) -> None:
-    """Show what a process that serves at `path` is doing until it ends, or Ctrl-C.
+    """Show the machines of a process that serves at `path` until it ends, or Ctrl-C.
 
-    Redrawn in place in a terminal with rich, else as one block of lines a look.  Raises
-    `GraphError` where nobody serves there when it begins.
+    In a terminal with rich the view is redrawn in place, else each view is a block of lines.
+    Raises `GraphError` if no process serves there at the start.
     """
     views = ask(path)
     screen = None if once else _screen(stream)

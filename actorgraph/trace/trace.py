@@ -1,4 +1,4 @@
-"""`Trace`: what was recorded, and how to look at it."""
+"""`Trace`: a recording, and how to read it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any, final
 from actorgraph.errors import GraphError
 from actorgraph.options import positive, real, several, text
 from actorgraph.trace.analysis import Summary, summarise
-from actorgraph.trace.assembly import Records
 from actorgraph.trace.chrome import events
 from actorgraph.trace.page import page
-from actorgraph.trace.records import Actor, CallSpan, MessageSpan, PredictedSlice, RunSpan, Slice
+from actorgraph.trace.records import (
+    Actor,
+    CallSpan,
+    MessageSpan,
+    PredictedSlice,
+    Records,
+    RunSpan,
+    Slice,
+)
 
 
 @final
@@ -28,14 +35,14 @@ class Trace:
         Names of the threads that worked.
     actors : tuple of Actor
     slices : tuple of Slice
-        By time of their start.
+        Sorted by start.
     messages : tuple of MessageSpan
-        By the time when they were sent.
+        Sorted by the time of sending.
     runs : tuple of RunSpan
     calls : tuple of CallSpan
-        Of asynchronous ops.
+        Calls of asynchronous ops.
     predicted : dict
-        Predicted slices by the name under which `predict` was given them.
+        Predicted slices, by the name given to `predict`.
 
     Examples
     --------
@@ -68,7 +75,7 @@ class Trace:
             raise GraphError("the recording has not ended; read it after its `with` block")
         return self._records
 
-    if not TYPE_CHECKING:  # the names of records are all that there are
+    if not TYPE_CHECKING:  # only names of records exist
 
         def __getattr__(self, name):
             if name not in type(self).__annotations__:
@@ -78,23 +85,23 @@ class Trace:
     def predict(
         self, slices: Iterable[Any], *, unit_s: float = 1.0, name: str = "predicted"
     ) -> None:
-        """Put a predicted timeline next to the measured one, in files and pages made from now on.
+        """Show a predicted timeline beside the measured one, in files and pages made from now on.
 
-        Its time 0 is put where the first turn was measured.
+        Its time 0 is the start of the first measured turn.
 
         Parameters
         ----------
         slices : iterable
             Objects with ``lane``, ``start``, ``end`` and ``label``, such as those of a simulator.
         unit_s : float
-            Seconds in the unit of their times.
+            The unit of their times, in seconds.
         name : str
-            Another prediction of the same name is replaced.
+            An earlier prediction of the same name is replaced.
 
         Raises
         ------
         TypeError
-            An object is no such slice.
+            An object is not such a slice.
         """
         given, unit_s = several("a list of slices", slices), real("unit_s", unit_s)
         self.predicted[text("name", name)] = tuple(PredictedSlice.of(one, unit_s) for one in given)
@@ -105,34 +112,34 @@ class Trace:
         Parameters
         ----------
         count : int
-            Most lines of each table.
+            Most rows of each table.
 
         Returns
         -------
         Summary
-            Its text are plain tables; rich draws them where it is used to print.
+            `str` gives plain tables; printed by rich, they are drawn.
         """
         return summarise(self._read(), positive("count", count))
 
     def chrome_events(self) -> list[dict[str, Any]]:
         """Return the events of the Chrome trace format, times in microseconds.
 
-        One track a lane, flow arrows along edges, counters of what is in the channels, runs and
-        asynchronous calls as spans; predictions are processes of their own.
+        There is a track per lane, flow arrows along edges, counters of channels, and spans of runs
+        and asynchronous calls; predictions are processes of their own.
 
         Source: Trace Event Format, Google, 2016.
         """
         return events(self._read(), self._placed())
 
     def to_json(self, path: str | PathLike[str]) -> Path:
-        """Write a file that https://ui.perfetto.dev and chrome://tracing open; return its path."""
+        """Write a file for https://ui.perfetto.dev and chrome://tracing; return its path."""
         content = {"traceEvents": self.chrome_events(), "displayTimeUnit": "ms"}
         return _write(path, json.dumps(content, separators=(",", ":")))
 
     def to_html(self, path: str | PathLike[str], *, title: str = "actorgraph trace") -> Path:
         """Write one page with the timeline and the graph coloured by time; return its path.
 
-        The page needs nothing but itself: it opens in any browser, offline.
+        The page is self-contained: it opens in any browser, offline.
         """
         return _write(path, self._page(text("title", title)))
 

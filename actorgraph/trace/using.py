@@ -1,4 +1,4 @@
-"""`record` and `use`: have an instrument listen for a while, to all machines or to some."""
+"""`record` and `use`: let an instrument listen for a while, to all machines or to some."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from actorgraph.trace.trace import Trace
 def record() -> Iterator[Trace]:
     """Record what all machines of the process do inside the ``with`` block.
 
-    The trace can be read when the block has ended.  Recording costs some half a
-    microsecond a turn of an actor; nothing blocks.  Small runs, which their caller computes without
-    actors, are one slice each: make the machine with ``fuse="none"`` to see every node.
+    The trace can be read when the block has ended.  Recording costs about half a microsecond per
+    turn of an actor; nothing blocks.  Small runs, which their caller computes without actors, are
+    one slice each: make the machine with ``fuse="none"`` to see every node.
 
     Examples
     --------
@@ -52,13 +52,13 @@ def record() -> Iterator[Trace]:
 
 @contextmanager
 def use(instrument: Instrument, *machines: Lifetime) -> Iterator[Instrument]:
-    """Have the hooks of an instrument called inside the ``with`` block; blocks nobody.
+    """Call the hooks of an instrument inside the ``with`` block; nothing blocks.
 
     Parameters
     ----------
     instrument : Instrument
     *machines : Machine or Pipeline
-        Whose runs it is told of; default those of all machines of the process.
+        The machines to observe; default all of the process.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def use(instrument: Instrument, *machines: Lifetime) -> Iterator[Instrument]:
 
 
 class _Filtered:
-    """Passes on what concerns runs of some machines; has what `Instrument` has."""
+    """Passes on the hooks for runs of some machines; has the attributes of `Instrument`."""
 
     def __init__(self, instrument: Instrument, machines: tuple[Lifetime, ...]) -> None:
         self._instrument = instrument
@@ -104,8 +104,8 @@ class _Filtered:
         return partial(self._pass_on, getattr(self._instrument, hook))
 
     def _pass_on(self, hook: Callable[..., None], *args: Any) -> None:
-        # A closed machine has forgotten its core, a compiled step has a plan of its own.  Plans
-        # are listed at once: other threads add some meanwhile.
+        # A closed machine has no core any more, a compiled step has a plan of its own.  Plans are
+        # copied to a list at once, as other threads may add some.
         run = next((one for one in args if isinstance(one, Run)), None)
         if run is None:  # a job of a lane, which several machines may use
             job = args[0]

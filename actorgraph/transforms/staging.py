@@ -19,7 +19,7 @@ from actorgraph.errors import FeedError, GraphTypeError
 from actorgraph.graph import Graph, Node
 from actorgraph.machines import TapeMachine
 from actorgraph.machines.event_loops import refuse_in_loop
-from actorgraph.machines.options import allowed
+from actorgraph.machines.options import checked_passes
 from actorgraph.rewrite import Pass, rewrite
 
 _TRACES_KEPT = 64
@@ -131,7 +131,7 @@ class Subject:
         """Check the options that all transforms have."""
         if not callable(function):
             raise GraphTypeError(f"expected a function or one node, got {type(function).__name__}")
-        early = tuple([one for one in allowed(passes, exact) if not one.late])
+        early = tuple([one for one in checked_passes(passes, exact) if not one.late])
         return cls(function, name_of(function), has_aux, early)
 
     def __call__(

@@ -53,8 +53,8 @@ FILES = [
     *[f"tests/machines/test_{name}.py" for name in (
         "async_ops", "attack", "bad_input", "batching", "blas_threads", "buffers", "check",
         "concurrency_of_ops", "conformance", "contexts", "deadlines", "errstate", "faults",
-        "holdings", "large_convolutions", "large_products", "lisp", "long_ops", "memory", "oracle",
-        "overlapping", "overlapping_calls", "processes", "random_graphs", "repeats", "runs",
+        "feeds", "holdings", "large_convolutions", "large_products", "lisp", "long_ops", "memory",
+        "oracle", "overlapping", "overlapping_calls", "processes", "random_graphs", "runs",
         "runs_on_the_loop", "step", "sums", "what_a_run_sees",
     )],
     *[f"tests/pipeline/test_{name}.py" for name in (

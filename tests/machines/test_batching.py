@@ -233,8 +233,8 @@ REFUSED = {
     "a ratio": (lambda y: y.sum() / y.max(axis=1).sum(), "divides by 'sum_.*', which differs"),
     "a greatest": (lambda y: y.max(), "does not show whether it is a mean or a sum over the rows"),
     "a row": (lambda y: y[0].sum(), "the op 'getitem' built at .* does not show whether it is a"),
-    "pairs of rows": (lambda y: ops.logsumexp(y @ y.T, axis=1).mean(), "makes otherwise of its"),
-    "neighbours": (lambda y: (y[1:] - y[:-1]).sum(), "more or fewer of them"),
+    "pairs of rows": (lambda y: ops.logsumexp(y @ y.T, axis=1).mean(), "computes differently from"),
+    "neighbours": (lambda y: (y[1:] - y[:-1]).sum(), "more or fewer rows"),
     "shares of their number": (
         lambda y: ag.gradients(ops.cross_entropy(y, y.argmax(axis=1)), [y])[0].sum(axis=0),
         "shares of their number",

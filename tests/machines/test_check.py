@@ -8,7 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.lower.cuts import one_per_node
 from actorgraph.lower.regions import connect
-from actorgraph.machines.modes import mode_of
+from actorgraph.machines.feeds import mode_of
 from tests._soak import SOAK
 from tests.machines._lanes import run_in_lanes
 
@@ -136,7 +136,11 @@ def test_credits_that_are_no_dict_are_refused():
     ("capacity", "error", "match"),
     [
         ({"z": 1}, ag.GraphError, "'z', which is no node of the graph"),
-        ({("a", "d"): 1}, ag.GraphError, "'a' -> 'd', which the graph has not; 'a' goes to 'b'"),
+        (
+            {("a", "d"): 1},
+            ag.GraphError,
+            "'a' -> 'd', which is no edge of the graph; 'a' goes to 'b'",
+        ),
         ({("a", "b", "c"): 1}, ag.GraphError, "an edge is .producer, consumer., got"),
         ({("a", "b"): 0}, ValueError, "the capacity of 'a' -> 'b' must be an int of at least 1"),
         ({"a": True}, ValueError, "the capacity of edges out of 'a' must be an int of at least 1"),

@@ -6,8 +6,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.trace.analysis import critical_path, idle_by_cause, summarise
-from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import Actor, CallSpan, Edge, MessageSpan, RunSpan, Slice
+from actorgraph.trace.records import Actor, CallSpan, Edge, MessageSpan, Records, RunSpan, Slice
 
 #      0    1    2    3    4    5    6    7    8
 # one  |  a a a a a |           | d d d d |         a: 1 to 3, d: 5 to 7
