@@ -85,9 +85,9 @@ class Spans:
 
     def _waited(self, request: Request) -> None:
         """Tell of the time in the queue, once."""
-        if request.has_waited:
+        if request.has_queue_span:
             return
-        request.has_waited = True
+        request.has_queue_span = True
         now, above = time_ns(), self._api.set_span_in_context(request.span)
         began = now - int((monotonic() - request.born) * 1e9)
         told = {"actorgraph.priority": request.order[0]}
