@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -113,9 +113,8 @@ class ServedModel:
         self._example = None if example is None else signature.arrays(example)
         self.statistics = Statistics(config.max_batch_size)
         self.counts = self.statistics.counts
-        self._spans: Spans | None = None
-        if config.tracing != "off":
-            self._spans = Spans(name, version, machine, nodes=config.tracing == "nodes")
+        traced, nodes = config.tracing != "off", config.tracing == "nodes"
+        self._spans = Spans(name, version, machine, nodes=nodes) if traced else None
         self.node_times: NodeTimes | None = None
         if config.metrics == "nodes":
             self.node_times = NodeTimes(machine)
@@ -393,7 +392,7 @@ class ServedModel:
                 self._queue.check_room(len(self._batches), self._inflight)
             request = self._request(loop, call)
             if self._spans is not None:
-                self._spans.came(request, call.request_id)
+                self._spans.arrived(request, call.request_id)
             with self._lock:
                 if self._stopped if continues else self._stopping:
                     raise NotReady(f"model {self.name!r} takes no more requests: it is stopping")
@@ -412,7 +411,7 @@ class ServedModel:
     def _request(self, loop: CallerLoop, call: _Call) -> Request:
         config, (inputs, deadline_s, priority, _, continues) = self.config, call
         limit_s, level = config.limit_s(deadline_s), config.level(priority)
-        arrays, rows, kind = self.signature.read(inputs)
+        arrays, rows, key = self.signature.read(inputs)
         size = sum([array.nbytes for array in arrays.values()])
         if size > config.max_request_bytes:
             raise PayloadTooLarge(
@@ -423,8 +422,8 @@ class ServedModel:
         now = monotonic()
         due = now + min(config.batch_wait_s, limit_s / 2) if config.batch_wait_s else now
         return Request(
-            arrays, rows, kind, (level, next(self._numbers)), now, due, now + limit_s, loop,
-            loop.waiter(), copy_context() if self.signature.own else None, continues,
+            arrays, rows, key, (level, next(self._numbers)), now, due, now + limit_s, loop,
+            loop.waiter(), copy_context() if self.signature.has_user_ops else None, continues,
             protocol=PROTOCOL.get(), cost=cost,
         )  # fmt: skip
 
@@ -622,11 +621,9 @@ class ServedModel:
         """Answer the requests of a run and start the next; called in the thread that ended it."""
         nested = batch.starter == threading.get_ident()  # inside `_start`: its caller goes on
         self._collect(batch, None)
-        if nested:
-            return
-        if self.signature.waits:  # its ops need an event loop
+        if self.signature.waits and not nested:  # its ops need an event loop
             self._request_dispatch()
-        else:
+        elif not nested:
             self._dispatch(None)
 
     def _collect(self, batch: RequestBatch, loop: CallerLoop | None) -> None:
@@ -657,7 +654,7 @@ class ServedModel:
 
         `loop` is the one in which this is called, if any.
         """
-        members, answered = batch.members, dict[CallerLoop, list[Any]]()
+        members, answered = batch.members, defaultdict[CallerLoop, list[Any]](list)
         if self._spans is not None and batch.span is not None:
             self._spans.ended(batch, error)
         with self._lock:
@@ -677,7 +674,7 @@ class ServedModel:
             for request, answer in zip(members, answers):
                 if request.answer is None:
                     self._settle(request, answer, now)
-                    answered.setdefault(request.loop, []).append(request.waiter)
+                    answered[request.loop].append(request.waiter)
             idle = self._on_idle and not self._is_busy()
         for other, waiters in answered.items():
             if other is loop:
@@ -688,8 +685,8 @@ class ServedModel:
             self._request_dispatch()
 
     def __repr__(self) -> str:
-        state = f"{self.queued} waiting, {self.inflight} running"
-        return f"<ServedModel {self.name} {self.version}: {state}>"
+        counts = f"{self.queued} waiting, {self.inflight} running"
+        return f"<ServedModel {self.name} {self.version}: {counts}>"
 
 
 def _wake_all(loop: CallerLoop, waiters: Sequence[Any]) -> None:

@@ -117,7 +117,7 @@ def test_a_model_is_found_by_name_and_version():
             server.model("nte")
         with pytest.raises(ModelNotFound, match="no version '3'; it has '1', '2'"):
             server.model("net", "3")
-        with pytest.raises(ag.GraphError, match="version '2' of model 'net' is served already"):
+        with pytest.raises(ag.GraphError, match="version '2' of model 'net' is already served"):
             server.add("net", outputs(), version="2")
 
 
@@ -233,11 +233,11 @@ async def test_a_failure_is_that_of_its_request_and_not_of_its_companions(error)
         (lambda x: x - x.mean(axis=0), "looks over all rows"),
         (lambda x: x.sum(axis=1) / x.shape[0], "looks over all rows"),
         (lambda x: ag.while_loop(lambda c: c.sum() < 9.0, lambda c: c * 2.0, x), "all rows"),
-        (lambda x: ag.ops.softmax(x, axis=0), "other rows are"),
-        (lambda x: ag.ops.cumsum(x, axis=0), "other rows are"),
-        (lambda x: x[::-1] + 0.0, "other rows are"),
-        (lambda x: ag.ops.batch_norm(x, scale=None, bias=None).y, r"other rows are.*\.eval\(\)"),
-        (lambda x: ag.scan(lambda c, row: (c + row, c), np.zeros(2), x)[1], "other rows are"),
+        (lambda x: ag.ops.softmax(x, axis=0), "other rows"),
+        (lambda x: ag.ops.cumsum(x, axis=0), "other rows"),
+        (lambda x: x[::-1] + 0.0, "other rows"),
+        (lambda x: ag.ops.batch_norm(x, scale=None, bias=None).y, r"other rows.*\.eval\(\)"),
+        (lambda x: ag.scan(lambda c, row: (c + row, c), np.zeros(2), x)[1], "other rows"),
     ],
 )
 def test_a_model_whose_answers_depend_on_companions_is_not_batched(build, says):
