@@ -64,7 +64,7 @@ _POLL_S = 1.0
 """How often a blocked thread wakes: Ctrl-C that came just before it blocked is handled then."""
 
 
-class _Call(NamedTuple):
+class _InferCall(NamedTuple):
     """The arguments of a call of `infer`."""
 
     inputs: Mapping[Any, Any]
@@ -174,9 +174,9 @@ class ServedModel:
         NodeError
             An op failed on this request.
         """
-        return await self._infer(_Call(inputs, deadline_s, priority, request_id))
+        return await self._infer(_InferCall(inputs, deadline_s, priority, request_id))
 
-    async def _infer(self, call: _Call) -> dict[str, Array]:
+    async def _infer(self, call: _InferCall) -> dict[str, Array]:
         loop = self._loops.current()
         request = self._admitted(loop, call)
         try:
@@ -235,7 +235,7 @@ class ServedModel:
         try:
             for step in range(steps):
                 left_s = max(0.0, until - monotonic())
-                part = await self._infer(_Call(inputs, left_s, priority, request_id, step > 0))
+                part = await self._infer(_InferCall(inputs, left_s, priority, request_id, step > 0))
                 inputs = self.signature.next_inputs(inputs, part)
                 yield part
                 if self.signature.has_ended(part):
@@ -261,7 +261,7 @@ class ServedModel:
             Called inside a running event loop; await `infer` there.
         """
         self.machine.refuse_blocking("infer_sync", "await model.infer(...)")
-        call = _Call(inputs, deadline_s, priority, request_id)
+        call = _InferCall(inputs, deadline_s, priority, request_id)
         if self.signature.waits:  # its ops need an event loop
             return anyio.run(self._infer, call)
         calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -384,7 +384,7 @@ class ServedModel:
             self.refused(error)
             raise
 
-    def _admitted(self, loop: CallerLoop, call: _Call) -> Request:
+    def _admitted(self, loop: CallerLoop, call: _InferCall) -> Request:
         """Check a request, put it into the queue and return it."""
         request, continues = None, call.continues
         try:
@@ -408,7 +408,7 @@ class ServedModel:
             self._answer(shed, self._queue.overload(self._inflight))
         return request
 
-    def _request(self, loop: CallerLoop, call: _Call) -> Request:
+    def _request(self, loop: CallerLoop, call: _InferCall) -> Request:
         config, (inputs, deadline_s, priority, _, continues) = self.config, call
         limit_s, level = config.limit_s(deadline_s), config.level(priority)
         arrays, rows, key = self.signature.read(inputs)
