@@ -1,8 +1,8 @@
-"""Pipelines: named schedules, a simulator that says what they take, and actors that run them.
+"""Pipelines: named schedules, a simulator of their times, and actors that run them.
 
-`schedule` says who does what in which order, `simulate` how long it takes, how long devices are
-idle and how much they hold; `recommend` compares all schedules under a limit of memory; a
-`Pipeline` trains by them, and `measure` tells what its runs took beside what was predicted.
+`schedule` makes the actions of each device in order, `simulate` returns how long they take, how
+long devices are idle and how much memory they hold; `recommend` compares all schedules under a
+memory limit; a `Pipeline` trains by them, and `measure` compares its runs with predictions.
 
 >>> from actorgraph import pipeline
 >>> print(pipeline.simulate("zb-h1", stages=2, microbatches=3, costs=(1, 1, 1)).grid())

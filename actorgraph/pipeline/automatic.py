@@ -1,11 +1,10 @@
-"""`Choice`: a schedule, microbatches and stages by what trials have shown, once.
+"""`Choice`: chooses schedule, microbatches and stages, once, by trials.
 
-One core computes the whole batch, and a pipeline of every number of microbatches that comes into
-question some batches.  The costs of its actions are those of stages as they are cut, of lanes that
-share caches, memory and Python's lock, with the sums that they add to; a run takes longer than its
-actions by what comes before and after them.  By all this the simulator compares the schedules.
-Products of few rows take longer a row, so many small microbatches may take longer than they fill of
-the bubble.
+One core computes the whole batch, and for each number of microbatches worth trying a pipeline runs
+some batches.  So the costs of actions include that stages are cut unevenly, that lanes share
+caches, memory and the GIL, and that gradients are added; the time of a run outside its actions is
+measured too.  The simulator compares the schedules by these costs.  Matrix products of few rows
+take longer for each row, so that many small microbatches may cost more than they save in bubbles.
 """
 
 from __future__ import annotations
@@ -37,26 +36,26 @@ if TYPE_CHECKING:
     from actorgraph.pipeline.runner import Pipeline
 
 _TIMES = 3
-"""Runs of a trial after the first, which compiles and gets memory: the fastest counts."""
+"""Runs of a trial after the first, which compiles and allocates: the fastest counts."""
 
 _WORSE = 1.1
-"""Where twice the microbatches take so much longer, still more of them are not tried."""
+"""If twice the microbatches take this much longer, more are not tried."""
 
 _SPLIT = "zb-h1"
-"""The schedule of trials where all are compared: it has B and W apart."""
+"""The schedule of trials when all are compared: it has B and W apart."""
 
-_MOST = 64
-"""Microbatches; more than that gain nothing where rows are many."""
+_MAX_MICROBATCHES = 64
+"""More gain nothing, even with many rows."""
 
 _M = TypeVar("_M", bound=Machine)
 
 _Found: TypeAlias = tuple[float, Schedule, list[int] | None]
-"""Seconds of a step as predicted, the schedule, and the credits of its lanes."""
+"""Predicted seconds of a step, the schedule, and the credits of its lanes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What was chosen.
+    """The chosen schedule.
 
     Attributes
     ----------
@@ -73,10 +72,10 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is left to choose where options of a pipeline are ``"auto"``.
+    """The choice to be made if options of a pipeline are ``"auto"``.
 
     Parameters are those of `Pipeline`; `outputs` are all of them, the loss first, and `trial` makes
-    a pipeline like the one that chooses, by a schedule.
+    a pipeline of the same options for a given schedule.
     """
 
     outputs: Sequence[Node]
@@ -92,19 +91,19 @@ class Choice:
     def made(
         self, batching: Batching, arrays: Mapping[Node, Any], sizes: Mapping[str, int], trains: bool
     ) -> Chosen:
-        """Measure what a batch and its microbatches take, and choose; blocks the calling thread.
+        """Time the batch and its microbatches, and choose; blocks the calling thread.
 
         Raises
         ------
         FeedError
             There are too few rows.
         ScheduleError
-            Nothing fits what was given, or there are ops that wait, which take no time of a core.
+            No schedule fits the options, or there are ops that wait, whose time is not a core's.
         """
         if any(node.op.waits for node in topological_order(self.outputs)):
             raise ScheduleError(
-                "what an op that waits will take cannot be measured before: say stages=, schedule= "
-                "and microbatches= in numbers and by name"
+                "the time of an op that waits cannot be measured beforehand: give stages=, "
+                "schedule= and microbatches= as numbers and a name"
             )
         rows = sizes[batching.dim]
         counts = {
@@ -116,8 +115,8 @@ class Choice:
                 f"{batching.dim} is {rows}: too few rows to cut them into microbatches; feed more, "
                 "or take fewer microbatches"
             )
-        with _walking(TapeMachine(self.outputs, wrt=self.wrt, workers=1)) as machine:
-            whole_s = _least_s(machine, arrays, trains)
+        with _with_tables(TapeMachine(self.outputs, wrt=self.wrt, workers=1)) as machine:
+            whole_s = _shortest_s(machine, arrays, trains)
         found = self._found(counts, partial(self._simulated, feeds=arrays, trains=trains))
         best_s, schedule, credits_ = min(found, key=itemgetter(0))
         note = (
@@ -133,19 +132,19 @@ class Choice:
     def _found(
         self, counts: Mapping[int, Sequence[int]], simulated: Callable[[int, int], list[_Found]]
     ) -> list[_Found]:
-        """Return what numbers of stages and microbatches take; raises where none fits."""
+        """Return predictions for the numbers of stages and microbatches; raises if none fits."""
         found: list[_Found] = []
         refusal = None
         for stages, possible in counts.items():
             least_s = inf
             for count in possible:
                 try:
-                    some = simulated(stages, count)
+                    predicted = simulated(stages, count)
                 except ScheduleError as error:
                     refusal = error
                     continue
-                found += some
-                took_s = min(some, key=itemgetter(0))[0]
+                found += predicted
+                took_s = min(predicted, key=itemgetter(0))[0]
                 if took_s > _WORSE * least_s:
                     break
                 least_s = min(least_s, took_s)
@@ -155,7 +154,7 @@ class Choice:
         return found
 
     def _stages(self) -> list[int]:
-        """Return the numbers of devices that come into question."""
+        """Return the numbers of devices to try."""
         count = placed_stages([*self.outputs, *self.wrt])
         if isinstance(self.stages, int):
             return [self.stages]
@@ -165,10 +164,10 @@ class Choice:
         return sorted({min(2, cores), cores})
 
     def _counts(self, stages: int) -> list[int]:
-        """Return the numbers of microbatches that come into question."""
+        """Return the numbers of microbatches to try."""
         if isinstance(self.microbatches, int):
             return [self.microbatches]
-        return [count for count in (stages * 2**i for i in range(5)) if count <= _MOST]
+        return [count for count in (stages * 2**i for i in range(5)) if count <= _MAX_MICROBATCHES]
 
     def _simulated(
         self, stages: int, count: int, feeds: Mapping[Node, Any], trains: bool
@@ -179,8 +178,8 @@ class Choice:
         )  # fmt: skip
         automatic = self.schedule == "auto"
         tried, credits_ = made(_SPLIT if automatic else self.schedule)
-        with _walking(self.trial(schedule=tried)) as pipeline:
-            shown = _shown(pipeline, feeds, trains)
+        with _with_tables(self.trial(schedule=tried)) as pipeline:
+            shown = _fastest_run(pipeline, feeds, trains)
         beside_s = shown.run_s - shown.makespan_s
         if not automatic:
             return [(float(shown.predicted.makespan) + beside_s, tried, credits_)]
@@ -191,14 +190,14 @@ class Choice:
         return [(float(one.makespan) + beside_s, *made(one.schedule)) for one in ranked]
 
 
-def _walking(machine: _M) -> _M:
-    """Return a machine that waits for its tables, which others get after many runs."""
+def _with_tables(machine: _M) -> _M:
+    """Return a machine that waits for its tables, which are otherwise made after many runs."""
     machine.native = machine.native and "wait"
     return machine
 
 
-def _least_s(machine: Machine, feeds: Mapping[Node, Any], trains: bool) -> float:
-    """Return the least seconds of a run."""
+def _shortest_s(machine: Machine, feeds: Mapping[Node, Any], trains: bool) -> float:
+    """Return the seconds of the fastest run."""
     found = []
     for _ in range(1 + _TIMES):
         run = _prepared(machine, feeds, trains)
@@ -208,8 +207,8 @@ def _least_s(machine: Machine, feeds: Mapping[Node, Any], trains: bool) -> float
     return min(found[1:])
 
 
-def _shown(pipeline: Pipeline, feeds: Mapping[Node, Any], trains: bool) -> Measured:
-    """Return what the fastest of some runs has shown."""
+def _fastest_run(pipeline: Pipeline, feeds: Mapping[Node, Any], trains: bool) -> Measured:
+    """Return the measurement of the fastest of some runs."""
     from actorgraph.pipeline.measuring import timed_run
 
     def run() -> None:
@@ -227,5 +226,5 @@ def _prepared(machine: Machine, feeds: Mapping[Node, Any], backward: bool) -> Ru
 
 
 def _nothing(run: AbstractRun) -> Collected:
-    """Return what is left of a run that is only timed: it sets no buffer."""
+    """Return no results and no new buffers, for runs that are only timed."""
     return {}, ()

@@ -1,4 +1,4 @@
-"""`Microbatches`: how the runs of a pipeline are made: a batch is cut, its parts share one run."""
+"""`Microbatches`: makes the runs of a pipeline; a batch is one run, with a part a microbatch."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
 
 _PATIENCE_S = 0.005
-"""A lane waits for an action of another, or two; longer ones are worth what waking takes."""
+"""How long an idle worker watches the flag: about one or two actions of another lane.  After that
+a wake-up costs little beside the wait."""
 
 
 class Microbatches:
-    """Makes the runs of a pipeline out of batches, and the plans that they go by.
+    """Makes the runs of a pipeline out of batches, and their plans.
 
     Parameters
     ----------
@@ -45,14 +46,14 @@ class Microbatches:
     reduce : "mean" or "sum", optional
         As `Pipeline` takes it.
     chosen : Choice or Chosen
-        The schedule, or what chooses it at the first run.
+        The schedule, or the choice that the first run makes.
     trains : bool
-        Whether most runs differentiate.
+        Whether runs differentiate by default.
 
     Raises
     ------
     GraphTypeError, ShapeError
-        Something cannot be cut along the dim and joined.
+        A result cannot be cut along the dim and joined.
     """
 
     def __init__(
@@ -73,19 +74,19 @@ class Microbatches:
 
     @property
     def schedule(self) -> Schedule:
-        """Who does what in which order.
+        """The actions of each device, in order.
 
         Raises
         ------
         GraphError
-            It will be chosen at the first run.
+            The first run, which chooses it, has not started.
         """
         if isinstance(self._chosen, Choice):
             raise GraphError("the schedule is known after a first run, which chooses it")
         return self._chosen.schedule
 
     def plan(self, mode: Mode) -> StagedPlan:
-        """Return the plan of a mode, which the sizes of its first run have cut.
+        """Return the plan of a mode, which was cut by the sizes of its first run.
 
         Raises
         ------
@@ -93,7 +94,7 @@ class Microbatches:
             There was no such run yet.
         """
         if mode.key not in self._plans:
-            raise GraphError("what a pipeline is cut into is known after a first run")
+            raise GraphError("the stages of a pipeline are known after a first run")
         return self._plans[mode.key]
 
     def _planned(
@@ -101,7 +102,7 @@ class Microbatches:
     ) -> StagedPlan:
         plan = self._plans.get(mode.key)
         if plan is None:
-            with THIS.starting:  # two threads may ask for a first run
+            with THIS.starting:  # two threads may start the first run
                 plan = self._plans.get(mode.key) or self._staged(machine, batching, mode, symbols)
                 self._plans[mode.key] = machine._plans[mode.key] = plan
         return plan
@@ -133,21 +134,21 @@ class Microbatches:
         run_number: int | None,
         host: Callable[[Callable[[], object]], object] | None,
     ) -> Run:
-        """Check everything that a run is given, and make it, with its parts.
+        """Check the arguments of a run, and make it, with its parts.
 
         Raises
         ------
         FeedError, MemoryLimitError
-            Something does not fit, or there are too few rows; nothing has started then.
+            An argument does not fit, or there are too few rows; nothing has started then.
         """
         priority = whole("priority", priority)
         batching = self.batching
-        if mode.kind == "tangents":  # what they reach is computed of microbatches
+        if mode.kind == "tangents":  # nodes that they reach are computed by microbatch
             known = self._plans.get(mode.key)
             batching = self._new(tangents=mode.nodes) if known is None else known.batching
         arrays, sizes = batching.bind(given)
         if isinstance(self._chosen, Choice):
-            with self._choosing:  # two threads may ask for a first run
+            with self._choosing:  # two threads may start the first run
                 if isinstance(self._chosen, Choice):
                     self._chosen = self._chosen.made(batching, arrays, sizes, self._trains)
         self._check_rows(sizes[batching.dim])
@@ -192,7 +193,7 @@ class Microbatches:
 def _fitted(
     machine: Machine, plan: StagedPlan, largest: Mapping[str, int]
 ) -> tuple[StagedPlan, Claim | None]:
-    """Return the plan by which a batch fits into `max_bytes`, and what it claims."""
+    """Return the plan by which a batch fits into `max_bytes`, and its claim."""
     if machine.max_bytes is None:
         return plan, None
     found, _, claim = fitted(
@@ -206,7 +207,7 @@ def _fitted(
 def _leaves(
     plan: StagedPlan, part: BatchSlice, seeded: Mapping[Node, Any], drawn: int
 ) -> list[Any]:
-    """Return what a microbatch is given; variables are taken at the admission."""
+    """Return the leaves of a microbatch; variables are read at admission."""
     brought = {"feed": part.feeds, "whole": part.whole, "seed": seeded, "tangent": seeded}
     return [
         np.array(drawn, np.int64) if kind == "run_number" else brought[kind][source]

@@ -1,9 +1,9 @@
-"""Whether lanes that keep their lists, or their credits, come to the end of a batch.
+"""Proves that lanes with lists, or with credits, reach the end of a batch.
 
 A `Schedule` is checked when it is made, for stages that form a chain.  Here the token game of
-`Machine.check` is played with the tasks of the graph, and all that they really send each other.
-One microbatch stands for a run of the game.  Inboxes have room for everything, and a lane goes on
-with a later batch only where the earlier one has to wait for others, so one batch decides.
+`Machine.check` is played with the tasks of the graph and their actual messages; a microbatch is a
+run of the game.  Inboxes have room for everything, and a lane starts a later batch only if the
+earlier one waits for others, so checking one batch suffices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from actorgraph.pipeline.staged import KINDS, StagedPlan
 
 
 def check_lanes(plan: StagedPlan) -> None:
-    """Raise unless every lane comes to the end of its list; time linear in actions and edges.
+    """Raise unless every lane reaches the end of its list; in time linear in actions and edges.
 
     Raises
     ------
@@ -53,13 +53,13 @@ def check_lanes(plan: StagedPlan) -> None:
     verdict = check(tasks, edges, lanes, _credits(plan), shown=shown, unit="microbatch")
     if not verdict.ok:
         raise ScheduleError(
-            f"{schedule!r} would never come to its end: {'; '.join(verdict.blocked)}; "
+            f"{schedule!r} would never end: {'; '.join(verdict.blocked)}; "
             "change the order of a lane"
         )
 
 
 def _credits(plan: StagedPlan) -> list[Credit]:
-    """Return what bounds forward actions where lanes do what is ready."""
+    """Return the credits that bound forward actions, if there are any."""
     found = []
     for device, limit in enumerate(plan.credits or ()):
         spender, giver = plan.at.get((device, "forward")), plan.at.get((device, "backward"))

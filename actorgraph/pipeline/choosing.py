@@ -1,4 +1,4 @@
-"""The schedule of a pipeline: the one that it is given, or one made for a name, stages and rows."""
+"""The schedule of a pipeline: a given one, or one made for a name, stages and microbatches."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def scheduled(
     chunks: int | None,
     extra_warmup: int,
 ) -> tuple[Schedule, list[int] | None]:
-    """Return a schedule, and the credits of its lanes where these do what is ready.
+    """Return a schedule, and for a dynamic one the credits of its lanes.
 
-    Parameters are those of `Pipeline`; `nodes` are what it computes.
+    Parameters are those of `Pipeline`; `nodes` are its outputs and wrt.
 
     Raises
     ------
     ScheduleError
-        They do not fit each other, or where nodes were placed.
+        The options contradict each other, or the placement of nodes.
     """
     count = placed_stages(nodes)
     if isinstance(given, Schedule):
@@ -44,7 +44,7 @@ def scheduled(
         return _fitting(given, count), None
     if microbatches is None:
         raise ScheduleError(
-            f"the schedule {given!r} by name needs to know how many: microbatches=4"
+            f"the schedule {given!r} needs the number of microbatches, such as microbatches=4"
         )
     if stages is None:
         if count is None:
@@ -63,13 +63,13 @@ def scheduled(
 
 
 def devices_of(count: int, given: str | Schedule, chunks: int | None) -> int:
-    """Return how many devices hold so many stages."""
+    """Return the number of devices for so many stages."""
     known = ORDERS.get(given) if isinstance(given, str) else None
     return count // (chunks or (1 if known is None else known.chunks))
 
 
 def placed_stages(nodes: Sequence[Node]) -> int | None:
-    """Return into how many stages the user has placed what these nodes depend on, if at all."""
+    """Return the number of stages in which the user has placed nodes, None for no placement."""
     order = topological_order(nodes)
     return len(cut_by_placement(order)) if placed(order) else None
 

@@ -1,9 +1,9 @@
-"""What a batch claims of `max_bytes`: the most bytes that it can hold, however its lanes are timed.
+"""The claim of a batch on `max_bytes`: the most bytes that it can hold, for any timing of lanes.
 
-Lanes do their lists in order, so which actions are over when one starts is known of a lane's own
-list, and of the others' as far as messages tell: these are vector clocks.  An array dies at the
-first action of its lane that starts after all its uses, on whatever lanes these are.  Adding up the
-worst moments of the lanes bounds the worst moment of all, since no clock tells who meets whom.
+Lanes follow their lists, so the actions that are over when one starts are known for its own lane,
+and for others as far as messages imply it: these are vector clocks.  An array dies at the first
+action of its lane that starts after all its uses, on any lane.  The sum of the lanes' own peaks
+bounds the peak of all, since clocks do not say which moments coincide.
 
 Sources: F. Mattern, Virtual time and global states of distributed systems, 1989.
 """
@@ -24,15 +24,14 @@ from actorgraph.node import Variable
 from actorgraph.pipeline.staged import StagedPlan
 
 Clock = list[int]
-"""For each lane, how many actions of its list are over."""
+"""For each lane, the number of actions of its list that are over."""
 
 
 def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
-    """Return what a batch claims whose microbatches are at most as large as `binding` says.
+    """Return the claim of a batch whose microbatches are at most as large as `binding` says.
 
-    Not counted are dims that only a run knows, what an op allocates inside of its call, and arrays
-    of the user.  Lanes that do what is ready, by credits, are taken to hold all of as many
-    microbatches as they may.
+    Not counted are dims that only a run knows, memory that ops allocate inside a call, and the
+    user's arrays.  Lanes with credits are taken to hold as many microbatches as these allow.
 
     Parameters
     ----------
@@ -65,9 +64,9 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
 
 
 def sent_at_once(plan: StagedPlan, binding: Binding) -> dict[int, int]:
-    """Return how many arrays of a step may live at once, where that is for other lanes to say.
+    """Return how many arrays of a step may live at once, for steps whose results other lanes use.
 
-    Of what stays with its lane there are as many in every run.
+    The number for values that stay in a lane is the same in every run.
     """
     arrays = _Arrays(plan, binding, set(range(len(plan.stage_tasks))))
     clocks = _Clocks(plan) if plan.credits is None else None
@@ -84,9 +83,9 @@ def sent_at_once(plan: StagedPlan, binding: Binding) -> dict[int, int]:
 
 
 class _Arrays:
-    """What outlives the turn that makes it, in one microbatch, on one device, and who needs it.
+    """The arrays of a microbatch on one device that outlive their turn, and their users.
 
-    What comes from another device is copied, and the copy dies with the last of its users.
+    A value from another device is copied, and the copy dies with the last of its users.
 
     Attributes
     ----------
@@ -95,7 +94,7 @@ class _Arrays:
     task_of : dict
         Its task.
     users : dict
-        Tasks that need it, be it through a view.
+        Tasks that need it, directly or through a view.
     sent : list of list of Node
         The outputs of each task.
     """
@@ -135,7 +134,7 @@ class _Arrays:
                     del self.users[array]
 
     def kept(self, clocks: _Clocks | None) -> int:
-        """Return the bytes of what outlives turns at the worst moment."""
+        """Return the peak bytes of arrays that outlive their turns."""
         if clocks is not None:
             passing = clocks.peak(self)
         else:
@@ -145,14 +144,14 @@ class _Arrays:
         return passing + self.lasting_bytes()
 
     def turn(self, binding: Binding) -> int:
-        """Return the bytes that a turn needs beside that, at its worst moment."""
+        """Return the peak bytes that a turn needs besides."""
         specs = [self.plan.partition.tasks[index] for index in self._tasks]
         most = [bytes_of(one.steps, self.sent[one.index], frozenset(), binding)[1] for one in specs]
-        # Adding to a sum for the first time makes it anew.
+        # The first addition to a sum allocates it.
         return max(most, default=0) + max(map(self._size, self._summed()), default=0)
 
     def lasting_bytes(self) -> int:
-        """Return the bytes of what is there at the end: of every microbatch, and sums over them."""
+        """Return the bytes of results: those of every microbatch, and sums over them."""
         count = self.plan.schedule.microbatches
         listed = count * sum([self.sizes[array] for array in self.lasting])
         return listed + sum(map(self._size, self._summed()))
@@ -161,7 +160,7 @@ class _Arrays:
         return [number for number in self.plan.summed if self.task_of.get(number) in self._tasks]
 
     def brought(self) -> int:
-        """Return the bytes of copies of what runs are fed."""
+        """Return the bytes of copies of feeds."""
         fed = {leaf.node.id for leaf in self.plan.compiled.joint.leaves if leaf.kind != "variable"}
         specs = [self.plan.partition.tasks[index] for index in self._tasks]
         parts = {
@@ -174,14 +173,14 @@ class _Arrays:
         return self.plan.schedule.microbatches * sum(parts.values())
 
     def passing(self) -> Iterator[int]:
-        """Yield the arrays that are dead before the run is over."""
+        """Yield the arrays that die before the end of the run."""
         return (array for array in self.users if array not in self.lasting)
 
     def _size(self, number: int) -> int:
         return self.sizes.get(number, 0)
 
     def copies(self) -> int:
-        """Return the bytes of what is made when results are joined."""
+        """Return the bytes that joining the results allocates."""
         joint, batching = self.plan.compiled.joint, self.plan.batching
         count, total = self.plan.schedule.microbatches, 0
         size = partial(size_in_bytes, symbols=self.symbols)
@@ -199,7 +198,7 @@ class _Arrays:
 
 
 class _Clocks:
-    """What is over when an action starts."""
+    """Vector clocks of the actions of a plan."""
 
     def __init__(self, plan: StagedPlan) -> None:
         self.plan = plan
@@ -220,7 +219,7 @@ class _Clocks:
         self.unstaged = [self._clocks_of_unstaged(lane) for lane in range(len(lengths))]
 
     def _clock(self, lane: int, tasks: Iterable[int], microbatch: int) -> Clock:
-        """Return which actions are over when the next action of a lane's list starts."""
+        """Return the clock at the start of the next action of a lane's list."""
         before = self.clocks[lane]
         clock = list(before[-1]) if before else [0] * len(self.clocks)
         clock[lane] = len(before)
@@ -237,13 +236,13 @@ class _Clocks:
                 yield found
 
     def _learn(self, clock: Clock, lane: int, position: int) -> None:
-        """Note that an action is over, and all that was over when it started."""
+        """Merge into a clock that an action is over, and what was over when it started."""
         known = self.clocks[lane][position]
         clock[:] = map(max, clock, known)
         clock[lane] = max(clock[lane], position + 1)
 
     def _clocks_of_unstaged(self, lane: int) -> list[Clock]:
-        """Return what is over when the unstaged tasks of each microbatch can start, in order."""
+        """Return the clocks at the start of a lane's unstaged tasks, for each microbatch."""
         mine = [index for index in self.plan.unstaged if self.plan.stage_tasks[index].lane == lane]
         clock = [0] * len(self.clocks)
         found = []
@@ -257,13 +256,13 @@ class _Clocks:
         return found
 
     def peak(self, arrays: _Arrays) -> int:
-        """Return the sum over lanes of the most bytes of passing arrays that each has made."""
+        """Return the sum over lanes of the peak bytes of the passing arrays that they made."""
         changes = [[0] * (len(clocks) + 1) for clocks in self.clocks]
         beside = 0
         for array in arrays.passing():
             index, size = arrays.task_of[array], arrays.sizes[array]
             if index in self.plan.unstaged:
-                beside += size  # unstaged tasks of a lane come one after the other
+                beside += size  # a lane does its unstaged tasks one at a time
                 continue
             lane, _ = self.place[index, 0]
             for position, change in enumerate(self.changes(arrays, array)):
@@ -271,23 +270,23 @@ class _Clocks:
         return beside + sum([max(accumulate(one)) for one in changes])
 
     def changes(self, arrays: _Arrays, array: int) -> list[int]:
-        """Return by action of its lane how many more are there of an array of stages."""
+        """Return the change of an array's number of live copies at each action of its lane."""
         produced = [self.place[arrays.task_of[array], n] for n in range(self.microbatches)]
         found = [0] * (len(self.clocks[produced[0][0]]) + 1)
         last = accumulate([position for _, position in produced], max)
         for microbatch, ((lane, position), waits) in enumerate(zip(produced, last, strict=True)):
             if array in arrays.added and not (microbatch or arrays.users[array]):
-                continue  # it is the first to be the sum
+                continue  # the first term is the sum itself
             needed = self._needed(arrays.users[array], microbatch)
             needed[lane] = max(needed[lane], position + 1)
-            if array in arrays.added:  # sums are added up in the order of microbatches
+            if array in arrays.added:  # terms are added in the order of microbatches
                 needed[lane] = max(needed[lane], waits + 1)
             found[position] += 1
             found[self._death(lane, position, needed)] -= 1
         return found
 
     def _needed(self, users: Iterable[int], microbatch: int) -> Clock:
-        """Return what has to be over for a microbatch's value to be dead."""
+        """Return the clock from which a microbatch's value is dead."""
         needed = [0] * len(self.clocks)
         for index in users:
             found = self.place.get((index, microbatch))
@@ -296,11 +295,11 @@ class _Clocks:
             else:
                 lane = self.plan.stage_tasks[index].lane
                 needed[:] = map(max, needed, self.unstaged[lane][microbatch])
-                needed[lane] += 1  # it comes before the next action but one
+                needed[lane] += 1  # the lane does it before its next action but one
         return needed
 
     def _death(self, lane: int, position: int, needed: Sequence[int]) -> int:
-        """Return the first action of a lane that starts when all that is over."""
+        """Return the first action of a lane that starts at or after a clock."""
         clocks = self.clocks[lane]
 
         def over(at: int) -> bool:

@@ -1,4 +1,4 @@
-"""What `actorgraph pipeline run FILE.py:function` does: run a batch by schedules, and measure."""
+"""`actorgraph pipeline run FILE.py:function`: runs a batch by schedules, and measures."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def run(
     runs: int,
     **options: Any,
 ) -> list[Measured]:
-    """Call the function of a target and run what it returns by each schedule, the fastest first.
+    """Build the graph of a target and measure it by each schedule; return the fastest first.
 
     The first output is the loss, others are outputs of the pipeline, which takes the options too;
-    the gradients are those of all parameters.  Blocks until the runs have ended.
+    gradients are those of all parameters.  Blocks until the runs have ended.
 
     Raises
     ------
     GraphError
-        As `outputs_and_feeds` and `Pipeline`; or the graph has nothing to train.
+        As `outputs_and_feeds` and `Pipeline`; or the graph has no parameters.
     """
     outputs, feeds = outputs_and_feeds(target)
     nodes = as_nodes(outputs)

@@ -1,9 +1,9 @@
-"""Which nodes of a graph are which stage: as the user placed them, or cut automatically.
+"""The cut of a graph into stages: as the user placed its nodes, or automatic.
 
-A stage takes values of earlier stages only, of any of them: skip connections and several inputs
-and outputs are as good as a chain.  The automatic cut divides the build order, which is a
-topological one, into consecutive parts.  Among the cuts whose slowest stage is the fastest, or as
-good as that, it takes one that sends the fewest bytes; a value counts at every cut that it passes.
+A stage takes values of any earlier stage, and of no later one: skip connections and several inputs
+and outputs are allowed.  The automatic cut divides the build order, which is topological, into
+consecutive parts.  Among the cuts whose slowest stage takes the least time, or almost the least, it
+is one that sends the fewest bytes; a value counts at every cut that it crosses.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def cut_by_cost(
     sizes : mapping
         Size of a node's value by its number, in any unit.
     slack : float
-        By which share of its time the slowest stage may be slower, to send fewer bytes.
+        The share of its time by which the slowest stage may be slower, to send fewer bytes.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def cut_by_cost(
 
 
 def _homes(steps: Sequence[Node]) -> dict[int, int]:
-    """Return by whom each view of a leaf is used first: there it costs nothing, and is not sent."""
+    """Return the first user of each view of a leaf: in its stage the view costs nothing."""
     shown: set[int] = set()
     for node in steps:
         of = node.inputs[0] if node.inputs and is_view(node) else None
@@ -133,7 +133,7 @@ def _homes(steps: Sequence[Node]) -> dict[int, int]:
 
 
 def _crossing(steps: Sequence[Node], sizes: Mapping[int, float]) -> list[float]:
-    """Return for every k what travels if the first k nodes are cut from the rest."""
+    """Return for every k the bytes sent if the first k nodes are cut from the rest."""
     position = {node.id: number for number, node in enumerate(steps)}
     last_use = dict(position)
     for node in steps:
@@ -148,10 +148,10 @@ def _crossing(steps: Sequence[Node], sizes: Mapping[int, float]) -> list[float]:
 
 
 def _least_slowest(total: Sequence[float], stages: int) -> float:
-    """Return the least cost that no part has to exceed, exactly: it is a sum of some stretch.
+    """Return the least possible cost of the slowest part, exactly: the sum of some stretch.
 
-    Filling parts greedily tells whether a limit suffices; bisection over doubles ends where
-    neighbouring limits differ by rounding only, and the greedy parts of the upper one are real.
+    Filling parts greedily shows whether a limit suffices.  Bisection over doubles ends when the
+    limits are neighbours, and the greedy parts of the upper one keep it.
     """
     low, high = max(b - a for a, b in pairwise(total)), total[-1]
     while True:
@@ -166,7 +166,7 @@ def _least_slowest(total: Sequence[float], stages: int) -> float:
 
 
 def _parts(total: Sequence[float], limit: float) -> int:
-    """Return how many parts of at most that cost are needed."""
+    """Return the number of parts needed with at most that cost each."""
     parts, start = 0, 0
     for end in range(1, len(total)):
         if total[end] - total[start] > limit:
@@ -177,11 +177,11 @@ def _parts(total: Sequence[float], limit: float) -> int:
 def _cheapest_ends(
     total: Sequence[float], crossing: Sequence[float], stages: int, limit: float
 ) -> list[int]:
-    """Return the ends of parts within the limit that send least.
+    """Return the ends of parts within the limit that send the least.
 
-    `best[end]` is what is sent with the last part ending there.  The starts that a part ending
-    at `end` may have are a window that only moves on, so a queue of candidates in rising order
-    finds the best one in constant time: the whole is linear for each stage.
+    `best[end]` is the least sent with the last part ending at `end`.  The possible starts of a part
+    that ends at `end` are a sliding window, so a monotonic queue finds the best one in constant
+    amortised time: the whole is linear for each stage.
     """
     count = len(total) - 1
     best = [0.0] + [float("inf")] * count

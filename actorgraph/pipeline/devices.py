@@ -1,9 +1,9 @@
-"""`Stages`: a pipeline whose stages run on devices, and what its lanes do with values there.
+"""`Stages`: the placement of a pipeline's stages on devices, and the transfers between them.
 
-The tasks of a stage launch on one lane of its device, in the order of the schedule, and nobody
-waits between them: what travels is ordered by events.  So a pipeline's lane is far ahead of the
-device.  Copies to a device begin when the action that needs them is launched, those of results
-when they are; a lane waits for these at the end of a run, and goes on with later ones meanwhile.
+The tasks of a stage launch on one lane of its device, in the order of the schedule, without
+waiting: events order what travels.  So a pipeline's lane runs far ahead of the device.  A copy to a
+device starts when the action that needs it is launched, a copy of a result when that is launched; a
+lane waits for the latter at the end of a run, and goes on with later runs meanwhile.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from actorgraph.schedules.actions import Schedule
 
 @final
 class Stages(Residents):
-    """Where the stages of a pipeline run.
+    """The placement of a pipeline's stages.
 
     Parameters
     ----------
     graph : Graph
     devices : sequence of Device
-        One for each device of the schedule, or one for all; nodes that the user has placed take
-        their stage along.
+        One for each device of the schedule, or one for all; a node that the user has placed decides
+        for its stage.
     schedule : Schedule
 
     Raises
     ------
     ScheduleError
-        There are not as many devices as the schedule has.
+        The number of devices is not that of the schedule.
     """
 
     def __init__(self, graph: Graph, devices: Sequence[Device], schedule: Schedule) -> None:
@@ -81,7 +81,7 @@ class Stages(Residents):
         found = []
         for spec in specs:
             stage = spec.region.index
-            if stage >= count:  # a sum of what several stages give
+            if stage >= count:  # a sum of gradients from several stages
                 stage = min([stage_of.get(part.id, 0) for s in spec.steps for part in s.inputs])
             found.append(lanes[stage])
         return specs, found
@@ -108,13 +108,13 @@ class Stages(Residents):
     def kernel(
         self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool | str
     ) -> Any:
-        """Return what a program calls for a step of a stage."""
+        """Return the function that a program calls for a step of a stage."""
         return found if lane is None else launching(lane, step, joint, found)
 
     # -- values -----------------------------------------------------------------------------------
 
     def at(self, value: Any, lane: Lane | None) -> Any:
-        """Return a value where a task on a lane takes it; one for the host may be on its way."""
+        """Return a value on a task's lane; for the host perhaps as a copy that has not ended."""
         if lane is not None:
             brought = value if isinstance(value, Brought) else Brought(value, "edges")
             there = not isinstance(value, Brought) and _is_on(value, lane.device)
@@ -128,13 +128,13 @@ class Stages(Residents):
 
     @staticmethod
     def mark(values: Iterable[Any]) -> None:
-        """Have other lanes wait for values, and not for what is launched behind them."""
+        """Have other lanes wait for these values, not for what is launched after them."""
         for one in values:
             if isinstance(one, Handed):
                 one.mark()
 
     def added(self, total: Any, value: Any) -> Any:
-        """Return a sum of two values, where they are."""
+        """Return the sum of two values, on their device."""
         if not isinstance(total, Handed):
             return total + value
         lane = total.lane
@@ -142,12 +142,12 @@ class Stages(Residents):
 
 
 def is_fetched(value: Any) -> bool:
-    """Return whether it is a copy to the host, which perhaps is under way."""
+    """Return whether a value is a copy to the host, ended or not."""
     return isinstance(value, Handed) and value.lane is value.lane.device.lane("out")
 
 
 def arrived(value: Any) -> Any:
-    """Return the array of a copy to the host, which has ended; other values as they are."""
+    """Return the array of a copy to the host that has ended; other values unchanged."""
     return value.result() if is_fetched(value) else value
 
 
@@ -160,7 +160,7 @@ def _place(where: Any) -> str:
 
 
 def _checked(lane: Lane | None, stage: int, steps: Sequence[Node]) -> Lane | None:
-    """Return the lane; raise where a step could not run there."""
+    """Return the lane; raise if a step cannot run there."""
     for step in steps if lane is not None else ():
         if step.op.waits or step.op.kernel is not None:
             raise GraphError(
@@ -171,8 +171,8 @@ def _checked(lane: Lane | None, stage: int, steps: Sequence[Node]) -> Lane | Non
     return lane
 
 
-def _completed(answer: Callable[[Callable[[], Any]], None], values: Sequence[Handed]) -> None:
-    """Answer True when copies to the host are done: of each lane the last, behind the others."""
+def _await_copies(answer: Callable[[Callable[[], Any]], None], values: Sequence[Handed]) -> None:
+    """Answer True when copies to the host are done: the last one of each lane ends last."""
     last = {one.lane: one for one in sorted(values, key=attrgetter("seq"))}
     left = iter(last.values())
 
@@ -186,5 +186,5 @@ def _completed(answer: Callable[[Callable[[], Any]], None], values: Sequence[Han
     go_on()
 
 
-COMPLETION = Waiting(_completed, "lane", None)
-"""What a lane calls to wait for copies to the host."""
+COMPLETION = Waiting(_await_copies, "lane", None)
+"""The op by which a lane waits for copies to the host."""

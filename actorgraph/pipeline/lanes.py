@@ -1,25 +1,23 @@
 """Lanes: the actors of a pipeline, one for each device, which act in the order of a schedule.
 
-A lane is one task of the scheduler.  Its inbox is a channel; a message is what another lane has
-computed for one microbatch.  In each turn it takes what has come, finds the next action of its list
-and does it if all that this needs is there.  Values stay with the lane that needs them, and go when
-its last task has used them.
+A lane is one task of the scheduler.  Its inbox is a channel; a message has the values that another
+lane has computed for one microbatch.  In each turn the lane takes its messages and does the next
+action of its list, if that has all its inputs.  It keeps values until its last task has used them.
 
-`Lanes` is the network, `PipelineLane` an actor, `LaneRun` what it holds of a run in flight; a
-`Order` says what is next: the list of the schedule (`_in_order`), or what credits allow
-(`_by_credits`).
+`Lanes` is the network, `PipelineLane` an actor, `LaneRun` its state of a run in flight.  An `Order`
+yields the next action: by the list of the schedule (`_in_order`), or by credits (`_by_credits`).
 
 Invariants:
 
-- A lane does the actions of one run exactly in the order of its list, one at a time.  Where the
-  next action of a run has to wait, or the present one waits for a call, and a later run is in
-  flight, the lane goes on with that: so streams have no bubbles.
-- Only the worker that runs a lane touches what the lane holds; messages are the one way in.
-- A lane that meets a dead run forgets it and wakes the others, so no lane waits for it; the run
-  ends when every lane has.
+- A lane does the actions of one run exactly in the order of its list, one at a time.  If the next
+  action of a run has to wait, or the current one waits for a call, and a later run is in flight,
+  the lane goes on with that run: so streams have no bubbles.
+- Only the worker that runs a lane touches its state; others send messages.
+- A lane that meets a dead run drops it and wakes the others, so no lane waits for it; the run
+  ends when every lane has dropped it.
 
-Who calls it: `Core` injects runs, under its lock; workers resume the tasks of lanes; answers of ops
-that wait come from event loops and other threads, through the inbox.
+Callers: `Core` injects runs, under its lock; workers resume the tasks of lanes; answers of ops that
+wait come from event loops and other threads, through the inbox.
 """
 
 from __future__ import annotations
@@ -60,21 +58,21 @@ if TYPE_CHECKING:
     from actorgraph.memory.arenas import Arenas
 
 _TIMES_KEPT = 256
-"""Of so many turns of a task the durations are kept, for `costs`."""
+"""The number of latest turns of a task whose durations are kept, for `stage_costs`."""
 
 _LARGEST_BYTES = 1 << 20
-"""Results that rows of lanes write: while they are walked no lane waits for Python's lock."""
+"""The largest result that rows of lanes write; other lanes need no GIL while rows are walked."""
 
 Push = Callable[[Task], None]
 
 _T = TypeVar("_T")
 Acting: TypeAlias = Generator[None, None, _T]
-"""A part of an action, which pauses where the run waits for a call."""
+"""A part of an action, which pauses while the run waits for a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An action of a lane: its tasks, one after the other, and what has to come before them."""
+    """An action of a lane: its tasks in order, and the ids of the values they need of others."""
 
     tasks: tuple[int, ...]
     microbatch: int
@@ -82,14 +80,14 @@ class Work:
 
 
 Order: TypeAlias = Iterator[Work | None]
-"""What a lane does next in a run, None where that has to wait: from a list of what it holds."""
+"""The actions of a lane in a run, in order; None while the next one has to wait."""
 
 Held: TypeAlias = list[dict[int, Any]]
-"""Values by the id of their node, of each microbatch."""
+"""For each microbatch, values by the id of their node."""
 
 
 def _in_order(works: Sequence[Work], held: Held) -> Order:
-    """Yield the works of a list."""
+    """Yield the actions of a list."""
     for work in works:
         while not _ready(work, held):
             yield None
@@ -97,14 +95,14 @@ def _in_order(works: Sequence[Work], held: Held) -> Order:
 
 
 def _by_credits(forward: Sequence[Work], backward: Sequence[Work], limit: int, held: Held) -> Order:
-    """Yield backward works first, and forward ones only while fewer than `limit` are open.
+    """Yield backward actions first, and forward ones only while fewer than `limit` are open.
 
-    Source: the rule that `pipeline.dynamic` plays.
+    The rule is that of `pipeline.dynamic`.
     """
     begun = 0
     open_: list[int] = []
     while begun < len(forward) or open_:
-        number = next((one for one in open_ if _ready(backward[one], held)), None)
+        number = next((number for number in open_ if _ready(backward[number], held)), None)
         if number is not None:
             open_.remove(number)
             yield backward[number]
@@ -117,7 +115,7 @@ def _by_credits(forward: Sequence[Work], backward: Sequence[Work], limit: int, h
 
 
 def _ready(work: Work, held: Held) -> bool:
-    """Return whether all has come that a work needs of others."""
+    """Return whether all values that an action needs of others have come."""
     values = held[work.microbatch]
     for number in work.foreign:  # noqa: SIM110 - `all` takes thrice the time
         if number not in values:
@@ -126,11 +124,11 @@ def _ready(work: Work, held: Held) -> bool:
 
 
 LaneMessage = tuple["LaneRun", int, Mapping[int, Any] | None]
-"""For which run and microbatch, and values by the id of their node; None tells of a new run."""
+"""The run, the microbatch, and values by the id of their node; values of None mean a new run."""
 
 
 class LaneRun:
-    """What one lane holds of a run in flight."""
+    """The state of a run in flight in one lane."""
 
     __slots__ = (
         "acting", "call", "held", "lane", "left", "lists", "microbatches", "order", "run",
@@ -140,8 +138,8 @@ class LaneRun:
     def __init__(self, lane: PipelineLane, run: Run, siblings: list[LaneRun]) -> None:
         self.lane, self.run, self.siblings = lane, run, siblings
         self.microbatches: Sequence[Microbatch] = run.microbatches
-        self.acting: Acting[None] | None = None  # the action that is under way
-        self.call: Call | None = None  # for which it waits
+        self.acting: Acting[None] | None = None  # the paused action
+        self.call: Call | None = None  # that it waits for
         self.unstaged = deque(lane.unstaged)
         self.lists: dict[int, list[Any]] = {}
         self.sums: dict[int, Sum] = {}
@@ -158,7 +156,7 @@ class LaneRun:
         self.order, self.left = lane.new_order(self.held), lane.count
 
     def next(self) -> Work | None:
-        """Return what is to be done now, None where that has to wait."""
+        """Return the next action, None if it has to wait."""
         if self.unstaged and _ready(self.unstaged[0], self.held):
             return self.unstaged.popleft()
         work = next(self.order, None)
@@ -166,19 +164,19 @@ class LaneRun:
         return work
 
     def over(self) -> bool:
-        """Return whether nothing is left to do."""
+        """Return whether all actions were taken."""
         return not (self.left or self.unstaged)
 
     def take_arrived(self) -> None:
-        """Take arrays for what has been copied to the host."""
-        for one in self.sums.values():
-            one.total = arrived(one.total)
+        """Replace ended copies to the host by their arrays."""
+        for total in self.sums.values():
+            total.total = arrived(total.total)
         for values in self.lists.values():
             values[:] = map(arrived, values)
 
     def gathered(self) -> tuple[dict[int, list[Any]], dict[int, Any]]:
         """Return the results: lists over microbatches, and sums, by the ids of their nodes."""
-        return self.lists, {number: one.total for number, one in self.sums.items()}
+        return self.lists, {number: total.total for number, total in self.sums.items()}
 
 
 class PipelineLane:
@@ -212,9 +210,9 @@ class PipelineLane:
         ]
         self.new_order, self.count = network.order_of(number)
         self.task = Task(TaskSpec(number, Region(number), "forward"), network.ready)
-        self.task.heavy = True  # each turn is an action: others are to come by
+        self.task.heavy = True  # each turn is an action, so wake other workers for other lanes
         self.task.start(self._turns(), self.inbox.messages)
-        self.task.observed = self.task.send  # it tells of its turns itself
+        self.task.observed = self.task.send  # it reports its turns itself
         queue: Any = self.inbox.queue
         self._put, self._take = queue.append, queue.popleft
 
@@ -231,8 +229,8 @@ class PipelineLane:
             self._receive()
             if self._step() and self.runs:
                 task.wait = ()
-                self.push = yield task  # the worker goes on here, when it has called others
-            else:  # with nothing more to do, else whoever ends the last run wakes a thread
+                self.push = yield task  # the worker wakes others, then resumes this lane
+            else:  # park after the last run too: a ready lane would wake a thread for nothing
                 task.wait = queue
                 self.push = yield None
 
@@ -242,29 +240,29 @@ class PipelineLane:
             if values is None:
                 self.runs.append(lane_run)
             elif lane_run.held:
-                if self.network.stages is not None:  # each copy of them is made once
+                if self.network.stages is not None:  # `Brought` copies each only once
                     values = {number: Brought(one, "edges") for number, one in values.items()}
                 lane_run.held[microbatch].update(values)
 
     def _step(self) -> bool:
-        """Do what is next; return whether there was anything to do."""
+        """Do the next action of a run; return whether there was one."""
         for lane_run in self.runs:
             if lane_run.acting is not None:
                 if lane_run.call is not None and lane_run.call.answer is None:
                     continue
-                self._go_on(lane_run, lane_run.acting)
+                self._resume(lane_run, lane_run.acting)
                 return True
             if lane_run.run.dead is not None:
                 self._end(lane_run)
                 return True
             work = lane_run.next()
             if work is not None:
-                self._go_on(lane_run, self._act(lane_run, work))
+                self._resume(lane_run, self._act(lane_run, work))
                 return True
         return False
 
-    def _go_on(self, lane_run: LaneRun, acting: Acting[None]) -> None:
-        """Go on with an action until it waits for a call, or to its end."""
+    def _resume(self, lane_run: LaneRun, acting: Acting[None]) -> None:
+        """Run an action until it waits for a call, or ends."""
         for _ in acting:
             lane_run.acting = acting
             return
@@ -274,34 +272,34 @@ class PipelineLane:
 
     def _act(self, lane_run: LaneRun, work: Work) -> Acting[None]:
         for index in work.tasks:
-            if lane_run.run.dead is None:  # else what a task needs of the one before may be missing
-                yield from self._do(lane_run, index, work.microbatch)
+            if lane_run.run.dead is None:  # in a dead run an input may be missing
+                yield from self._run_task(lane_run, index, work.microbatch)
         if self.network.stages is not None and lane_run.over():
-            yield from self._fetched(lane_run)
+            yield from self._fetch_results(lane_run)
 
     @runs_steps("known")
-    def _do(self, lane_run: LaneRun, index: int, microbatch: int) -> Acting[None]:
-        """Compute a task for a microbatch, send and keep what is needed, forget the rest."""
+    def _run_task(self, lane_run: LaneRun, index: int, microbatch: int) -> Acting[None]:
+        """Run a task for a microbatch; send and keep the outputs that are needed."""
         network, run = self.network, lane_run.run
         task, held = network.plan.stage_tasks[index], lane_run.held[microbatch]
         part = lane_run.microbatches[microbatch].run
         started, known = perf_counter(), network.tasks[index]
         args = [held[number] for number in task.inputs]
         if network.stages is not None:
-            args = yield from self._placed(lane_run, index, args)
+            args = yield from self._bring_inputs(lane_run, index, args)
         outputs = None if args is None else guarded(run, known, self._call, part, index, args)
         del args
         if task.waits and outputs is not None:
-            outputs = yield from self._awaited(lane_run, index, outputs)
+            outputs = yield from self._run_steps(lane_run, index, outputs)
         if outputs is None:
             return
         self._forget(lane_run, task, microbatch)
         self._send(lane_run, index, microbatch, outputs)
         if guarded(run, known, self._keep, lane_run, index, microbatch, outputs):
-            self._note(part, index, started)
+            self._record_time(part, index, started)
 
     def _forget(self, lane_run: LaneRun, task: StageTask, microbatch: int) -> None:
-        """Let go of what nothing else needs: who gets a message may write there again."""
+        """Drop values after their last use, before messages are sent: receivers may reuse them."""
         held, uses = lane_run.held[microbatch], lane_run.uses[microbatch]
         for number in task.computed:
             uses[number] -= 1
@@ -309,7 +307,7 @@ class PipelineLane:
                 del held[number]
 
     def _send(self, lane_run: LaneRun, index: int, microbatch: int, outputs: list[Any]) -> None:
-        """Send other lanes what a task has given them, before anything else is done with it."""
+        """Send other lanes the outputs that they need, before anything else is done with them."""
         network, task = self.network, self.network.plan.stage_tasks[index]
         for lane, places in task.sends.items():
             values = {task.outputs[place]: outputs[place] for place in places}
@@ -318,10 +316,10 @@ class PipelineLane:
             other = lane_run.siblings[lane]
             other.lane.tell((other, microbatch, values), self.push)
         if task.sends and task.gathered:
-            network.flag.set()  # a sum lets go of Python's lock
+            network.flag.set()  # the sum that follows releases the GIL
 
-    def _note(self, part: Run, index: int, started: float) -> None:
-        """Note how long a task took, and tell whoever listens that it is done."""
+    def _record_time(self, part: Run, index: int, started: float) -> None:
+        """Record how long a task took, and report the turn to listeners."""
         known, ended = self.network.tasks[index], perf_counter()
         known.turns += 1
         known.seconds += ended - started
@@ -330,7 +328,7 @@ class PipelineLane:
             instrument.tell("on_turn", known, part, started, ended)
 
     def _call(self, part: Run, index: int, args: list[Any]) -> Any:
-        """Call a task as a function, with the arrays that it writes into."""
+        """Call the function of a task, with the arrays that it writes into."""
         network = self.network
         place = network.memory_index.get(index)
         out: Sequence[Any] = ()
@@ -339,23 +337,23 @@ class PipelineLane:
             *out, arena = part.kernels[place]()
         try:
             if index in network.unflagged:
-                network.flag.set()  # who has got a message finds Python's lock free
+                network.flag.set()  # a lane with a message finds the GIL free
             return network.functions[index](part, out, *args)
         finally:
             if arena is not None:
                 network.give(arena)
 
-    def _awaited(self, lane_run: LaneRun, index: int, steps: Any) -> Acting[Any]:
-        """Go through the steps of a task; the action pauses while an op waits."""
+    def _run_steps(self, lane_run: LaneRun, index: int, steps: Any) -> Acting[Any]:
+        """Run the steps of a task; the action pauses while an op waits."""
         known, answer = self.network.tasks[index], None
         while type(found := guarded(lane_run.run, known, resumed, steps, answer)) is tuple:
-            answer = yield from self._answer(lane_run, known, *found)
+            answer = yield from self._await_call(lane_run, known, *found)
             if answer is None:
                 return None
         return found
 
-    def _placed(self, lane_run: LaneRun, index: int, args: list[Any]) -> Acting[Any]:
-        """Return values where a task takes them, None where there are none."""
+    def _bring_inputs(self, lane_run: LaneRun, index: int, args: list[Any]) -> Acting[Any]:
+        """Return the inputs of a task on its device, None if the run has died."""
         network, stages, run = self.network, self.network.stages, lane_run.run
         task, known = network.plan.stage_tasks[index], network.tasks[index]
         lane = network.plan.partition.lane(index)
@@ -363,39 +361,39 @@ class PipelineLane:
         places = [None if number in task.looked_at else lane for number in task.inputs]
         found = guarded(run, known, _mapped, stages.at, args, places)
         coming = [one for one in found or () if is_fetched(one)]
-        if coming and not (yield from self._completed(lane_run, known, coming)):
+        if coming and not (yield from self._await_copies(lane_run, known, coming)):
             return None
         return guarded(run, known, _mapped, arrived, found) if coming else found
 
-    def _fetched(self, lane_run: LaneRun) -> Acting[None]:
-        """Have the results of a run on the host, but for gradients that are to stay."""
+    def _fetch_results(self, lane_run: LaneRun) -> Acting[None]:
+        """Copy the results of a run to the host, but for gradients that are to stay."""
         network, stages, run = self.network, self.network.stages, lane_run.run
         assert stages is not None
         if run.dead is not None:
             return
         if network.plan.compiled.mode.fetch is True:
-            for one in lane_run.sums.values():
-                one.total = stages.fetch(one.total, "results")
-        totals = [one.total for one in lane_run.sums.values()]
+            for total in lane_run.sums.values():
+                total.total = stages.fetch(total.total, "results")
+        totals = [total.total for total in lane_run.sums.values()]
         values = [*totals, *chain.from_iterable(lane_run.lists.values())]
         coming, known = list(filter(is_fetched, values)), network.tasks[0]
-        if coming and (yield from self._completed(lane_run, known, coming)):
+        if coming and (yield from self._await_copies(lane_run, known, coming)):
             guarded(run, known, lane_run.take_arrived)
 
-    def _completed(
+    def _await_copies(
         self, lane_run: LaneRun, known: Task, values: Sequence[Handed]
     ) -> Acting[bool | None]:
-        """Wait until copies to the host are done; return whether they are of use."""
-        answer = yield from self._answer(lane_run, known, COMPLETION, (values,))
+        """Wait until copies to the host are done; return a false value if the run has died."""
+        answer = yield from self._await_call(lane_run, known, COMPLETION, (values,))
         if answer is None:
             return None
         found: bool | None = guarded(lane_run.run, known, answer)
         return found
 
-    def _answer(self, lane_run: LaneRun, known: Task, op: Any, args: Any) -> Acting[Any]:
-        """Issue a call and wait for its answer; return it, None where the run is dead."""
+    def _await_call(self, lane_run: LaneRun, known: Task, op: Any, args: Any) -> Acting[Any]:
+        """Issue a call and return its answer, None if the run is dead."""
         call = lane_run.call = Call(
-            lane_run.run, lane_run, self.task, known, self._answered, self.inbox.messages, op, args
+            lane_run.run, lane_run, self.task, known, self._on_answer, self.inbox.messages, op, args
         )
         try:
             call.run.core.calls.issue(call)
@@ -406,11 +404,11 @@ class PipelineLane:
         answer, lane_run.call = call.answer, None
         return answer
 
-    def _answered(self, call: Call) -> None:
+    def _on_answer(self, call: Call) -> None:
         self._put((call.owner, 0, {}))
 
     def _keep(self, lane_run: LaneRun, index: int, microbatch: int, outputs: list[Any]) -> bool:
-        """Take what a task gives; return True."""
+        """Store the outputs of a task; return True."""
         task, held = self.network.plan.stage_tasks[index], lane_run.held[microbatch]
         for number, place in task.kept:
             held[number] = outputs[place]
@@ -421,7 +419,7 @@ class PipelineLane:
     def _gather(
         self, lane_run: LaneRun, task: StageTask, number: int, microbatch: int, value: Any
     ) -> None:
-        """Take a result, or a term of one."""
+        """Store a result, or add a term to one."""
         plan, stages = self.network.plan, self.network.stages
         if number in plan.summed:
             total = lane_run.sums.get(number)
@@ -443,7 +441,7 @@ class PipelineLane:
             self._assign(lane_run, number, microbatch, value)
 
     def _assign(self, lane_run: LaneRun, number: int, microbatch: int, value: Any) -> None:
-        """Give the next microbatch what this one assigns to a buffer, and the run the last."""
+        """Pass a buffer's new value to the next microbatch; the last one is a result."""
         leaf = self.network.plan.chained.get(number)
         following = microbatch + 1
         if leaf is not None and following < len(lane_run.held):
@@ -455,7 +453,7 @@ class PipelineLane:
             lane_run.lists[number] = [value]
 
     def _end(self, lane_run: LaneRun) -> None:
-        """Give the run what was gathered; of a dead one nothing, and tell the others."""
+        """Deliver the results of a run; if it is dead, wake the other lanes too."""
         run, siblings, network = lane_run.run, lane_run.siblings, self.network
         self.runs.remove(lane_run)
         lane_run.held, lane_run.siblings, lane_run.order = [], [], iter(())
@@ -472,14 +470,14 @@ def _mapped(function: Callable[..., Any], *lists: Sequence[Any]) -> list[Any]:
 
 
 class Lanes:
-    """The network of a pipeline; see `machines.network.Network`, whose place it takes.
+    """The network of a pipeline, in place of `machines.network.Network`.
 
     Attributes
     ----------
     tasks : list of Task
-        The tasks of stages as recordings know them; it is lanes that do them.
+        The tasks of stages for recordings; lanes run them.
     times : list of deque
-        Seconds of the latest turns of each.
+        Seconds of the latest turns of each task.
     """
 
     def __init__(
@@ -519,12 +517,12 @@ class Lanes:
         self.chained = frozenset(plan.chained.values())
         self.room = max_in_flight * (2 + len(plan.partition.tasks) * plan.schedule.microbatches)
         names = plan.schedule.lane_names
-        self.tasks = [self._known_task(spec, names) for spec in plan.partition.tasks]
+        self.tasks = [self._recorded_task(spec, names) for spec in plan.partition.tasks]
         self.lanes = [PipelineLane(self, number, name) for number, name in enumerate(names)]
         self.channels = [lane.inbox for lane in self.lanes]
         self._threads = min(len(ready), len(self.lanes))
 
-    def _known_task(self, spec: TaskSpec, names: Sequence[str]) -> Task:
+    def _recorded_task(self, spec: TaskSpec, names: Sequence[str]) -> Task:
         task = Task(spec, self.ready)
         task.joint = self.plan.compiled.joint
         task.program = self._programs[spec.index]
@@ -534,7 +532,7 @@ class Lanes:
         return task
 
     def work(self, tasks: tuple[int, ...], microbatch: int) -> Work:
-        """Return tasks as something to do for a microbatch."""
+        """Return tasks as an action for a microbatch."""
         foreign = [
             number
             for index in tasks
@@ -544,7 +542,7 @@ class Lanes:
         return Work(tasks, microbatch, tuple(dict.fromkeys(foreign)))
 
     def order_of(self, device: int) -> tuple[Callable[[Held], Order], int]:
-        """Return what makes the order of a device in a run, and how many works it has."""
+        """Return a function that makes a device's `Order`, and how many actions that has."""
         schedule, tasks_of = self.plan.schedule, self.plan.tasks_of
         works = {
             (kind, microbatch, stage): self.work(tasks, microbatch)
@@ -569,7 +567,7 @@ class Lanes:
         return self._recycled(found, node.id) if unplanned else found
 
     def _recycled(self, kernel: Callable[..., Any], number: int) -> Callable[..., Any]:
-        """Have a kernel whose result is large write into arrays that nobody holds any more."""
+        """Have a kernel with a large result reuse arrays of a free list."""
         large = number in self.plan.partition.bulky and self.stages is None
         if not (large and self._recycling):
             return kernel
@@ -592,18 +590,18 @@ class Lanes:
         return made
 
     def _make_functions(self) -> None:
-        """Make the functions of tasks, and what adds the second term of sums to the first."""
+        """Make the functions of tasks, and those that add the first two terms of sums."""
         self.functions = [self._function(task) for task in self.plan.stage_tasks]
         added: Callable[..., Any] = np.add if self.stages is None else self.stages.added
         self.added = {number: self._recycled(added, number) for number in self.plan.summed}
 
     def give_up_memory(self) -> None:
-        """Let go of what functions write into."""
+        """Drop the memory that functions write into."""
         self._kernel_cache.clear()
         self._make_functions()
 
     def inject(self, run: Run, slot: int) -> None:
-        """Tell every lane of a run, all parts of which see the variables that it has taken."""
+        """Send every lane a new run; its parts share the variables that it has taken."""
         places = self.plan.compiled.passed_places
         for part in run.microbatches:
             one, leaves = part.run, [*run.leaves]
@@ -613,7 +611,7 @@ class Lanes:
             if self.stages is not None:
                 one.values = self.stages.brought(self.plan.compiled.joint, leaves)
             one.context = run.context
-            # With `max_bytes` turns keep no memory, which no run would have claimed.
+            # With `max_bytes` turns keep no memory, for no run has claimed it.
             in_memory = one.regular and self._recycling
             try:
                 one.kernels = self._kernel_cache.kernels(one.binding, in_memory, self._programs)
@@ -628,12 +626,12 @@ class Lanes:
             lane_run.lane.tell((lane_run, 0, None), push)
 
     def reserve_scratch(self) -> None:
-        """Have scratch for all lanes once one has met its ops: others may need it in later runs."""
+        """Reserve scratch for all lanes once one has used it: others may need it in later runs."""
         if self._recycling:
             scratch.reserve(self._threads)
 
     def close(self) -> None:
-        """Drop what the inboxes hold, and the coroutines with all that they hold."""
+        """Drop the messages of inboxes, and the coroutines with their values."""
         for lane in self.lanes:
             lane.inbox.messages.clear()
             lane.runs.clear()

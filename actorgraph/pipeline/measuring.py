@@ -1,13 +1,11 @@
-"""What schedules take when they are run: makespans, pictures, and the predictions beside them.
+"""Measures runs by schedules: makespans, pictures, and predictions for the same costs.
 
-A run's makespan is what the simulator means by it: from the start of the first action of any
-device to the end of the last.  A whole run is longer by what happens before and after: cutting
-feeds, starting the lanes, joining results.
+As in the simulator, the makespan of a run is from the start of the first action of any device to
+the end of the last.  A whole run is longer: it also cuts feeds, starts the lanes and joins results.
 
-A prediction is simulated with what the same run has shown, all of it means: the times of actions,
-the *overhead* between two actions of a device that does not wait, which counts to the first, and
-the *latency* from the end of an action to the start of one on another device that has waited for
-it.
+A prediction is a simulation with the means that the same run has shown: the times of actions, the
+*overhead* between two actions of a device that does not wait, which counts to the first, and the
+*latency* from the end of an action to the start of one on another device that waited for it.
 """
 
 from __future__ import annotations
@@ -36,12 +34,12 @@ if TYPE_CHECKING:
     from actorgraph.node_actor import Task
 
 SUM = "+"
-"""The kind of what adds the gradients that several stages give to one weight."""
+"""The kind of a task that adds the gradients of several stages for one weight."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run by a schedule took, in seconds: of several that of the median makespan.
+    """The times of a run by a schedule, in seconds; of several runs, the one of median makespan.
 
     Attributes
     ----------
@@ -50,14 +48,14 @@ class Measured:
     global_bubble_s : float
         Idle time of the busiest device within the makespan.
     run_s : float
-        What the caller waited for.
+        The time that the caller waited.
     rows : list of list of Bar
-        For each device what it did, from the run's first start on.
+        The actions of each device, from the first start.
     predicted : Simulation
     costs : sequence of (F, B, W)
-        Of each stage, as the simulation took them: with the overhead.
+        Of each stage, overhead included, as the simulation used them.
     overhead_s, latency_s : float
-        See above; a latency counts from the end of the sender's ops.
+        Overhead between actions, and latency from the end of the sender's ops.
 
     Examples
     --------
@@ -86,10 +84,10 @@ class Measured:
 def measure(
     pipelines: Sequence[Pipeline], feeds: Mapping[Any, Any], *, runs: int
 ) -> list[Measured]:
-    """Run a batch by each of the pipelines and return what that took, the fastest first.
+    """Run a batch by each of the pipelines and return their times, the fastest first.
 
-    Blocks until all runs have ended.  They take turns, so what else the machine has to do meets
-    all alike.  A first run of each, which compiles, does not count.
+    Blocks until all runs have ended.  The pipelines take turns, so that other load affects all of
+    them alike.  The first run of each, which compiles, does not count.
 
     Parameters
     ----------
@@ -137,7 +135,7 @@ def measure(
 
 
 class _Turn(NamedTuple):
-    """A turn of a stage's task, as an instrument is told of it."""
+    """A turn of a stage's task."""
 
     task: Task
     microbatch: int
@@ -146,33 +144,33 @@ class _Turn(NamedTuple):
 
 
 class _Turns(Instrument):
-    """The turns of a pipeline while it listens; others may run beside it."""
+    """Records the turns of one pipeline while it listens."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._core = pipeline._core
         self.turns: list[_Turn] = []
 
     def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
-        """Note a turn."""
+        """Record a turn."""
         if run.microbatch is not None and run.core is self._core:
             self.turns.append(_Turn(task, run.microbatch, started, ended))
 
 
 def timed_run(pipeline: Pipeline, run: Callable[[], object]) -> TimedRun:
-    """Run a batch, not the first, and note its turns."""
-    heard = _Turns(pipeline)
-    held = listen(heard)
+    """Run a batch, not the first, and record its turns."""
+    recorder = _Turns(pipeline)
+    held = listen(recorder)
     try:
         started = perf_counter()
         run()
         whole = perf_counter() - started
     finally:
         silence(held)
-    return TimedRun(pipeline, heard.turns, whole)
+    return TimedRun(pipeline, recorder.turns, whole)
 
 
 class TimedRun:
-    """A run: its turns by lane, how long they took, and what was between them."""
+    """A run: its turns by lane, their durations, and the gaps between them."""
 
     def __init__(self, pipeline: Pipeline, turns: Sequence[_Turn], whole: float) -> None:
         self.schedule, self.whole = pipeline.schedule, whole
@@ -202,11 +200,11 @@ class TimedRun:
         """Yield the turns on other lanes that a turn needs, as index and microbatch."""
         for number in self.plan.stage_tasks[turn.task.spec.index].foreign:
             index = self.plan.task_of.get(number)
-            if index is not None:  # else a buffer that the microbatch before has assigned
+            if index is not None:  # None for a buffer that the previous microbatch assigns
                 yield index, turn.microbatch
 
     def measured(self) -> Measured:
-        """Return what the run took and what it was predicted to take."""
+        """Return the measured and the predicted times of the run."""
         rows = list(map(self._row, self.lanes.values()))
         busiest = max([sum([bar.end - bar.start for bar in row]) for row in rows])
         overhead, latency = _mean(self.overheads), _mean(self.latencies)
@@ -228,7 +226,7 @@ class TimedRun:
         )
 
     def _cost(self, stage: int, direction: str, overhead: float) -> float:
-        """Return the time of an action, 0 where a stage has nothing to do in a direction."""
+        """Return the time of an action, 0 if the stage has none in this direction."""
         found = self.times.get((stage, direction))
         return _mean(found) + overhead if found else 0.0
 

@@ -16,7 +16,7 @@ _KINDS = "(F forward, B backward, W gradients of weights)"
 
 
 class Picture(NamedTuple):
-    """Rows of bars to be drawn below a title; `length` of time is as wide as the terminal."""
+    """Rows of bars to draw below a title; a time of `length` fills the width."""
 
     title: str
     rows: list[list[Bar]]
@@ -24,7 +24,7 @@ class Picture(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of texts, and pictures of what stands in it."""
+    """A table of texts, with pictures for its rows."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -85,13 +85,13 @@ def show(table: Table, stream: TextIO, *, width: int) -> None:
 
 
 def _scaled(table: Table, width: int) -> Iterator[tuple[int, str, list[list[Bar]], float]]:
-    """Yield width of the margin, title, rows and scale of each picture."""
+    """Yield the width of the margin, title, rows and scale of each picture."""
     for title, rows, length in table.pictures:
         yield len(str(len(rows) - 1)), title, rows, cells_for(rows, length, width)
 
 
 def as_json(simulation: Simulation) -> dict[str, Any]:
-    """Return the figures of a simulation as what `json` can write; fractions become floats."""
+    """Return the figures of a simulation as values of JSON; fractions become floats."""
     return {
         **_named(simulation.schedule),
         "makespan": float(simulation.makespan),
@@ -103,7 +103,7 @@ def as_json(simulation: Simulation) -> dict[str, Any]:
 
 
 def measured_as_json(measured: Measured) -> dict[str, Any]:
-    """Return the figures of a measurement as what `json` can write."""
+    """Return the figures of a measurement as values of JSON."""
     return {
         **_named(measured.schedule),
         "makespan_s": measured.makespan_s,

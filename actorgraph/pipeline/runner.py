@@ -31,26 +31,25 @@ from actorgraph.schedules.simulation import Simulation, simulate
 class Pipeline(Machine):
     """Losses and gradients of batches, microbatch by microbatch, in the order of a schedule.
 
-    Each device of the schedule is a lane: an actor that does the actions of its list one after the
-    other, while the other lanes do theirs.  The result of a run does not depend on the schedule, on
-    workers or on timing: its bits are those of the same microbatches run one after another, their
-    gradients added in order.  It is that of the whole batch within rounding: sums and means over
-    rows are joined as such, and what feeds alone tell of a batch, such as the sum of a mask, how
-    many targets count or what they weigh, is computed of the whole batch when a run starts.  A
-    loss that cannot be joined, such as the root of a mean, is refused with what to write instead.
+    Each device of the schedule is a lane: an actor that does the actions of its list in order,
+    while the other lanes do theirs.  The result of a run does not depend on the schedule, on
+    workers or on timing: its bits are those of the same microbatches run one after another, with
+    gradients added in order.  It equals that of the whole batch up to rounding: sums and means over
+    rows are joined, and values that depend on feeds alone, such as the sum of a mask, the number of
+    valid targets or their weights, are computed for the whole batch when a run starts.  A loss that
+    cannot be joined, such as the root of a mean, is refused with what to write instead.
 
-    But an op that looks over rows which parameters have changed sees those of its microbatch.  So
+    An op that combines rows that depend on parameters sees only the rows of its microbatch.  So
     batch norm normalises by the mean and variance of each microbatch, as in other pipelines, and
-    its running statistics are updated once for each, in their order.  Random ops draw anew in each
+    updates its running statistics once for each, in order.  Random ops draw anew in each
     microbatch.
 
-    A lane may begin with a later run where the next action of an earlier one has to wait: so a
-    stream fills the bubble at the end of a batch with the beginning of the next one.  Each run
-    reads parameters when it is admitted, so with updates in between, later runs in flight see the
-    weights as they were before.
+    If the next action of a run has to wait, a lane may start with a later run: so a stream fills
+    the bubble at the end of a batch with the beginning of the next.  Each run reads parameters when
+    it is admitted, so later runs in flight do not see updates made meanwhile.
 
-    An asynchronous op runs on the event loop of the run's caller, while its lane waits for it: the
-    order of the list is kept, and other lanes go on.
+    An asynchronous op runs on the event loop of the run's caller.  Its lane waits for it in this
+    run, so the order of the list is kept, and other lanes go on.
 
     Parameters
     ----------
@@ -59,25 +58,23 @@ class Pipeline(Machine):
     wrt : node, or list of nodes, optional
         What gradients are taken with respect to; default all parameters of the graph.
     stages : int or "auto", optional
-        Number of devices.  Default as many as ``with graph.stage(...)`` was used for.  Where no
-        node was placed the graph is cut at the first run, by predicted cost and the bytes that
-        travel.
+        Number of devices.  Default the number of stages of ``with graph.stage(...)``.  If no node
+        was placed, the first run cuts the graph by predicted cost and the bytes to send.
     schedule : str or Schedule
-        A name (`pipeline.SCHEDULES`), ``"dynamic"``, or actions.  ``"dynamic"`` keeps no list: a
-        lane does a backward action where one is ready, else the next forward action while it holds
-        fewer microbatches than its credits, p - d for device d of p.
+        A name (`pipeline.SCHEDULES`), ``"dynamic"``, or actions.  ``"dynamic"`` has no list: a lane
+        does a backward action if one is ready, else the next forward action while it holds fewer
+        microbatches than its credits, p - d for device d of p.
     microbatches : int or "auto", optional
-        How many a batch is cut into; a `Schedule` knows.  What is ``"auto"`` of stages, schedule
-        and microbatches is chosen by the first run: for each number of microbatches that comes into
-        question it tries a pipeline on this batch, and simulates with what that has shown.  Where
-        one core would be faster with the whole batch, a warning says so, and `explain` does.
+        Number of parts of a batch; a `Schedule` has its own.  Those of stages, schedule and
+        microbatches that are ``"auto"`` are chosen by the first run: it tries a pipeline on this
+        batch for each number of microbatches worth trying, and simulates with the measured costs.
+        If one core would be faster with the whole batch, a warning and `explain` say so.
     split : str
         The symbolic dim along which feeds are cut.  Terms of the loss without it count once.
     reduce : "mean" or "sum", optional
-        What an op makes of the rows that takes the dim away without showing how, such as one of
-        your own.
+        What an op does that removes the dim in a way that is not known, such as one of your own.
     outputs : iterable of Node
-        What else runs return: concatenated along the dim, or joined as the loss is.
+        Further results of runs: concatenated along the dim, or joined as the loss is.
     chunks, extra_warmup : int, optional
         Options of named schedules, see `pipeline.schedule`.
     workers : int, optional
@@ -85,22 +82,22 @@ class Pipeline(Machine):
     max_in_flight : int
         Runs in flight at once; more wait.
     max_bytes : int or dict, optional
-        What all runs in flight may allocate, on each device or by its name.  Runs wait until what
-        they can hold at most fits; one that does not fit by the schedule goes one microbatch after
-        another.
+        The bytes that all runs in flight may allocate, on each device or by its name.  A run waits
+        until the most that it can hold fits; one that never fits by the schedule runs one
+        microbatch after another.
     training : bool
-        False: runs compute forward actions alone, where they ask for nothing else, as they do with
-        ``wrt=[]``.  The schedule need not have backward actions then.
+        False: runs compute forward actions only by default, as with ``wrt=[]``.  The schedule then
+        needs no backward actions.
     seed, exact, jit, passes, watch
         As for machines.
     devices : iterable of str or Device
-        Where the stages run: one for each device of the schedule, or one for all.  A stage whose
-        nodes the user has placed (`device`, `node.on`) runs there.
+        Where the stages run: one for each device of the schedule, or one for all.  A stage with
+        nodes placed by the user (`device`, `node.on`) runs there.
 
     Raises
     ------
     GraphTypeError, ShapeError
-        The loss is no float scalar, or it or an output cannot be cut along the dim and joined.
+        The loss is not a float scalar, or it or an output cannot be cut along the dim and joined.
     ScheduleError
         The schedule cannot be made, or does not fit the stages or microbatches.
 
@@ -172,7 +169,7 @@ class Pipeline(Machine):
                 if not (number is None or (isinstance(number, str) and number == "auto")):
                     positive(name, number)
             if isinstance(schedule, Schedule):
-                raise ScheduleError(f"{schedule!r} is made; nothing is left to be chosen")
+                raise ScheduleError(f"{schedule!r} is complete; nothing is left to be chosen")
             chosen = Choice(
                 tuple(self.outputs.values()), self.wrt, stages, schedule, microbatches, chunks,
                 extra_warmup, self.workers,
@@ -189,7 +186,7 @@ class Pipeline(Machine):
                 self.workers = made.devices
             if self._trains and not made.trains:
                 raise ScheduleError(
-                    f"{made!r} has forward actions only; say training=False, or take a schedule "
+                    f"{made!r} has forward actions only; set training=False, or take a schedule "
                     "with backward actions"
                 )
         if reduce is not None:
@@ -202,12 +199,12 @@ class Pipeline(Machine):
         )  # fmt: skip
         if not self.batching.rows.varies(self.loss):
             raise ShapeError(
-                f"the loss {self.loss!r} does not depend on an input with dim {split!r}, but for "
-                "what is known of feeds alone: there is nothing to cut into microbatches"
+                f"the loss {self.loss!r} does not depend on an input with dim {split!r}, except by "
+                "values of feeds alone: there is nothing to cut into microbatches"
             )
 
     def _trial(self, **options: Any) -> Callable[..., Pipeline]:
-        """Return what makes pipelines that compute the same, by other schedules."""
+        """Return a function that makes pipelines of the same outputs, by other schedules."""
         (_, loss), *others = self.outputs.items()
         return partial(
             Pipeline, loss, self.wrt, outputs=dict(others), workers=self.workers, exact=self.exact,
@@ -221,7 +218,7 @@ class Pipeline(Machine):
 
     @property
     def schedule(self) -> Schedule:
-        """Who does what in which order."""
+        """The actions of each device, in order."""
         return self._made.schedule
 
     @property
@@ -235,12 +232,12 @@ class Pipeline(Machine):
         return self._batches
 
     def _cut(self) -> Cut:
-        return fewest  # asked by nobody: a plan of stages brings its own, which needs sizes
+        return fewest  # unused: a `StagedPlan` has its own cut, which needs sizes
 
-    # -- looking at it ------------------------------------------------------------------------
+    # -- inspection ---------------------------------------------------------------------------
 
     def stages(self) -> list[list[Node]]:
-        """Return the nodes of each stage; known from the first run on.
+        """Return the nodes of each stage; known after the first run.
 
         Raises
         ------
@@ -250,11 +247,11 @@ class Pipeline(Machine):
         return self._staged("stages").stages
 
     def stage_costs(self) -> list[tuple[float, float, float]]:
-        """Return for each stage the seconds of F, B and W as measured, for `simulate`.
+        """Return the measured seconds of F, B and W of each stage, for `simulate`.
 
-        They are means of the latest turns, so that their sums are what runs take; the turns of a
-        first run count only where there are no others.  Where the schedule does not split backward
-        passes, B is the whole of them and W is 0.  The first stage has no B: nobody waits for the
+        They are means of the latest turns, so that they add up to the time of runs; the turns of a
+        first run count only if there are no others.  If the schedule does not split backward
+        passes, B is the whole of them and W is 0.  The first stage has no B: no stage waits for the
         gradients of feeds, which belong to W.
 
         Raises
@@ -282,7 +279,7 @@ class Pipeline(Machine):
         ]
 
     def simulate(self, **setting: Unpack[Setting]) -> Simulation:
-        """Return what the schedule should take by `stage_costs`, in seconds.
+        """Return the simulation of the schedule by `stage_costs`, in seconds.
 
         Parameters
         ----------
@@ -297,7 +294,7 @@ class Pipeline(Machine):
         return simulate(self.schedule, costs=self.stage_costs(), **setting)
 
     def _staged(self, what: str) -> StagedPlan:
-        """Return the plan of the mode that has run first."""
+        """Return the plan of the mode that ran first."""
         for plan in self._plans.values():
             assert isinstance(plan, StagedPlan)
             return plan

@@ -1,7 +1,7 @@
-"""`StagedPlan`: what a pipeline compiles to; tasks of stages, who needs what of whom, and the join.
+"""`StagedPlan`: a compiled pipeline: the tasks of stages, what they exchange, and the results.
 
-A microbatch passes through the tasks of all stages; a batch is one run, and its result is made of
-what the lanes have gathered of all its microbatches.  Nothing here runs anything.
+A microbatch passes through the tasks of all stages.  A batch is one run, and its result is joined
+from those of its microbatches, which the lanes collect.  Nothing here runs anything.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ _DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = 
     "W": ("weights",),
     "BW": ("backward", "weights"),
 }
-"""The tasks of a stage that are an action; where nothing is to be done there is no task."""
+"""The directions of an action's tasks; a stage has no task for a direction without steps."""
 
 KINDS = {"forward": "F", "backward": "B", "weights": "W"}
-"""The action that a task is, where backward passes are split."""
+"""The action of a task, if backward passes are split."""
 
-_AS_GOOD = 0.02
-"""Costs are predicted: a stage that is slower by this share is as good, if it sends less."""
+_SLACK = 0.02
+"""Costs are predictions: a stage may be slower by this share if it sends less."""
 
 
 @dataclass(slots=True)
 class Microbatch:
-    """A microbatch of a run: its slice of the batch, and the run that recordings know it by."""
+    """A microbatch of a run: its slice of the batch, and a run of its own for recordings."""
 
     given: BatchSlice
     run: Run
@@ -69,16 +69,16 @@ class Microbatch:
 
 @dataclass(slots=True)
 class StageTask:
-    """A task as a function: what goes in, and what comes out for whom.
+    """A task as a function, with the sources of its inputs and the uses of its outputs.
 
     Attributes
     ----------
     spec : TaskSpec
     lane : int
     inputs, outputs : list of int
-        Ids of joint nodes, as the program takes and returns them.
+        Ids of joint nodes, in the order of the program's arguments and results.
     foreign : list of int
-        Inputs that come from other lanes, or from the microbatch before.
+        Inputs from other lanes, or from the previous microbatch.
     computed : list of int
         Inputs that other tasks, or microbatches, have computed.
     kept, gathered : list of (int, int)
@@ -92,7 +92,7 @@ class StageTask:
     looked_at : set of int
         Inputs that only the host's part of ops takes.
     fresh : set of int
-        Outputs that are added up, and needed by nobody else, in arrays of their own.
+        Summed outputs in arrays of their own that nobody else needs.
     """
 
     spec: TaskSpec
@@ -116,15 +116,16 @@ class StagedPlan(Plan):
     Parameters
     ----------
     machine : Machine
-        Whose mode this is.
+        The pipeline.
     batching : Batching
     mode : Mode
         Of the whole batch.
     schedule : Schedule
     symbols : mapping
-        Sizes of a microbatch, by which stages are cut where nobody placed them.
+        Sizes of a microbatch, by which stages are cut if the user has placed no nodes.
     credits : sequence of int, optional
-        Lanes do what is ready, and hold at most so many microbatches each; else the lists are kept.
+        For each lane, the most microbatches that it holds while it does whatever is ready; default
+        lanes follow the lists of the schedule.
 
     Attributes
     ----------
@@ -159,21 +160,21 @@ class StagedPlan(Plan):
         super().__init__(found, self._by_stage, names=names, collect=collect)
         self.credits = credits
         self.batching, self.schedule = batching, schedule
-        self.result_count = schedule.devices  # of a run: what each lane has gathered
+        self.result_count = schedule.devices  # each lane delivers one
         self.stages = self._stages(symbols)
         self.bind(symbols)
         self._check_directions()
-        self._note_results()
+        self._sort_results()
         self._make_tasks()
         self._chain_buffers()
-        self._share_out()
+        self._route_outputs()
 
     def _by_stage(self, joint: Joint, costs: Costs) -> list[TaskSpec]:
         """The stages of a schedule, each with its forward and backward actions."""
         return stage_tasks(joint, self.stages, split=self.schedule.splits)
 
     def one_by_one(self) -> StagedPlan:
-        """Return a plan of the same tasks, and of the same bits, that holds least."""
+        """Return a plan of the same tasks and bits that holds the least memory."""
         if self._in_sequence is None:
             other = copy(self)
             other.schedule, other.credits = self.schedule.in_sequence(), None
@@ -184,7 +185,7 @@ class StagedPlan(Plan):
 
     @cached_property
     def unstaged(self) -> list[int]:
-        """The tasks that belong to no stage: sums of what several stages give to one leaf."""
+        """The tasks of no stage: sums of gradients that several stages give to one leaf."""
         count = self.schedule.stages
         return [spec.index for spec in self.partition.tasks if spec.region.index >= count]
 
@@ -202,13 +203,13 @@ class StagedPlan(Plan):
             node.id: float(prod(bind_shape(node.dims, symbols, 1)) * node.dtype.itemsize)
             for node in nodes
         }
-        stages = cut_by_cost(nodes, self.schedule.stages, costs=costs, sizes=sizes, slack=_AS_GOOD)
+        stages = cut_by_cost(nodes, self.schedule.stages, costs=costs, sizes=sizes, slack=_SLACK)
         return self._with_buffers_in_one(stages, nodes)
 
     def _with_buffers_in_one(
         self, stages: list[list[Node]], nodes: Sequence[Node]
     ) -> list[list[Node]]:
-        """Move what lies between reading a buffer and assigning it to the stage of the latter."""
+        """Move the nodes between a buffer's reads and its assignment to the latter's stage."""
         stage_of = {node.id: stage for stage, found in enumerate(stages) for node in found}
         for buffer, value in self.compiled.assignments:
             reached = {buffer.id}
@@ -223,11 +224,11 @@ class StagedPlan(Plan):
         return moved
 
     def _check_directions(self) -> None:
-        """Raise where a stage would wait for one that waits for it."""
+        """Raise if a stage would wait for one that waits for it."""
         stages = self.schedule.stages
         task_of = {step.id: spec for spec in self.partition.tasks for step in spec.steps}
         for spec in self.partition.tasks:
-            for node in _received(spec):
+            for node in _operands(spec):
                 producer = task_of.get(node.id)
                 if producer is not None and _rank(producer, stages) > _rank(spec, stages):
                     needed = self.compiled.joint.source(node).name
@@ -239,8 +240,8 @@ class StagedPlan(Plan):
 
     # -- tasks --------------------------------------------------------------------------------
 
-    def _note_results(self) -> None:
-        """Decide which results lanes keep of every microbatch, which they add up."""
+    def _sort_results(self) -> None:
+        """Decide which results lanes list by microbatch, and which they sum."""
         joint, batching = self.compiled.joint, self.batching
         self.listed = {joint.values[node].id for node in self.compiled.outputs.values()}
         self.summed: set[int] = set()
@@ -254,13 +255,13 @@ class StagedPlan(Plan):
         self.at = {(spec.region.index, spec.direction): spec.index for spec in self.partition.tasks}
         cut = self.partition
         bound = {node.id for node in cut.bound}
-        wanted = {part.id for spec in self.partition.tasks for part in _received(spec)}
+        wanted = {part.id for spec in self.partition.tasks for part in _operands(spec)}
         wanted |= {node.id for node in self.compiled.result_of}
         self.stage_tasks: list[StageTask] = []
         for spec in self.partition.tasks:
-            inputs = _received(spec)
+            inputs = _operands(spec)
             outputs = [step for step in spec.steps if step.id in wanted]
-            # What waits is in the middle of several microbatches, which would share the memory.
+            # A task that waits is inside several microbatches at once, which would share memory.
             buffered = leaving = frozenset[int]()
             if not (waits := spec.waits):
                 buffered, leaving = cut.buffered[spec.index], cut.leaving[spec.index]
@@ -301,7 +302,7 @@ class StagedPlan(Plan):
                 places.append(place)
 
     def _chain_buffers(self) -> None:
-        """Have each microbatch read what the one before it has assigned to a buffer."""
+        """Have each microbatch read the buffers that the previous one has assigned."""
         self.chained: dict[int, int] = {}
         self.assigned = {
             self.compiled.joint.values[value].id for _, value in self.compiled.assignments
@@ -311,8 +312,8 @@ class StagedPlan(Plan):
             index = self.task_of.get(self.compiled.joint.values[value].id)
             if index is None:
                 raise GraphError(
-                    f"buffer {buffer.name!r} is assigned {value.name!r}, which is computed by no "
-                    "stage; assign what a node computes"
+                    f"buffer {buffer.name!r} is assigned {value.name!r}, which no stage computes; "
+                    "assign the result of an op"
                 )
             region = self.partition.tasks[index].region.index
             forwards = [a.microbatch for lane in self.schedule.lanes for a in lane
@@ -335,8 +336,8 @@ class StagedPlan(Plan):
                 task.foreign.append(leaf)
                 self.chained[self.compiled.joint.values[value].id] = leaf
 
-    def _share_out(self) -> None:
-        """Note what becomes of inputs and outputs of tasks."""
+    def _route_outputs(self) -> None:
+        """Set the uses of the inputs and outputs of tasks."""
         results = self.listed | self.assigned
         needed = results.union(*[task.inputs for task in self.stage_tasks])
         computed = self.task_of.keys() | self.chained.values()
@@ -350,7 +351,7 @@ class StagedPlan(Plan):
             task.gathered = [one for one in outputs if one[0] in results | self.summed]
 
     def tasks_of(self, stage: int, kind: str) -> tuple[int, ...]:
-        """Return the tasks of an action, one after the other."""
+        """Return the tasks of an action, in order."""
         found = [self.at.get((stage, direction)) for direction in _DIRECTIONS[kind]]
         return tuple([index for index in found if index is not None])
 
@@ -361,7 +362,7 @@ class StagedPlan(Plan):
 
 
 def _collected(plan: StagedPlan, reader: Reader, run: AbstractRun) -> Collected:
-    """Return the Duals of a batch, joined from what its lanes have gathered."""
+    """Return the Duals of a batch, joined from the results of its lanes, and new buffers."""
     joined, values = _Joined(plan, reader, run), plan.compiled.joint.values
     slot = "tangent" if plan.compiled.mode.kind == "tangents" else "grad"
     duals: dict[Node, Dual] = {}
@@ -379,7 +380,7 @@ def _collected(plan: StagedPlan, reader: Reader, run: AbstractRun) -> Collected:
 
 
 class _Joined:
-    """The results of one run, each of them the caller's own."""
+    """Joins the results of one run, in arrays of the caller's own."""
 
     def __init__(self, plan: StagedPlan, reader: Reader, run: AbstractRun) -> None:
         self.plan, self.batching = plan, plan.batching
@@ -395,12 +396,12 @@ class _Joined:
 
     def value(self, node: Node) -> Any:
         if isinstance(node, Variable):
-            array = self._of(node)[0]  # the very array that the run has read
+            array = self._of(node)[0]  # the same array that the run has read
             return present(array) if self.plan.compiled.mode.fetch is True else array
         return self._owned(self.batching.joined(node, self._of, self.given))
 
     def derivative(self, node: Node, value: Any) -> Any:
-        """Return the gradient or tangent of a node, None where none is asked for."""
+        """Return the gradient or tangent of a node, None if none was requested."""
         compiled, slopes = self.plan.compiled, self.plan.compiled.joint.derivatives
         slope, found = slopes.get(node), None
         if compiled.mode.kind == "tangents":
@@ -431,8 +432,8 @@ class _Joined:
         return [part.run.leaves[index] for part in self.parts]
 
 
-def _received(spec: TaskSpec) -> list[Node]:
-    """Return what the steps of a task take that is neither their own nor constant."""
+def _operands(spec: TaskSpec) -> list[Node]:
+    """Return the inputs of a task: operands that are neither its own steps nor constants."""
     own = {step.id for step in spec.steps}
     parts = [part for step in spec.steps for part in step.inputs]
     found = {part.id: part for part in parts if part.id not in own and part.op is not CONSTANT}
@@ -440,7 +441,7 @@ def _received(spec: TaskSpec) -> list[Node]:
 
 
 def _rank(spec: TaskSpec, stages: int) -> int:
-    """Return when a microbatch comes to a task; every schedule keeps this order."""
+    """Return the position of a task in the order that every schedule keeps for a microbatch."""
     if spec.region.index >= stages:
         return 3 * stages
     if spec.direction == "forward":

@@ -1,4 +1,4 @@
-"""`Sum`: a gradient that lanes add up, microbatch by microbatch."""
+"""`Sum`: a gradient that a lane adds up over microbatches."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 class Sum:
-    """A sum over microbatches in their order, whatever order they come in.
+    """A sum over microbatches, added in their order whatever order terms arrive in.
 
     Parameters
     ----------
     owned : bool
-        Whether the first term is an array that nobody else needs: the others are added to it.
+        Whether nobody else needs the first term's array, so that others are added to it in place.
     added : callable
         Returns the sum of two terms.
     """
@@ -24,12 +24,12 @@ class Sum:
     def __init__(self, owned: bool, added: Callable[[Any, Any], Any]) -> None:
         self._added = added
         self.total: Any = None
-        self.count = 0  # of the terms that it has
+        self.count = 0  # of the terms added
         self._owned = owned
         self._waiting: dict[int, Any] = {}
 
     def add(self, number: int, value: Any) -> None:
-        """Take the term of a microbatch."""
+        """Add the term of a microbatch, once those before have arrived."""
         self._waiting[number] = value
         while self.count in self._waiting:
             value = self._waiting.pop(self.count)
@@ -38,7 +38,7 @@ class Sum:
             elif self._owned and type(self.total) is np.ndarray:
                 np.add(self.total, value, out=self.total)
             else:
-                # From the second term on the sum is ours.
+                # From the second term on nobody else has the sum's array.
                 self.total = self._added(self.total, value)
                 self._owned = type(self.total) is np.ndarray
             self.count += 1

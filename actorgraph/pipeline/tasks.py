@@ -1,9 +1,8 @@
-"""What the actions of a schedule compute: the steps of F, B and W of every stage.
+"""The tasks of a schedule's actions: the steps of F, B and W of every stage.
 
 A stage is a region of the joint graph: its forward nodes and the fragments that differentiate them.
-Sums of cotangents that meet at a weight belong to the stage that uses it.  Those of a weight used
-in several stages belong to none; they are tasks of their own, and nobody waits for them but the end
-of the run.
+The sum of a weight's cotangents belongs to the stage that uses the weight.  If several stages use
+it, the sum belongs to none and is a task of its own, for which only the end of the run waits.
 """
 
 from __future__ import annotations
@@ -21,19 +20,18 @@ def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) 
     Parameters
     ----------
     joint : Joint
-        Of the mode that a microbatch runs in.
+        The joint graph of a microbatch.
     stages : sequence of sequence of Node
         The user's nodes of each stage, as `cut_by_cost` and `cut_by_placement` return them.
     split : bool
-        Whether the schedule has B and W apart; where it has both kinds of backward passes, BW is
-        B and then W.
+        Whether the schedule has B and W apart; an action BW is then B followed by W.
 
     Returns
     -------
     list of TaskSpec
         The region of stage s has the index s; its directions ``"forward"``, ``"backward"`` and
-        ``"weights"`` are F, B and W, or F and BW.  A stage may lack some: the first has no B where
-        no feed is differentiated.  Regions behind the stages hold sums for leaves.
+        ``"weights"`` are F, B and W, or F and BW.  A stage may lack some: the first has no B if no
+        feed is differentiated.  Regions after the stages hold sums for leaves.
     """
     stage_of = {node: number for number, stage in enumerate(stages) for node in stage}
     groups: list[list[Node]] = [[] for _ in stages]
@@ -62,7 +60,7 @@ def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) 
 
 
 def _users(joint: Joint) -> dict[Node, set[Node]]:
-    """Return whose cotangents the leaves sum that own steps."""
+    """Return, for each leaf that owns a sum, the nodes whose cotangents it adds."""
     users: dict[Node, set[Node]] = {}
     for step in joint.order:
         leaf = owner_of(step)

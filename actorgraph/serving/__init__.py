@@ -1,7 +1,7 @@
 """Serving: models that answer requests, in process and over HTTP.
 
-A `Server` holds models.  Each takes requests within bounds, joins them into batches, and keeps
-deadlines.  `asgi` gives them to any server of HTTP, and `grpc` makes one of gRPC.
+A `Server` holds models.  Each model bounds its requests, joins them into batches and keeps their
+deadlines.  `asgi` makes an application for any HTTP server, `grpc` a gRPC server.
 """
 
 from actorgraph.keywords import all_answering

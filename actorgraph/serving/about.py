@@ -1,4 +1,4 @@
-"""What a server tells of itself and its models, beside their answers."""
+"""What a server reports about itself and its models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from actorgraph import notebook
 from actorgraph._version import __version__
 from actorgraph.graph import Graph
 from actorgraph.serving import protocol
-from actorgraph.serving.config import told
+from actorgraph.serving.config import json_fields
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 from actorgraph.serving.statistics import Histogram, Phases
@@ -23,17 +23,17 @@ _EXTENSIONS = (
 
 
 def extensions(repository: bool) -> dict[str, Any]:
-    """Return what the protocol tells of the server."""
+    """Return the protocol's metadata of the server."""
     found = [*_EXTENSIONS, *(["model_repository"] if repository else [])]
     return {"name": "actorgraph", "version": __version__, "extensions": found}
 
 
 def configuration(model: ServedModel) -> dict[str, Any]:
-    """Return the extension `model_configuration`: the config after defaults."""
+    """Return the config after defaults, for the extension `model_configuration`."""
     signature = model.signature
     nodes = (*signature.inputs.values(), *signature.outputs.values())
     batched = signature.dim is not None
-    # The protocol's batch dim is the first, and left out.
+    # The protocol has the batch dim first, and leaves it out.
     batched = batched and all(str(node.dims[0]) == signature.dim for node in nodes)
     metadata = protocol.metadata(model, [])
 
@@ -54,21 +54,23 @@ def configuration(model: ServedModel) -> dict[str, Any]:
         "max_batch_size": model.config.max_batch_size if batched else 0,
         "input": tensors("inputs"),
         "output": tensors("outputs"),
-        "parameters": {key: {"string_value": str(one)} for key, one in told(model.config).items()},
+        "parameters": {
+            key: {"string_value": str(one)} for key, one in json_fields(model.config).items()
+        },
     }
 
 
 def settings(server: Server) -> dict[str, Any]:
-    """Return all configs after defaults, the server's and those of its models."""
+    """Return the configs of the server and its models, after defaults."""
     models = [
-        {"name": model.name, "version": model.version, **told(model.config)}
+        {"name": model.name, "version": model.version, **json_fields(model.config)}
         for model in server.models
     ]
-    return {"server": told(server.config), "models": models}
+    return {"server": json_fields(server.config), "models": models}
 
 
 def statistics(models: Iterable[ServedModel]) -> dict[str, Any]:
-    """Return the extension `statistics`: counts, and times in nanoseconds."""
+    """Return counts, and times in nanoseconds, for the extension `statistics`."""
     return {"model_stats": [_statistics(model) for model in models]}
 
 
@@ -91,9 +93,9 @@ def _statistics(model: ServedModel) -> dict[str, Any]:
         "inference_count": found.counts["inferences"],
         "execution_count": found.counts["executions"],
         "inference_stats": {
-            "success": _of_all([durations["ok"]]),
-            "fail": _of_all(fails),
-            "queue": _of_all(list(found.waits.values())),
+            "success": _total([durations["ok"]]),
+            "fail": _total(fails),
+            "queue": _total(list(found.queue_waits.values())),
             **computing(*(phase for _, phase in batches)),
             "cache_hit": _times(0, 0.0),
             "cache_miss": _times(0, 0.0),
@@ -102,8 +104,8 @@ def _statistics(model: ServedModel) -> dict[str, Any]:
     }
 
 
-def _of_all(found: list[Histogram]) -> dict[str, int]:
-    return _times(sum(one.count for one in found), sum(one.total for one in found))
+def _total(histograms: list[Histogram]) -> dict[str, int]:
+    return _times(sum(one.count for one in histograms), sum(one.total for one in histograms))
 
 
 def _times(count: int, spent_s: float) -> dict[str, int]:
@@ -126,7 +128,7 @@ th:first-child, td:first-child { text-align: left } pre { overflow: auto }
 
 
 def page(server: Server) -> bytes:
-    """Return the status page: it needs no script and no network, and asks again by itself."""
+    """Return the status page, which refreshes itself and needs no script and no network."""
     state = "ready" if server.ready else "not ready"
     rows = [_row(model) for model in server.models]
     head = (
@@ -157,7 +159,7 @@ def _busiest(model: ServedModel) -> str:
     rows = [(node, op, f"{spent_s * 1e3:,.1f}", f"{turns:,}") for node, op, spent_s, turns in found]
     table = notebook.table(f"Busiest of {model.name}", ("node", "op", "ms", "turns"), rows[:5])
     graph = next(iter(model.signature.outputs.values())).graph
-    # The picture is drawn once; which of its nodes are busy is told beside it each time.
+    # The drawing is cached; a style sheet beside it marks the nodes that are busy now.
     all_s = sum(spent_s for _, _, spent_s, _ in found) or 1.0
     busy = "".join(
         f'[data-node="{node}"] > rect {{ fill: rgb(255 120 0 / {spent_s / all_s:.2f}) !important }}'

@@ -1,6 +1,6 @@
-"""The log ``actorgraph.access``: a line for each request for inference, with ids for programs.
+"""The log ``actorgraph.access``: one line for each inference request, with fields for programs.
 
-Nothing is configured here: where the log goes, and whether, is the application's to say.
+Only the application configures where the log goes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _LOGGER = logging.getLogger("actorgraph.access")
 def logged(
     protocol: str, server: Server, model: str, version: str | None
 ) -> Iterator[dict[str, Any]]:
-    """Log what becomes of a request inside of the block, with what is put into the dict."""
+    """Log the outcome of the request in the block, which may add fields to the dict."""
     PROTOCOL.set(protocol)
-    told: dict[str, Any] = {"protocol": protocol, "model": printable(model)}
+    log_fields: dict[str, Any] = {"protocol": protocol, "model": printable(model)}
     if not _LOGGER.isEnabledFor(logging.INFO) or not server.logs(model, version):
-        yield told
+        yield log_fields
         return
     began, status, outcome = perf_counter(), 200, "OK"
     try:
-        yield told
+        yield log_fields
     except Exception as error:
         status = error.status if isinstance(error, ServingError) else 500
         outcome = code_of(error)
@@ -40,6 +40,6 @@ def logged(
         status, outcome = ClientGone.status, ClientGone.code
         raise
     finally:
-        told |= {"status": status, "outcome": outcome, "duration_s": perf_counter() - began}
+        log_fields |= {"status": status, "outcome": outcome, "duration_s": perf_counter() - began}
         line = "%(protocol)s %(model)s %(status)d %(outcome)s in %(duration_s).4f s"
-        _LOGGER.info(line, told, extra=told)
+        _LOGGER.info(line, log_fields, extra=log_fields)

@@ -1,4 +1,4 @@
-"""`asgi`: a server's models as an application of ASGI, without a framework.
+"""`asgi`: a server's models as an ASGI application, without a framework.
 
 Routes, errors and extensions are those of the Open Inference Protocol, version 2.  The application
 may be mounted in another; it installs no signal handlers and starts no threads.
@@ -66,24 +66,25 @@ def asgi(
 ) -> App:
     """Return an application that serves the models of `server`.
 
-    When a host of ASGI begins its lifespan the models are warmed up, and when it ends the server is
-    drained; whoever mounts the application awaits ``server.start()`` and ``server.drain()``.
+    Models are warmed up when the ASGI host starts its lifespan, and the server is drained when it
+    ends.  If you mount the application in another, await ``server.start()`` and
+    ``server.drain()`` yourself.
 
     Parameters
     ----------
     server : Server
     admit : callable, optional
-        Called with the scope of each request for inference before its body is read; what it
+        Called with the scope of each inference request before its body is read.  An error that it
         raises is the answer, such as ``RateLimited("100 a minute")``, whose ``retry_after_s`` may
         be set.
     repository_token : str, optional
         Switches on the routes that load and unload models, for clients that send
         ``Authorization: Bearer TOKEN``.
     registry : CollectorRegistry of prometheus_client, optional
-        Of the application: the server's metrics are registered there, and ``/metrics`` tells all
-        that it has.  One is for one server.
+        The application's own.  The server's metrics are registered there, and ``/metrics`` shows
+        everything in it.  A registry is for one server.
     metrics : bool
-        Whether there is ``/metrics``; False where something else tells what is in `registry`.
+        Whether to serve ``/metrics``; False if something else exposes `registry`.
 
     Examples
     --------
@@ -111,7 +112,7 @@ async def _lifespan(server: Server, receive: Receive, send: Send) -> None:
         if message["type"] == "lifespan.startup":
             try:
                 await server.start()
-            except Exception as error:  # noqa: BLE001 - the host tells it
+            except Exception as error:  # noqa: BLE001 - the host reports it
                 await send({"type": "lifespan.startup.failed", "message": text_of(error)})
                 return
             await send({"type": "lifespan.startup.complete"})
@@ -124,7 +125,7 @@ async def _lifespan(server: Server, receive: Receive, send: Send) -> None:
 
 @dataclass(eq=False, slots=True)
 class _Exchange:
-    """A request, and its answer."""
+    """An HTTP request and its answer."""
 
     _routes: Routes
     _admit: Admit | None
@@ -145,7 +146,7 @@ class _Exchange:
             logging.getLogger("actorgraph").exception("a request could not be answered")
             reply = as_json(500, {"error": "internal error", "code": "INTERNAL"})
         if self._streaming:
-            if reply is not None:  # the status has been sent
+            if reply is not None:  # an error after the status was sent
                 await self._event(reply[2], b"error")
             await self._send(b"")
         elif reply is not None:
@@ -166,41 +167,43 @@ class _Exchange:
     # -- inference ------------------------------------------------------------------------------
 
     async def _reply(self) -> Reply | None:
-        """Return the answer; None where it has been streamed."""
-        found = await self._routes.found(self._scope, self._received)
-        if not isinstance(found, Inference):
-            return found
-        with logged("http", self._routes.server, found.name, found.version) as told:
-            return await self._infer(found, told)
+        """Return the answer; None if it was streamed."""
+        route = await self._routes.resolve(self._scope, self._receive_body)
+        if not isinstance(route, Inference):
+            return route
+        with logged("http", self._routes.server, route.name, route.version) as log_fields:
+            return await self._infer(route, log_fields)
 
-    async def _infer(self, found: Inference, told: dict[str, Any]) -> Reply | None:
+    async def _infer(self, route: Inference, log_fields: dict[str, Any]) -> Reply | None:
         server = self._routes.server
         if self._admit is not None:
             self._admit(self._scope)
-        model = server.taking(found.name, found.version)
+        model = server.taking(route.name, route.version)
         with model.reading():
             body = await self._body(model.config)
-        model = server.model(found.name, found.version)  # it may be another meanwhile
+        model = server.model(route.name, route.version)  # it may have been reloaded
         with model.reading():
-            asked, options = self._asked(model, body)
-        told |= {"version": model.version, "request_id": options["request_id"]}
+            parsed, options = self._parse(model, body)
+        log_fields |= {"version": model.version, "request_id": options["request_id"]}
         with parent_of(model.config.tracing, self._scope["headers"]):
-            if found.streams:
-                steps = asked.parameters.get("max_steps")
-                stream = partial(self._stream, model, asked, {**options, "max_steps": steps})
+            if route.streams:
+                steps = parsed.parameters.get("max_steps")
+                stream = partial(self._stream, model, parsed, {**options, "max_steps": steps})
                 return await cancel_on_disconnect(self._receive, stream)
-            call = partial(model.infer, asked.inputs, **options)
+            call = partial(model.infer, parsed.inputs, **options)
             cancels = model.config.on_disconnect == "cancel"
             results = await (cancel_on_disconnect(self._receive, call) if cancels else call())
-        return _answer(model, asked, results)
+        return _answer(model, parsed, results)
 
-    def _asked(self, model: ServedModel, body: bytes) -> tuple[protocol.Asked, dict[str, Any]]:
-        """Return what the body asks, and the keywords of `ServedModel.infer`."""
+    def _parse(
+        self, model: ServedModel, body: bytes
+    ) -> tuple[protocol.ParsedRequest, dict[str, Any]]:
+        """Return the parsed body, and the keywords of `ServedModel.infer`."""
         scope = self._scope
-        asked = protocol.read(model, body, number(scope, _HEADER_BYTES))
+        parsed = protocol.parse_body(model, body, number(scope, _HEADER_BYTES))
         timeout_ms = number(scope, b"x-request-timeout-ms")
         identity = header(scope, b"x-request-id")
-        return asked, asked.keywords(
+        return parsed, parsed.keywords(
             None if timeout_ms is None else timeout_ms / 1e3,
             request_id=None if identity is None else identity.decode("latin-1"),
         )
@@ -208,51 +211,56 @@ class _Exchange:
     async def _body(self, limits: Config) -> bytes:
         encoding = header(self._scope, b"content-encoding")
         if encoding not in (None, b"identity"):
-            told = shown(encoding.decode("latin-1"))
-            raise InvalidInput(f"bodies with the content encoding {told} are not read")
+            raise InvalidInput(
+                f"the content encoding {shown(encoding.decode('latin-1'))} is not supported"
+            )
         with anyio.move_on_after(limits.request_timeout_s):
-            return await self._received(limits.max_request_bytes)
-        late = DeadlineExceeded("the body was not there in time (request_timeout_s)")
-        late.status = 408  # it is the client who was late
+            return await self._receive_body(limits.max_request_bytes)
+        late = DeadlineExceeded("the body did not arrive in time (request_timeout_s)")
+        late.status = 408  # the client was late
         raise late
 
-    async def _received(self, most: int) -> bytes:
-        """Return the body, of at most so many bytes; one that says to be longer is not read."""
-        too_large = PayloadTooLarge(f"the body has more than {most:,} bytes (max_request_bytes)")
-        if (number(self._scope, b"content-length") or 0) > most:
+    async def _receive_body(self, max_bytes: int) -> bytes:
+        """Return the body; one whose length is announced as more than `max_bytes` is not read."""
+        too_large = PayloadTooLarge(
+            f"the body has more than {max_bytes:,} bytes (max_request_bytes)"
+        )
+        if (number(self._scope, b"content-length") or 0) > max_bytes:
             raise too_large
         chunks, size = [], 0
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise ClientGone("the client has left before its body was there")
+                raise ClientGone("the client left before its body had arrived")
             chunk = message.get("body", b"")
             size += len(chunk)
-            if size > most:
+            if size > max_bytes:
                 raise too_large
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return b"".join(chunks)
 
     async def _stream(
-        self, model: ServedModel, asked: protocol.Asked, options: dict[str, Any]
+        self, model: ServedModel, parsed: protocol.ParsedRequest, options: dict[str, Any]
     ) -> None:
-        """Send each part as it comes: the next is computed when the client has taken it."""
+        """Send each part as it comes; the next one is computed when the client has taken it."""
         with model.reading():
-            if any(asked.outputs.values()):
-                raise Unsupported("streams are in JSON; leave binary_data out")
-        async with aclosing(model.stream(asked.inputs, **options)) as parts:
+            if any(parsed.outputs.values()):
+                raise Unsupported("streams are JSON only; leave binary_data out")
+        async with aclosing(model.stream(parsed.inputs, **options)) as parts:
             async for part in parts:
-                data, _ = protocol.answer(model, asked, part)
-                if not self._streaming:  # until here an error has its own status
+                data, _ = protocol.answer(model, parsed, part)
+                if not self._streaming:  # an error before the first part sets the status
                     await self._begin(200, identified(self._scope, _EVENTS))
                     self._streaming = True
                 await self._event(data)
-        await self._event(json.dumps({"id": asked.identity}).encode(), b"end")
+        await self._event(json.dumps({"id": parsed.identity}).encode(), b"end")
 
 
-def _answer(model: ServedModel, asked: protocol.Asked, results: Mapping[str, Array]) -> Reply:
-    content, header_bytes = protocol.answer(model, asked, results)
+def _answer(
+    model: ServedModel, parsed: protocol.ParsedRequest, results: Mapping[str, Array]
+) -> Reply:
+    content, header_bytes = protocol.answer(model, parsed, results)
     if header_bytes is None:
         return 200, [JSON], content
     headers = [(b"content-type", b"application/octet-stream")]

@@ -1,7 +1,7 @@
-"""`actorgraph bench URL`: an open loop of requests, and how long their answers took.
+"""`actorgraph bench URL`: an open-loop load test.
 
-Requests start when they are due, whether those before have ended or not, and their time counts from
-there: a server that falls behind is seen to.
+Requests start when they are due, whether earlier ones have ended or not, and latencies count from
+then, so that they show when a server falls behind.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _BROKEN = (
     OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.IncompleteRead,
     anyio.DelimiterNotFound, GraphError,
 )  # fmt: skip
-_MOST_HEADER_BYTES = 1 << 16
+_MAX_HEADER_BYTES = 1 << 16
 _BARS, _WIDTH = 12, 40
 
 
 @dataclass(slots=True)
 class LoadReport:
-    """What came of the requests."""
+    """The outcome of a load test."""
 
     url: str
     rate: float  # requests a second that were due
-    duration_s: float = 0.0  # from the first one's start to the last one's end
-    statuses: Counter[str] = field(default_factory=Counter)  # "none" for what got no answer
-    times_s: list[float] = field(default_factory=list)  # of the answers with 200, since due
+    duration_s: float = 0.0  # from the first request's start to the last one's end
+    statuses: Counter[str] = field(default_factory=Counter)  # "none" without an answer
+    times_s: list[float] = field(default_factory=list)  # latencies of answers with 200
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as what JSON can say."""
+        """Return the report as values of JSON."""
         found = {"url": self.url, "rate": self.rate, "duration_s": self.duration_s}
         throughput = len(self.times_s) / self.duration_s if self.duration_s else 0.0
         return {
@@ -62,7 +62,7 @@ class LoadReport:
         return {name: float(one) * 1e3 for name, one in zip(names, found, strict=True)}
 
     def _histogram(self) -> list[tuple[float, int]]:
-        """Return upper bounds in milliseconds, each a constant factor above, with counts."""
+        """Return the upper bounds of buckets in milliseconds, evenly spaced in log, with counts."""
         if not self.times_s:
             return []
         times_ms = np.maximum(np.array(self.times_s) * 1e3, 1e-6)
@@ -71,7 +71,7 @@ class LoadReport:
         return [(float(bound), int(n)) for bound, n in zip(bounds[1:], counts, strict=True)]
 
     def lines(self) -> list[str]:
-        """Return the same to be read."""
+        """Return the report as lines of text."""
         found = self.as_json()
         told = ", ".join(f"{status}: {n:,}" for status, n in found["statuses"].items())
         times = ", ".join(f"{name} {one:.3g} ms" for name, one in found["latency_ms"].items())
@@ -128,9 +128,9 @@ async def bench(
     return measured
 
 
-def _body(told: Mapping[str, Any], rows: int) -> bytes:
+def _body(metadata: Mapping[str, Any], rows: int) -> bytes:
     tensors = []
-    for tensor in told["inputs"]:
+    for tensor in metadata["inputs"]:
         shape = [rows if dim < 0 else dim for dim in tensor["shape"]]
         value: bool | int = True if tensor["datatype"] == "BOOL" else 1
         data = [value] * int(np.prod(shape))
@@ -139,7 +139,7 @@ def _body(told: Mapping[str, Any], rows: int) -> bytes:
 
 
 class _Connections:
-    """Connections to a server that are used again and again; as many as there are requests."""
+    """A pool of keep-alive connections to a server, as many as requests at once."""
 
     def __init__(self, host: str, port: int) -> None:
         self._connect = partial(anyio.connect_tcp, host, port)
@@ -151,12 +151,12 @@ class _Connections:
         stream: anyio.abc.ByteStream
         stream = self._idle.pop() if self._idle else await self._connect()
         head = f"{method} {path} HTTP/1.1\r\nhost: {self._host}\r\ncontent-length: {len(body)}\r\n"
-        again = False
+        reusable = False
         try:
             await stream.send(f"{head}\r\n".encode() + body)
-            status, content, again = await _answer(stream)
+            status, content, reusable = await _answer(stream)
         finally:
-            if again:
+            if reusable:
                 self._idle.append(stream)
             else:
                 await anyio.aclose_forcefully(stream)
@@ -169,9 +169,9 @@ class _Connections:
 
 
 async def _answer(stream: anyio.abc.ByteStream) -> tuple[int, bytes, bool]:
-    """Return status and body, and whether the connection may be used again."""
+    """Return status and body, and whether the connection is reusable."""
     reader = BufferedByteReceiveStream(stream)
-    head = await reader.receive_until(b"\r\n\r\n", _MOST_HEADER_BYTES)
+    head = await reader.receive_until(b"\r\n\r\n", _MAX_HEADER_BYTES)
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in
                (line.partition(":") for line in lines)}  # fmt: skip

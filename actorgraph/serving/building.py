@@ -1,4 +1,4 @@
-"""What a model is added as, and the outputs that it is served as; `configured`."""
+"""Makes a model's outputs from what `Server.add` was given; `configured`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from actorgraph.nn import Module
 from actorgraph.serving.config import Config
 
 FILE = "model.py"
-"""Of a folder that holds a model."""
+"""The file of a folder that holds a model."""
 
 _ROWS = "batch"
 _CONFIG = "actorgraph_config"  # of a function
@@ -32,10 +32,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def configured(**config: Any) -> Callable[[_F], _F]:
-    """Decorate a function that makes a model with the config that it is served by.
+    """Decorate a function that makes a model with the config to serve it with.
 
-    The function is what `Server.add` is given, ``model`` in the file of a folder, or what
-    ``actorgraph serve FILE.py:function`` names.  A call, a file and the environment go before.
+    The function is one given to `Server.add`, ``model`` in the file of a folder, or the one that
+    ``actorgraph serve FILE.py:function`` names.  Calls, files and the environment override it.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def configured(**config: Any) -> Callable[[_F], _F]:
     ...     server.add("twice", twice).config.max_batch_size
     8
     """
-    Config(**config)  # what makes no sense is told where it stands
+    Config(**config)  # bad values raise here, at the decorator
 
     def decorated(function: _F) -> _F:
         setattr(function, _CONFIG, config)
@@ -62,19 +62,19 @@ def configured(**config: Any) -> Callable[[_F], _F]:
 
 
 def declared(function: Any) -> Mapping[str, Any]:
-    """Return what a function was decorated with."""
-    found: Mapping[str, Any] = getattr(function, _CONFIG, {})
-    return found
+    """Return the config with which a function was decorated."""
+    config: Mapping[str, Any] = getattr(function, _CONFIG, {})
+    return config
 
 
 def built(
     served: Any, example: Mapping[str, Any] | None
 ) -> tuple[Any, Mapping[str, Any] | None, Mapping[str, Any]]:
-    """Return outputs or a machine, an example of the inputs if there is one, and what it declares.
+    """Return outputs or a machine, an example of the inputs if there is one, and the own config.
 
-    A module gives the graph that it evaluates, with a dim for the rows of requests: it is called on
-    inputs by position, in the order of the example, and gives a node (``"output"``), a dict of
-    nodes, or several (``"output_0"`` and so on).
+    A module is built in evaluation mode, with a dim for the rows of requests.  It is called on
+    inputs by position, in the order of the example, and returns a node (``"output"``), a dict of
+    nodes, or a sequence (``"output_0"`` and so on).
     """
     config: Mapping[str, Any] = {}
     if isinstance(served, (str, os.PathLike)):
@@ -92,9 +92,9 @@ def built(
 
 @contextmanager
 def _importing_beside(folder: Path) -> Iterator[None]:
-    """Have a model import the files beside it, as they are now.
+    """Let a model import the files beside it, in their current state.
 
-    Other folders have files of the same names, so those that have any are loaded one by one.
+    Folders may have files of the same names, so those with such files are loaded one at a time.
     """
     if all(file.name == FILE for file in folder.rglob("*.py")):
         yield
@@ -109,7 +109,7 @@ def _importing_beside(folder: Path) -> Iterator[None]:
                 del sys.modules[name]
         importlib.invalidate_caches()
         sys.path[:] = [own, *(one for one in sys.path if one != own)]
-        sys.dont_write_bytecode = True  # two changes of one second look the same to compiled code
+        sys.dont_write_bytecode = True  # it would be stale after two changes within one second
         try:
             yield
         finally:
@@ -136,7 +136,9 @@ def _outputs_of(served: Module, example: Mapping[str, Any] | None) -> dict[str, 
     if isinstance(found, (tuple, list)):
         found = {f"output_{number}": one for number, one in enumerate(found)}
     if not isinstance(found, Mapping) or not all(isinstance(one, Node) for one in found.values()):
-        raise GraphError(f"{name} is to give a node, or a dict or list of them, got {shown(found)}")
+        raise GraphError(
+            f"{name} has to return a node, or a dict or list of nodes, got {shown(found)}"
+        )
     return dict(found)
 
 

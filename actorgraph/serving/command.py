@@ -1,7 +1,7 @@
-"""What `actorgraph serve FILE.py:function` does: serve by uvicorn and gRPC, until a signal.
+"""`actorgraph serve FILE.py:function`: serves over HTTP (uvicorn) and gRPC until a signal.
 
-The order of the end: not ready, a delay in which balancers see it, no new requests, what was taken
-is answered within the grace, the rest is refused, ports and models are closed.
+Shutdown in order: not ready; a delay in which balancers see it; no new requests; admitted requests
+are answered within the grace period, the rest refused; ports and models are closed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from actorgraph.serving.asgi import asgi
 from actorgraph.serving.building import configured, declared
 from actorgraph.serving.config import ConfigFile
 from actorgraph.serving.directory import Directory
-from actorgraph.serving.metrics import process_registry, told_at
+from actorgraph.serving.metrics import metrics_endpoint, process_registry
 from actorgraph.serving.refusing import refusing
 from actorgraph.serving.rpc import grpc
 from actorgraph.serving.server import Server
@@ -37,41 +37,41 @@ from actorgraph.serving.server import Server
 _LOGGER = logging.getLogger("actorgraph")
 _LAST_WORDS_S = 0.5
 _OBJECTS = 20_000
-"""New ones after which cycles are looked for."""
+"""New objects after which the garbage collector runs."""
 _NICE = 5
-"""How far threads that compute stand back: the loop has to refuse what is too much at once."""
+"""Niceness of threads that compute: on overload the event loop must stay able to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where and how to serve.
 
-    Where it is supervised other processes listen at the same ports, and the end of the standard
-    input ends this one, as a signal does.
+    If supervised, other processes listen at the same ports, and the end of standard input ends this
+    process as a signal does.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     grpc_port: int | None = None
-    metrics_port: int | None = None  # None for the port of HTTP
+    metrics_port: int | None = None  # None for the HTTP port
     drain_delay_s: float | None = None  # None for the server's own, or what Kubernetes needs
-    access_log: bool = True  # False goes before the config of models
+    access_log: bool = True  # False overrides the config of models
     supervised: bool = False
 
     def delay_s(self, server: Server) -> float:
-        """Return for how long requests are taken when the server is not ready any more."""
-        for given in (self.drain_delay_s, server.config.drain_delay_s):
-            if given is not None:
-                return given
-        # Balancers need a while to look elsewhere.
+        """Return how long requests are still taken after the server has stopped being ready."""
+        for delay_s in (self.drain_delay_s, server.config.drain_delay_s):
+            if delay_s is not None:
+                return delay_s
+        # Balancers notice with a delay.
         return 5.0 if "KUBERNETES_SERVICE_HOST" in os.environ else 0.0
 
 
 def server_of(target: str, config: ConfigFile | None = None) -> Server:
-    """Return the server that the function of a target returns, or one of its outputs.
+    """Return the server that a target's function returns, or one that serves its outputs.
 
-    Outputs are served under the function's name.  Models are warmed up, outputs by the feeds that
-    come with them, so that what cannot run is told before a port is open.
+    Outputs are served under the function's name, and their feeds are the example.  Models are
+    warmed up here, so that one that cannot run is reported before a port is open.
     """
     function = function_of(target)
     returned, own = function(), declared(function)
@@ -100,7 +100,7 @@ def server_of(target: str, config: ConfigFile | None = None) -> Server:
 
 
 def show_log() -> None:
-    """Write what the library logs to standard error, as uvicorn does."""
+    """Write the library's log to standard error, as uvicorn does."""
     if all(isinstance(one, logging.NullHandler) for one in _LOGGER.handlers):
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s:     %(message)s"))
@@ -109,9 +109,9 @@ def show_log() -> None:
 
 
 def _spare_collections() -> None:
-    """Have the collector of cycles look rarely, and never at what is there now.
+    """Have the garbage collector run rarely, and skip all objects that exist now.
 
-    It holds the loop: 50 ms for modules and models, and each batch of requests would call it.
+    It stops the event loop: 50 ms for modules and models, at almost every batch of requests.
     """
     gc.collect()
     gc.freeze()
@@ -123,30 +123,30 @@ def _address(host: str, port: int) -> str:
 
 
 def bound(host: str, port: int, *, shared: bool) -> socket.socket:
-    """Return a socket at an address, which other processes may use too where it is shared."""
+    """Return a socket bound to an address; other processes may bind it too if it is shared."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # Without its protocol loops do not see that it is TCP, and leave Nagle's algorithm on.
-        found = socket.socket(family, kind, proto)
+        # Without `proto`, event loops do not recognise TCP, and leave Nagle's algorithm on.
+        listener = socket.socket(family, kind, proto)
         try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if shared:
-                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            found.bind(address)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listener.bind(address)
         except BaseException:
-            found.close()
+            listener.close()
             raise
-        return found
+        return listener
     except OSError as error:
         raise GraphError(f"cannot serve at {host}:{port}: {error.strerror or error}") from error
 
 
 def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None) -> None:
-    """Serve until SIGTERM or Ctrl-C: requests that were taken are answered, new ones get 503.
+    """Serve until SIGTERM or Ctrl-C: admitted requests are answered, new ones get 503.
 
-    The second signal ends at once.  Where the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``,
-    models may be loaded and unloaded by who shows it.  What is not installed, and a port that
-    cannot be had, is a `GraphError`.
+    A second signal exits at once.  If the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``, clients
+    with that token may load and unload models.  Raises `GraphError` if a library is missing or a
+    port cannot be opened.
     """
     try:
         import uvicorn
@@ -157,7 +157,7 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
         ) from None
 
     class QuietUvicorn(uvicorn.Server):
-        """Leaves the signals to us: it would close the port before anybody knows."""
+        """Leaves signals to us: it would close the port before balancers know."""
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -183,7 +183,7 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
     with ExitStack() as stack:
         port = stack.enter_context(bound(endpoint.host, endpoint.port, shared=endpoint.supervised))
         if endpoint.metrics_port is not None:
-            telling = told_at(endpoint.host, endpoint.metrics_port, registry)
+            telling = metrics_endpoint(endpoint.host, endpoint.metrics_port, registry)
             at = _address(endpoint.host, stack.enter_context(telling))
             _LOGGER.info("metrics at http://%s/metrics", at)
         make_threads_nice(_NICE)
@@ -212,7 +212,7 @@ class _Serving:
                 tasks.start_soon(self._end_with_parent)
             try:
                 await self._http.serve([port])
-            except SystemExit:  # uvicorn has told why
+            except SystemExit:  # uvicorn has logged why
                 pass
             tasks.cancel_scope.cancel()
         await self._server.aclose()
@@ -249,13 +249,13 @@ class _Serving:
                     asked = True
 
     async def _end_with_parent(self) -> None:
-        await anyio.wait_readable(sys.stdin.fileno())  # nothing is written: it is the end
+        await anyio.wait_readable(sys.stdin.fileno())  # readable only at its end
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def _end(self) -> None:
         await self._server.drain(delay_s=self._endpoint.delay_s(self._server))
         grace_s = max((one.config.shutdown_grace_s for one in self._server.models), default=1.0)
-        # Who reads slowly has so long to take what is answered.
+        # Slow readers have this long to take their answers.
         until = monotonic() + grace_s
         if self._rpc is not None:
             await self._rpc.stop(grace_s)
@@ -263,8 +263,8 @@ class _Serving:
         self._http.should_exit = True
 
     async def _end_at_once(self, number: int) -> None:
-        """Refuse what is not answered, and leave: a node that blocks is not waited for."""
-        _LOGGER.warning("the second signal: what was taken is refused")
+        """Refuse the remaining requests and exit, without waiting for ops that block."""
+        _LOGGER.warning("second signal: the remaining requests are refused")
         for model in self._server.models:
             model.stop()
         await anyio.sleep(_LAST_WORDS_S)

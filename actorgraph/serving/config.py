@@ -1,4 +1,4 @@
-"""`Config`, the bounds within which a model is served, and `ServerConfig`, those of a server."""
+"""`Config` and `ServerConfig`: the settings of a served model and of a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from actorgraph.serving.errors import InvalidInput
 _T = TypeVar("_T")
 
 ConfigFile: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
-"""The path of a TOML file, or what stands in one."""
+"""The path of a TOML file, or the contents of one."""
 
 _PREFIX = "ACTORGRAPH_"
 
@@ -31,67 +31,67 @@ class Config:
     max_inflight : int
         Requests in runs at once.
     max_queued : int
-        Requests that wait; 0 takes only those that can start at once.
+        Requests that wait; with 0, a request that cannot start at once is refused.
     max_queued_cost : int, optional
-        What those may cost together; one request may wait whatever it costs.
+        The cost of all waiting requests together; a single one may wait whatever it costs.
     cost_fn : callable, optional
-        Returns what a request's inputs cost; default its rows.
+        Returns the cost of a request's inputs; default its rows.
     overflow : "reject", "wait" or "shed_oldest"
-        What becomes of a request too many: it is refused, or waits all the same (how many may wait
-        is then the callers' to bound), or the oldest of the least urgent is refused for it.
+        What happens to a request that exceeds `max_queued`: it is refused; or it waits all the same
+        (callers then have to bound the queue); or the oldest of the least urgent is refused for it.
     request_timeout_s : float
-        The longest deadline; a request may ask for a shorter one.
+        The longest deadline of a request.
     allow_timeout_override : "lower" or "none"
-        Whether it may; with "none" all have `request_timeout_s`.
+        Whether a request may ask for a shorter deadline.
     drop_expired_before_run : bool
-        Whether a request whose deadline is over while it waits is refused, and costs no run; else
-        it goes on to wait, without a deadline.
+        Whether a request whose deadline passes in the queue is refused, and costs no run; otherwise
+        it goes on waiting, without a deadline.
     max_batch_size : int
         Rows of a batch; 1 switches batching off.  A request of more rows runs by itself.
     batch_wait_s : float
-        How long a request may wait for company while a worker is free, at most half of the time to
-        its deadline.
+        How long a request may wait for others to join it while a worker is free, at most half of
+        the time to its deadline.
     batch_by : str, optional
-        The symbolic dim; default the one that inputs have as their first.
+        The symbolic dim of the batch; default the first dim of the inputs.
     buckets : tuple of int
-        Lengths that requests are filled up to where there is a mask; a longer one keeps its own.
-        None for the longest of each batch.
+        Lengths to which requests are padded if there is a mask; a longer request keeps its length.
+        If empty, requests are padded to the longest of their batch.
     exact_batches : bool
-        Whether an answer is the same to the last bit whatever is in its batch: ops whose rounding
+        Whether an answer has the same bits whatever else is in its batch: ops whose rounding
         depends on that are applied to each request by itself.
     max_concurrent_batches : int, optional
         Runs at once; default 1 with batching, else the machine's `max_in_flight`.
     preserve_order : bool
-        Whether runs go one after another, so that requests of one priority are answered in the
-        order in which they have come.
+        Whether runs go one after another, so that requests of one priority are answered in order of
+        arrival.
     channel_capacity : int, optional
-        Messages from one node to another; None for as many as runs in flight.  Not for a machine of
-        yours, which has its own.
+        Messages in a channel between two nodes; None for as many as runs in flight.  Ignored for a
+        machine of your own.
     in_place_s : float
-        Runs that take less are computed in the thread of the event loop, which waits for them; 0
-        for none.  Those with ops of users never are.
+        Shorter runs are computed in the event loop's own thread, which blocks meanwhile; 0 for
+        none.  Runs with user ops never are.
     priority_levels, default_priority : int
         Levels count from 1, the most urgent.
     on_disconnect : "cancel" or "ignore"
-        What becomes of a request whose client has left.
+        What happens to a request whose client has left.
     shutdown_grace_s : float
-        How long `drain` waits before it refuses what has not ended.
+        How long `drain` waits before it refuses the requests that have not ended.
     cancel_grace_s : float
-        How long ops that nobody waits for any more may hold up the end of the model; those that
-        take longer are left, and their machine is closed when they return.
+        How long closing waits for running ops whose results nobody needs; after that they are left,
+        and their machine is closed when they return.
     max_request_bytes : int
-        Bytes of the inputs, and of a body of HTTP.
+        Bytes of the inputs, and of an HTTP body.
     max_steps : int
         Steps of a stream; a request may ask for fewer.
     warmup : int
         Runs of the example before the first request; 0 for none.
     metrics : "off", "on" or "nodes"
-        Whether Prometheus is told of the model, and of the time and the queues of its nodes.
+        Whether Prometheus metrics cover the model, and also the times and queues of its nodes.
     tracing : "off", "on" or "nodes"
-        Whether requests, their waiting and their batches are spans of OpenTelemetry, and turns of
-        actors too.  Where nodes are told of here or there, no run is computed whole by one thread.
+        Whether requests, their time in the queue and their batches are OpenTelemetry spans, and
+        also turns of actors.  With "nodes", here or in `metrics`, no single thread computes a run.
     access_log : "off" or "on"
-        Whether requests for inference are lines of the log ``actorgraph.access``.
+        Whether inference requests are logged by ``actorgraph.access``.
 
     Examples
     --------
@@ -132,11 +132,11 @@ class Config:
     def __post_init__(self) -> None:
         _check(self)
         if self.cost_fn is not None and not callable(self.cost_fn):
-            raise ValueError(f"cost_fn is a function of inputs, got {shown(self.cost_fn)}")
+            raise ValueError(f"cost_fn has to be a function of inputs, got {shown(self.cost_fn)}")
         buckets = several("a tuple of lengths", self.buckets)
         object.__setattr__(self, "buckets", tuple(positive("a bucket", one) for one in buckets))
         if list(self.buckets) != sorted(set(self.buckets)):
-            raise ValueError(f"buckets have to grow, got {shown(self.buckets)}")
+            raise ValueError(f"buckets have to increase, got {shown(self.buckets)}")
         if self.default_priority > self.priority_levels:
             raise ValueError(
                 f"default_priority is {self.default_priority}, but there are only "
@@ -144,22 +144,22 @@ class Config:
             )
         if self.preserve_order and (self.max_concurrent_batches or 1) > 1:
             raise ValueError(
-                "preserve_order=True is for one run at a time: max_concurrent_batches=1"
+                "preserve_order=True is for one run at a time: set max_concurrent_batches=1"
             )
 
-    # -- what requests ask for, within the bounds -----------------------------------------------
+    # -- what a request may ask for -------------------------------------------------------------
 
     def limit_s(self, deadline_s: float | None) -> float:
-        """Return the seconds that a request has."""
+        """Return the seconds until the deadline of a request."""
         if deadline_s is None:
             return self.request_timeout_s
-        asked_s = _asked(seconds, "deadline_s", deadline_s)
-        lowers = self.allow_timeout_override == "lower"
-        return min(self.request_timeout_s, asked_s) if lowers else self.request_timeout_s
+        limit_s = _checked(seconds, "deadline_s", deadline_s)
+        may_lower = self.allow_timeout_override == "lower"
+        return min(self.request_timeout_s, limit_s) if may_lower else self.request_timeout_s
 
     def level(self, priority: int) -> int:
-        """Return the level of priority of a request."""
-        level = _asked(whole, "priority", priority) or self.default_priority
+        """Return the priority level of a request."""
+        level = _checked(whole, "priority", priority) or self.default_priority
         if not 1 <= level <= self.priority_levels:
             raise InvalidInput(
                 f"priority is {shown(priority)}, but the model has the levels 1 to "
@@ -168,13 +168,13 @@ class Config:
         return level
 
     def steps(self, max_steps: int | None) -> int:
-        """Return the most steps of a stream."""
+        """Return the limit of a stream's steps."""
         if max_steps is None:
             return self.max_steps
-        return min(self.max_steps, _asked(positive, "max_steps", max_steps))
+        return min(self.max_steps, _checked(positive, "max_steps", max_steps))
 
 
-def _asked(check: Callable[[str, Any], _T], name: str, value: Any) -> _T:
+def _checked(check: Callable[[str, Any], _T], name: str, value: Any) -> _T:
     try:
         return check(name, value)
     except ValueError as error:
@@ -191,17 +191,17 @@ class ServerConfig:
     load_threads : int
         Models that are made and warmed up at once when the server starts.
     reload_mode : "none", "explicit" or "watch"
-        When models come and go: never, when `Server.load` and `Server.unload` are called (over HTTP
-        and gRPC by who shows a token), or also when files change in a folder that is served.
+        When models are loaded and unloaded: never; by `Server.load` and `Server.unload` (over HTTP
+        and gRPC for clients with the token); or also when files of a served folder change.
     reload_policy : "switch"
-        How: the new one is made and warmed up, then takes the place of the old one, which answers
-        what it has taken; the old one stays where that fails.
+        The new model is made and warmed up, then replaces the old one, which finishes its requests;
+        if that fails, the old one stays.
     readiness : "strict" or "lenient"
-        Whether the server is ready only when all of its models are that were not unloaded, or
-        whenever it takes requests.
+        Whether the server is ready only when all models are (but for unloaded ones), or whenever it
+        takes requests.
     drain_delay_s : float, optional
-        For how long `Server.drain` takes requests when the server is not ready any more.  None for
-        0, and for the 5 that balancers need where ``actorgraph serve`` runs under Kubernetes.
+        How long `Server.drain` still takes requests after the server has stopped being ready.  None
+        for 0, or for 5 if ``actorgraph serve`` runs under Kubernetes, whose balancers need that.
 
     Examples
     --------
@@ -239,7 +239,7 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     "access_log": partial(choice, known=("off", "on")),
     **dict.fromkeys(("metrics", "tracing"), partial(choice, known=("off", "on", "nodes"))),
 }  # fmt: skip
-"""By the name of a field, or else by its type."""
+"""The check of a field by its name, or else by its type."""
 
 
 def _check(config: Config | ServerConfig) -> None:
@@ -250,10 +250,10 @@ def _check(config: Config | ServerConfig) -> None:
             check(field.name, value)
 
 
-def told(config: Config | ServerConfig) -> dict[str, Any]:
-    """Return the fields as JSON can say them."""
-    found = {field.name: getattr(config, field.name) for field in fields(config)}
-    return {name: shown(value) if callable(value) else value for name, value in found.items()}
+def json_fields(config: Config | ServerConfig) -> dict[str, Any]:
+    """Return the fields as values of JSON."""
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    return {name: shown(value) if callable(value) else value for name, value in values.items()}
 
 
 def _kinds(config: type[Config | ServerConfig]) -> dict[str, str]:
@@ -263,12 +263,12 @@ def _kinds(config: type[Config | ServerConfig]) -> dict[str, str]:
 _OF_MODEL, _OF_SERVER = _kinds(Config), _kinds(ServerConfig)
 
 
-def _ints(told: str) -> tuple[int, ...]:
-    return tuple(map(int, told.split(",")))
+def _ints(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
 
 
-def _bool(told: str) -> bool:
-    return {"true": True, "1": True, "false": False, "0": False}[told.lower()]
+def _bool(text: str) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
 
 
 _READ: dict[str, Callable[[str], Any]] = {
@@ -277,20 +277,20 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 class ConfigLayers:
-    """Where configs come from: a call, a file, the environment, a decorator, in this order.
+    """Where settings come from: a call, a file, the environment, a decorator; the first one wins.
 
-    A file has fields of `ServerConfig`, of `Config` for all models, and tables ``[models.NAME]``
-    for one.  What is unknown is a `TypeError`, what makes no sense a `ValueError`.
+    A file has fields of `ServerConfig`, fields of `Config` for all models, and tables
+    ``[models.NAME]`` for one model.  An unknown field raises `TypeError`, a bad value `ValueError`.
     """
 
     def __init__(self, file: ConfigFile | None = None) -> None:
         self._where = "the config" if isinstance(file, Mapping) else str(file)
-        found = {} if file is None else dict(file) if isinstance(file, Mapping) else _read(file)
-        self._models = found.pop("models", {})
+        given = {} if file is None else dict(file) if isinstance(file, Mapping) else _read(file)
+        self._models = given.pop("models", {})
         if not isinstance(self._models, Mapping):
             raise ValueError(f"models in {self._where} has to be tables, got {shown(self._models)}")
-        self._all = found
-        _check_names(found, _OF_MODEL | _OF_SERVER, "setting", f" in {self._where}")
+        self._common = given
+        _check_names(given, _OF_MODEL | _OF_SERVER, "setting", f" in {self._where}")
         for table in self._models.values():
             if not isinstance(table, Mapping):
                 raise ValueError(f"a model in {self._where} has to be a table, got {shown(table)}")
@@ -299,27 +299,27 @@ class ConfigLayers:
     def of_model(
         self, name: str, given: Mapping[str, Any]
     ) -> Callable[[Mapping[str, Any]], Config]:
-        """Return what gives the config of a model that is added with these keywords.
+        """Return the config of a model added with these keywords, as a function.
 
-        It takes what the model declares by itself.
+        It takes the settings with which the model's own function was decorated.
         """
         _check_names(given, _OF_MODEL, "keyword", " of a model")
 
         def config(declared: Mapping[str, Any]) -> Config:
             own = self._models.get(name, {})
-            return Config(**{**declared, **self._found(_OF_MODEL), **own, **given})
+            return Config(**{**declared, **self._shared(_OF_MODEL), **own, **given})
 
         return config
 
     def server(self, given: Mapping[str, Any]) -> ServerConfig:
         """Return the config of a server that is made with these keywords."""
         _check_names(given, _OF_SERVER, "keyword", " of a server")
-        return ServerConfig(**{**self._found(_OF_SERVER), **given})
+        return ServerConfig(**{**self._shared(_OF_SERVER), **given})
 
-    def _found(self, kinds: Mapping[str, str]) -> dict[str, Any]:
-        """Return what environment and file say of such fields."""
-        own = {name: value for name, value in self._all.items() if name in kinds}
-        return {**_environment(kinds), **own}
+    def _shared(self, kinds: Mapping[str, str]) -> dict[str, Any]:
+        """Return the settings of these fields from the environment and the file."""
+        from_file = {name: value for name, value in self._common.items() if name in kinds}
+        return {**_environment(kinds), **from_file}
 
 
 def _check_names(given: Mapping[str, Any], known: Mapping[str, str], what: str, where: str) -> None:
@@ -332,16 +332,16 @@ def _check_names(given: Mapping[str, Any], known: Mapping[str, str], what: str, 
 
 
 def _environment(kinds: Mapping[str, str]) -> dict[str, Any]:
-    found = {}
+    values = {}
     for name, kind in kinds.items():
         variable = _PREFIX + name.upper()
-        if (told := os.environ.get(variable)) is None:
+        if (text := os.environ.get(variable)) is None:
             continue
         try:
-            found[name] = _READ[kind](told)
+            values[name] = _READ[kind](text)
         except (KeyError, ValueError):
-            raise ValueError(f"{variable} in the environment is no {kind}: {shown(told)}") from None
-    return found
+            raise ValueError(f"{variable} in the environment is no {kind}: {shown(text)}") from None
+    return values
 
 
 def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
@@ -351,4 +351,4 @@ def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
         with open(file, "rb") as stream:
             return tomllib.load(stream)
     except (OSError, ValueError) as error:
-        raise ValueError(f"the config {os.fspath(file)!r} is not read: {text_of(error)}") from error
+        raise ValueError(f"cannot read the config {os.fspath(file)!r}: {text_of(error)}") from error

@@ -1,4 +1,4 @@
-"""`Directory`: the models of a folder, each of which is loaded anew when its files change."""
+"""`Directory`: the models of a folder, each of which is reloaded when its files change."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from actorgraph.serving.building import FILE
 from actorgraph.serving.config import ConfigFile
 from actorgraph.serving.server import Server
 
-LOOK_S = 0.3
-"""Seconds between two looks at files."""
+POLL_S = 0.3
+"""Seconds between two scans of the files."""
 
 Times: TypeAlias = frozenset[tuple[str, int, int]]
-"""Paths, and when they were changed, and sizes."""
+"""Path, time of modification and size of each file."""
 
 _CONFIG = "config.toml"
 _LOGGER = logging.getLogger("actorgraph")
 
 
 class Directory:
-    """A server of the models in a folder; `Server.load` takes them from there.
+    """A server of the models in a folder, from which `Server.load` reloads them.
 
-    ``NAME/model.py`` is version "1" of a model, and ``NAME/VERSION/model.py`` another; each has a
-    function ``model`` that returns what `Server.add` takes, or that and an example of the inputs.
-    ``config.toml`` is the server's, unless another is given; settings are fields of `ServerConfig`.
-    A folder without models, or with one that cannot be loaded, is a `GraphError`.
+    ``NAME/model.py`` is version "1" of a model, ``NAME/VERSION/model.py`` another version; each has
+    a function ``model`` that returns what `Server.add` takes, or that and an example of the inputs.
+    ``config.toml`` is the default of `config`; settings are fields of `ServerConfig`.  A folder
+    without models, or with one that cannot be loaded, raises `GraphError`.
     """
 
     def __init__(self, path: str, config: ConfigFile | None = None, **settings: Any) -> None:
@@ -41,7 +41,7 @@ class Directory:
         try:
             self.server = Server(config, **settings)
             self._seen = self._found()
-            # What was last loaded; None for what has gone.
+            # The files of each model as last loaded; None if it was unloaded.
             self._loaded: dict[tuple[str, str], Times | None] = {**self._seen}
             if not self._seen:
                 raise GraphError(f"there is no model in {path!r}; expected NAME/{FILE} in it")
@@ -63,27 +63,26 @@ class Directory:
         return folder if version != "1" or (folder / FILE).is_file() else folder.parent
 
     def _found(self) -> dict[tuple[str, str], Times]:
-        """Return the models that are there, and what their files are like."""
+        """Return the models in the folder by name and version, and the times of their files."""
         found = {}
         for file in (*self._path.glob(f"*/{FILE}"), *self._path.glob(f"*/*/{FILE}")):
             name, *version = file.parent.relative_to(self._path).parts
             if not name.startswith("."):
                 found[name, version[0] if version else "1"] = times(file.parent)
         for (name, number), own in found.items():
-            if number != "1" and (name, "1") in found:  # it may be in a folder of the first one
+            if number != "1" and (name, "1") in found:  # its folder is inside version 1's
                 found[name, "1"] -= own
-        # The last one is what a request gets that names none: "10" after "9".
+        # The last version is the default, so "10" has to stand after "9".
         return dict(sorted(found.items(), key=_by_version))
 
     async def watch(self) -> None:
-        """Load what changes or comes, and unload what goes, until it is cancelled.
+        """Load new and changed models, and unload removed ones, until cancelled.
 
-        A model is loaded when two looks have found its files the same, since they are being written
-        before.
+        A model is loaded once two scans have found its files the same: they are complete then.
         """
         async with anyio.create_task_group() as tasks:
             while True:
-                await anyio.sleep(LOOK_S)
+                await anyio.sleep(POLL_S)
                 before, self._seen = self._seen, await anyio.to_thread.run_sync(self._found)
                 for key in {**self._loaded, **self._seen}:
                     now = self._seen.get(key)
@@ -100,13 +99,13 @@ class Directory:
             else:
                 await self.server.unload(name, version)
                 _LOGGER.info("version %r of model %r was unloaded", version, name)
-        except Exception as error:  # noqa: BLE001 - the old one stays
+        except Exception as error:  # noqa: BLE001 - the old model stays
             why = text_of(error)
             _LOGGER.warning("version %r of model %r was not loaded: %s", version, name, why)
 
 
 def times(folder: str | os.PathLike[str], suffixes: tuple[str, ...] = ("",)) -> Times:
-    """Return what the files below a folder are like, but for hidden ones and compiled code."""
+    """Return the times of the files below a folder, without hidden ones and compiled code."""
     found = set()
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
@@ -114,10 +113,10 @@ def times(folder: str | os.PathLike[str], suffixes: tuple[str, ...] = ("",)) -> 
             if name.endswith(suffixes) and not name.startswith("."):
                 path = os.path.join(root, name)
                 try:
-                    told = os.stat(path)
-                except OSError:  # it has gone meanwhile
+                    stat = os.stat(path)
+                except OSError:  # it was removed meanwhile
                     continue
-                found.add((path, told.st_mtime_ns, told.st_size))
+                found.add((path, stat.st_mtime_ns, stat.st_size))
     return frozenset(found)
 
 

@@ -1,4 +1,4 @@
-"""`cancel_on_disconnect`: work that ends when its client leaves, in any application of ASGI."""
+"""`cancel_on_disconnect`: cancels work when its client leaves, in any ASGI application."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from actorgraph.machines.event_loops import in_trio
 from actorgraph.serving.errors import ClientGone
 
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-"""Of ASGI: returns the next message."""
+"""ASGI's: returns the next message."""
 
 _T = TypeVar("_T")
 
 
 async def cancel_on_disconnect(source: Any, call: Callable[[], Awaitable[_T]]) -> _T:
-    """Return what a call returns; it is cancelled when the client leaves.
+    """Return the result of a call, which is cancelled when the client leaves.
 
-    No server of ASGI cancels a handler by itself, and middleware may hide that a client has left
-    from ``request.is_disconnected()``.  The body has to be read before: what follows it tells that
-    the client has left, and is taken here.
+    No ASGI server cancels a handler by itself, and middleware may hide a disconnect from
+    ``request.is_disconnected()``.  Read the body before: this takes the messages that follow it.
 
     Parameters
     ----------
     source : receive of ASGI, or Request of Starlette or FastAPI
     call : callable
-        Without arguments, such as ``partial(model.infer, inputs)``.
+        Takes no arguments, such as ``partial(model.infer, inputs)``.
 
     Raises
     ------
@@ -49,17 +48,17 @@ async def cancel_on_disconnect(source: Any, call: Callable[[], Awaitable[_T]]) -
     return await (_in_group if in_trio() else _beside_a_task)(receive, call)
 
 
-async def _left(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _gone() -> ClientGone:
-    return ClientGone("the client has left before the answer was there")
+def _client_gone() -> ClientGone:
+    return ClientGone("the client left before the answer was ready")
 
 
 async def _beside_a_task(receive: Receive, call: Callable[[], Awaitable[_T]]) -> _T:
-    """Do it with a task of asyncio, which costs a tenth of a group."""
+    """Watch in an asyncio task, which costs a tenth of a task group."""
     import asyncio
 
     this, answering = asyncio.current_task(), True
@@ -70,14 +69,14 @@ async def _beside_a_task(receive: Receive, call: Callable[[], Awaitable[_T]]) ->
         if answering and not watching.cancelled():
             this.cancel()
 
-    watching = asyncio.ensure_future(_left(receive))
+    watching = asyncio.ensure_future(_disconnected(receive))
     watching.add_done_callback(ended)
     try:
         return await call()
     except asyncio.CancelledError:
-        if watching.done() and this.uncancel() <= cancelled:  # as `asyncio.timeout`
+        if watching.done() and this.uncancel() <= cancelled:  # as `asyncio.timeout` does
             watching.result()
-            raise _gone() from None
+            raise _client_gone() from None
         raise
     finally:
         answering = False
@@ -89,18 +88,18 @@ async def _in_group(receive: Receive, call: Callable[[], Awaitable[_T]]) -> _T:
     failed: list[Exception] = []
 
     async def watch() -> None:
-        await _left(receive)
+        await _disconnected(receive)
         tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
         try:
             ended.append(await call())
-        except Exception as error:  # noqa: BLE001 - raised below, by itself and not in a group
+        except Exception as error:  # noqa: BLE001 - raised below, outside an ExceptionGroup
             failed.append(error)
         tasks.cancel_scope.cancel()
     if failed:
         raise failed[0]
     if not ended:
-        raise _gone()
+        raise _client_gone()
     return ended[0]

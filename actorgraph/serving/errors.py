@@ -1,4 +1,4 @@
-"""What a served model answers instead of a result, each with its status code of HTTP."""
+"""The errors that a server answers with, each with its HTTP status code."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from actorgraph.errors import FeedError, GraphError, MachineClosedError, NodeErr
 
 
 class ServingError(GraphError):
-    """Root of what a server answers on purpose.
+    """Root of the errors that a server answers with.
 
     Attributes
     ----------
     status : int
-        The status code of HTTP.
+        The HTTP status code.
     code : str
         The same as a word, for programs.
     retry_after_s : int or None
-        When it is worth to ask again.
+        Seconds after which to try again.
     why : str or None
-        Why a request was not begun: ``"queue_full"``, ``"cost"``, ``"draining"`` or ``"expired"``.
+        Why a request was not started: ``"queue_full"``, ``"cost"``, ``"draining"`` or
+        ``"expired"``.
 
     Examples
     --------
@@ -37,7 +38,7 @@ class ServingError(GraphError):
 
 
 class InvalidInput(ServingError, ValueError):
-    """The inputs do not fit the model, or what was sent cannot be read.
+    """The inputs do not fit the model, or the request cannot be parsed.
 
     Examples
     --------
@@ -50,7 +51,7 @@ class InvalidInput(ServingError, ValueError):
 
 
 class Unauthorized(ServingError):
-    """The client has not shown the token that is asked for.
+    """The client did not send the required token.
 
     Examples
     --------
@@ -89,7 +90,7 @@ class PayloadTooLarge(ServingError):
 
 
 class RateLimited(ServingError):
-    """The client has used up what it may ask; raised by hooks of the user's.
+    """The client has used up its quota; raised by users' `admit` hooks.
 
     Examples
     --------
@@ -115,7 +116,7 @@ class ClientGone(ServingError):
 
 
 class Unsupported(ServingError):
-    """What is asked for is not served.
+    """The server does not support what the request asks for.
 
     Examples
     --------
@@ -128,7 +129,7 @@ class Unsupported(ServingError):
 
 
 class Overloaded(ServingError):
-    """Too many requests wait, so this one was not taken, or had to go for a newer one.
+    """Too many requests wait, so this one was refused, or shed for a newer one.
 
     Examples
     --------
@@ -154,7 +155,7 @@ class NotReady(ServingError):
 
 
 class DeadlineExceeded(ServingError, TimeoutError):
-    """The deadline was over before the result was there.
+    """The deadline passed before the result was ready.
 
     Examples
     --------
@@ -166,22 +167,22 @@ class DeadlineExceeded(ServingError, TimeoutError):
     status, code = 504, "DEADLINE_EXCEEDED"
 
 
-def check_token(shown: bytes | None, token: str | None) -> None:
-    """Raise `Unauthorized` unless ``Bearer TOKEN`` was shown, where there is a token."""
-    wanted = f"Bearer {token}".encode()
-    if token is None or not hmac.compare_digest(shown or b"", wanted):
-        raise Unauthorized("models are loaded and unloaded by who shows the token only")
+def check_token(authorization: bytes | None, token: str | None) -> None:
+    """Raise `Unauthorized` unless the header is ``Bearer TOKEN``; without a token, always."""
+    expected = f"Bearer {token}".encode()
+    if token is None or not hmac.compare_digest(authorization or b"", expected):
+        raise Unauthorized("loading and unloading models needs the token")
 
 
 def code_of(error: BaseException) -> str:
-    """Return an error as a word, for programs."""
+    """Return the word for an error, for programs."""
     if isinstance(error, ServingError):
         return error.code
     return "NODE_ERROR" if isinstance(error, NodeError) else "INTERNAL"
 
 
 def as_served(error: BaseException) -> BaseException:
-    """Return what a client is told: an inner model's answer as what it is."""
+    """Return the error to send to a client: an inner model's `ServingError` as it is."""
     if isinstance(error, MachineClosedError):
         return NotReady(f"the model's machine was closed: {error}")
     if isinstance(error, FeedError):

@@ -1,9 +1,9 @@
-"""Batches whose rows are computed as if each request were alone, to the last bit.
+"""Batches in which each request has the bits that it would have alone.
 
-A product of eight rows does not give the bits of eight products of one: BLAS adds in another order.
-So ops are applied to the rows of each request by themselves, laid out in memory as if there were no
-others.  Sums, products, comparisons and the like of single elements are rounded in one way only,
-and are computed for all rows at once.
+A matrix product of eight rows has other bits than eight products of one row: BLAS adds in another
+order.  So ops are applied to the rows of each request separately, in the memory layout that they
+would have alone.  Elementwise sums, products, comparisons and the like have only one correct
+rounding, and are computed for all rows at once.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _ROUNDED = frozenset(
     less less_equal logical_and logical_not logical_or logical_xor maximum minimum multiply negative
     not_equal sqrt square subtract""".split()
 )
-"""Ufuncs with one right result for each element of real numbers."""
+"""Ufuncs whose result for real numbers is correctly rounded, so that layouts do not matter."""
 
 _numbers = count()
 
 
 class _Applied(NamedTuple):
-    """What is applied to each block: a node, and which of its operands have rows."""
+    """The node to apply to each block."""
 
     node: Node
-    has_rows: tuple[bool, ...]
+    has_rows: tuple[bool, ...]  # for each operand
     dim: str
 
 
 class _Blocks:
-    """The kernel: called with the run, where blocks end, and the operands."""
+    """The kernel: called with the run, the ends of blocks, and the operands."""
 
     def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
         self._step: _Applied = node.attrs["step"]
@@ -52,17 +52,17 @@ class _Blocks:
         self._kernels: dict[int, Any] = {}
 
     def __call__(self, run: Any, ends: Array, *operands: Array) -> Array:
-        has_rows, start, found = self._step.has_rows, 0, []
+        has_rows, start, results = self._step.has_rows, 0, []
         for end in ends.tolist():
             parts = [
-                np.ascontiguousarray(one[start:end]) if cut else one
-                for one, cut in zip(operands, has_rows, strict=True)
+                np.ascontiguousarray(operand[start:end]) if cut else operand
+                for operand, cut in zip(operands, has_rows, strict=True)
             ]
-            found.append(self._of(end - start)(*parts))
+            results.append(self._kernel(end - start)(*parts))
             start = end
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        return results[0] if len(results) == 1 else np.concatenate(results)
 
-    def _of(self, rows: int) -> Any:
+    def _kernel(self, rows: int) -> Any:
         if rows not in self._kernels:
             symbols = {**self._symbols, self._step.dim: rows}
             self._kernels[rows] = kernel(self._step.node, np, symbols, watch=self._watch)
@@ -84,9 +84,9 @@ _BY_BLOCKS = Op(
 
 
 def by_blocks(outputs: Mapping[str, Node], dim: str) -> tuple[dict[str, Node], Node]:
-    """Return outputs that are computed for each request by itself, and the input of blocks' ends.
+    """Return outputs that compute each request by itself, and the input for the ends of blocks.
 
-    An op that cannot be applied to single requests, or looks beyond its rows, is a `GraphError`.
+    Raises `GraphError` for an op that cannot be applied to single requests, or mixes their rows.
     """
     nodes = topological_order(outputs.values())
     graph, rows = nodes[0].graph, Batching(outputs.values(), (), dim=dim).rows
@@ -104,7 +104,7 @@ def by_blocks(outputs: Mapping[str, Node], dim: str) -> tuple[dict[str, Node], N
         has_rows = tuple([rows.has(part) for part in node.inputs])
         for part in (node, *[one for one in node.inputs if rows.has(one)]):
             if str(part.dims[0]) != dim:
-                raise _refusal(node, f"{part.name!r} has {dim!r} not as its first dim")
+                raise _refusal(node, f"the first dim of {part.name!r} is not {dim!r}")
         if node.op.waits or node.op.kernel is not None:
             raise _refusal(node, f"the op {node.op.name!r} is not applied to parts of a batch")
         real = all(part.dtype.kind in "biuf" for part in (node, *node.inputs))
@@ -118,6 +118,6 @@ def by_blocks(outputs: Mapping[str, Node], dim: str) -> tuple[dict[str, Node], N
 
 def _refusal(node: Node, why: str) -> GraphError:
     return GraphError(
-        f"exact_batches=True cannot be kept at {node.name!r} (built at {node.where_built()}): "
+        f"exact_batches=True is impossible at {node.name!r} (built at {node.where_built()}): "
         f"{why}; leave exact_batches out, or max_batch_size"
     )

@@ -1,4 +1,4 @@
-"""What a server tells Prometheus, where the library prometheus-client is installed."""
+"""Prometheus metrics of a server, by the library prometheus-client."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ import numpy as np
 
 from actorgraph._version import __version__
 from actorgraph.errors import GraphError
-from actorgraph.serving.config import told
+from actorgraph.serving.config import json_fields
 from actorgraph.serving.errors import Unsupported
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 from actorgraph.serving.statistics import Histogram
 
 _Samples: TypeAlias = Iterable[tuple[tuple[str, ...], Any]]
-"""Values of labels beside those of the model, and what was measured."""
+"""Pairs of label values, besides the model's, and a number or `Histogram`."""
 
 
 def exposition(server: Server, registry: Any) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return the answer to ``GET /metrics``: of a registry, None for the server's metrics alone."""
+    """Return the reply to ``GET /metrics``; a registry of None is the server's metrics alone."""
     try:
         from prometheus_client import CollectorRegistry, exposition
     except ImportError:
         raise Unsupported(
             'metrics need prometheus-client; install it with: pip install "actorgraph[serve]"'
         ) from None
-    if registry is None:  # of each call: it holds nothing, and the global one is the application's
+    if registry is None:  # it holds no state; the global one belongs to the application
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Collector(server))
     content: bytes = exposition.generate_latest(registry)
@@ -41,7 +41,7 @@ def exposition(server: Server, registry: Any) -> tuple[int, list[tuple[bytes, by
 
 
 def process_registry() -> Any:
-    """Return the registry of the process, which tells of its memory and time too, or None."""
+    """Return the global registry, which also has the process's memory and time, or None."""
     try:
         from prometheus_client import REGISTRY
     except ImportError:
@@ -50,10 +50,10 @@ def process_registry() -> Any:
 
 
 @contextmanager
-def told_at(host: str, port: int, registry: Any) -> Iterator[int]:
-    """Tell what a registry has at a port of its own, in a thread; gives the port.
+def metrics_endpoint(host: str, port: int, registry: Any) -> Iterator[int]:
+    """Serve a registry at a port of its own, from a thread; gives the port.
 
-    One that cannot be had is a `GraphError`.
+    Raises `GraphError` if the port cannot be opened.
     """
     if registry is None:
         raise GraphError(
@@ -65,7 +65,7 @@ def told_at(host: str, port: int, registry: Any) -> Iterator[int]:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         why = error.strerror or error
-        raise GraphError(f"cannot tell metrics at {host}:{port}: {why}") from error
+        raise GraphError(f"cannot serve metrics at {host}:{port}: {why}") from error
     try:
         yield server.server_port
     finally:
@@ -75,13 +75,13 @@ def told_at(host: str, port: int, registry: Any) -> Iterator[int]:
 
 
 class Collector:
-    """Reads the counts of all models when it is asked."""
+    """Collects the metrics of all models at each scrape."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def describe(self) -> list[Any]:
-        """Return nothing: what there is depends on the models."""
+        """Return nothing: the metrics depend on the models."""
         return []
 
     def collect(self) -> Iterator[Any]:
@@ -134,11 +134,11 @@ def _bound(bound: float) -> str:
     return "+Inf" if bound == inf else f"{bound:g}"
 
 
-# -- what is read of a model --------------------------------------------------------------------
+# -- samples of a model -------------------------------------------------------------------------
 
 
 def _samples(model: ServedModel, read: str | Callable[[ServedModel], _Samples]) -> _Samples:
-    """Read what stands at a name of the model; the keys of a dict are values of labels."""
+    """Read an attribute of the model, by a dotted name or function; a dict's keys are labels."""
     if callable(read):
         yield from read(model)
         return
@@ -154,8 +154,8 @@ def _nodes(model: ServedModel) -> _Samples:
 
 def _depths(model: ServedModel) -> _Samples:
     if model.config.metrics == "nodes":
-        for one in model.machine.channels():
-            yield (one.name,), one.depth
+        for channel in model.machine.channels():
+            yield (channel.name,), channel.depth
 
 
 def _busy(model: ServedModel) -> _Samples:
@@ -169,16 +169,16 @@ def _busy(model: ServedModel) -> _Samples:
 def _memory(model: ServedModel) -> _Samples:
     memory, placing = model.machine.memory(), model.machine._placing
     for device in [model.machine.device] if placing is None else placing.used:
-        found = {"used": memory.total, "pool": memory.arenas}
+        sizes = {"used": memory.total, "pool": memory.arenas}
         if hasattr(os, "sysconf"):
-            found["total"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        found |= getattr(device.root, "memory", dict)()  # a GPU knows better
-        for kind, size in found.items():
+            sizes["total"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        sizes |= getattr(device.root, "memory", dict)()  # a GPU measures its own
+        for kind, size in sizes.items():
             yield (device.name, kind), size
 
 
 def _limits(model: ServedModel) -> _Samples:
-    for name, value in told(model.config).items():
+    for name, value in json_fields(model.config).items():
         if type(value) in (int, float):
             yield (name,), value
 
@@ -188,26 +188,26 @@ _METRICS: tuple[
 ] = (
     ("requests", "counter", "Requests that have ended.", ("outcome", "protocol"),
      "statistics.requests"),
-    ("request_duration_seconds", "histogram", "From coming to answer.", ("outcome",),
+    ("request_duration_seconds", "histogram", "From arrival to answer.", ("outcome",),
      "statistics.durations"),
-    ("time_to_first_response_seconds", "histogram", "From coming to the first part.", (),
-     "statistics.firsts"),
-    ("queue_duration_seconds", "histogram", "From coming to run.", ("priority",),
-     "statistics.waits"),
+    ("time_to_first_response_seconds", "histogram", "From arrival to the first part.", (),
+     "statistics.first_responses"),
+    ("queue_duration_seconds", "histogram", "From arrival to the run.", ("priority",),
+     "statistics.queue_waits"),
     ("requests_inflight", "gauge", "Requests in runs.", (), "inflight"),
     ("requests_queued", "gauge", "Requests that wait.", ("priority",), "waiting"),
     ("inflight_limit", "gauge", "max_inflight", (), "config.max_inflight"),
     ("queue_limit", "gauge", "max_queued", (), "config.max_queued"),
     ("limit", "gauge", "All numbers of the config.", ("limit",), _limits),
-    ("rejected", "counter", "Requests that were not begun.", ("reason",), "statistics.refusals"),
+    ("rejected", "counter", "Requests that were not started.", ("reason",), "statistics.refusals"),
     ("inferences", "counter", "Requests in runs.", (),
      lambda one: [((), one.counts["inferences"])]),
     ("executions", "counter", "Runs of the graph.", (),
      lambda one: [((), one.counts["executions"])]),
     ("batch_size", "histogram", "Rows of a run.", (), "statistics.sizes"),
     ("batch_wait_seconds", "histogram", "The longest wait of a batch's requests.", (),
-     "statistics.companies"),
-    ("batch_dispatch", "counter", "Batches by why they were sent.", ("reason",),
+     "statistics.batch_waits"),
+    ("batch_dispatch", "counter", "Batches by the reason for sending.", ("reason",),
      "statistics.reasons"),
     ("node_duration_seconds", "histogram", "Turns of a node.", ("node", "device"), _nodes),
     ("node_queue_depth", "gauge", "Messages in a channel to a node.", ("node",), _depths),
@@ -215,4 +215,4 @@ _METRICS: tuple[
     ("device_memory_bytes", "gauge", "Arrays of the graph and its runs.", ("device", "kind"),
      _memory),
 )  # fmt: skip
-"""Name, kind, help, labels, and where it is read."""
+"""Name, kind, help text, labels, and the source of each metric."""

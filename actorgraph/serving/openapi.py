@@ -1,4 +1,4 @@
-"""The OpenAPI document of what a server answers over HTTP."""
+"""The OpenAPI document of a server's HTTP routes."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ _OF_MODEL = {"": "Model", "/ready": "Ready", "/stats": "Statistics", "/config": 
 def openapi(
     server: Server, root: str = "", *, repository: bool = False, metrics: bool = True
 ) -> dict[str, Any]:
-    """Return the document, with the models that are served and the routes that may be off."""
+    """Return the document for the current models; the flags are for routes that may be off."""
     paths: dict[str, Any] = {
-        path: {"get": _operation(told, schema)}
-        for path, told, schema in (
+        path: {"get": _operation(summary, schema)}
+        for path, summary, schema in (
             ("/v2", "The server, and the extensions that it knows.", "Server"),
             ("/v2/health/live", "Whether the process can answer.", "Live"),
             ("/v2/health/ready", "Whether requests are taken.", "Ready"),
@@ -116,14 +116,14 @@ def openapi(
     }
 
 
-def _operation(told: str, schema: str | None, **more: Any) -> dict[str, Any]:
-    """Return an operation whose answer is JSON of a schema, or else not JSON."""
+def _operation(summary: str, schema: str | None, **more: Any) -> dict[str, Any]:
+    """Return an operation whose answer is JSON of a schema; None if it is not JSON."""
     answer: dict[str, Any] = {"description": "OK"}
     if schema is not None:
         answer["content"] = {"application/json": {"schema": _is(schema)}}
     content = {"application/json": {"schema": _is("Error")}}
     failed = {"description": "What was wrong.", "content": content}
-    return {"summary": told, "responses": {"200": answer, "default": failed}, **more}
+    return {"summary": summary, "responses": {"200": answer, "default": failed}, **more}
 
 
 def _asking(model: ServedModel, answer: str | None) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _asking(model: ServedModel, answer: str | None) -> dict[str, Any]:
 def _schema(name: str, node: Node) -> dict[str, Any]:
     try:
         datatype = protocol.tensor(name, node)["datatype"]
-    except ServingError:  # the protocol has no word for it
+    except ServingError:  # the protocol has no datatype for it
         datatype = node.dtype.name
     sizes = [{"const": dim} if isinstance(dim, int) else {"minimum": 0} for dim in node.dims]
     return {

@@ -1,4 +1,4 @@
-"""`Padding`: requests of several lengths in one batch, with a mask that tells what is theirs."""
+"""`Padding`: requests of several lengths in one batch, with a mask of the valid elements."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Array = np.ndarray[Any, Any]
 
 
 class Padding:
-    """Fills a dim of requests up with zeros, and cuts it off results.
+    """Pads one dim of requests with zeros, and cuts the padding off results.
 
-    The mask is the input that is 1 where a request has data, and 0 where it was filled up; `nodes`
-    are inputs and outputs.  What cannot be padded along the mask's other dim is a `ShapeError`.
+    The mask is the input that is 1 where a request has data and 0 where it is padded; `nodes` are
+    inputs and outputs.  One that cannot be padded along the mask's other dim raises `ShapeError`.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Padding:
 
     @property
     def has_buckets(self) -> bool:
-        """Whether a request is filled up to the same length whatever its companions."""
+        """Whether the padded length of a request is independent of the rest of its batch."""
         return bool(self._buckets)
 
     def mask(self, symbols: dict[str, int]) -> Array:
-        """Return the mask of a request by itself."""
+        """Return the mask of a request that is not padded."""
         shape = [symbols[str(dim)] for dim in self._mask.dims]
         return np.ones(shape, self._mask.dtype)
 
@@ -49,35 +49,35 @@ class Padding:
         """Return the length of a request by its mask."""
         return int(mask.shape[self._axes[self._mask] or 0])
 
-    def filled(self, length: int) -> int | None:
-        """Return the length that a request is filled up to; None for that of its companions."""
+    def _padded_length(self, length: int) -> int | None:
+        """Return the bucket of a length; None if the longest request of the batch decides."""
         if not self._buckets:
             return None
         return next((bucket for bucket in self._buckets if bucket >= length), length)
 
-    def kind(self, node: Node, shape: tuple[int, ...]) -> tuple[int | None, ...]:
-        """Return the shape of an array after filling up."""
+    def padded_shape(self, node: Node, shape: tuple[int, ...]) -> tuple[int | None, ...]:
+        """Return the shape of an array after padding; None for a length that depends on others."""
         axis = self._axes[node]
         if axis is None:
             return shape
-        return (*shape[:axis], self.filled(shape[axis]), *shape[axis + 1 :])
+        return (*shape[:axis], self._padded_length(shape[axis]), *shape[axis + 1 :])
 
     def padded(self, node: Node, arrays: list[Array]) -> list[Array]:
-        """Return the arrays of a batch's requests, of one length."""
+        """Return the arrays of a batch's requests, padded to one length."""
         axis = self._axes[node]
         if axis is None:
             return arrays
         longest = max(array.shape[axis] for array in arrays)
-        target = self.filled(longest) or longest
-        return [_filled(array, axis, target) for array in arrays]
+        target = self._padded_length(longest) or longest
+        return [_padded(array, axis, target) for array in arrays]
 
     def cut(self, node: Node, array: Array, length: int) -> Array:
-        """Return a result without what was filled up."""
+        """Return a result without its padding."""
         axis = self._axes[node]
         return array if axis is None else array[(slice(None),) * axis + (slice(length),)]
 
 
-def _filled(array: Array, axis: int, target: int) -> Array:
+def _padded(array: Array, axis: int, target: int) -> Array:
     missing = [(0, 0)] * array.ndim
     missing[axis] = (0, target - array.shape[axis])
     return np.pad(array, missing) if missing[axis][1] else array

@@ -1,7 +1,7 @@
 """The Open Inference Protocol, version 2: requests and answers as bytes, JSON and binary.
 
-A body with the header ``Inference-Header-Content-Length`` is that much JSON, and then the tensors
-whose ``binary_data_size`` the JSON tells, one after another, in little endian.
+A body with the header ``Inference-Header-Content-Length`` is so many bytes of JSON, followed by the
+tensors with a ``binary_data_size`` in the JSON, in order, in little endian.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Dtype: TypeAlias = np.dtype[Any]
 """Of NumPy."""
 
 _ReadTensor: TypeAlias = Callable[[str, Mapping[str, Any], Dtype, list[int]], Array]
-"""Returns the array of an input: of its name, what is told of it, its dtype and shape."""
+"""Returns the array of an input; takes its name, its JSON object, its dtype and shape."""
 
 _DTYPES = {
     "BOOL": "bool", "FP16": "float16", "FP32": "float32", "FP64": "float64", "BF16": "bfloat16",
@@ -36,11 +36,11 @@ _DTYPES = {
 }  # fmt: skip
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 _KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
-"""What JSON may give for a kind of dtype."""
+"""The kinds of JSON values that each kind of dtype accepts."""
 
 
-def _found_orjson() -> Any:
-    """Return the library, of the extra `serve`, which is several times faster; None without."""
+def _import_orjson() -> Any:
+    """Return orjson, which is several times faster (extra `serve`), or None."""
     try:
         import orjson
     except ImportError:
@@ -48,22 +48,22 @@ def _found_orjson() -> Any:
     return orjson
 
 
-_ORJSON: Any = _found_orjson()
+_ORJSON: Any = _import_orjson()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request, read."""
+class ParsedRequest:
+    """A request after parsing."""
 
     inputs: dict[str, Array]
-    outputs: dict[str, bool]  # what is asked for, and whether in binary
+    outputs: dict[str, bool]  # the wanted outputs, and whether in binary
     identity: str | None  # its ``id``
     timeout_s: float | None
     priority: int
-    parameters: dict[str, Any]  # all that came with it
+    parameters: dict[str, Any]  # all parameters of the request
 
     def keywords(self, *limits_s: float | None, request_id: str | None) -> dict[str, Any]:
-        """Return the keywords of `ServedModel.infer`, within more limits than the request's."""
+        """Return the keywords of `ServedModel.infer`; the least of the limits is the deadline."""
         limits = [limit_s for limit_s in (self.timeout_s, *limits_s) if limit_s is not None]
         return {
             "deadline_s": min(limits, default=None),
@@ -73,7 +73,7 @@ class Asked:
 
 
 def metadata(model: ServedModel, versions: list[str]) -> dict[str, Any]:
-    """Return what the protocol tells of a model."""
+    """Return the protocol's metadata of a model."""
     signature = model.signature
     return {
         "name": model.name,
@@ -85,21 +85,21 @@ def metadata(model: ServedModel, versions: list[str]) -> dict[str, Any]:
 
 
 def tensor(name: str, node: Node) -> dict[str, Any]:
-    """Return what the protocol tells of an input or output; -1 is a dim that may vary."""
+    """Return the protocol's metadata of an input or output; -1 is a dim that may vary."""
     shape = [dim if isinstance(dim, int) else -1 for dim in node.dims]
     return {"name": name, "datatype": datatype_of(name, node.dtype), "shape": shape}
 
 
 def datatype_of(name: str, dtype: Dtype) -> str:
-    """Return the protocol's word for a dtype, or raise `Unsupported`."""
-    found = _word_of(dtype)
-    if found is None:
+    """Return the protocol's datatype for a dtype, or raise `Unsupported`."""
+    datatype = _datatype(dtype)
+    if datatype is None:
         raise Unsupported(f"{name!r} is {dtype}, for which the protocol has no datatype")
-    return found
+    return datatype
 
 
 @cache
-def _word_of(dtype: Dtype) -> str | None:
+def _datatype(dtype: Dtype) -> str | None:
     return _DATATYPES.get(dtype.name)
 
 
@@ -111,8 +111,8 @@ def _dtype_of(datatype: str) -> Dtype:
 # -- requests -----------------------------------------------------------------------------------
 
 
-def read(model: ServedModel, body: bytes, header_bytes: int | None = None) -> Asked:
-    """Return what a body asks of a model; `header_bytes` of it are JSON, default all."""
+def parse_body(model: ServedModel, body: bytes, header_bytes: int | None = None) -> ParsedRequest:
+    """Return the request in a body, of which `header_bytes` are JSON; default all."""
     if header_bytes is not None and not 0 <= header_bytes <= len(body):
         raise InvalidInput(f"the JSON header has {header_bytes} bytes, but the body {len(body)}")
     binary = memoryview(body)[len(body) if header_bytes is None else header_bytes :]
@@ -127,17 +127,19 @@ def read(model: ServedModel, body: bytes, header_bytes: int | None = None) -> As
                 f"the binary_data_size of input {name!r} is {shown(size)}, but {len(binary)} bytes "
                 "are left of the body"
             )
-        found, binary = binary[:size], binary[size:]
-        return from_bytes(name, found, dtype, shape)
+        content, binary = binary[:size], binary[size:]
+        return from_bytes(name, content, dtype, shape)
 
-    asked = understood(model, parsed(body[:header_bytes]), array)
+    parsed = parse_request(model, json_object(body[:header_bytes]), array)
     if len(binary):
         raise InvalidInput(f"{len(binary)} bytes follow the last binary input")
-    return asked
+    return parsed
 
 
-def understood(model: ServedModel, given: Mapping[str, Any], array: _ReadTensor) -> Asked:
-    """Return what an object of the protocol asks of a model, with the arrays that `array` reads."""
+def parse_request(
+    model: ServedModel, given: Mapping[str, Any], array: _ReadTensor
+) -> ParsedRequest:
+    """Return the request in an object of the protocol; `array` reads each input."""
     inputs: dict[str, Array] = {}
     for tensor in _list(given, "inputs"):
         name = _name(tensor, "inputs")
@@ -152,25 +154,27 @@ def understood(model: ServedModel, given: Mapping[str, Any], array: _ReadTensor)
         raise InvalidInput(f"timeout is a whole number of microseconds, got {shown(timeout)}")
     if identity is not None and not isinstance(identity, str):
         raise InvalidInput(f"id is a string, got {shown(identity)}")
-    return Asked(
+    return ParsedRequest(
         inputs, _outputs(model, given, parameters), identity,
         timeout / 1e6 if timeout else None, parameters.get("priority", 0), parameters,
     )  # fmt: skip
 
 
-def parsed(text: bytes) -> dict[str, Any]:
-    """Return the object that a body is in JSON, or raise `InvalidInput`."""
+def json_object(text: bytes) -> dict[str, Any]:
+    """Return the object that a body holds as JSON, or raise `InvalidInput`."""
     try:
-        found = _ORJSON.loads(text) if _ORJSON else json.loads(text, parse_constant=_no_constant)
+        found = (
+            _ORJSON.loads(text) if _ORJSON else json.loads(text, parse_constant=_refuse_constant)
+        )
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"the body is no JSON: {error}") from None
+        raise InvalidInput(f"the body is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidInput(f"the body has to be a JSON object, got {shown(found)}")
     return found
 
 
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _list(given: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
@@ -195,14 +199,14 @@ def parameters_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def change(
+async def change_repository(
     model: str, call: Callable[[str], Awaitable[Any]], parameters: Mapping[str, Any]
 ) -> None:
-    """Load or unload a model; whoever may ask for it is told what is wrong."""
-    asked = [name for name, value in parameters.items() if value]
-    if asked:
+    """Load or unload a model by `call`; a `GraphError` says what went wrong."""
+    unknown = [name for name, value in parameters.items() if value]
+    if unknown:
         raise Unsupported(
-            f"models are loaded as they were added, and unloaded alone: {shown(asked)} is not known"
+            f"loading and unloading models takes no parameters: {shown(unknown)} is not known"
         )
     try:
         await call(model)
@@ -232,8 +236,8 @@ def _outputs(
         if own.get("classification"):
             raise Unsupported("classification of outputs is not served")
         found[name] = own.get("binary_data", binary) is True
-    for name in found:  # before anything runs for it
-        if _word_of(known[name].dtype) is None:
+    for name in found:  # refused before a run is spent on it
+        if _datatype(known[name].dtype) is None:
             raise InvalidInput(
                 f"output {name!r} is {known[name].dtype}, for which the protocol has no datatype; "
                 "ask for others"
@@ -253,39 +257,40 @@ def _type(name: str, tensor: Mapping[str, Any]) -> tuple[Dtype, list[int]]:
 
 
 def from_bytes(name: str, data: bytes | memoryview, dtype: Dtype, shape: list[int]) -> Array:
-    """Return the array of so many bytes in little endian, or raise `InvalidInput`."""
-    wanted = prod(shape) * dtype.itemsize
-    if len(data) != wanted:
+    """Return the array in these little-endian bytes, or raise `InvalidInput`."""
+    expected = prod(shape) * dtype.itemsize
+    if len(data) != expected:
         raise InvalidInput(
-            f"input {name!r} is {dtype}{shape}, which takes {wanted} bytes, but it has {len(data)}"
+            f"input {name!r} is {dtype}{shape}, which takes {expected} bytes, but it has "
+            f"{len(data)}"
         )
     return little(np.frombuffer(data, dtype)).reshape(shape)
 
 
 def little(array: Array) -> Array:
-    """Return an array with its bytes in, or from, the order of the protocol."""
+    """Convert an array between the byte order of this machine and little endian."""
     return array if sys.byteorder == "little" else array.byteswap()
 
 
 def _from_json(name: str, data: Any, dtype: Dtype, shape: list[int]) -> Array:
     if dtype.itemsize == 2 and dtype.kind in "fV":
-        raise InvalidInput(f"input {name!r} is {_word_of(dtype)}, which comes in binary only")
+        raise InvalidInput(f"input {name!r} is {_datatype(dtype)}, which comes in binary only")
     if not isinstance(data, list):
-        raise InvalidInput(f"the data of input {name!r} are a list, got {shown(data)}")
+        raise InvalidInput(f"the data of input {name!r} have to be a list, got {shown(data)}")
     try:
         array = np.asarray(data)
     except (ValueError, RecursionError) as error:  # ragged, or too deep
-        raise InvalidInput(f"the data of input {name!r} are no array: {error}") from None
+        raise InvalidInput(f"the data of input {name!r} are not an array: {error}") from None
     if array.size and array.dtype.kind not in _KINDS[dtype.kind]:
         raise InvalidInput(f"the data of input {name!r} should be {dtype}, got {array.dtype}")
-    found = fitting(name, array, dtype, shape)
+    found = cast(name, array, dtype, shape)
     if dtype.kind == "f" and not np.isfinite(found).all():
         raise InvalidInput(f"the data of input {name!r} have numbers beyond {dtype}")
     return found
 
 
-def fitting(name: str, array: Array, dtype: Dtype, shape: list[int]) -> Array:
-    """Return an array of the dtype and shape with these values, or raise `InvalidInput`."""
+def cast(name: str, array: Array, dtype: Dtype, shape: list[int]) -> Array:
+    """Return the values with this dtype and shape, or raise `InvalidInput` if they do not fit."""
     if array.size != prod(shape):
         raise InvalidInput(
             f"input {name!r} has the shape {shape}, which is {prod(shape)} values, but its data "
@@ -302,11 +307,11 @@ def fitting(name: str, array: Array, dtype: Dtype, shape: list[int]) -> Array:
 
 
 def answer(
-    model: ServedModel, asked: Asked, results: Mapping[str, Array]
+    model: ServedModel, parsed: ParsedRequest, results: Mapping[str, Array]
 ) -> tuple[bytes, int | None]:
-    """Return the body for the results, and how much of it is JSON if not all."""
+    """Return the body for the results, and how many bytes of it are JSON if not all."""
     tensors, blobs = [], []
-    for name, binary in asked.outputs.items():
+    for name, binary in parsed.outputs.items():
         array = results[name]
         datatype, shape = datatype_of(name, array.dtype), list(array.shape)
         tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
@@ -314,29 +319,29 @@ def answer(
             blobs.append(little(array).tobytes())
             tensor["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
-            tensor["data"] = _listed(name, array)
+            tensor["data"] = _json_values(name, array)
         tensors.append(tensor)
-    found: dict[str, Any] = {"model_name": model.name, "model_version": model.version}
-    found["outputs"] = tensors
-    if asked.identity is not None:
-        found["id"] = asked.identity
-    header = _said(found)
+    content: dict[str, Any] = {"model_name": model.name, "model_version": model.version}
+    content["outputs"] = tensors
+    if parsed.identity is not None:
+        content["id"] = parsed.identity
+    header = _to_json(content)
     return b"".join((header, *blobs)), len(header) if blobs else None
 
 
-def _said(content: Any) -> bytes:
+def _to_json(content: Any) -> bytes:
     if _ORJSON:
-        told: bytes = _ORJSON.dumps(content, option=_ORJSON.OPT_SERIALIZE_NUMPY)
-        return told
+        text: bytes = _ORJSON.dumps(content, option=_ORJSON.OPT_SERIALIZE_NUMPY)
+        return text
     return json.dumps(content).encode()
 
 
-def _listed(name: str, array: Array) -> Any:
+def _json_values(name: str, array: Array) -> Any:
     short = array.itemsize == 2 and array.dtype.kind in "fV"
     if short or (array.dtype.kind == "f" and not np.isfinite(array).all()):
-        what = f"is {_word_of(array.dtype)}" if short else "is not finite"
+        what = f"is {_datatype(array.dtype)}" if short else "is not finite"
         raise Unsupported(
-            f"output {name!r} {what}, which JSON cannot say; ask for it in binary "
+            f"output {name!r} {what}, which JSON cannot express; ask for it in binary "
             '(outputs: [{"name": ..., "parameters": {"binary_data": true}}])'
         )
     return np.ascontiguousarray(array).ravel() if _ORJSON else array.ravel().tolist()

@@ -1,7 +1,7 @@
-"""`refusing`: uvicorn's protocol of HTTP, which refuses requests too many before it reads them.
+"""`refusing`: uvicorn's HTTP protocol, which refuses requests on overload before it reads them.
 
-Where many more come than can be computed, most are refused.  The scope, task and messages that a
-host of ASGI makes for each would take the interpreter from those that are served.
+Under overload most requests are refused.  The scope, task and messages that an ASGI host makes for
+each of them would take interpreter time from those that are served.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from actorgraph.serving.server import Server
 
 
 def refusing(server: Server) -> Any:
-    """Return what uvicorn takes as ``http=``: a class, or its own choice without httptools.
+    """Return uvicorn's ``http=`` argument: a class, or "auto" without httptools.
 
-    All but a request too many, of the most usual form, goes on to the application.
+    It answers inference requests of the usual form that find the queue full; all others go on to
+    the application.
     """
     try:
         from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -29,14 +30,12 @@ def refusing(server: Server) -> Any:
         return "auto"
 
     class Refusing(HttpToolsProtocol):
-        """Answers some requests by itself, and drops their bodies."""
+        """Refuses some requests by itself, and drops their bodies."""
 
-        refused = False  # the latest one
+        refused = False  # the latest request
 
         def on_headers_complete(self) -> None:
-            reply = None
-            if self._is_usual():
-                reply = _refusal(server, self.url, self.scope)
+            reply = _refusal(server, self.url, self.scope) if self._is_usual() else None
             self.refused = reply is not None
             if reply is None:
                 super().on_headers_complete()
@@ -47,7 +46,7 @@ def refusing(server: Server) -> Any:
             self.server_state.total_requests += 1
 
         def _is_usual(self) -> bool:
-            """Return whether nobody else has to be answered first, nor anything but the answer."""
+            """Return whether the reply may be written now, with nothing before or after it."""
             parser, cycle = self.parser, self.cycle
             return (
                 (cycle is None or cycle.response_complete)
@@ -79,25 +78,25 @@ def refusing(server: Server) -> Any:
 
 
 def _refusal(server: Server, url: bytes, scope: Any) -> Reply | None:
-    """Return the answer to a request for inference that is not taken now, and count it."""
-    asked = _asked(url)
-    if asked is None or not server.accepting:
+    """Return the reply to an inference request that is refused now, and count it; else None."""
+    route = _route(url)
+    if route is None or not server.accepting:
         return None
     PROTOCOL.set("http")
     try:
-        server.taking(asked.name, asked.version)
+        server.taking(route.name, route.version)
     except Overloaded as error:
-        with suppress(Overloaded), logged("http", server, asked.name, asked.version):
+        with suppress(Overloaded), logged("http", server, route.name, route.version):
             raise
         return complete(failure(error, scope), scope)
-    except ServingError:  # it is told by the application
+    except ServingError:  # the application reports it
         pass
     return None
 
 
 @lru_cache(maxsize=256)
-def _asked(url: bytes) -> Inference | None:
-    """Return what is asked, where the URL is a path in which nothing is quoted."""
+def _route(url: bytes) -> Inference | None:
+    """Return the inference route of a URL that is a plain path without quoting."""
     return None if b"%" in url or b"?" in url else inference_at(url.decode("latin-1"))
 
 

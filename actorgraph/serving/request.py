@@ -1,4 +1,4 @@
-"""`Request` and `RequestBatch`: what waits for a model, and what runs."""
+"""`Request` and `RequestBatch`: what waits in a model's queue, and what runs."""
 
 from __future__ import annotations
 
@@ -9,41 +9,44 @@ from typing import Any, TypeAlias
 
 from actorgraph.graph import Node
 from actorgraph.machines import Run
-from actorgraph.serving.desks import Desk
+from actorgraph.serving.caller_loops import CallerLoop
 from actorgraph.serving.signature import Array
 
 Answer: TypeAlias = dict[str, Array] | BaseException
-"""Results by name, or what is raised."""
+"""Results by name, or the exception to raise."""
 
 PROTOCOL = ContextVar("actorgraph_protocol", default="python")
-"""By which a request has come."""
+"""The protocol by which the current request has arrived."""
 
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A request from its admission to its answer; the model's lock is held for changes."""
+    """A request from its admission to its answer; it changes under the model's lock.
+
+    Times are those of `monotonic`.
+    """
 
     arrays: Mapping[Node, Array]
     rows: int  # how much room it takes in a batch
-    kind: Any  # only requests of equal kind are joined
-    order: tuple[int, int]  # priority, then number: who comes first
-    born: float  # when it came, by `monotonic`
-    due: float  # when it waits for company no longer
-    until: float  # its deadline
-    desk: Desk
-    bell: Awaitable[Any] | None  # what it waits for
-    context: Context | None = None  # the caller's, where the model has ops that may look at it
-    continues: bool = False  # it is a later step of a stream: it has been admitted
+    batch_key: Any  # only requests of equal keys are joined
+    order: tuple[int, int]  # priority, then arrival number
+    arrived: float
+    due: float  # when it stops waiting for others to join its batch
+    deadline: float
+    loop: CallerLoop
+    waiter: Awaitable[Any] | None
+    context: Context | None = None  # the caller's, if the model has user ops that may read it
+    continues: bool = False  # a later step of a stream that was admitted already
     batch: RequestBatch | None = None  # in which it runs
     answer: Answer | None = None
     protocol: str = ""
-    cost: float = 0.0  # what it counts against `max_queued_cost`
+    cost: float = 0.0  # counts against `max_queued_cost`
     span: Any = None  # of OpenTelemetry
-    has_waited: bool = False  # a span has told of the waiting
+    has_queue_span: bool = False
 
-    def looks_at(self, now: float) -> float:
-        """Return when the time is to be looked at for the request."""
-        return self.due if self.batch is None and self.due > now else self.until
+    def next_event(self, now: float) -> float:
+        """Return when the request needs its loop to check the time."""
+        return self.due if self.batch is None and self.due > now else self.deadline
 
 
 @dataclass(eq=False, slots=True)
@@ -55,33 +58,33 @@ class RequestBatch:
     started: float = 0.0  # when its run began
     run: Run | None = None  # None until it has started
     span: Any = None  # of OpenTelemetry
-    starter: int | None = None  # the thread that is starting it just now
+    starter: int | None = None  # the thread that is starting the run just now
 
     @property
     def rows(self) -> int:
-        """Those of its requests together."""
-        return sum(one.rows for one in self.members)
+        """The rows of all its requests."""
+        return sum(request.rows for request in self.members)
 
     @property
     def abandoned(self) -> bool:
         """Whether nobody waits for its results."""
-        return all(one.answer is not None for one in self.members)
+        return all(request.answer is not None for request in self.members)
 
     @property
     def priority(self) -> int:
-        """That of the most urgent."""
-        return min(one.order[0] for one in self.members)
+        """The priority of its most urgent request."""
+        return min(request.order[0] for request in self.members)
 
 
 BATCH = ContextVar[RequestBatch | None]("actorgraph_batch", default=None)
-"""What an op of a user works for."""
+"""The batch for which a user op is running."""
 
 
 def cancelled() -> bool:
-    """Return, to an op of a user, whether nobody waits any more for what it computes.
+    """Return, inside a user op, whether nobody waits for its result any more.
 
-    All requests of its batch have left or are late: it may return or raise what it likes.  Outside
-    of served runs it is False.
+    That is so when all requests of its batch were cancelled or are late; the op may then return or
+    raise anything.  False outside served runs.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP, as ASGI has them; all but inference is answered here."""
+"""HTTP requests and replies in ASGI's terms; answers all requests but inference."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from actorgraph.serving.openapi import openapi
 from actorgraph.serving.server import Server
 
 Scope: TypeAlias = MutableMapping[str, Any]
-"""Of ASGI: what is known of a request before its body."""
+"""ASGI's: method, path and headers of a request."""
 
 Read: TypeAlias = Callable[[int], Awaitable[bytes]]
-"""Returns the body of a request, of at most so many bytes."""
+"""Returns the body of a request; takes the most bytes that it may have."""
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 Reply: TypeAlias = tuple[int, Headers, bytes]
 """Status, headers, body."""
 
-_MOST_BYTES = 64 << 20  # of a body that is not for a model
-_HEADERS = "actorgraph.headers"  # of a scope: by name, as they were read
+_MAX_BYTES = 64 << 20  # of a body that is not for a model
+_HEADERS = "actorgraph.headers"  # key of a scope: its headers by name
 
 JSON = (b"content-type", b"application/json")
 """A header."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """Return the first header of a name in lower case, as hosts of ASGI have them all."""
+    """Return the first header of a name, which is in lower case as ASGI requires."""
     headers: dict[bytes, bytes] | None = scope.get(_HEADERS)
-    if headers is None:  # several are asked for
+    if headers is None:  # cached, for several are looked up
         headers = scope[_HEADERS] = dict([*scope["headers"]][::-1])
     return headers.get(name)
 
@@ -53,8 +53,8 @@ def number(scope: Scope, name: bytes) -> int | None:
     if value is None:
         return None
     if not value.isdigit() or len(value) > 18:
-        told = shown(value.decode("latin-1"))
-        raise InvalidInput(f"the header {name.decode()} is a whole number, got {told}")
+        text = shown(value.decode("latin-1"))
+        raise InvalidInput(f"the header {name.decode()} has to be a whole number, got {text}")
     return int(value)
 
 
@@ -81,19 +81,19 @@ def failure(error: GraphError, scope: Scope) -> Reply:
 
 
 def identified(scope: Scope, headers: Headers) -> Headers:
-    """Return the headers of an answer, with the id that the client has given its request."""
+    """Return the headers of an answer, with the client's own id of its request."""
     identity = header(scope, b"x-request-id")
     return [*headers, *([] if identity is None else [(b"x-request-id", identity)])]
 
 
 def complete(reply: Reply, scope: Scope) -> Reply:
-    """Return an answer with all of its headers."""
+    """Return a reply with its remaining headers."""
     status, headers, body = reply
     length = (b"content-length", str(len(body)).encode())
     return status, identified(scope, [*headers, length]), body
 
 
-# -- which path asks for what -------------------------------------------------------------------
+# -- routes -------------------------------------------------------------------------------------
 
 _LIVE = ("v2/health/live", "livez", "healthz")
 _READY = ("v2/health/ready", "readyz")
@@ -102,7 +102,7 @@ _HTML = [(b"content-type", b"text/html; charset=utf-8")]
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """A model that is asked, for one answer or for a stream of them."""
+    """A request for one answer of a model, or for a stream of them."""
 
     name: str
     version: str | None
@@ -110,7 +110,7 @@ class Inference:
 
 
 def inference_at(path: str) -> Inference | None:
-    """Return what a request at a path asks of a model, if that is inference."""
+    """Return the inference route at a path, if it is one."""
     match path.strip("/").split("/"):
         case ["v2", "models", name, ("infer" | "infer_stream") as word]:
             return Inference(name, None, word == "infer_stream")
@@ -124,36 +124,36 @@ class Routes:
     """The routes of a server."""
 
     server: Server
-    repository_token: str | None = None  # what loads have to show; None switches them off
-    registry: Any = None  # of prometheus-client; None for one of each look
+    repository_token: str | None = None  # needed for loading; None switches it off
+    registry: Any = None  # of prometheus-client; None for a new one at each scrape
     has_metrics: bool = True
 
     @property
     def has_repository(self) -> bool:
-        """Whether models come and go."""
+        """Whether clients may load and unload models."""
         return self.repository_token is not None
 
-    async def found(self, scope: Scope, read: Read) -> Reply | Inference:
-        """Return the answer to a request, or what it asks of a model; what refuses raises.
+    async def resolve(self, scope: Scope, read: Read) -> Reply | Inference:
+        """Return the reply to a request, or its inference route; refusals raise.
 
-        A body is read where it is part of what is answered here.
+        Only the repository's requests have their bodies read here.
         """
         path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/")).strip("/")
-        asked = inference_at(path)
-        if asked is not None:
+        inference = inference_at(path)
+        if inference is not None:
             if scope["method"] == "POST":
-                return asked
-            self.server.model(asked.name, asked.version)
+                return inference
+            self.server.model(inference.name, inference.version)
             return _not_allowed(scope, b"POST")
         match path.split("/"):
             case ["v2", "models", name, *rest] if (name, rest) != ("stats", []):
                 return self._of_model(name, rest, scope)
             case ["v2", "repository", *rest] if self.has_repository:
                 return await self._of_repository(rest, scope, read)
-        tell = _TELLING.get(path)
-        if tell is None or (path == "metrics" and not self.has_metrics):
+        reply_to = _GET_ROUTES.get(path)
+        if reply_to is None or (path == "metrics" and not self.has_metrics):
             raise ModelNotFound(f"there is nothing at {shown(scope['path'])}")
-        return tell(self, scope) if _asks(scope) else _not_allowed(scope)
+        return reply_to(self, scope) if _is_get(scope) else _not_allowed(scope)
 
     def _of_model(self, name: str, rest: list[str], scope: Scope) -> Reply:
         server, version = self.server, None
@@ -162,7 +162,7 @@ class Routes:
         if rest not in ([], ["ready"], ["stats"], ["config"]):
             raise ModelNotFound(f"there is nothing at {shown(scope['path'])}")
         model = server.model(name, version)
-        if not _asks(scope):
+        if not _is_get(scope):
             return _not_allowed(scope)
         match rest:
             case ["ready"]:
@@ -182,16 +182,16 @@ class Routes:
         if scope["method"] != "POST":
             return _not_allowed(scope, b"POST")
         check_token(header(scope, b"authorization"), self.repository_token)
-        asked = protocol.parsed(await read(_MOST_BYTES) or b"{}")
+        body = protocol.json_object(await read(_MAX_BYTES) or b"{}")
         if rest == ["index"]:
-            return as_json(200, self.server.index(ready=asked.get("ready") is True))
+            return as_json(200, self.server.index(ready=body.get("ready") is True))
         _, name, word = rest
         call = self.server.load if word == "load" else self.server.unload
-        await protocol.change(name, call, protocol.parameters_of(asked))
+        await protocol.change_repository(name, call, protocol.parameters_of(body))
         return as_json(200, {})
 
 
-def _asks(scope: Scope) -> bool:
+def _is_get(scope: Scope) -> bool:
     return scope["method"] in ("GET", "HEAD")
 
 
@@ -200,14 +200,14 @@ def _not_allowed(scope: Scope, allow: bytes = b"GET, HEAD") -> Reply:
     return as_json(405, {"error": why, "code": "METHOD_NOT_ALLOWED"}, [(b"allow", allow)])
 
 
-def _readiness(found: dict[str, Any], scope: Scope) -> Reply:
-    if found["ready"]:
-        return as_json(200, found)
+def _readiness(content: dict[str, Any], scope: Scope) -> Reply:
+    if content["ready"]:
+        return as_json(200, content)
     _, headers, _ = failure(NotReady("the server is starting or stopping"), scope)
-    return 503, headers, json.dumps(found).encode()
+    return 503, headers, json.dumps(content).encode()
 
 
-_TELLING: dict[str, Callable[[Routes, Scope], Reply]] = {
+_GET_ROUTES: dict[str, Callable[[Routes, Scope], Reply]] = {
     "": lambda routes, scope: (200, [*_HTML], about.page(routes.server)),
     "v2": lambda routes, _: as_json(200, about.extensions(routes.has_repository)),
     "v2/models/stats": lambda routes, _: as_json(200, about.statistics(routes.server.models)),
@@ -230,4 +230,4 @@ _TELLING: dict[str, Callable[[Routes, Scope], Reply]] = {
         _READY, lambda to, at: _readiness({"live": True, "ready": to.server.ready}, at)
     ),
 }
-"""What is told of the server and all its models, by path."""
+"""Replies about the server and all its models, by path."""

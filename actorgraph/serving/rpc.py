@@ -1,7 +1,7 @@
 """`grpc`: a server's models over gRPC, beside or instead of HTTP.
 
-Services are those of the Open Inference Protocol and of the health checking protocol.  Cancelling a
-call, or its deadline, ends the request in whatever state, as a client of HTTP who leaves does.
+The services are those of the Open Inference Protocol and of the health checking protocol.  A call
+that is cancelled or late ends its request in any state, as an HTTP client that disconnects does.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from actorgraph.serving.signature import Array
 from actorgraph.serving.spans import parent_of
 
 Context: TypeAlias = Any
-"""Of a call: `grpc.aio.ServicerContext`."""
+"""The `grpc.aio.ServicerContext` of a call."""
 
 _INFERENCE, _HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
 _EXHAUSTED = ("PAYLOAD_TOO_LARGE", "RATE_LIMITED", "OVERLOADED")
-"""Codes of errors for which gRPC has one word."""
+"""Codes of errors that gRPC all calls RESOURCE_EXHAUSTED."""
 
 _CONTENTS = {
     "BOOL": "bool_contents", "INT64": "int64_contents", "UINT64": "uint64_contents",
@@ -46,10 +46,10 @@ _CONTENTS = {
     **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
     **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
 }  # fmt: skip
-"""Where the values of a datatype stand that are not raw."""
+"""The field of a datatype's values where they are not raw."""
 
-_ENVELOPE = 1 << 16  # bytes of a message beside its tensors
-_PENDING = 1 << 20  # calls that the loop has not taken yet
+_ENVELOPE = 1 << 16  # bytes of a message besides its tensors
+_PENDING = 1 << 20  # calls that the event loop has not taken yet
 _WATCH_S = 0.5
 
 
@@ -60,9 +60,9 @@ def grpc(
     repository_token: str | None = None,
     options: Iterable[tuple[str, Any]] = (),
 ) -> Any:
-    """Return a `grpc.aio.Server` with the models of `server`, for the running loop of asyncio.
+    """Return a `grpc.aio.Server` with the models of `server`, for the running asyncio loop.
 
-    It is the caller's: ``add_insecure_port`` or ``add_secure_port``, ``await start()``, and at the
+    The caller runs it: ``add_insecure_port`` or ``add_secure_port``, ``await start()``, and at the
     end ``await server.drain()``, then ``await stop(1.0)``.  Models are warmed up by
     ``await server.start()``.
 
@@ -70,14 +70,14 @@ def grpc(
     ----------
     server : Server
     admit : callable, optional
-        Called with the context of each request for inference; what it raises is the answer, such as
-        ``RateLimited("100 a minute")``.
+        Called with the context of each inference request.  An error that it raises is the answer,
+        such as ``RateLimited("100 a minute")``.
     repository_token : str, optional
         Switches on the calls that load and unload models, for clients whose metadata have
         ``authorization: Bearer TOKEN``.
     options : list of tuple, optional
-        Channel arguments of gRPC, names with values.  By default a port is for one process
-        (``grpc.so_reuseport``), and a message may have the bytes that models take.
+        Channel arguments of gRPC, as pairs of name and value.  By default a port is for one process
+        (``grpc.so_reuseport``), and messages may be as large as models accept.
 
     Raises
     ------
@@ -105,24 +105,24 @@ def grpc(
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        raise GraphError("gRPC runs in asyncio; call this inside of a running loop of it") from None
+        raise GraphError("gRPC needs asyncio; call this inside a running asyncio loop") from None
     most = max((model.config.max_request_bytes for model in server.models), default=64 << 20)
     limits = {
         "grpc.so_reuseport": 0,
         "grpc.max_receive_message_length": min(most + _ENVELOPE, (1 << 31) - 1),
         "grpc.max_send_message_length": -1,
-        # Beyond some thousand gRPC ends calls as if the client had cancelled them; models say why.
+        # With its default of some thousand, gRPC reports further calls as cancelled by the client.
         "grpc.server.max_pending_requests": _PENDING,
         "grpc.server.max_pending_requests_hard_limit": _PENDING,
     }
-    found = aio.server(options=list((limits | dict(options)).items()))
-    found.add_generic_rpc_handlers(_Calls(server, admit, repository_token).handlers())
-    return found
+    rpc_server = aio.server(options=list((limits | dict(options)).items()))
+    rpc_server.add_generic_rpc_handlers(_Servicer(server, admit, repository_token).handlers())
+    return rpc_server
 
 
 @dataclass(frozen=True, slots=True)
-class _Calls:
-    """The calls of both services, by their names."""
+class _Servicer:
+    """The calls of both services."""
 
     server: Server
     admit: Callable[[Context], object] | None
@@ -142,35 +142,35 @@ class _Calls:
     def _handler(self, method: Any) -> Any:
         import grpc
 
-        asked = message(method.input_type.full_name)
+        parsed = message(method.input_type.full_name)
         answered = message(method.output_type.full_name)
         codec = {
-            "request_deserializer": partial(_read_message, asked),
+            "request_deserializer": partial(_read_message, parsed),
             "response_serializer": answered.SerializeToString,
         }
         if method.name == "ModelStreamInfer":
             return grpc.stream_stream_rpc_method_handler(partial(self._stream, answered), **codec)
         if method.name == "Watch":
             return grpc.unary_stream_rpc_method_handler(partial(self._watch, answered), **codec)
-        call = self._infer if method.name == "ModelInfer" else self._telling(method.name, answered)
-        return grpc.unary_unary_rpc_method_handler(partial(_answered, call), **codec)
+        call = self._infer if method.name == "ModelInfer" else self._unary(method.name, answered)
+        return grpc.unary_unary_rpc_method_handler(partial(_reply_or_abort, call), **codec)
 
-    # -- what is told ---------------------------------------------------------------------------
+    # -- calls with one answer ------------------------------------------------------------------
 
-    def _telling(self, name: str, answer: Any) -> Callable[[Any, Context], Awaitable[Any]]:
-        """Return a call that gives a message for an object, as JSON has it."""
+    def _unary(self, name: str, answer: Any) -> Callable[[Any, Context], Awaitable[Any]]:
+        """Return a call whose answer is the message for an object of `_UNARY_CALLS`."""
         from google.protobuf.json_format import ParseDict
 
-        async def told(request: Any, context: Context) -> Any:
+        async def call(request: Any, context: Context) -> Any:
             if name.startswith("Repository"):
                 self._check_token(context)
-            found = _TELLING[name](self, request)
-            if not isinstance(found, Mapping):  # a model comes or goes
+            found = _UNARY_CALLS[name](self, request)
+            if not isinstance(found, Mapping):  # a model is loaded or unloaded
                 await found
                 found = {}
             return ParseDict(found, answer())
 
-        return told
+        return call
 
     def _metadata(self, request: Any) -> Mapping[str, Any]:
         model = self.model(request)
@@ -181,22 +181,22 @@ class _Calls:
         return about.statistics([self.model(request)] if request.name else self.server.models)
 
     def model(self, request: Any) -> ServedModel:
-        """Return the model that is asked about."""
+        """Return the model that a request names."""
         return self.server.model(request.name, request.version or None)
 
-    # -- models that come and go ----------------------------------------------------------------
+    # -- loading and unloading ------------------------------------------------------------------
 
     def _index(self, request: Any) -> Mapping[str, Any]:
         return {"models": self.server.index(ready=request.ready)}
 
     def _change(self, call: Callable[[str], Awaitable[Any]], request: Any) -> Awaitable[Any]:
-        return protocol.change(request.model_name, call, _parameters(request.parameters))
+        return protocol.change_repository(request.model_name, call, _parameters(request.parameters))
 
     def _check_token(self, context: Context) -> None:
         if self.token is None:
-            raise Unsupported("models come and go here with a repository_token= only")
-        shown = dict(context.invocation_metadata() or ()).get("authorization")
-        check_token(shown.encode() if isinstance(shown, str) else shown, self.token)
+            raise Unsupported("loading and unloading models needs a server with repository_token=")
+        header = dict(context.invocation_metadata() or ()).get("authorization")
+        check_token(header.encode() if isinstance(header, str) else header, self.token)
 
     # -- health ---------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class _Calls:
             if status != last:
                 yield answer(status=status)
             last = status
-            if self.server.draining:  # it is told, and must not hold the server's end
+            if self.server.draining:  # was just sent; an open call would delay the server's end
                 return
             await anyio.sleep(_WATCH_S)
 
@@ -230,13 +230,13 @@ class _Calls:
     async def _infer(self, request: Any, context: Context) -> Any:
         from asyncio import shield
 
-        with self._logged(request) as told:
-            model, asked, options = self._asked(request, context, told)
-            call = model.infer(asked.inputs, **options)
+        with self._logged(request) as log_fields:
+            model, parsed, options = self._parse(request, context, log_fields)
+            call = model.infer(parsed.inputs, **options)
             stays = model.config.on_disconnect == "ignore"
             with parent_of(model.config.tracing, context.invocation_metadata() or ()):
                 results = await (shield(call) if stays else call)
-        return _response(model, asked, results, raw=bool(request.raw_input_contents))
+        return _response(model, parsed, results, raw=bool(request.raw_input_contents))
 
     async def _stream(
         self, answer: Any, requests: AsyncIterator[Any], context: Context
@@ -247,68 +247,68 @@ class _Calls:
                 yield answer(error_message=str(request))
                 continue
             try:
-                with self._logged(request) as told:
-                    async with aclosing(self._steps(request, context, told)) as steps:
+                with self._logged(request) as log_fields:
+                    async with aclosing(self._steps(request, context, log_fields)) as steps:
                         async for part in steps:
                             yield answer(infer_response=part)
             except GraphError as error:
                 yield answer(error_message=str(error), infer_response={"id": request.id})
 
     async def _steps(
-        self, request: Any, context: Context, told: dict[str, Any]
+        self, request: Any, context: Context, log_fields: dict[str, Any]
     ) -> AsyncGenerator[Any]:
-        model, asked, options = self._asked(request, context, told)
-        options["max_steps"] = asked.parameters.get("max_steps")
+        model, parsed, options = self._parse(request, context, log_fields)
+        options["max_steps"] = parsed.parameters.get("max_steps")
         raw = bool(request.raw_input_contents)
-        async with aclosing(model.stream(asked.inputs, **options)) as parts:
+        async with aclosing(model.stream(parsed.inputs, **options)) as parts:
             while True:
                 with parent_of(model.config.tracing, context.invocation_metadata() or ()):
                     part = await anext(parts, None)
                 if part is None:
                     break
-                yield _response(model, asked, part, raw=raw)
-        if asked.parameters.get("triton_enable_empty_final_response"):
-            final = _response(model, asked, {})
+                yield _response(model, parsed, part, raw=raw)
+        if parsed.parameters.get("triton_enable_empty_final_response"):
+            final = _response(model, parsed, {})
             final.parameters["triton_final_response"].bool_param = True
             yield final
 
     def _logged(self, request: Any) -> AbstractContextManager[dict[str, Any]]:
         return logged("grpc", self.server, request.model_name, request.model_version or None)
 
-    def _asked(
-        self, request: Any, context: Context, told: dict[str, Any]
-    ) -> tuple[ServedModel, protocol.Asked, dict[str, Any]]:
-        """Return what is asked, of which model, and the keywords of `ServedModel.infer`."""
+    def _parse(
+        self, request: Any, context: Context, log_fields: dict[str, Any]
+    ) -> tuple[ServedModel, protocol.ParsedRequest, dict[str, Any]]:
+        """Return the model, the parsed request, and the keywords of `ServedModel.infer`."""
         if self.admit is not None:
             self.admit(context)
         model = self.server.taking(request.model_name, request.model_version or None)
         with model.reading():
-            asked = _read(model, request)
-            options = asked.keywords(context.time_remaining(), request_id=None)
-        told |= {"version": model.version, "request_id": options["request_id"]}
-        return model, asked, options
+            parsed = _read(model, request)
+            options = parsed.keywords(context.time_remaining(), request_id=None)
+        log_fields |= {"version": model.version, "request_id": options["request_id"]}
+        return model, parsed, options
 
 
-_TELLING: dict[str, Callable[[_Calls, Any], Mapping[str, Any] | Awaitable[Any]]] = {
-    "ServerLive": lambda calls, request: {"live": True},
-    "ServerReady": lambda calls, request: {"ready": calls.server.ready},
-    "ModelReady": lambda calls, asked: {"ready": calls.server.is_ready(calls.model(asked))},
-    "ServerMetadata": lambda calls, request: about.extensions(calls.token is not None),
-    "ModelMetadata": _Calls._metadata,
-    "ModelConfig": lambda calls, request: {"config": about.configuration(calls.model(request))},
-    "ModelStatistics": _Calls._statistics,
-    "Check": _Calls._check,
-    "RepositoryIndex": _Calls._index,
-    "RepositoryModelLoad": lambda calls, asked: calls._change(calls.server.load, asked),
-    "RepositoryModelUnload": lambda calls, asked: calls._change(calls.server.unload, asked),
+_UNARY_CALLS: dict[str, Callable[[_Servicer, Any], Mapping[str, Any] | Awaitable[Any]]] = {
+    "ServerLive": lambda rpc, request: {"live": True},
+    "ServerReady": lambda rpc, request: {"ready": rpc.server.ready},
+    "ModelReady": lambda rpc, request: {"ready": rpc.server.is_ready(rpc.model(request))},
+    "ServerMetadata": lambda rpc, request: about.extensions(rpc.token is not None),
+    "ModelMetadata": _Servicer._metadata,
+    "ModelConfig": lambda rpc, request: {"config": about.configuration(rpc.model(request))},
+    "ModelStatistics": _Servicer._statistics,
+    "Check": _Servicer._check,
+    "RepositoryIndex": _Servicer._index,
+    "RepositoryModelLoad": lambda rpc, request: rpc._change(rpc.server.load, request),
+    "RepositoryModelUnload": lambda rpc, request: rpc._change(rpc.server.unload, request),
 }
-"""What is told of the server and its models, by the names of calls."""
+"""Calls whose answer is an object, by name."""
 
 
-async def _answered(
+async def _reply_or_abort(
     call: Callable[[Any, Context], Awaitable[Any]], request: Any, context: Context
 ) -> Any:
-    """Return the answer of a call, or end it with the status of what was raised."""
+    """Return the answer of a call, or abort it with the status of the error it raised."""
     import grpc
 
     try:
@@ -331,7 +331,7 @@ async def _answered(
 
 
 def _read_message(kind: Any, body: bytes) -> Any:
-    """Return the message, or what is wrong with it: what is raised here gRPC logs at length."""
+    """Return the message, or an error as a value: gRPC logs at length what is raised here."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -346,11 +346,11 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(given[name], kind) for name, kind in kinds.items() if kind is not None}
 
 
-def _read(model: ServedModel, request: Any) -> protocol.Asked:
+def _read(model: ServedModel, request: Any) -> protocol.ParsedRequest:
     raw = list(request.raw_input_contents)
     if raw and len(raw) != len(request.inputs):
         raise InvalidInput(
-            f"raw_input_contents are of all inputs or of none: there are {len(raw)} of them, and "
+            f"raw_input_contents have to be for all inputs or for none, got {len(raw)} of them and "
             f"{len(request.inputs)} inputs"
         )
     given = {
@@ -368,7 +368,7 @@ def _read(model: ServedModel, request: Any) -> protocol.Asked:
             for one in request.outputs
         ],
     }  # fmt: skip
-    return protocol.understood(model, given, _array)
+    return protocol.parse_request(model, given, _array)
 
 
 def _array(name: str, tensor: Mapping[str, Any], dtype: protocol.Dtype, shape: list[int]) -> Array:
@@ -378,23 +378,27 @@ def _array(name: str, tensor: Mapping[str, Any], dtype: protocol.Dtype, shape: l
     field = _CONTENTS.get(datatype)
     if field is None:
         raise InvalidInput(f"input {name!r} is {datatype}, which comes in raw_input_contents only")
-    return protocol.fitting(name, np.array(getattr(data, field)), dtype, shape)
+    return protocol.cast(name, np.array(getattr(data, field)), dtype, shape)
 
 
 def _response(
-    model: ServedModel, asked: protocol.Asked, results: Mapping[str, Array], *, raw: bool = False
+    model: ServedModel,
+    parsed: protocol.ParsedRequest,
+    results: Mapping[str, Array],
+    *,
+    raw: bool = False,
 ) -> Any:
-    """Return the results as a message: raw where the inputs were, or some datatype has no other."""
-    found = message("inference.ModelInferResponse")(
-        model_name=model.name, model_version=model.version, id=asked.identity or ""
+    """Return the results as a message: raw if the inputs were, or if a datatype needs it."""
+    response = message("inference.ModelInferResponse")(
+        model_name=model.name, model_version=model.version, id=parsed.identity or ""
     )
-    arrays = {name: results[name] for name in asked.outputs if results}
+    arrays = {name: results[name] for name in parsed.outputs if results}
     types = [protocol.datatype_of(name, array.dtype) for name, array in arrays.items()]
     raw = raw or any(datatype not in _CONTENTS for datatype in types)
     for (name, array), datatype in zip(arrays.items(), types, strict=True):
-        told = found.outputs.add(name=name, datatype=datatype, shape=array.shape)
+        output = response.outputs.add(name=name, datatype=datatype, shape=array.shape)
         if raw:
-            found.raw_output_contents.append(protocol.little(array).tobytes())
+            response.raw_output_contents.append(protocol.little(array).tobytes())
         else:
-            getattr(told.contents, _CONTENTS[datatype]).extend(array.ravel().tolist())
-    return found
+            getattr(output.contents, _CONTENTS[datatype]).extend(array.ravel().tolist())
+    return response

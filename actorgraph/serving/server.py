@@ -1,4 +1,4 @@
-"""`Server`: models by name and version, which start and end together."""
+"""`Server`: models by name and version, which start and stop together."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from actorgraph.serving.signature import Signature
 from actorgraph.serving.statistics import Histogram
 
 Find: TypeAlias = Callable[[str, "str | None"], "tuple[str | None, Any]"]
-"""Returns the version of a model to load, and its outputs; None where it does not know them."""
+"""Returns the version of a model to load and its outputs, None if unknown."""
 
 _UNLOADED = "unloaded"
-"""Why a model is not there that somebody has taken out."""
+"""The reason why an unloaded model is not available."""
 
 _LOGGER = logging.getLogger("actorgraph")
 _LOGGER.addHandler(logging.NullHandler())
@@ -37,36 +37,36 @@ _LOGGER.addHandler(logging.NullHandler())
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """A name and version, and the model that serves it, if one does."""
+    """A name and version, with the model that serves it, if one does."""
 
     make: Callable[[Any], ServedModel]
-    outputs: Any  # as of `Server.add`
+    outputs: Any  # as given to `Server.add`
     model: ServedModel | None = None
     reason: str = "not loaded yet"
-    asked: int = 0  # loads and unloads, and which of them the model is from
-    placed: int = 0
-    loads: Histogram = field(default_factory=Histogram)  # seconds that it took to make one
+    changes: int = 0  # the number of loads and unloads so far
+    current_change: int = 0  # the one that `model` comes from
+    loads: Histogram = field(default_factory=Histogram)  # seconds to make a model
 
     def built(self, outputs: Any) -> ServedModel:
-        """Return a new model, and note how long it took."""
+        """Return a new model, and record how long it took."""
         began = monotonic()
         model = self.make(outputs)
         self.loads.observe(monotonic() - began)
         return model
 
     @property
-    def is_in_order(self) -> bool:
-        """Whether its model takes requests, or was unloaded."""
+    def is_ready(self) -> bool:
+        """Whether its model takes requests, or was unloaded on purpose."""
         return self.reason == _UNLOADED if self.model is None else self.model.ready
 
     def state(self) -> dict[str, str]:
-        """Return what the extension `model_repository` tells of it."""
+        """Return its state for the extension `model_repository`."""
         if self.model is not None:
             return {"state": "READY", "reason": ""}
         return {"state": "UNAVAILABLE", "reason": self.reason}
 
     async def made(self, outputs: Any) -> ServedModel:
-        """Return a new model that is warm; the loop goes on meanwhile."""
+        """Return a new model, warmed up, without blocking the event loop."""
         model = await anyio.to_thread.run_sync(self.built, outputs)
         try:
             await model.warm_up()
@@ -84,9 +84,9 @@ class Server:
     Parameters
     ----------
     config : path of a TOML file, or dict, optional
-        What keywords are where a call leaves them out: fields of `ServerConfig`, fields of `Config`
-        for all models, and tables ``[models.NAME]`` for one.  What the file leaves out, the
-        environment may say, as in ``ACTORGRAPH_MAX_QUEUED=50``, and then `configured`.
+        Defaults of keywords: fields of `ServerConfig`, fields of `Config` for all models, and
+        tables ``[models.NAME]`` for one.  Then come the environment, such as
+        ``ACTORGRAPH_MAX_QUEUED=50``, and `configured`.
     **settings
         Fields of `ServerConfig`.
 
@@ -94,7 +94,7 @@ class Server:
     ----------
     config : ServerConfig
     draining : bool
-        Whether the server takes no more requests, for good.
+        Whether the server has stopped taking requests, for good.
 
     Examples
     --------
@@ -136,34 +136,34 @@ class Server:
         ----------
         name : str
         outputs : dict of nodes, node, list of nodes, Machine, Module, callable, or path
-            What it answers.  A machine stays its owner's to close.  A module is served as it
-            evaluates, and needs an example.  A callable returns one of the others, or it and an
-            example; it is called here, and again when the model is loaded anew.  A path is a
-            folder with a file ``model.py``, whose function ``model`` is called likewise.
+            What to serve.  A machine is not closed by the server.  A module is served in evaluation
+            mode, and needs an example.  A callable returns one of the others, or it and an example;
+            it is called here, and again when the model is reloaded.  A path is a folder with a
+            file ``model.py``, whose function ``model`` is called likewise.
         inputs : dict of name to node, or list of nodes, optional
-            Public names of its inputs; default those of the nodes.
+            Public names of the inputs; default the names of their nodes.
         example : dict of name to array, optional
-            Inputs that the model is warmed up with when the server starts.
+            Inputs with which the model is warmed up when the server starts.
         version : str
-            A request that names none gets the version that was added last.
+            A request without a version gets the one added last.
         feedback : dict of output to input, optional
-            What a step of `ServedModel.stream` takes from the one before.
+            Outputs of a step of `ServedModel.stream` that become inputs of the next.
         until : str, optional
             The output that ends a stream when all of it is true.
         mask : str, optional
-            The input, of the batch's dim and another, that is 1 where a request has data.  Requests
-            are filled up with zeros along the other dim, to join those of several lengths, and the
-            server gives the mask; results are cut to the request's length.
+            The input, of the batch dim and another, that is 1 where a request has data.  Requests
+            of several lengths are padded with zeros along the other dim to be batched; the server
+            fills the mask in, and cuts results to the request's length.
         **config
             Fields of `Config`.
 
         Raises
         ------
         GraphError, ShapeError, TypeError, ValueError
-            The name is taken, or outputs, inputs, example or config do not fit.
+            The version exists already, or outputs, inputs, example or config do not fit.
         """
         if version in self._entries.get(name, ()):
-            raise GraphError(f"version {version!r} of model {name!r} is served already")
+            raise GraphError(f"version {version!r} of model {name!r} is already served")
         entry = self._new_entry(
             name, version, outputs, example, config,
             inputs=inputs, feedback=feedback, until=until, mask=mask,
@@ -173,7 +173,7 @@ class Server:
         return model
 
     def _keep(self, name: str, version: str, entry: _Entry) -> None:
-        # Never changed in place: other threads, such as that of a metrics port, walk them.
+        # Replaced, not changed: other threads, such as that of a metrics port, iterate over it.
         self._entries = {**self._entries, name: {**self._entries.get(name, {}), version: entry}}
 
     def _new_entry(
@@ -193,33 +193,38 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Whether a balancer is to send requests: they are taken, and all models are there.
+        """Whether a balancer should send requests here.
 
-        The latter does not matter to ``readiness="lenient"``.
+        The server takes them and, unless ``readiness="lenient"``, all models are ready.
         """
-        entries = [entry for versions in self._entries.values() for entry in versions.values()]
         lenient = self.config.readiness == "lenient"
-        return self._stays and (lenient or all(entry.is_in_order for entry in entries))
+        all_ready = all(entry.is_ready for _, _, entry in self._all_entries())
+        return self._stays and (lenient or all_ready)
 
     def is_ready(self, model: ServedModel) -> bool:
-        """Return whether a balancer is to send a model's requests."""
+        """Return whether a balancer should send a model's requests here."""
         return self._stays and model.ready
 
     @property
     def _stays(self) -> bool:
-        """Whether requests are taken, and that will last."""
+        """Whether requests are taken and the server is not about to drain."""
         return self.accepting and not self._leaving
 
     @property
     def accepting(self) -> bool:
-        """Whether requests are taken: no model is being warmed up, and the server does not end."""
+        """Whether requests are taken: the server is neither warming models up nor draining."""
         return not (self._starting or self.draining)
+
+    def _all_entries(self) -> Iterator[tuple[str, str, _Entry]]:
+        for name, versions in self._entries.items():
+            for version, entry in versions.items():
+                yield name, version, entry
 
     @property
     def models(self) -> list[ServedModel]:
         """All models, in the order in which they were added."""
-        entries = [entry for versions in self._entries.values() for entry in versions.values()]
-        return [entry.model for entry in entries if entry.model is not None]
+        entries = self._all_entries()
+        return [entry.model for _, _, entry in entries if entry.model is not None]
 
     def versions(self, name: str) -> list[str]:
         """Return the versions of a model."""
@@ -243,7 +248,7 @@ class Server:
         return entry.model
 
     def taking(self, name: str, version: str | None = None) -> ServedModel:
-        """Return a model that takes requests; raises `NotReady` and `Overloaded` where not."""
+        """Return a model, or raise `NotReady` or `Overloaded` if it refuses requests now."""
         if not self.accepting:
             error = NotReady("the server takes no requests: it is starting or stopping")
             if self.draining:
@@ -255,7 +260,7 @@ class Server:
         return model
 
     def logs(self, name: str, version: str | None = None) -> bool:
-        """Return whether a request for a model is a line of the log."""
+        """Return whether requests for a model are logged."""
         try:
             config = self.model(name, version).config
         except ModelNotFound:
@@ -273,10 +278,10 @@ class Server:
             raise ModelNotFound(f"model {name!r} has no version {version!r}; it has {known}")
         return versions[version]
 
-    # -- models that come and go ------------------------------------------------------------------
+    # -- loading and unloading --------------------------------------------------------------------
 
     def expect(self, models: Mapping[tuple[str, str], Any], find: Find | None) -> None:
-        """Have models, by name and version, made when the server starts; `load` asks `find`."""
+        """Have models, by name and version, made when the server starts; `find` serves `load`."""
         self._find = find
         for (name, version), outputs in models.items():
             self._keep(name, version, self._new_entry(name, version, outputs))
@@ -299,16 +304,15 @@ class Server:
                         entry.model = await entry.made(entry.outputs)
                     else:
                         await entry.model.warm_up()
-                except Exception as error:  # noqa: BLE001 - raised below, by itself
+                except Exception as error:  # noqa: BLE001 - raised below, outside an ExceptionGroup
                     failed.append(error)
                     tasks.cancel_scope.cancel()
 
         self._starting = True
         try:
             async with anyio.create_task_group() as tasks:
-                for versions in self._entries.values():
-                    for entry in versions.values():
-                        tasks.start_soon(begin, entry)
+                for _, _, entry in self._all_entries():
+                    tasks.start_soon(begin, entry)
         finally:
             self._starting = False
         if failed:
@@ -317,18 +321,18 @@ class Server:
     async def load(
         self, name: str, version: str | None = None, *, outputs: Any = None
     ) -> ServedModel:
-        """Make a model anew and return it: it is warmed up, put in place, and the old one drained.
+        """Reload a model and return it: warm up a new one, put it in place, drain the old one.
 
-        On failure the old one stays, and so does one that was asked for later and is there before.
+        On failure the old model stays.  If a later `load` of it has finished first, that one stays.
 
         Parameters
         ----------
         name : str
         version : str, optional
-            Default the one that was added last.
+            Default the version added last.
         outputs : as of `add`, optional
-            What it is made of from now on, with the rest as it was added; where there is no such
-            model, it is added.  Default what it was added as.
+            Replaces the outputs that it was added with; other settings stay.  An unknown model is
+            added.
 
         Raises
         ------
@@ -345,28 +349,28 @@ class Server:
             if (version or "1") not in self._entries.get(name, ()):
                 self.expect({(name, version or "1"): outputs}, self._find)
             entry = self._entry(name, version or "1")
-        entry.asked += 1
-        turn = entry.asked
+        entry.changes += 1
+        change = entry.changes
         try:
-            made = await entry.made(outputs)
+            new = await entry.made(outputs)
         except Exception as error:
             if entry.model is None:
                 entry.reason = text_of(error)
             raise
-        if self.draining or turn < entry.placed:
-            await made.aclose()
+        if self.draining or change < entry.current_change:
+            await new.aclose()
             if self.draining:
                 raise NotReady("the server takes no more models: it is stopping")
             if entry.model is None:
                 raise ModelNotFound(f"model {name!r} was unloaded while it was loaded")
             return entry.model
-        old, entry.model, entry.outputs, entry.placed = entry.model, made, outputs, turn
+        old, entry.model, entry.outputs, entry.current_change = entry.model, new, outputs, change
         if old is not None:
-            await _ended(old)
-        return made
+            await _drain_and_close(old)
+        return new
 
     async def unload(self, name: str, version: str | None = None) -> None:
-        """Take a model out, and wait until the requests that it has taken have ended.
+        """Remove a model, and wait until the requests that it has admitted have ended.
 
         Raises
         ------
@@ -376,50 +380,48 @@ class Server:
         self._check_reloads()
         model = self.model(name, version)
         entry = self._entry(name, model.version)
-        entry.asked += 1
-        entry.model, entry.reason, entry.placed = None, _UNLOADED, entry.asked
-        await _ended(model)
+        entry.changes += 1
+        entry.model, entry.reason, entry.current_change = None, _UNLOADED, entry.changes
+        await _drain_and_close(model)
 
     def _check_reloads(self) -> None:
         if self.config.reload_mode == "none":
-            raise Unsupported("models of this server stay as they are (reload_mode)")
+            raise Unsupported("models of this server cannot be reloaded (reload_mode='none')")
 
     def loads(self) -> Iterator[tuple[str, str, Histogram]]:
-        """Yield name, version and the seconds that it took to make each model."""
-        for name, versions in self._entries.items():
-            for version, entry in versions.items():
-                yield name, version, entry.loads
+        """Yield the name, the version and the load times of each model, in seconds."""
+        for name, version, entry in self._all_entries():
+            yield name, version, entry.loads
 
     def index(self, *, ready: bool = False) -> list[dict[str, str]]:
         """Return name, version, state and reason of each model, or of the ready ones alone."""
         return [
             {"name": name, "version": version, **entry.state()}
-            for name, versions in self._entries.items()
-            for version, entry in versions.items()
+            for name, version, entry in self._all_entries()
             if entry.model is not None or not ready
         ]
 
-    # -- the end --------------------------------------------------------------------------------
+    # -- shutdown -------------------------------------------------------------------------------
 
     async def drain(self, grace_s: float | None = None, *, delay_s: float | None = None) -> None:
-        """Take no more requests, and wait until those that were taken have ended.
+        """Admit no more requests, and wait until those admitted have ended.
 
-        Models end in reverse order, since a later one may ask an earlier one.
+        Models are drained in reverse order, since a later one may call an earlier one.
 
         Parameters
         ----------
         grace_s : float, optional
             Seconds after which the rest gets `NotReady`; default each model's `shutdown_grace_s`.
         delay_s : float, optional
-            Seconds before, in which the server is not `ready` but takes requests: balancers that
-            look whether it is ready send the next ones elsewhere.  Default `drain_delay_s`.
+            Seconds before that in which the server is not `ready` but still takes requests, so that
+            balancers send new ones elsewhere.  Default `drain_delay_s`.
         """
         given_s = self.config.drain_delay_s if delay_s is None else delay_s
         delay_s = 0.0 if given_s is None else seconds("delay_s", given_s)
         if not self._leaving:
             _LOGGER.info("not ready any more; requests are taken for %g s", delay_s)
         self._leaving = True
-        if delay_s and not self.draining:  # else nothing is taken from this moment on
+        if delay_s and not self.draining:  # with no delay no other task may run in between
             await anyio.sleep(delay_s)
         until = None if grace_s is None else monotonic() + seconds("grace_s", grace_s)
         first = not self.draining
@@ -430,10 +432,10 @@ class Server:
         for model in reversed(self.models):
             await model.drain(None if until is None else max(0.0, until - monotonic()))
         if first:
-            _LOGGER.info("what was taken is answered")
+            _LOGGER.info("all admitted requests are answered")
 
     async def aclose(self) -> None:
-        """Refuse what has not ended, and close the machines that the server has made."""
+        """Refuse the requests that have not ended, and close the machines that the server made."""
         self.draining = True
         for model in reversed(self.models):
             await model.aclose()
@@ -442,7 +444,7 @@ class Server:
         self._closed = True
 
     def close(self) -> None:
-        """End as `aclose` does, from a plain thread."""
+        """Close as `aclose` does, from a plain thread."""
         self.draining = True
         for model in reversed(self.models):
             model.close()
@@ -479,8 +481,8 @@ def _made(
     outputs, example, declared = built(outputs, example)
     config = configure(declared)
     owned = not isinstance(outputs, Machine)
-    made = partial(ActorMachine, wrt=[], capacity=config.channel_capacity)
-    machine = made(outputs) if owned else outputs
+    new_machine = partial(ActorMachine, wrt=[], capacity=config.channel_capacity)
+    machine = new_machine(outputs) if owned else outputs
     try:
         signature = Signature(
             machine.outputs, batched=config.max_batch_size > 1, dim=config.batch_by,
@@ -488,8 +490,8 @@ def _made(
         )  # fmt: skip
         if config.exact_batches:
             if not owned:
-                raise GraphError("exact_batches=True takes outputs, not a machine that has its own")
-            machine = made(signature.by_blocks())
+                raise GraphError("exact_batches=True needs outputs of a graph, not a machine")
+            machine = new_machine(signature.by_blocks())
         return ServedModel(name, version, machine, signature, config, example, owned=owned)
     except BaseException:
         if owned:
@@ -497,8 +499,7 @@ def _made(
         raise
 
 
-async def _ended(model: ServedModel) -> None:
-    """Drain and close a model that no request can find any more."""
+async def _drain_and_close(model: ServedModel) -> None:
     try:
         await model.drain()
     finally:

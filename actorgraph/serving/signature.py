@@ -1,4 +1,4 @@
-"""`Signature`: what a model takes and gives; its requests as arrays, joined into batches, split."""
+"""`Signature`: a model's inputs and outputs; how its requests are read, batched and split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 class Signature:
     """The inputs and outputs of a model by their public names, and the dim that is batched.
 
-    Arguments are those of `Server.add` and fields of `Config`; what does not fit is a `GraphError`.
+    Arguments are those of `Server.add` and fields of `Config`; bad ones raise `GraphError`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Signature:
         nodes = topological_order(outputs.values())
         needed = [node for node in nodes if node.op is INPUT]
         self.waits = any(node.op.waits for node in nodes)
-        self.own = any(node.op.checked for node in nodes)
+        self.has_user_ops = any(node.op.checked for node in nodes)
         given = needed if inputs is None else as_nodes(inputs)
         names = list(inputs) if isinstance(inputs, Mapping) else [node.name for node in given]
         self.inputs: dict[str, Node] = dict(zip(names, given, strict=True))
@@ -54,7 +54,7 @@ class Signature:
                 f"the outputs depend on the inputs {_names(needed)}, but inputs= has "
                 f"{_names(given)}; name each of them once"
             )
-        masking = self._taken_out(mask)
+        self._mask = self._pop_mask(mask)
         self.feedback, self._until = dict(feedback or {}), until
         self._check_feedback()
         self.dim = None if not batched else _first_dim(needed) if dim is None else dim
@@ -63,19 +63,18 @@ class Signature:
         if self.dim is not None:
             self._place_axes(self.dim, nodes)
         self._padding: Padding | None = None
-        self._mask = masking
-        self._ends: Node | None = None
+        self._block_ends: Node | None = None
         self._repeats = Repeats[tuple[int, Any]](
             (name, node.dtype) for name, node in self.inputs.items()
         )
-        if masking is not None:
+        if self._mask is not None:
             if self.dim is None:
-                raise GraphError("mask= is for batches; say max_batch_size= too")
-            found = (*self.inputs.values(), *self.outputs.values())
-            self._padding = Padding(masking, self.dim, found, buckets)
+                raise GraphError("mask= is for batches; set max_batch_size= too")
+            padded = (*self.inputs.values(), *self.outputs.values())
+            self._padding = Padding(self._mask, self.dim, padded, buckets)
 
     def by_blocks(self) -> dict[str, Node]:
-        """Compute each request of a batch as if it were alone, and return what does that."""
+        """Have each request of a batch computed as if alone; return the outputs that do so."""
         from actorgraph.serving.exact import by_blocks
 
         if self._padding is not None and not self._padding.has_buckets:
@@ -84,11 +83,11 @@ class Signature:
                 "longest of their companions"
             )
         if self.dim is not None:
-            self.outputs, self._ends = by_blocks(self.outputs, self.dim)
+            self.outputs, self._block_ends = by_blocks(self.outputs, self.dim)
         return self.outputs
 
-    def _taken_out(self, mask: str | None) -> Node | None:
-        """Return the input that is the server's to fill in, which clients do not see."""
+    def _pop_mask(self, mask: str | None) -> Node | None:
+        """Remove the mask from the inputs that clients see: the server fills it in."""
         if mask is not None and mask not in self.inputs:
             raise GraphError(f"mask= names no input: {mask!r}{near_names(mask, self.inputs)}")
         return None if mask is None else self.inputs.pop(mask)
@@ -109,23 +108,23 @@ class Signature:
                 self._out_axes[name] = axis
         whole = set(batching.whole)
         for node in nodes:
-            dims = [one for shape in shapes_of(node) for one in shape]
-            words = {word for one in dims for word in re.findall(r"\w+", str(one))}
-            has_rows = dim in words or any(one is UNKNOWN for one in dims)
+            dims = [size for shape in shapes_of(node) for size in shape]
+            words = {word for size in dims for word in re.findall(r"\w+", str(size))}
+            has_rows = dim in words or any(size is UNKNOWN for size in dims)
             if getattr(node.attrs.get("loop"), "test", None) is not None:
-                has_rows = False  # it ends for all rows at once
+                has_rows = False  # a while loop ends for all rows at once
             if node in whole or (batching.rows.varies(node) and not has_rows):
                 raise ShapeError(
                     f"requests cannot be joined along {dim!r}: {node.name!r} (built at "
                     f"{node.where_built()}) looks over all rows, so an answer would depend on "
                     "others; leave max_batch_size out"
                 )
-        name_of = changed_by_others(self.outputs, self._in_axes, self._out_axes, dim)
-        if name_of is not None:
+        dependent = changed_by_others(self.outputs, self._in_axes, self._out_axes, dim)
+        if dependent is not None:
             raise ShapeError(
-                f"requests cannot be joined along {dim!r}: a row of {name_of!r} is another one "
-                "where other rows are, as after a sort, softmax or normalisation along that dim "
-                "(modules: .eval()), so an answer would depend on others; leave max_batch_size out"
+                f"requests cannot be joined along {dim!r}: a row of {dependent!r} changes with "
+                "other rows, as after a sort, softmax or normalisation along that dim (modules: "
+                ".eval()), so an answer would depend on others; leave max_batch_size out"
             )
 
     def _check_feedback(self) -> None:
@@ -158,43 +157,43 @@ class Signature:
     def next_inputs(self, inputs: Mapping[Any, Any], part: Mapping[str, Array]) -> dict[Any, Any]:
         """Return the inputs of the step that follows one with this answer."""
         by_name = self._known(inputs) is self.inputs
-        fed = {
+        fed_back = {
             name if by_name else self.inputs[name]: part[output]
             for output, name in self.feedback.items()
         }
-        return {**inputs, **fed}
+        return {**inputs, **fed_back}
 
     def has_ended(self, part: Mapping[str, Array]) -> bool:
-        """Return whether no step follows one with this answer."""
+        """Return whether the step with this answer is the last."""
         return self._until is not None and bool(part[self._until].all())
 
     # -- requests -------------------------------------------------------------------------------
 
     def read(self, inputs: Mapping[Any, Any]) -> tuple[dict[Node, Array], int, Any]:
-        """Return the arrays of a request, how many rows they have, and their kind.
+        """Return the arrays of a request, its rows, and its batch key.
 
-        Requests are joined where they are of equal kind.
+        Requests of equal keys may be joined.
         """
         known = self._repeats.find(inputs) if self._padding is None else None
         if known is not None:
-            given, (rows, kind), _ = known
-            return dict(zip(self.inputs.values(), given)), rows, kind
+            given, (rows, key), _ = known
+            return dict(zip(self.inputs.values(), given)), rows, key
         arrays = self.arrays(inputs)
-        found = self._rows(arrays), self._kind(arrays)
+        found = self._rows(arrays), self._batch_key(arrays)
         self._repeats.keep(list(arrays.values()), found)
         return arrays, *found
 
     def arrays(self, inputs: Mapping[Any, Any]) -> dict[Node, Array]:
-        """Return the arrays of a request; `InvalidInput` says what is wrong with them."""
+        """Return the arrays of a request, or raise `InvalidInput`."""
         try:
             given = by_node(inputs, self._known(inputs), "input")
             nodes, symbols = list(self.inputs.values()), dict[str, int]()
-            found = dict(zip(nodes, bind_feeds(nodes, given, symbols), strict=True))
+            arrays = dict(zip(nodes, bind_feeds(nodes, given, symbols), strict=True))
         except FeedError as error:
             raise InvalidInput(str(error)) from error
         if self._padding is not None and self._mask is not None:
-            found[self._mask] = self._padding.mask(symbols)
-        return found
+            arrays[self._mask] = self._padding.mask(symbols)
+        return arrays
 
     def _known(self, inputs: Any) -> dict[str, Node]:
         if isinstance(inputs, Mapping) and any(isinstance(key, Node) for key in inputs):
@@ -206,15 +205,15 @@ class Signature:
             return int(arrays[node].shape[axis])
         return 1
 
-    def _kind(self, arrays: Mapping[Node, Array]) -> tuple[Any, ...]:
-        """Return what requests that are joined have in common: dims but the batch's, filled up."""
-        found = []
+    def _batch_key(self, arrays: Mapping[Node, Array]) -> tuple[Any, ...]:
+        """Return the padded shapes of the inputs without the batch dim."""
+        shapes = []
         for node, axis in self._in_axes.items():
             shape: tuple[int | None, ...] = arrays[node].shape
             if self._padding is not None:
-                shape = self._padding.kind(node, arrays[node].shape)
-            found.append(shape[:axis] + shape[axis + 1 :])
-        return tuple(found)
+                shape = self._padding.padded_shape(node, arrays[node].shape)
+            shapes.append(shape[:axis] + shape[axis + 1 :])
+        return tuple(shapes)
 
     # -- batches --------------------------------------------------------------------------------
 
@@ -222,17 +221,17 @@ class Signature:
         """Return the feeds of a batch."""
         padding = self._padding
         if len(requests) == 1 and padding is None:
-            found = {node.name: array for node, array in requests[0].items()}
+            feeds = {node.name: array for node, array in requests[0].items()}
         else:
-            found = {}
+            feeds = {}
             for node, axis in self._in_axes.items():
-                arrays = [one[node] for one in requests]
+                arrays = [request[node] for request in requests]
                 if padding is not None:
                     arrays = padding.padded(node, arrays)
-                found[node.name] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
-        if self._ends is not None:
-            found[self._ends.name] = np.cumsum([self._rows(one) for one in requests])
-        return found
+                feeds[node.name] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
+        if self._block_ends is not None:
+            feeds[self._block_ends.name] = np.cumsum([self._rows(one) for one in requests])
+        return feeds
 
     def split(
         self, results: Mapping[str, Array], requests: Sequence[Mapping[Node, Array]]

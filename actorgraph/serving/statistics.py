@@ -1,4 +1,4 @@
-"""`Statistics`: what a model has counted and timed since it was made."""
+"""`Statistics`: counts and times of a model since it was made."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SECONDS = (
 
 
 class Histogram:
-    """How many values were at most each bound, and their sum."""
+    """Counts of values in buckets, and their sum."""
 
     __slots__ = ("_bounds", "_counts", "total")
 
@@ -46,23 +46,23 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """The number of values."""
         return sum(self._counts)
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Return each bound, the last one infinite, with how many values are at most it."""
+        """Return each bound, the last one infinite, with the number of values up to it."""
         bounds = (*self._bounds, float("inf"))
         return list(zip(bounds, accumulate(self._counts), strict=True))
 
     def quantile(self, share: float) -> float:
-        """Return the bound below which that share of the values is; 0 without values."""
-        wanted = share * self.count
-        return next((bound for bound, below in self.cumulative() if 0 < wanted <= below), 0.0)
+        """Return the least bound that has this share of the values below it; 0 without values."""
+        rank = share * self.count
+        return next((bound for bound, below in self.cumulative() if 0 < rank <= below), 0.0)
 
 
 @dataclass(slots=True)
 class Phases:
-    """Runs of batches of one size: how many, and the seconds of their parts."""
+    """The runs of one batch size: their number, and the seconds of their phases."""
 
     runs: int = 0
     compute_input: float = 0.0
@@ -71,38 +71,38 @@ class Phases:
 
 
 class Statistics:
-    """Changed under the model's lock; times are seconds, from a request's coming."""
+    """Changed under the model's lock; times are seconds since a request's arrival."""
 
     def __init__(self, max_batch_size: int) -> None:
-        # Requests by outcome, "executions" and "inferences": runs, and requests in them.
+        # Requests by outcome, and "executions" (runs) and "inferences" (requests in runs).
         self.counts = Counter[str]()
         self.durations = {outcome: Histogram() for outcome in _OUTCOMES}  # to the answer
         self.requests = Counter[tuple[str, str]]()  # by outcome and protocol
-        self.refusals = Counter[str]()  # not begun, by reason
-        self.firsts = Histogram()  # to the answer, or to the first part of a stream
-        self.waits = defaultdict[int, Histogram](Histogram)  # to the run, by priority
-        self.companies = Histogram()  # the longest of these, of each batch
+        self.refusals = Counter[str]()  # requests that were not started, by reason
+        self.first_responses = Histogram()  # to the answer, or to the first part of a stream
+        self.queue_waits = defaultdict[int, Histogram](Histogram)  # to the run, by priority
+        self.batch_waits = Histogram()  # the longest queue wait of each batch
         powers = [float(1 << power) for power in range((max_batch_size - 1).bit_length())]
         self.sizes = Histogram((*powers, float(max_batch_size)))  # rows of batches
-        self.reasons = Counter[str]()  # batches, by why they were sent when they were
+        self.reasons = Counter[str]()  # batches, by the reason for sending them
         self.batches = defaultdict[int, Phases](Phases)  # by rows
         self.last_s = 0.0  # when a batch was last formed, since 1970
 
     def formed(self, rows: int, reason: str, waits: Iterable[tuple[int, float]]) -> None:
-        """Count a batch whose requests, of such priorities, have waited so long."""
+        """Count a batch; `waits` has the priority and the queue wait of each request."""
         longest_s = 0.0
         for priority, wait_s in waits:
             self.counts["inferences"] += 1
-            self.waits[priority].observe(wait_s)
+            self.queue_waits[priority].observe(wait_s)
             longest_s = max(longest_s, wait_s)
         self.counts["executions"] += 1
         self.reasons[reason] += 1
         self.sizes.observe(rows)
-        self.companies.observe(longest_s)
+        self.batch_waits.observe(longest_s)
         self.last_s = time()
 
     def ran(self, rows: int, joining_s: float, running_s: float, splitting_s: float) -> None:
-        """Count a run that has given results."""
+        """Count a run that succeeded."""
         phases = self.batches[rows]
         phases.runs += 1
         phases.compute_input += joining_s
@@ -110,7 +110,7 @@ class Statistics:
         phases.compute_output += splitting_s
 
     def answered(self, answer: Answer, duration_s: float, protocol: str, first: bool) -> None:
-        """Count a request that has its answer; whether it is the first of a stream, or the only."""
+        """Count an answered request; `first` if it is no later step of a stream."""
         outcome, why = _outcome(answer), getattr(answer, "why", None)
         self.counts[outcome] += 1
         self.requests[outcome, protocol] += 1
@@ -118,18 +118,18 @@ class Statistics:
         if why is not None:
             self.refusals[why] += 1
         if first and outcome == "ok":
-            self.firsts.observe(duration_s)
+            self.first_responses.observe(duration_s)
 
 
 class NodeTimes(Instrument):
-    """Turns of a machine's nodes, and for how long each thread or lane has worked on them.
+    """Durations of a machine's nodes, and the busy time of each thread or lane.
 
-    A node that a lane of a device computes is timed there, and its launch is not.
+    A node that a device lane computes is timed there; its launch is not counted.
     """
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._lock = machine, threading.Lock()
-        self._launched = dict[int, Node]()  # steps of the machine, by identity
+        self._on_lanes = dict[int, Node]()  # the machine's steps that lanes compute, by identity
         self.turns = defaultdict[tuple[str, str], Histogram](Histogram)  # by node and device
         self.busy_s = defaultdict[str, float](float)  # by thread or lane
 
@@ -139,18 +139,18 @@ class NodeTimes(Instrument):
             return
         lanes = run.plan.partition.lanes
         if lanes and lanes[task.spec.index] is not None:
-            self._launched.update((id(step), step) for step in task.spec.steps)
+            self._on_lanes.update((id(step), step) for step in task.spec.steps)
             return
-        name = "cpu" if lanes else self._machine.device.name
+        device = "cpu" if lanes else self._machine.device.name
         worker = threading.current_thread().name
-        self._note(task.spec.name, name, worker, ended - started)
+        self._add(task.spec.name, device, worker, ended - started)
 
     def on_job(self, job: Job, started: float, ended: float) -> None:
-        """Count what a lane has done."""
-        if id(job.node) in self._launched:
-            self._note(job.name, job.lane.device.name, job.lane.name, ended - started)
+        """Count a job of a lane."""
+        if id(job.node) in self._on_lanes:
+            self._add(job.name, job.lane.device.name, job.lane.name, ended - started)
 
-    def _note(self, node: str, device: str, worker: str, spent_s: float) -> None:
+    def _add(self, node: str, device: str, worker: str, spent_s: float) -> None:
         with self._lock:
             self.turns[node, device].observe(spent_s)
             self.busy_s[worker] += spent_s

@@ -1,7 +1,7 @@
 """`supervise`: several processes that serve at the same ports and share nothing.
 
-The kernel gives each connection to one of them.  The parent starts them, starts those again that
-end, and passes signals on; it serves nothing itself, and they end with it.
+The kernel gives each connection to one of them.  The parent starts them, restarts those that end,
+and passes signals on.  It serves nothing itself, and they end with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anyio.abc import Process
 
 from actorgraph.errors import GraphError
 from actorgraph.serving.command import Endpoint, bound, show_log
-from actorgraph.serving.directory import LOOK_S, times
+from actorgraph.serving.directory import POLL_S, times
 
 _LOGGER = logging.getLogger("actorgraph")
 _BAD_USAGE = 2
@@ -32,18 +32,18 @@ _WATCHED = (".py", ".toml")
 def supervise(
     options: Sequence[str], endpoint: Endpoint, *, workers: int, watched: str | None = None
 ) -> int:
-    """Run ``actorgraph serve`` with such options in several processes; return the exit code.
+    """Run ``actorgraph serve`` with these options in several processes; return the exit code.
 
-    All are started anew when a file ``*.py`` or ``*.toml`` below the watched folder changes.
+    All are restarted when a file ``*.py`` or ``*.toml`` below the watched folder changes.
     """
     if not hasattr(socket, "SO_REUSEPORT"):
-        raise GraphError("several processes need SO_REUSEPORT, which this platform has not")
+        raise GraphError("several processes need SO_REUSEPORT, which this platform lacks")
     show_log()
-    if endpoint.metrics_port:  # each has one, and is started again and again where it is not free
+    if endpoint.metrics_port:  # fail here: a process without its port would be restarted for ever
         for number in range(workers):
             bound(endpoint.host, endpoint.metrics_port + number, shared=False).close()
     with ExitStack() as stack:
-        # Bound and never listened at: the ports are ours as long as we live.
+        # Bound without listening, the ports stay ours while this process lives.
         ports = [
             None if port is None else stack.enter_context(bound(endpoint.host, port, shared=True))
             for port in (endpoint.port, endpoint.grpc_port)
@@ -82,14 +82,14 @@ class _Supervisor:
         return self._exit_code
 
     async def _keep(self, number: int) -> None:
-        """Run a process, and another when it has ended."""
+        """Run a process, and restart it when it ends."""
         pause_s, command = _FIRST_PAUSE_S, [*self._command]
-        if (port := self._metrics_port) is not None:  # counts are those of one process
+        if (port := self._metrics_port) is not None:  # each process has metrics of its own
             command += ["--metrics-port", str(port and port + number - 1)]
         while not self._ending:
-            born, changed = monotonic(), self._changed
+            began, changed = monotonic(), self._changed
             process = await anyio.open_process(
-                # A session of its own, or Ctrl-C would reach it twice.
+                # In a session of its own, or Ctrl-C would reach it twice.
                 command, stdin=subprocess.PIPE, stdout=None, stderr=None,
                 start_new_session=True,
             )  # fmt: skip
@@ -99,17 +99,17 @@ class _Supervisor:
             finally:
                 self._processes.discard(process)
                 await process.aclose()
-            if changed.is_set():  # it was ended to be started anew, or for good
+            if changed.is_set():  # we ended it, for a restart or for good
                 continue
-            if code == _BAD_USAGE and self._watched is None:  # it has told why
+            if code == _BAD_USAGE and self._watched is None:  # it has reported why
                 self._exit_code = code
                 self._end(signal.SIGTERM)
             elif code > 0 and self._watched is not None:
                 _LOGGER.info("worker %d waits for a change of the files", number)
                 await changed.wait()
             else:
-                lived_s = monotonic() - born
-                pause_s = _FIRST_PAUSE_S if lived_s > _LONGEST_PAUSE_S else pause_s
+                if monotonic() - began > _LONGEST_PAUSE_S:
+                    pause_s = _FIRST_PAUSE_S
                 _LOGGER.warning(
                     "worker %d ended with %d and is started again in %g s", number, code, pause_s
                 )
@@ -129,10 +129,10 @@ class _Supervisor:
             process.send_signal(number)
 
     async def _watch(self, folder: str) -> None:
-        """Start all processes anew when a file changes."""
+        """Restart all processes when a file changes."""
         seen = times(folder, _WATCHED)
         while True:
-            await anyio.sleep(LOOK_S)
+            await anyio.sleep(POLL_S)
             now = await anyio.to_thread.run_sync(times, folder, _WATCHED)
             if now == seen or self._ending:
                 continue
@@ -141,7 +141,7 @@ class _Supervisor:
             seen, changed, self._changed = now, self._changed, anyio.Event()
             changed.set()
             old = set(self._processes)
-            for _ in range(2):  # an open stream is not waited for
+            for _ in range(2):  # the second signal does not wait for open streams
                 for process in old & self._processes:
                     process.terminate()
-                await anyio.sleep(LOOK_S)
+                await anyio.sleep(POLL_S)

@@ -1,7 +1,7 @@
 """Gradients of plain NumPy functions, as Python source that can be read and debugged.
 
-A function is parsed, its control flow and containers kept, and a new function is written that runs
-it forward and then backward.  Rules of single calls come from the ops of the package.  See
+A function is parsed, and a new function is written that runs it forward and then backward, with its
+control flow and containers.  The rules of single calls come from the package's ops.  See
 docs/source.md.
 """
 
@@ -33,9 +33,9 @@ __dir__ = __all__.copy
 Required = "required"
 """`input_derivative`: the seed (or tangent) has to be given."""
 DefaultOne = "one"
-"""`input_derivative`: the seed of a scalar is 1 where none is given."""
+"""`input_derivative`: the default seed of a scalar is 1."""
 DefaultOnes = "ones"
-"""`input_derivative`: the seed is ones where none is given."""
+"""`input_derivative`: the default seed is ones."""
 
 Function = Callable[..., Any]
 
@@ -52,42 +52,42 @@ def autodiff(
     verbose: int = 0,
     input_derivative: str = DefaultOne,
 ) -> Function:
-    """Return a new function, made of the source of `func`, that computes a derivative.
+    """Return a new function, written from the source of `func`, that computes a derivative.
 
     Parameters
     ----------
     func : function
         A plain Python function of floats, arrays of floats, and containers of them.
     wrt : int or tuple of int
-        Positions of the arguments that are differentiated.
+        Positions of the arguments to differentiate with respect to.
     mode : "reverse" or "forward"
-        Reverse: the last parameter, ``b`` and the name of the result, is its seed.  Forward: the
-        last parameters, ``d`` and the name of each wrt, are their tangents.
+        Reverse: the last parameter, named ``b`` and the name of the result, is the seed.  Forward:
+        the last parameters, named ``d`` and the name of each wrt, are the tangents.
     motion : "joint" or "split"
-        One function, or one forward and one backward that share a record.
+        One function, or a forward and a backward function that share a record.
     preserve_result : bool
         Return ``(derivative..., value)``.
     check_dims : bool
         Check the shape of seeds and tangents in each call.
     optimized : bool
-        Take away what nothing needs.
+        Remove dead code.
     verbose : int
         1 prints the generated source.
     input_derivative : Required, DefaultOne or DefaultOnes
-        What a seed is that is not given.
+        The default of the seed.
 
     Returns
     -------
     function
-        Reverse: the gradient of the only wrt, or a tuple of them.  Forward: the tangent of the
-        result.  Its text is its ``__source__``.
+        Reverse: the gradient of the only wrt, or a tuple of gradients.  Forward: the tangent of the
+        result.  The attribute ``__source__`` is its text.
 
     Raises
     ------
     UnsupportedSyntax
-        A construct on the way has no derivative; the error has its file and line.
+        `func` has a construct without a derivative; the error has its file and line.
     GraphError
-        An argument of `autodiff` makes no sense.
+        An argument of `autodiff` is invalid.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def autodiff(
     make = session.gradient if mode == "reverse" else session.push
     made: Function = make(function, places, options)
     if verbose:
-        print(made.__source__)  # type: ignore[attr-defined]  # noqa: T201 - it is asked for
+        print(made.__source__)  # type: ignore[attr-defined]  # noqa: T201 - `verbose` says so
     return made
 
 
@@ -125,7 +125,7 @@ def grad(
 ) -> Function:
     """Return the gradient of a function of floats and arrays; parameters are those of `autodiff`.
 
-    In forward mode the gradient is put together of one tangent an element.
+    In forward mode the gradient takes one call for each element.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def grad(
     Raises
     ------
     UnsupportedSyntax
-        A construct on the way has no derivative; the error has its file and line.
+        `func` has a construct without a derivative; the error has its file and line.
 
     Examples
     --------
@@ -224,10 +224,10 @@ def tangent(func: Function) -> Callable[[Function], Function]:
 
 @contextmanager
 def insert_grad_of(x: Any) -> Iterator[Any]:
-    """Mark a block that runs on the gradient of `x` where that passes; elsewhere it is skipped.
+    """Mark a block that the backward pass runs on the gradient of `x` at this place.
 
-    ``with insert_grad_of(x) as dx: dx = np.clip(dx, -1, 1)`` in a function that is differentiated:
-    the block may print `dx`, or bind it anew.  Where the function itself runs, `dx` is zero.
+    With ``with insert_grad_of(x) as dx: dx = np.clip(dx, -1, 1)`` in a differentiated function, the
+    block may print or rebind `dx`.  When the function itself runs, `dx` is zero.
 
     Examples
     --------
@@ -245,7 +245,7 @@ def insert_grad_of(x: Any) -> Iterator[Any]:
 
 def _registering(table: dict[Any, Function], func: Function) -> Callable[[Function], Function]:
     if not callable(func):
-        raise GraphTypeError(f"a rule is that of a function, got {shown(func)}")
+        raise GraphTypeError(f"a rule needs the function that it is for, got {shown(func)}")
 
     def register(rule: Function) -> Function:
         table[func] = rule
@@ -275,7 +275,7 @@ def _check(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 
 def _by_columns(push: Function, places: tuple[int, ...], preserve: bool) -> Function:
-    """Return a function that puts the gradient together of tangents."""
+    """Return the gradient as a function that calls `push` once for each element of the inputs."""
     parameters = list(signature(push).parameters.values())
     tans = [one.name for one in parameters[-len(places) :]]
     kinds = [parameters[min(place, len(parameters) - 1)].kind for place in places]
@@ -304,7 +304,7 @@ def _by_columns(push: Function, places: tuple[int, ...], preserve: bool) -> Func
                     result, value = push(*args, **kwargs, **moved)
                     if np.shape(result):
                         raise GraphError(
-                            f"a gradient is that of a scalar, and the result has shape "
+                            f"a gradient needs a scalar result, and this one has shape "
                             f"{np.shape(result)}; use ag.source.jvp"
                         )
                     columns[at] = result

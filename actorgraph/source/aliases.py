@@ -1,4 +1,4 @@
-"""Which names may hold the same memory: writes into it have a gradient only where none do."""
+"""Which names may share memory: a write has a gradient only if no other name sees it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VIEWS = frozenset(
 
 
 class Aliases:
-    """What the assignments of a function say about memory that names share."""
+    """The memory that names of a function may share, by its assignments."""
 
     def __init__(self, scope: Scope, result: str) -> None:
         self.scope, self.result = scope, result
@@ -32,7 +32,7 @@ class Aliases:
         return found
 
     def is_fresh(self, name: str) -> bool:
-        """Return whether all that a name is bound to is its own."""
+        """Return whether a name is bound to new objects only."""
         if name.startswith(("items_", "result")):
             return True
         if name in self.scope.args:
@@ -41,7 +41,7 @@ class Aliases:
         return bool(values) and all(one is not None and self._makes(one) for one in values)
 
     def _makes(self, node: ast.expr) -> bool:
-        """Return whether an expression makes something new."""
+        """Return whether an expression makes a new object."""
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func).split(".")[-1]
             target = self.scope.resolve(node.func)
@@ -55,15 +55,15 @@ class Aliases:
         )  # fmt: skip
 
     def written(self, name: str) -> bool:
-        """Return whether the function writes into what a name holds."""
+        """Return whether the function writes into the value of a name."""
         return any(
             isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
             and ast.unparse(node.value) == name
             for node in walk_own(self.scope.tree.body)
         )  # fmt: skip
 
-    def shown_by(self, name: str) -> str:
-        """Return a name that may show the memory of another one, or ""."""
+    def alias_of(self, name: str) -> str:
+        """Return another name that may be a view of a name's memory, or ""."""
         for node in walk_own(self.scope.tree.body):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 value: Any = node.value

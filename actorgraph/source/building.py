@@ -1,4 +1,4 @@
-"""From a function to its derivative: one session makes all functions that are needed for one."""
+"""From a function to its derivative; a `Session` makes all functions that one derivative needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from actorgraph.source.steps import bound, loads, parse
 
 @dataclass(frozen=True)
 class Options:
-    """What a derivative is to be."""
+    """The options of `autodiff`."""
 
     motion: str = "joint"
     preserve_result: bool = False
@@ -39,7 +39,7 @@ class Options:
 
 @dataclass
 class BoundCall:
-    """A call of a function that is differentiated too, its arguments bound to parameters."""
+    """A call of a function that is differentiated too, with its arguments by parameter."""
 
     name: str
     scope: Scope
@@ -52,7 +52,7 @@ class BoundCall:
 
 
 class Session:
-    """What is made together for one derivative; each function once for its active arguments."""
+    """The functions of one derivative, each made once for its active arguments."""
 
     def __init__(self, optimized: bool) -> None:
         self.optimized = optimized
@@ -60,29 +60,29 @@ class Session:
         self._tangents: dict[Any, Any] = {}
         self._derived: dict[Any, Derived] = {}
 
-    # -- what sweeps ask for ------------------------------------------------------------------
+    # -- for the writers of sweeps ------------------------------------------------------------
 
     def derived(self, function: Any, active: tuple[int, ...], forward: bool = False) -> Derived:
-        """Return the derivative of a call that depends on the types met."""
+        """Return the derivative of a call that depends on the types at run time."""
         key = function, active, forward
         if key not in self._derived:
             self._derived[key] = Derived(function, active, forward)
         return self._derived[key]
 
     def numpy(self, scope: Scope) -> str:
-        """Return the name by which the text knows NumPy."""
+        """Return the name of NumPy in the text."""
         same = scope.resolve(ast.Name("np", ast.Load())) is np
         return "np" if same else scope.help("np", np)
 
     def operands(self, scope: Scope, one: Any, rule: InlineRule) -> dict[str, ast.expr]:
-        """Return what stands for the names in the text of a call's derivative."""
+        """Return the expressions for the names in the text of a call's derivative."""
         names: dict[str, ast.expr] = {f"x{i}": arg for i, arg in enumerate(one.args)}
         given = {"y": one.target, "np": self.numpy(scope)}
         given |= {stem: scope.help(stem, helper) for stem, helper in rule.helpers.items()}
         return names | {name: ast.Name(text, ast.Load()) for name, text in given.items()}
 
     def missing(self, scope: Scope, one: Any, kind: str) -> Exception:
-        """Return the error about a function with a rule for the other mode only."""
+        """Return the error for a function that has a rule for the other mode only."""
         name = one.function.__name__
         text = f"{name} has no {kind}; give it one with @ag.source.{kind}({name})"
         return refuse(one.origin, text, scope.function)
@@ -131,16 +131,16 @@ class Session:
             call.kwargs |= {name: value for name, value in defaults.items() if name in left}
 
     def pair(self, call: BoundCall) -> tuple[Late, Late]:
-        """Return a called function, which gives a record too, and one from the record backwards."""
+        """Return the forward function of a callee, which returns a record too, and its backward."""
         key = call.key, call.active
         if key not in self._halves:
-            found = self._halves[key] = Late(), Late()
-            for late, made in zip(found, self.halves(call.scope, call.active), strict=True):
+            halves = self._halves[key] = Late(), Late()  # before they are made: it may be recursive
+            for late, made in zip(halves, self.halves(call.scope, call.active), strict=True):
                 late.cell.cell_contents = made
         return self._halves[key]
 
     def tangent(self, call: BoundCall) -> Any:
-        """Return the function of values and tangents of a called function."""
+        """Return the forward-mode function of a callee."""
         key = call.key, call.active
         if key not in self._tangents:
             self._tangents[key] = Late()
@@ -148,10 +148,10 @@ class Session:
             self._tangents[key].cell.cell_contents = made
         return self._tangents[key]
 
-    # -- calls of what is known at run time only -------------------------------------------------
+    # -- calls of functions known only at run time -----------------------------------------------
 
     def recorded(self, function: Any, active: tuple[int, ...], *args: Any) -> tuple[Any, Any]:
-        """Call a function that is known at run time only, and keep what its reversal needs."""
+        """Call a function known only at run time; return its value and a record for `pulled`."""
         if not isinstance(function, (FunctionType, MethodType)):
             if not isinstance(function, np.ufunc) and type(function).__name__ != "builtin_function":
                 raise GraphTypeError(f"{function!r} is called on active values but has no source")
@@ -170,7 +170,7 @@ class Session:
         return parts[0] if len(parts) == 1 else parts
 
     def pushed_through(self, function: Any, active: tuple[int, ...], tans: Any, *args: Any) -> Any:
-        """Call a function that is known at run time only; return value and tangent."""
+        """Call a function known only at run time; return its value and tangent."""
         if not isinstance(function, (FunctionType, MethodType)):
             value = function(*args)
             seeds = tans[0] if len(active) == 1 else tans
@@ -202,7 +202,7 @@ class Session:
         return normaliser.steps(), normaliser.jumps.result
 
     def sweeps(self, scope: Scope, active: tuple[str, ...], owned: bool = False) -> Any:
-        """Return both sweeps, the name of the result, and what the gradients are compared with."""
+        """Return the writer, the result's name, both sweeps, the saved arguments, if it writes."""
         steps, result = self.steps(scope, active)
         sweep = ReverseWriter(scope, self, self.optimized)
         sweep.prepare(steps)
@@ -231,14 +231,14 @@ class Session:
         return sweep, result, first + forward, inits + backward, kept, written
 
     def cleaned(self, scope: Scope, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Return a body without dead code."""
+        """Return a body without dead code, if optimized."""
         if not self.optimized:
             return body
         helpers = {name for name, value in scope.helpers.items() if not isinstance(value, Late)}
         return without_dead_code(body, frozenset(helpers))
 
     def halves(self, scope: Scope, active: tuple[str, ...]) -> tuple[Any, Any]:
-        """Return a function that also gives a record, and one from the record backwards."""
+        """Return a forward function that also returns a record, and the backward of the record."""
         name = scope.tree.name
         forward_name = scope.reserve(f"{name}_forward")
         backward_name = scope.reserve(f"{name}_backward")
@@ -257,12 +257,12 @@ class Session:
         self, scope: Scope, names: tuple[str, str], first: list[ast.stmt], value: str,
         backward: list[ast.stmt], seed: str,
     ) -> list[ast.stmt]:  # fmt: skip
-        """Return a function that gives a value and a record of what the other one needs."""
+        """Return a function of value and record, and one that goes backward from the record."""
         backward = self.cleaned(scope, backward)
         own = scope.locals | set(scope.args)
         needs = [name for name in sorted(needed_before(backward)) if name in own]
         sure = bound_names([one for one in first if isinstance(one, ast.Assign)]) | {*scope.args}
-        # Only some ways through the function may bind the others.
+        # Some paths through the function may leave the others unbound.
         first = _lines(f"{name} = None" for name in needs if name not in sure) + first
         first += parse(f"return {value}({''.join(f'{name}, ' for name in needs)})")
         unpack = parse(f"{', '.join(needs)}, = record") if needs else []
@@ -271,16 +271,16 @@ class Session:
         return [_function(names[0], scope, [], self.cleaned(scope, first)), other]
 
     def forward(self, scope: Scope, active: tuple[str, ...]) -> tuple[Forward, Any, str, str]:
-        """Return the writer of tangents and what it has written, the result and its tangent."""
+        """Return the writer, the statements that it wrote, the result and its tangent."""
         steps, result = self.steps(scope, active)
         sweep = Forward(scope, self)
         body = sweep.start(active) + sweep.sweep(steps)
         return sweep, body, result, sweep.t(result) if result in scope.active else "None"
 
     def pushed(self, scope: Scope, active: tuple[str, ...]) -> Any:
-        """Return a function of arguments and their tangents that gives value and tangent."""
+        """Return a function of arguments and their tangents that returns value and tangent."""
         for one in active:
-            scope.derived("d", one)  # the name by which callers give it
+            scope.derived("d", one)  # the keyword that callers use
         name = scope.reserve(f"{scope.tree.name}_tangent")
         sweep, body, result, tangent = self.forward(scope, active)
         body = self.cleaned(scope, body + parse(f"return {result}, {tangent}"))
@@ -368,12 +368,12 @@ def _lines(texts: Iterable[str]) -> list[ast.stmt]:
 
 
 def _owned(scope: Scope, name: str, value: str) -> list[ast.stmt]:
-    """Return what binds a name to a value that nobody else holds."""
+    """Return statements that bind a name to a value that nobody else refers to."""
     return parse(f"{name} = {scope.help('own', support.own)}(None, {value})")
 
 
 def _plain(spec: ast.arguments, stars: str | None = None) -> list[str]:
-    """Return the names of positional parameters, with that of ``*args`` behind stars."""
+    """Return the names of positional parameters, and with `stars` that of ``*args``."""
     names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
     several = stars is not None and spec.vararg is not None
     return [*names, f"{stars}{spec.vararg.arg}"] if several and spec.vararg else names
@@ -405,7 +405,7 @@ def _passed(scope: Scope) -> list[str]:
 def _function(
     name: str, scope: Scope, more: list[str], body: list[ast.stmt], default: str = ""
 ) -> ast.stmt:
-    """Return a function with the parameters of the user's, and more."""
+    """Return a function with the parameters of the user's, and further ones."""
     args = deepcopy(scope.tree.args)
     for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg):
         if arg is not None:
@@ -428,10 +428,10 @@ def _function(
 
 
 def _with_defaults(made: FunctionType, scope: Scope, more: int, values: Any = ()) -> None:
-    """Give a generated function the default values of the user's, and those of what it adds."""
+    """Give a generated function the defaults of the user's, and `values` for its `more` last."""
     function = scope.function
     if scope.tree.name not in (function.__name__, "lambda_"):
-        return  # a nested one, whose defaults are given in each call
+        return  # a nested function: each call passes its defaults
     names = list(inspect.signature(function).parameters.values())
     behind = any(
         one.kind in (one.VAR_POSITIONAL, one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in names

@@ -1,8 +1,8 @@
-"""What a converted function calls: it decides between Python and the graph while nodes are built.
+"""The calls in converted functions, which choose between Python and the graph as nodes are built.
 
-A test that is a node becomes a branch or a loop of the graph; any other is Python's.  Names that a
-branch or a loop sets are handed over as values: nodes, arrays and numbers become its results, all
-else has to be the same on every way.
+A test that is a node becomes a branch or a loop of the graph; any other is Python's.  Values of
+names that a branch or a loop sets are passed on: nodes, arrays and numbers become its results, all
+others have to be the same on every path.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from actorgraph.source.reading import refuse
 from actorgraph.types import UNKNOWN, Shape
 
 FLOAT: ContextVar[str] = ContextVar("FLOAT", default="float64")
-"""The dtype of a Python float that becomes a node and meets nothing that gives it one."""
+"""The dtype of a Python float that becomes a node and meets no node with a dtype."""
 NUMBERS: ContextVar[dict[Node, Callable[[Any], Exception]]] = ContextVar("NUMBERS")
-"""Carries of loops that were Python's numbers, and what begins the loop again with other types."""
+"""Carries of loops that were Python numbers, with the exception that restarts the loop retyped."""
 _STAGED: ContextVar[bool] = ContextVar("_STAGED", default=False)
 
 
@@ -45,14 +45,14 @@ class _Undefined:
 
 
 UNDEFINED = _Undefined()
-"""The value of a name that has none."""
+"""The value of an unbound name."""
 
 _OPERATORS = {
     "Add": "add", "Sub": "sub", "Mult": "mul", "Div": "truediv", "FloorDiv": "floordiv",
     "Mod": "mod", "Pow": "pow", "MatMult": "matmul", "BitAnd": "and", "BitOr": "or",
     "BitXor": "xor", "LShift": "lshift", "RShift": "rshift",
 }  # fmt: skip
-"""What augmented assignments do, by its name in `operator`."""
+"""The operators of augmented assignments, by their names in `operator`."""
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge,
     "Eq": operator.eq, "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
@@ -69,7 +69,7 @@ def _asserted(xp: Any, x: Any, holds: Any, *, message: str) -> Any:
 _ASSERTED = Op(
     "asserted", "a[*s] -> bool[] -> a[*s]", _asserted,
     vjp=(lambda ct, y, x, holds, message: ct, None), jvp=lambda tans, y, *xs, **attrs: tans[0],
-    memory=VIEW, doc="The first argument; the run fails where the second is false.",
+    memory=VIEW, doc="The first argument; the run fails if the second is false.",
 )  # fmt: skip
 
 
@@ -81,28 +81,28 @@ class Kind(NamedTuple):
 
 
 class BlockNames(NamedTuple):
-    """The names that a block sets, how to read and write all, and those that are read later."""
+    """The names that a block sets."""
 
-    read: Callable[[], list[Any]]
+    read: Callable[[], list[Any]]  # returns the values of all
     write: Callable[[list[Any]], None]
     every: tuple[str, ...]
-    live: tuple[str, ...]
-    place: int
+    live: tuple[str, ...]  # those that are read later
+    place: int  # of the statement, for errors
 
 
 class _Result(NamedTuple):
-    """Stands for a result of a branch."""
+    """A placeholder for a result of a branch."""
 
-    place: int
+    index: int
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number of Python's, which has no dtype of its own."""
+    """Return whether a value is a Python number, which has no dtype of its own."""
     return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
 
 
 def is_value(value: Any) -> bool:
-    """Return whether a graph can hold a leaf."""
+    """Return whether a leaf can become a node."""
     return (
         isinstance(value, (Node, np.generic))
         or is_number(value)
@@ -111,7 +111,7 @@ def is_value(value: Any) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values need no graph to choose between them."""
+    """Return whether two values are equal, so that no branch has to choose between them."""
     if one is other:
         return True
     if isinstance(one, (Node, np.ndarray)) or isinstance(other, (Node, np.ndarray)):
@@ -134,7 +134,7 @@ def kind_of(value: Any) -> Kind:
 
 
 def as_node(graph: Graph, value: Any, kind: Kind) -> Node:
-    """Return a value as a node; a number takes the type, of whatever dims."""
+    """Return a value as a node; a number takes the type `kind`."""
     if not is_number(value):
         return graph.lift(value)
     node = innermost(graph).constant(np.array(value, kind.dtype))
@@ -142,15 +142,15 @@ def as_node(graph: Graph, value: Any, kind: Kind) -> Node:
 
 
 def retyped(value: Any, kind: Kind) -> None:
-    """Begin the loop again, with that type, where the value is a number that it began with."""
-    again = NUMBERS.get({}).get(value) if isinstance(value, Node) else None
-    if again is not None:
-        raise again(kind)
+    """Restart the loop with this type if the value is a carry that was a Python number."""
+    restart = NUMBERS.get({}).get(value) if isinstance(value, Node) else None
+    if restart is not None:
+        raise restart(kind)
 
 
 @contextmanager
 def staging() -> Iterator[None]:
-    """Remember that what is called may run any number of times, or never."""
+    """Mark code whose statements may run any number of times, or never."""
     token = _STAGED.set(True)
     try:
         yield
@@ -171,16 +171,15 @@ def _reopened(body: BodyGraph) -> Iterator[None]:
 def _joined(
     what: str, graph: Graph, test: Node, pieces: Sequence[tuple[BodyGraph, list[Node]]]
 ) -> list[Node]:
-    """Return the results of a branch, of the bodies for false and for true."""
-    turned = [({leaf: node for node, leaf in body.captures.items()}, made) for body, made in pieces]
-    return joined(what, graph, test, turned)
+    """Return the results of a branch from its bodies, for false and for true."""
+    parts = [({leaf: node for node, leaf in body.captures.items()}, made) for body, made in pieces]
+    return joined(what, graph, test, parts)
 
 
 class Deciding:
-    """What the text of one function of the user's calls.
+    """The methods that one converted function calls, but for loops.
 
-    `places` are statements, for errors; ``convert(function)`` returns the converted one of another
-    function.
+    `places` are statements, for errors; ``convert(function)`` converts another function.
     """
 
     UNDEFINED = UNDEFINED
@@ -192,7 +191,7 @@ class Deciding:
         self.function, self.places, self.convert = function, places, convert
 
     def refused(self, place: int, text: str) -> Exception:
-        """Return the error about a statement."""
+        """Return the error for a statement."""
         return refuse(self.places[place], text, self.function)
 
     # -- names ------------------------------------------------------------------------------------
@@ -211,11 +210,11 @@ class Deciding:
     # -- tests ------------------------------------------------------------------------------------
 
     def test(self, value: Any, place: int | None = None) -> Any:
-        """Return a test as a bool, or as a node that is a bool scalar."""
+        """Return a test as a bool, or as a node of a bool scalar."""
         if not isinstance(value, Node):
             return bool(value)
         if value.ndim:
-            text = f"the test is {value!r}; a single bool decides: write .any() or .all()"
+            text = f"the test is {value!r}, which is no single bool; write .any() or .all()"
             raise GraphTypeError(text) if place is None else self.refused(place, text)
         return value if value.dtype.kind == "b" else value != 0
 
@@ -225,11 +224,11 @@ class Deciding:
         return logical_not(value) if isinstance(value, Node) else not value
 
     def and_(self, *parts: Callable[[], Any]) -> Any:
-        """Return the ``and`` of values, of which one is computed where those before are true."""
+        """Return the ``and`` of values; each is computed only if those before are true."""
         return self._joined(parts[0](), parts[1:], ends=False)
 
     def or_(self, *parts: Callable[[], Any]) -> Any:
-        """Return the ``or`` of values, of which one is computed where those before are false."""
+        """Return the ``or`` of values; each is computed only if those before are false."""
         return self._joined(parts[0](), parts[1:], ends=True)
 
     def _joined(self, value: Any, rest: Sequence[Callable[[], Any]], ends: bool) -> Any:
@@ -248,7 +247,7 @@ class Deciding:
         return np.bool_(ends) if found is ends else test
 
     def _guarded(self, ask: Node, rest: Callable[[], Any], otherwise: bool) -> Any:
-        """Return `rest` where `ask` holds: at once where it cannot fail, else in a branch."""
+        """Return `rest` if `ask` is true; without a branch if computing it anyway is harmless."""
         graph = graph_of("a test", [ask])
         with BodyGraph(graph, "the second operand of a test", indexed=False) as body, staging():
             value = rest()
@@ -264,7 +263,7 @@ class Deciding:
         return _joined("a test", graph, ask, pieces)[0]
 
     def chain(self, names: str, *operands: Callable[[], Any]) -> Any:
-        """Return a chained comparison; each operand is computed once at most."""
+        """Return a chained comparison; each operand is computed at most once."""
         first, *rest = operands
 
         def compared(left: Any, place: int) -> Any:
@@ -301,7 +300,7 @@ class Deciding:
         return made[0]
 
     def if_(self, test: Any, then: _Block, otherwise: _Block, *given: Any) -> None:
-        """Run one of two blocks, or let the graph choose."""
+        """Run one of two blocks, or build a branch if the test is a node."""
         names = BlockNames(*given)
         test = self.test(test, names.place)
         if isinstance(test, Node):
@@ -310,7 +309,7 @@ class Deciding:
             (then if test else otherwise)()
 
     def branch(self, test: Node, then: _Block, otherwise: _Block, names: BlockNames) -> None:
-        """Trace both blocks, and give the names what the chosen one leaves."""
+        """Trace both blocks, and bind the names to the results of the branch."""
         read, write, every, live, place = names
         before = [*read()]
         graph = graph_of("if", [test])
@@ -331,14 +330,14 @@ class Deciding:
         ]
         nodes = _joined("if", graph, test, given) if given[0][1] else []
         for number, (structure, leaves) in plans:
-            found = [nodes[leaf.place] if isinstance(leaf, _Result) else leaf for leaf in leaves]
+            found = [nodes[leaf.index] if isinstance(leaf, _Result) else leaf for leaf in leaves]
             after[number] = unflatten(structure, found)
         write(after)
 
     def _merged(
         self, name: str, values: list[Any], given: list[tuple[BodyGraph, list[Node]]], place: int
     ) -> tuple[Any, list[Any]]:
-        """Plan what a name is after a branch: leaves of both, or slots of results."""
+        """Return the structure and leaves of a name after a branch: common ones, or results."""
         if any(value is UNDEFINED for value in values):
             number = 0 if values[0] is UNDEFINED else 1
             if values[1 - number] is UNDEFINED:
@@ -353,7 +352,7 @@ class Deciding:
         (left, structure), (right, other) = (flatten(value) for value in values)
         if structure != other:
             kinds = f"{shown(values[1])} or {shown(values[0])}"
-            raise self.refused(place, f"{name} is {kinds}; branches give values of one structure")
+            raise self.refused(place, f"{name} is {kinds}; branches need one structure")
         leaves: list[Any] = []
         for one, two in zip(left, right, strict=True):
             if not isinstance(one, Node) and same(one, two):
@@ -369,7 +368,7 @@ class Deciding:
         return structure, leaves
 
     def is_result(self, name: str) -> bool:
-        """Return whether a name is that of what is returned: it is read where it was set only."""
+        """Return whether a name is the one of returned values, which is never read when unbound."""
         code = self.function.__code__
         return name not in code.co_varnames + code.co_cellvars and name.startswith("result")
 
@@ -386,7 +385,7 @@ class Deciding:
                 )  # fmt: skip
 
     def _common(self, name: str, one: Any, two: Any, place: int) -> tuple[Kind, Kind]:
-        """Return the types that two values take: numbers that of the other one."""
+        """Return the types that two values take; a number takes the other one's."""
         kinds = kind_of(one), kind_of(two)
         if is_number(one) and is_number(two):
             dtype = np.result_type(kinds[0].dtype, kinds[1].dtype).name
@@ -414,7 +413,7 @@ class Deciding:
         return kinds
 
     def type_error(self, place: int, text: str, kind: Any = GraphTypeError) -> Exception:
-        """Return the error about types at a statement."""
+        """Return the error for a statement whose types do not fit."""
         node = self.places[place]
         code = self.function.__code__
         line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0) + 1
@@ -427,7 +426,7 @@ class Deciding:
         self, test: Any, message: Callable[[], Any], read: Callable[[], list[Any]],
         write: Callable[[list[Any]], None], names: tuple[str, ...], place: int,
     ) -> None:  # fmt: skip
-        """Raise where a test fails; one that is a node fails the run that reads what follows."""
+        """Raise if a test fails; a node makes the runs fail that use the names after it."""
         test = self.test(test, place)
         said = message()
         node = self.places[place]
@@ -436,7 +435,7 @@ class Deciding:
             if not test:
                 raise AssertionError(*([] if said is None else [said]))
             return
-        text = f"{where}: the assertion does not hold" + ("" if said is None else f": {said}")
+        text = f"{where}: the assertion fails" + ("" if said is None else f": {said}")
         graph = graph_of("assert", [test])
         write([
             graph.apply(_ASSERTED, (value, test), {"message": text})
@@ -445,13 +444,13 @@ class Deciding:
         ])  # fmt: skip
 
     def augmented(self, name: str, x: Any, y: Any) -> Any:
-        """Return what an augmented assignment makes of `x`."""
+        """Return `x` after an augmented assignment."""
         staged = _STAGED.get() and isinstance(x, np.ndarray)
-        anew = staged or isinstance(x, Node) or isinstance(y, Node)
-        return getattr(operator, f"__{'' if anew else 'i'}{_OPERATORS[name]}__")(x, y)
+        new = staged or isinstance(x, Node) or isinstance(y, Node)
+        return getattr(operator, f"__{'' if new else 'i'}{_OPERATORS[name]}__")(x, y)
 
     def written(self, x: Any, index: Any, value: Any) -> Any:
-        """Return `x` with a value at an index: a new one of a node, and of a list in a branch."""
+        """Return `x` with a value at an index: a new node, and in a branch a new list."""
         if isinstance(x, Node):
             return index_put(x, index, value)
         if isinstance(x, np.ndarray):
@@ -472,10 +471,10 @@ class Deciding:
         return x
 
     def set_attribute(self, x: Any, name: str, value: Any, place: int) -> None:
-        """Set an attribute, or raise where a branch or a loop of the graph is traced."""
+        """Set an attribute, or raise if a branch or a loop of the graph is being traced."""
         if _STAGED.get():
             raise self.refused(
-                place, f"the attribute {name} is set where only a run knows whether or how often; "
-                "use a name, and set the attribute after",
+                place, f"the attribute {name} is set in a branch or loop of the graph; use a name, "
+                "and set the attribute after it",
             )  # fmt: skip
         setattr(x, name, value)

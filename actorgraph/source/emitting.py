@@ -1,7 +1,6 @@
-"""Generated functions: their text, and code that tracebacks, debuggers and `inspect` see as it.
+"""Generated functions: their text, and code with which tracebacks and debuggers show it.
 
-The code uses the globals and the cells of the user's function, so it reads what that reads; what
-it needs besides is in cells too.
+The code uses the globals and the cells of the user's function; helpers are in further cells.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ _numbers = count(1)
 
 
 class Late:
-    """A helper that is made after the text that uses it: generated functions may be recursive."""
+    """A helper that is filled in after its use was compiled, for recursive functions."""
 
     def __init__(self) -> None:
         self.cell = CellType()
 
 
 def text_of(functions: list[ast.stmt]) -> str:
-    """Return the text of functions; comments stand as string statements in their trees."""
+    """Return the text of functions; string statements that begin with ``#`` become comments."""
     tree = ast.fix_missing_locations(ast.Module(functions, []))
     text = ast.unparse(tree)
     lines: list[str] = []
-    told = ""
+    last_comment = ""
     for line in text.split("\n"):
         found = re.match(r"^(\s*)(['\"])(# .*)\2$", line)
         if found:
             line = found[1] + ast.literal_eval(line.strip()).replace("\n", " ")
             while lines and lines[-1].startswith(f"{found[1]}# ") and "gradient of" in lines[-1]:
-                lines.pop()  # nothing of that line is left
-            if line == told:
+                lines.pop()  # no statement of that line is left
+            if line == last_comment:
                 continue
-            told = line
+            last_comment = line
         elif line.lstrip() == line or line.rstrip().endswith(":"):
-            told = ""
+            last_comment = ""
         lines.append(line)
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Expressions of active values as steps: each intermediate value gets a name."""
+"""Turns expressions of active values into steps: each intermediate value gets a name."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Expressions(ABC):
 
     @abstractmethod
     def rewritten(self, text: str, node: ast.AST) -> None:
-        """Add the steps of statements that stand for an expression."""
+        """Add the steps of statements that replace an expression."""
 
     def refused(self, node: Any, text: str = "") -> Exception:
-        """Return the error about a construct."""
+        """Return the error for a construct."""
         if not hasattr(node, "lineno"):
             node = self.origin
         return refuse(node, text or reason(node), self.scope.function)
@@ -45,7 +45,7 @@ class Expressions(ABC):
         self.out.append(Statement(kind, text, origin=self.origin, **more))
 
     def atom(self, node: ast.expr) -> ast.expr:
-        """Return a name or literal of that value, made by steps before."""
+        """Return a name or literal for a value, with the steps that compute it."""
         if isinstance(node, (ast.Name, ast.Constant)) or is_literal(node):
             return node
         if not self.scope.is_active(node):
@@ -64,7 +64,7 @@ class Expressions(ABC):
         return {"subscript": "item", "listcomp": "items", "dictcomp": "items"}.get(kind, kind)
 
     def passive(self, node: ast.expr) -> ast.expr:
-        """Return a passive expression that may be computed again: calls get a name."""
+        """Return a passive expression that is safe to compute twice: calls get a name."""
         simple = (ast.Name, ast.Constant, ast.Slice, ast.Tuple, ast.UnaryOp, ast.expr_context,
                   ast.unaryop, ast.operator, ast.BinOp)  # fmt: skip
         if all(isinstance(one, simple) for one in ast.walk(node)) or is_literal(node):
@@ -96,7 +96,7 @@ class Expressions(ABC):
         self, kind: str, target: str, value: str, args: list[ast.expr],
         reads: list[ast.expr] | None = None, **more: Any,
     ) -> None:  # fmt: skip
-        """Add a step that binds a name: another one first, if its reversal reads what it had."""
+        """Add a step that binds a name; through a second name if its reversal reads the first."""
         names = {one.id for one in reads or args if isinstance(one, ast.Name)}
         made = self.scope.fresh(target) if target in names else target
         self.scope.active.add(made)
@@ -163,7 +163,7 @@ class Expressions(ABC):
         if named and isinstance(base, ast.Name) and self.aliases.written(base.id):
             helper = self.scope.help("refuse_view", refuse_view)
             value = f"{helper}({value}, {target!r}, {base.id!r})"
-        # The names of the index are among what the reversal reads.
+        # The reversal also reads the names of the index.
         reads = [base, *[ast.Name(one, ast.Load()) for one in loads(ast.parse(f"_[{index}]").body)]]
         self.step("item", target, value, [base], reads, index=index)
 
@@ -203,7 +203,7 @@ class Expressions(ABC):
         self.rewritten(f"{made} = {{}}\n{head}{made}[{key}] = {value}\n{target} = {made}", node)
 
     def _generators(self, node: Any, result: ast.expr) -> tuple[str, str]:
-        """Return the loops of a comprehension, its names renamed as they are its own."""
+        """Return the element and the loops of a comprehension, its own names renamed."""
         names = {name for one in node.generators for name in bound_names([one.target])}
         turn = Substituted({
             name: ast.Name(self.scope.fresh(name), ast.Load()) for name in names
@@ -297,7 +297,7 @@ class Expressions(ABC):
         self.step(kind, target, called, [*extra, *args], kwargs=kwargs, function=function)
 
     def operand(self, node: ast.expr, kind: str) -> ast.expr:
-        """Return an operand; an active list or tuple gets a name."""
+        """Return the operand of a call of this kind."""
         if kind != "user" and not self.scope.is_active(node):
             return self.passive(node)
         return self.atom(node)
@@ -315,7 +315,7 @@ class Expressions(ABC):
 
 
 def index_text(node: ast.expr) -> str:
-    """Return what stands in brackets."""
+    """Return the text of an index between brackets."""
     return ast.unparse(ast.Subscript(ast.Name("_", ast.Load()), node, ast.Load()))[2:-1]
 
 

@@ -1,7 +1,7 @@
-"""What has no derivative here, why, and the way out: one table over Python's syntax.
+"""The constructs of Python without a derivative, why, and what to write instead.
 
-A statement that binds nothing active is kept as it is, whatever it holds; the table is for what
-active values go through.  `ALWAYS` is refused wherever it stands.
+A statement that binds nothing active is kept, whatever it contains; `WHERE_ACTIVE` is for those
+that active values pass through.  `ALWAYS` is refused everywhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 _COROUTINE = "a coroutine has no derivative", "differentiate the part between two awaits"
 _GENERATOR = "a generator has no derivative", "return a list"
 _EXCEPTION = (
-    "an exception cannot decide what is differentiated",
+    "control flow by exceptions has no derivative",
     "move the try out of the function, or around passive code",
 )
 _MODULE = "a name of an outer scope must not change", "return the value instead"
@@ -26,7 +26,7 @@ ALWAYS: dict[str, tuple[str, str]] = {
     "Global": _MODULE,
     "Nonlocal": _MODULE,
 }
-"""What is refused wherever it stands, by the name of its class: why, and the way out."""
+"""Refused everywhere, by class name: why, and what to write instead."""
 WHERE_ACTIVE: dict[str, tuple[str, str]] = {
     "Try": _EXCEPTION,
     "TryStar": _EXCEPTION,
@@ -38,7 +38,7 @@ WHERE_ACTIVE: dict[str, tuple[str, str]] = {
     "SetComp": ("a set of active values has no order", "write a list comprehension"),
     "Set": ("a set of active values has no order", "write a list"),
     "Starred": ("a starred display of active values is not supported", "use np.concatenate"),
-    "Slice": ("a slice is no value", "write it inside of brackets"),
+    "Slice": ("a slice has no derivative", "write it inside brackets"),
     "MatchSequence": ("a pattern cannot take active values apart", "assign them to names first"),
     "MatchMapping": ("a pattern cannot take active values apart", "assign them to names first"),
     "MatchClass": ("a pattern cannot take active values apart", "assign them to names first"),
@@ -47,11 +47,11 @@ WHERE_ACTIVE: dict[str, tuple[str, str]] = {
     "TemplateStr": ("a template has no derivative", "write an f-string"),
     "Interpolation": ("a template has no derivative", "write an f-string"),
 }
-"""What is refused where active values go through it."""
+"""Refused for active values, likewise."""
 
 
 def reason(node: ast.AST) -> str:
-    """Return why a construct is refused, and the way out."""
+    """Return why a construct is refused, and what to write instead."""
     name = type(node).__name__
     what, advice = {**ALWAYS, **WHERE_ACTIVE}.get(
         name, (f"{name} of active values is not supported", "compute it in a statement of its own")
@@ -60,7 +60,7 @@ def reason(node: ast.AST) -> str:
 
 
 def check_everywhere(tree: ast.FunctionDef) -> ast.AST | None:
-    """Return the first construct that is refused wherever it stands, or None."""
+    """Return the first construct that is refused everywhere, or None."""
     for node in ast.walk(tree):
         if type(node).__name__ in ALWAYS:
             return node

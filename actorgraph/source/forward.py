@@ -1,4 +1,4 @@
-"""Forward mode: each step with its tangent twin beside it; control flow stays as it is."""
+"""Forward mode: each step with its tangent beside it; control flow stays as it is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from actorgraph.source.usual import TANGENTS
 
 
 class Forward:
-    """Writes a function that computes tangents beside values."""
+    """Writes a function that computes values and tangents."""
 
     def __init__(self, scope: Scope, session: Any) -> None:
         self.scope, self.session = scope, session
@@ -45,13 +45,13 @@ class Forward:
         return self.scope.help(function.__name__, function)
 
     def start(self, given: tuple[str, ...]) -> list[ast.stmt]:
-        """Return tangents of arguments that are active only later on."""
+        """Return zero tangents for arguments that become active later."""
         names = [name for name in self.scope.args if name in self.scope.active - {*given}]
         zero = self.help(support.zero_of)
         return [line for name in names for line in parse(f"{self.t(name)} = {zero}({name})")]
 
     def sweep(self, steps: list[Any]) -> list[ast.stmt]:
-        """Return the statements of a block with those of its tangents."""
+        """Return the statements of a block and of its tangents."""
         out: list[ast.stmt] = []
         for one in steps:
             if isinstance(one, Statement):
@@ -64,7 +64,7 @@ class Forward:
             elif isinstance(one, (LoopStatement, Context)):
                 out += _block(one.header, self.sweep(one.body))
             else:
-                assert isinstance(one, Insertion)  # a gradient is not there in forward mode
+                assert isinstance(one, Insertion)  # forward mode has no gradient
         return out
 
     def _step(self, one: Statement) -> list[ast.stmt]:

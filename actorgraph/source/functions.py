@@ -25,36 +25,37 @@ from actorgraph.source.staging import HELPER, staged
 _NOT_OURS = (
     str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"),
 )  # fmt: skip
-"""Where functions stand that are called as they are."""
+"""Folders whose functions are called without conversion."""
 _KEPT = "_converted_by_actorgraph"
 _TEXTS: set[CodeType] = set()
-"""Code that has been made here: functions that converted ones define."""
+"""The code of converted functions and of those that they define."""
 
 
 @answering
 def function(func: Callable[..., Any], convert: bool = True) -> Callable[..., Any]:
-    """Return a function whose ``if``, ``while`` and ``for`` on nodes are those of the graph.
+    """Return a function whose ``if``, ``while`` and ``for`` on nodes become part of the graph.
 
-    Where a test, or what a loop goes over, is a node, it becomes `cond`, `while_loop`, `scan` or
-    `fori_loop`; everything else stays Python, and is done while nodes are built.  ``break``,
-    ``continue``, early ``return``, ``and``, ``or``, ``not``, chained comparisons, conditional
-    expressions, list comprehensions, ``assert``, ``match`` on values and writes ``x[i] = v`` are
-    converted as well, and so are functions of yours that it calls.
+    A test or an iterable that is a node becomes `cond`, `while_loop`, `scan` or `fori_loop`;
+    everything else stays Python and runs while nodes are built.  ``break``, ``continue``, early
+    ``return``, ``and``, ``or``, ``not``, chained comparisons, conditional expressions, list
+    comprehensions, ``assert``, ``match`` on values and writes ``x[i] = v`` are converted as well,
+    and so are the user's functions that it calls.
 
-    A name that is read after a branch has a value on both ways; one that a loop carries has a
-    value before it and keeps its dtype and dims.  A Python number takes the dtype that it meets.
+    A name that is read after a branch needs a value in both branches.  One that a loop carries
+    needs a value before it, and keeps its dtype and dims.  A Python number takes the dtype of the
+    node that it meets.
 
     Parameters
     ----------
     func : function
         A plain function or method, with source.
     convert : bool
-        False leaves it as it is: loops are unrolled, and the truth of a node raises.
+        False returns it unchanged: loops are unrolled, and the truth value of a node raises.
 
     Returns
     -------
     callable
-        Of the same signature, for nodes; without a node it is the function as it was.
+        A function of the same signature, for nodes; without nodes it behaves like `func`.
 
     Raises
     ------
@@ -85,8 +86,8 @@ def function(func: Callable[..., Any], convert: bool = True) -> Callable[..., An
                 return made(*args, **kwargs)
             except RecursionError:
                 raise GraphError(
-                    f"{func.__qualname__} calls itself again and again: how deep a recursion goes "
-                    "must not depend on a node; write a loop"
+                    f"{func.__qualname__} recurses without end: the depth of a recursion must not "
+                    "depend on a node; write a loop"
                 ) from None
 
     return converted
@@ -94,7 +95,7 @@ def function(func: Callable[..., Any], convert: bool = True) -> Callable[..., An
 
 @contextmanager
 def _numbers_of(given: Any) -> Iterator[None]:
-    """Let integers meet floats, and Python's floats be those of the arguments, as in Python."""
+    """Let integers meet floats, and give Python's floats the dtype of the arguments."""
     nodes = [leaf for leaf in flatten(given)[0] if isinstance(leaf, Node)]
     floats = {node.dtype.name for node in nodes if node.dtype.kind == "f"}
     token = FLOAT.set(floats.pop() if len(floats) == 1 else FLOAT.get())
@@ -117,7 +118,7 @@ def _bound(func: FunctionType | MethodType) -> Any:
 
 
 def _called(func: Any) -> Any:
-    """Return the converted one of a function of the user's, any other as it is."""
+    """Return a user's function converted, any other as it is."""
     plain = func.__func__ if isinstance(func, MethodType) else func
     code = getattr(plain, "__code__", None)
     if code is None or code in _TEXTS or code.co_filename.startswith(_NOT_OURS):
@@ -131,7 +132,7 @@ def _called(func: Any) -> Any:
 
 
 def _made(func: FunctionType) -> FunctionType:
-    # Kept by the function, for they refer to each other; a wrapper may have copied what it keeps.
+    # An attribute of the function, since they refer to each other; wrappers may have copied it.
     made: FunctionType
     of, made = vars(func).get(_KEPT, (None, func))
     if of is not func:
@@ -141,13 +142,13 @@ def _made(func: FunctionType) -> FunctionType:
 
 
 def _compiled(func: FunctionType) -> FunctionType:
-    """Return the converted function: it has the file, lines, globals and cells of the user's."""
+    """Return the converted function, with the file, lines, globals and cells of the user's."""
     places: list[ast.AST] = []
     definition = staged(func, deepcopy(read(func)), places)
     code = func.__code__
     cells = dict(zip(code.co_freevars, func.__closure__ or (), strict=True))
     outer: Any = ast.parse(f"def made({', '.join([HELPER, *cells])}): pass").body[0]
-    args: Any = definition.args  # of which the defaults are those of the user's function
+    args: Any = definition.args  # its defaults are set below, from the user's function
     args.defaults = [ast.Constant(None) for _ in args.defaults]
     args.kw_defaults = [one and ast.Constant(None) for one in args.kw_defaults]
     outer.body = [definition]

@@ -1,7 +1,7 @@
-"""Early returns, break and continue: what follows them moves into the branches that go on.
+"""Early returns, break and continue: code after them moves into the branches that go on.
 
-Afterwards break and continue stand last in their branch, nothing is skipped, and the only return
-is the last statement; a function backwards is then its blocks backwards.
+Afterwards break and continue stand last in their branch and skip nothing, and the only return is
+the last statement.  So a function is reversed by reversing its blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def jumps(node: ast.AST) -> bool:
 
 
 def always_leaves(block: list[ast.stmt]) -> bool:
-    """Return whether a block never comes to its end."""
+    """Return whether control never reaches the end of a block."""
     if not block:
         return False
     last = block[-1]
@@ -44,7 +44,7 @@ class Jumps:
     def __init__(self, scope: Scope) -> None:
         self.scope, self.flag = scope, ""
         self.body = [*scope.tree.body]
-        if not always_leaves(self.body):  # as Python: the ways to the end return None
+        if not always_leaves(self.body):  # as in Python, the end of the body returns None
             end = ast.Return(ast.Constant(None))
             self.body.append(ast.fix_missing_locations(ast.copy_location(end, self.body[-1])))
         returns = [one for one in walk_own(self.body) if isinstance(one, ast.Return)]
@@ -56,11 +56,11 @@ class Jumps:
             scope.used.add(self.result)
 
     def rewritten(self) -> list[ast.stmt]:
-        """Return the body without its return: the value is in the name `result`."""
+        """Return the body with assignments to the name `result` in place of returns."""
         return self.block(deepcopy(self.body), in_loop=False)
 
     def block(self, body: list[ast.stmt], in_loop: bool) -> list[ast.stmt]:
-        """Return the block with what follows a jump moved to where it belongs."""
+        """Return the block with the code after a jump moved into the other branch."""
         out: list[ast.stmt] = []
         for i, one in enumerate(body):
             rest = body[i + 1 :]
@@ -95,7 +95,7 @@ class Jumps:
             if isinstance(one, ast.With):
                 one.body = self.block(one.body + rest, in_loop)
                 return [*out, one]
-            out.append(one)  # a try: refused where it is active
+            out.append(one)  # a try: refused later, if active
         return out
 
     def _returned(self, one: ast.Return, in_loop: bool) -> list[ast.stmt]:
@@ -111,7 +111,7 @@ class Jumps:
     def _loop_parts(
         self, loop: ast.For | ast.While, rest: list[ast.stmt], in_loop: bool
     ) -> list[ast.stmt]:
-        """Return a loop with its flags, and what follows where it depends on them."""
+        """Return a loop with its flags, and the code after it if that depends on them."""
         before: list[ast.stmt] = []
         after = rest
         returns = jumps(loop)
@@ -147,7 +147,7 @@ class Jumps:
         return [*before, loop]
 
     def _chain(self, node: ast.Match) -> list[ast.stmt]:
-        """Return a match on plain values as ifs; patterns that take apart are left to the fence."""
+        """Return a match on plain values as ifs; raises `UnsupportedPattern` for structures."""
         subject = self.scope.fresh("subject")
         text = f"{subject} = {ast.unparse(node.subject)}"
         out = [_text(text, node)]
@@ -186,7 +186,7 @@ def _own_breaks(body: list[ast.stmt]) -> list[ast.Break]:
 
 
 class UnsupportedPattern(Exception):
-    """A pattern that takes its subject apart; the fence tells about it."""
+    """A pattern that destructures its subject; `fence` has the text of the refusal."""
 
     def __init__(self, pattern: ast.pattern) -> None:
         self.pattern = pattern

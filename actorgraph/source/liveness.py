@@ -1,7 +1,7 @@
-"""Which names are still read: what a branch or a loop has to hand on, and what it need not.
+"""Liveness: which names a branch or a loop has to pass on because they are read later.
 
-Blocks have no jumps any more (`jumps`), so one walk backwards over statements is enough, and for a
-loop one until nothing is added.
+Blocks have no jumps any more (see `jumps`), so one backward walk is enough; a loop is walked until
+nothing is added.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 def assigned(block: Any) -> set[str]:
-    """Return the names that statements may change, those that ``del`` takes away included."""
+    """Return the names that statements may bind or delete."""
     deleted = {
         node.id
         for node in walk_own(block)
@@ -26,7 +26,7 @@ def assigned(block: Any) -> set[str]:
 
 
 def _without_comprehensions(block: Any) -> list[ast.AST]:
-    """Return statements without what has names of its own."""
+    """Return statements without comprehensions and lambdas, which have names of their own."""
     kinds = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 
     class Cut(ast.NodeTransformer):
@@ -49,17 +49,18 @@ def _read(node: Any) -> set[str]:
 
 
 def annotate(body: list[ast.stmt]) -> None:
-    """Write on each branch and loop which names are read after it, and in its next iteration.
+    """Set the live names on each branch and loop, as sets.
 
-    Attributes ``after`` and ``head`` (of loops) are sets of names.
+    Attribute ``after`` has those read after it, ``head`` (of loops) also those read in its next
+    iteration.
     """
     nested = [one for one in walk_own(body) if isinstance(one, ast.FunctionDef)]
-    closed = {name for one in nested for name in _read(one)}  # what is read when it is called
+    closed = {name for one in nested for name in _read(one)}  # read when they are called
     _block(body, closed, closed)
 
 
 def _block(body: list[ast.stmt], after: set[str], closed: set[str]) -> set[str]:
-    """Return what is read before a block, of what is read after it."""
+    """Return the names that are live before a block, from those live after it."""
     live = set(after)
     for one in reversed(body):
         live = _statement(one, live, closed) | closed

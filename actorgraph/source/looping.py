@@ -1,4 +1,4 @@
-"""Loops of converted functions, and calls of others: `Converted` is what their text calls."""
+"""`Converted`: the calls in converted functions, with loops and the calls of other functions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from actorgraph.types import UNKNOWN
 
 
 class _Retype(Exception):
-    """A loop has to begin with other types: its numbers become what the body makes of them."""
+    """Restarts a loop with other types: its numbers take the types that the body gives them."""
 
     def __init__(self, name: str, kinds: Any) -> None:
         self.name, self.kinds = name, kinds
@@ -60,17 +60,17 @@ class _Range(NamedTuple):
 
 
 class _Several(NamedTuple):
-    """What a loop goes over together, of which one is a node."""
+    """The iterables of a `zip`, of which at least one is a node."""
 
     parts: tuple[Any, ...]
 
 
 @final
 class Converted(Deciding):
-    """What the text of a converted function calls."""
+    """The methods that a converted function calls."""
 
     def while_(self, test: Callable[[], Any], body: Callable[[], None], *given: Any) -> None:
-        """Run a loop until its test, or what is left of it as a loop of the graph."""
+        """Run a loop; once its test is a node, build the rest as a loop of the graph."""
         names = BlockNames(*given)
         place = names.place
         while True:
@@ -95,7 +95,7 @@ class Converted(Deciding):
         state.run(graph, looped)
 
     def for_(self, over: Any, body: Callable[[Any], None], stopped: str, *given: Any) -> None:
-        """Run a loop over elements; over those of a node as a loop of the graph."""
+        """Run a loop over elements; one over a node becomes a loop of the graph."""
         names = BlockNames(*given)
         state = _Carried(self, names)
 
@@ -171,7 +171,7 @@ class Converted(Deciding):
         state.run(graph, tested if has_stopped else along if plain else counted)
 
     def _elements(self, over: Any) -> tuple[Graph | None, Any, Callable[[Node], Any]]:
-        """Return the graph, the number of elements, and what gives one."""
+        """Return the graph, the number of elements, and a function from an index to an element."""
         if isinstance(over, _Range):
 
             def number(index: Node) -> Any:
@@ -188,7 +188,7 @@ class Converted(Deciding):
             array = np.asarray(list(over))
             return None, len(array), partial(_of_array, array)
         if not over.ndim:
-            raise GraphTypeError(f"a loop goes over the first axis, and {over!r} is a scalar")
+            raise GraphTypeError(f"a loop iterates over the first axis, but {over!r} is a scalar")
         size = over.dims[0] if isinstance(over.dims[0], int) else size_of(over, 0)
         return graph_of("for", [over]), size, partial(getitem, over)
 
@@ -196,15 +196,15 @@ class Converted(Deciding):
         self, over: Any, element: Callable[..., Any], test: Callable[..., Any], several: bool,
         place: int,
     ) -> Any:  # fmt: skip
-        """Return a list; over a node the array of what there is of each row."""
+        """Return a list; a comprehension over a node gives an array."""
         staged = isinstance(over, (Node, _Range, _Several))
 
         def one(item: Any) -> Any:
             given = item if several else (item,)
             if staged and test(*given) is not True:
                 raise self.refused(
-                    place, "which elements a comprehension over a node keeps is known only in a "
-                    "run; use ag.ops.where, or a mask",
+                    place, "the elements that a comprehension over a node keeps are known only in "
+                    "a run; use ag.ops.where, or a mask",
                 )  # fmt: skip
             return element(*given)
 
@@ -229,19 +229,19 @@ class Converted(Deciding):
         found = self.test(test(*item) if several else test(item), place)
         if isinstance(found, Node):
             raise self.refused(
-                place, "how long a list is must not depend on a node; use ag.ops.where"
+                place, "the length of a list must not depend on a node; use ag.ops.where"
             )
         return bool(found)
 
     # -- calls ------------------------------------------------------------------------------------
 
     def called(self, function: Any) -> Any:
-        """Return what is called in place of a function."""
+        """Return the function to call in place of another."""
         if isinstance(function, (FunctionType, MethodType)):
             return self.convert(function)
         try:
             return _BUILTINS.get(function, function) if callable(function) else function
-        except TypeError:  # it has no hash
+        except TypeError:  # it is not hashable
             return function
 
 
@@ -258,7 +258,7 @@ def _of_array(array: Any, index: Node) -> Node:
 
 
 class _Carried:
-    """The names that a loop of the graph carries: an iteration, or what follows, reads them."""
+    """The names that a loop of the graph carries, as an iteration or later code reads them."""
 
     def __init__(self, deciding: Converted, names: BlockNames) -> None:
         self.deciding = deciding
@@ -269,7 +269,7 @@ class _Carried:
         self.leaves: dict[str, list[Any]] = {}
 
     def run(self, graph: Graph, looped: Callable[[list[Node]], list[Node]]) -> None:
-        """Build the loop, and give the names what it leaves."""
+        """Build the loop, and bind the names to its results."""
         self.before = [*self.read()]
         while True:
             try:
@@ -281,7 +281,7 @@ class _Carried:
         self.write(self._values(found, ends=True))
 
     def _begin(self, graph: Graph) -> list[Node]:
-        """Return the first carry: the leaves of the names that a graph can hold."""
+        """Return the first carry: the leaves of the names that can become nodes."""
         self.structures, self.leaves = {}, {}
         init: list[Node] = []
         for name in self.carried:
@@ -317,7 +317,7 @@ class _Carried:
 
     @contextmanager
     def at(self, carry: list[Node]) -> Iterator[None]:
-        """Let the names be those of an iteration."""
+        """Bind the names to the carry of an iteration."""
         self.write(self._values(carry))
         token = NUMBERS.set({**NUMBERS.get({}), **self._numbers(carry)})
         try:
@@ -327,7 +327,7 @@ class _Carried:
             NUMBERS.reset(token)
 
     def _numbers(self, carry: list[Node]) -> dict[Node, Callable[[Kind], Exception]]:
-        """Return what may begin again as another type: once, for each name."""
+        """Return the carries that may be retyped by a restart: once for each name."""
         return {
             carry[leaf[0]]: partial(self._again, name, number)
             for name, plan in self.leaves.items()
@@ -353,7 +353,7 @@ class _Carried:
             value = after[name]
             leaves, structure = flatten(value)
             if name not in self.leaves:
-                if value is not UNDEFINED:  # the loop gives what is returned its first value
+                if value is not UNDEFINED:  # the loop binds the returned value first
                     raise _Retype(name, (structure, [kind_of(leaf) for leaf in leaves]))
                 continue
             if structure != self.structures[name]:
@@ -374,7 +374,7 @@ class _Carried:
         return found
 
     def _first(self, name: str, number: int) -> Any:
-        """Return what a leaf was before the loop: perhaps a number of a loop around it."""
+        """Return a leaf as before the loop; it may be a number that an outer loop carries."""
         value = self.before[self.names.index(name)]
         return None if value is UNDEFINED else flatten(value)[0][number]
 
@@ -405,7 +405,7 @@ class _Carried:
         )  # fmt: skip
 
 
-# -- functions of Python that nodes do not take ---------------------------------------------------
+# -- builtins that do not take nodes --------------------------------------------------------------
 
 
 def _has_node(values: Any) -> Node | None:
@@ -418,7 +418,9 @@ def _range(*bounds: Any) -> Any:
         return range(*bounds)
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if not isinstance(step, int) or step == 0:
-        raise GraphTypeError(f"the step of a range of nodes is an int other than 0, got {step!r}")
+        raise GraphTypeError(
+            f"the step of a range of nodes has to be an int other than 0, got {step!r}"
+        )
     length = stop - start if not is_number(start) or start else stop
     count = (
         maximum((length + (step - (1 if step > 0 else -1))) // step, 0)
@@ -494,4 +496,4 @@ _BUILTINS: dict[Any, Any] = {
         for name in "sin cos tan exp log sqrt tanh sinh cosh floor ceil hypot".split()
     },
 }  # fmt: skip
-"""What stands for builtins where an argument is a node."""
+"""Replacements of builtins, for calls with nodes."""

@@ -192,11 +192,11 @@ class Normaliser(Expressions):
                 self.origin, f"a write into {name}, which is an argument or may show memory of "
                 f"another name, is not differentiated; copy it first: {name} = {name}.copy()",
             )  # fmt: skip
-        shown = self.aliases.shown_by(name)
-        if shown:
+        alias = self.aliases.alias_of(name)
+        if alias:
             raise self.refused(
-                self.origin, f"a write into {name} may change {shown}, which shows its memory; "
-                f"copy it: {shown} = {name}.copy()",
+                self.origin, f"a write into {name} may change {alias}, which shares its memory; "
+                f"copy it: {alias} = {name}.copy()",
             )  # fmt: skip
         made = self.atom(value)
         old, helper = self.scope.fresh("old"), self.scope.help("overwritten", overwritten)

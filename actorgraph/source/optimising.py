@@ -1,4 +1,4 @@
-"""Statements that nothing needs, taken away: from the last one to the first, by liveness."""
+"""Removes dead code, in one backward walk by liveness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _IMPURE = frozenset({"fitting", "check_inputs", "refuse_array", "refuse_view", "
 
 
 def without_dead_code(body: list[ast.stmt], pure: frozenset[str]) -> list[ast.stmt]:
-    """Return the body without what has no effect; calls of `pure` names have none."""
+    """Return the body without statements that have no effect; calls of `pure` names have none."""
     return fused(_Sweep(pure).block(body, set()))
 
 
@@ -57,12 +57,12 @@ class _Sweep:
         self.pure = pure - _IMPURE
 
     def block(self, body: list[ast.stmt], live: set[str]) -> list[ast.stmt]:
-        """Return what is left; `live` is brought to what is needed before."""
+        """Return the statements that are needed; updates `live` to the names needed before."""
         kept = [self.statement(one, live) for one in reversed(body)]
         return [one for one in reversed(kept) if one is not None]
 
     def statement(self, one: ast.stmt, live: set[str]) -> ast.stmt | None:
-        """Return a statement, or None where nothing needs it."""
+        """Return a statement, or None if nothing needs it."""
         if isinstance(one, ast.Assign):
             names = _names(one.targets)
             if names is not None:
@@ -82,7 +82,7 @@ class _Sweep:
             other = set(live)
             body, orelse = self.block(one.body, live), self.block(one.orelse, other)
             live |= other
-            if not _does(body) and not _does(orelse) and self.is_pure(one.test):
+            if not _has_effect(body + orelse) and self.is_pure(one.test):
                 return None
             live |= loads(one.test)
             return ast.copy_location(ast.If(one.test, body or [ast.Pass()], orelse), one)
@@ -99,7 +99,7 @@ class _Sweep:
         return one
 
     def loop(self, one: ast.For | ast.While, live: set[str]) -> ast.stmt | None:
-        """Return a loop with what its turns or what follows need."""
+        """Return a loop with the statements that its iterations or later code need."""
         head = loads(one.iter if isinstance(one, ast.For) else one.test)
         around = live | head
         while True:
@@ -108,7 +108,7 @@ class _Sweep:
             if inside <= around:
                 break
             around |= inside
-        idle = not _does(body) and isinstance(one, ast.For) and self.is_pure(one.iter)
+        idle = not _has_effect(body) and isinstance(one, ast.For) and self.is_pure(one.iter)
         if idle and not (_names([one.target]) or set()) & live:  # type: ignore[union-attr]
             return None
         live |= around
@@ -131,7 +131,7 @@ class _Sweep:
 
 
 def _names(targets: list[ast.expr]) -> set[str] | None:
-    """Return the names that targets bind, None where they write into something."""
+    """Return the names that targets bind, None if they write into an object."""
     found: set[str] = set()
     for target in targets:
         for node in ast.walk(target):
@@ -142,8 +142,8 @@ def _names(targets: list[ast.expr]) -> set[str] | None:
     return found
 
 
-def _does(body: list[ast.stmt]) -> bool:
-    """Return whether a block has more than comments."""
+def _has_effect(body: list[ast.stmt]) -> bool:
+    """Return whether a block has more than comments and ``pass``."""
     return any(
         not isinstance(one, ast.Pass)
         and not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))

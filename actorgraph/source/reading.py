@@ -12,7 +12,7 @@ from actorgraph.errors import GraphError
 
 
 class UnsupportedSyntax(GraphError, SyntaxError):
-    """A construct that has no derivative here; Python shows its line with a caret.
+    """A construct without a derivative; Python shows its line with a caret.
 
     Examples
     --------
@@ -31,7 +31,7 @@ class UnsupportedSyntax(GraphError, SyntaxError):
 
 
 def refuse(node: Any, message: str, function: FunctionType) -> UnsupportedSyntax:
-    """Return the error that names a construct, its place, and the way out."""
+    """Return the error for a construct, with its location and what to write instead."""
     file = function.__code__.co_filename
     line = getattr(node, "lineno", function.__code__.co_firstlineno)
     column = getattr(node, "col_offset", 0)
@@ -41,7 +41,7 @@ def refuse(node: Any, message: str, function: FunctionType) -> UnsupportedSyntax
 
 
 def read(function: FunctionType) -> ast.FunctionDef:
-    """Return the definition of a function, shared: nobody changes it; a lambda becomes one."""
+    """Return the definition of a function or lambda; it is cached, so copy it to change it."""
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
@@ -88,7 +88,7 @@ def _is_of(node: Any, code: CodeType) -> bool:
 
 
 def _holds(node: Any, code: CodeType) -> bool:
-    """Return whether the body of a lambda is exactly what the code was made of."""
+    """Return whether the code was compiled from exactly the body of a lambda."""
     if not isinstance(node, ast.Lambda):
         return True
     body = node.body

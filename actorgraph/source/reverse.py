@@ -1,12 +1,12 @@
 """Reverse mode: the steps of a function, forward and then backward.
 
-The backward sweep is written from the end, with what is known of each cotangent there: that it is
-zero, that it is something, or that it depends on the way taken (None is a zero then).  A step whose
-result has a zero cotangent is not reversed at all.
+The backward sweep is written from the end, with a state of each cotangent: zero, not zero, or
+dependent on the path taken (then None is a zero).  A step whose result has a zero cotangent is not
+reversed.
 
-Names in the backward sweep mean what they meant at the step that is reversed.  Where a later step
-binds a name again, its value is kept: outside of loops under a second name, inside on one list,
-`tape`, from which each turn backwards takes what the turn forwards has put there.
+Names in the backward sweep have the values that they had at the step reversed.  If a later step
+binds a name again, its value is saved: outside loops under a second name, in loops on one list,
+`tape`, to which each forward iteration pushes and from which each backward iteration pops.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def comment(origin: Any, what: str) -> list[ast.stmt]:
 
 
 class _Group:
-    """Steps without blocks between, which keep what they need in one entry of the tape."""
+    """Consecutive steps without blocks, which share one entry of the tape."""
 
     def __init__(self) -> None:
         self.forward: list[ast.stmt] = []
@@ -55,7 +55,7 @@ class _Group:
 
 
 class ReverseWriter:
-    """Writes both sweeps of one function."""
+    """Writes the forward and the backward sweep of one function."""
 
     def __init__(self, scope: Scope, session: Any, optimized: bool) -> None:
         self.scope, self.session, self.optimized = scope, session, optimized
@@ -75,7 +75,7 @@ class ReverseWriter:
         return self.scope.help(function.__name__, function)
 
     def prepare(self, steps: list[Any]) -> None:
-        """Note the cotangents that are written in place, which nobody else may hold."""
+        """Collect the cotangents that are written in place, which must not be shared."""
         for one in steps:
             if isinstance(one, Statement):
                 if one.kind in ("item", "store", "append", "pop"):
@@ -93,7 +93,7 @@ class ReverseWriter:
     def sweep(
         self, steps: list[Any], state: State, later: set[str], loop: bool
     ) -> tuple[list[ast.stmt], list[ast.stmt]]:
-        """Return both sweeps of a block; `state` is brought to what holds before it.
+        """Return both sweeps of a block; updates `state` to the one before the block.
 
         `later` are the names that may be bound again after the block.
         """
@@ -267,7 +267,7 @@ class ReverseWriter:
         known = state.get(one.target, ZERO) if self.optimized else MAYBE
         if one.kind in ("user", "dynamic"):
             made = self._recorded(one, known != ZERO)
-        if one.kind == "pop":  # one entry for each that was appended, whatever it is
+        if one.kind == "pop":  # reversed even for a zero: pops have to match appends
             state[one.target] = ZERO
             lines = self._pop_adjoint(one, known, state) + parse(f"{self.b(one.target)} = None")
             return made, comment(one.origin, "gradient of") + lines
@@ -286,7 +286,7 @@ class ReverseWriter:
     def give(
         self, target: ast.expr, part: str, state: State, certain: bool = True, fresh: bool = False
     ) -> list[ast.stmt]:
-        """Return what adds a part to the cotangent of an operand."""
+        """Return statements that add a part to the cotangent of an operand."""
         if not isinstance(target, ast.Name) or target.id not in self.scope.active:
             return []
         name, ct = target.id, self.b(target.id)
@@ -336,7 +336,7 @@ class ReverseWriter:
     def _spread(
         self, one: Statement, call: str, targets: list[ast.expr], state: State
     ) -> list[ast.stmt]:
-        """Return what gives the parts that a call returns to several operands."""
+        """Return statements that add the results of a call to the cotangents of its operands."""
         if len(targets) == 1:
             return self.give(targets[0], call, state, certain=False)
         names = [self._slot(one, f"part{i}_t") for i in range(len(targets))]
@@ -396,7 +396,7 @@ class ReverseWriter:
         return undo + parse(f"{self.b(base)} = {pushed}({total}, {part}, {value})")
 
     def _write(self, one: Statement, state: State) -> list[ast.stmt]:
-        """Return what undoes a write, and what gives its place's cotangent to what was written."""
+        """Return statements that undo a write, and add its cotangent to that of the value."""
         name, value = one.target, one.args[1]
         known = state.get(name, ZERO) if self.optimized else MAYBE
         ct = self.b(name)
@@ -424,7 +424,7 @@ class ReverseWriter:
         return bool(loads(arg) & self.scope.active)
 
     def _recorded(self, one: Statement, reversed_too: bool) -> list[ast.stmt]:
-        """Return the call that also gives what its reversal needs."""
+        """Return the call that also returns a record for its reversal."""
         if not reversed_too:
             return parse(one.text)
         tape = one.slot
@@ -497,7 +497,7 @@ def _join(state: State, other: State) -> None:
 
 
 def _append_at_ends(block: list[ast.stmt], push: list[ast.stmt]) -> None:
-    """Put statements at every end of a block, before a jump that stands last."""
+    """Append statements at every end of a block, before a final jump."""
     last = block[-1]
     if isinstance(last, (ast.Break, ast.Continue)):
         block[-1:-1] = push

@@ -1,8 +1,8 @@
-"""Derivatives of single calls, taken from the registry of ops: there is no second table.
+"""Derivatives of single calls, from the rules of the ops: there is no second table.
 
-A call is applied to nodes, as `ag.grad` would, and the fragment that the ops' rules give is printed
-as NumPy again.  Where the text is the same for all ranks it stands in the generated function
-itself; else a `Derived` stands there, which makes the fragment for the types that it meets.
+A call is applied to nodes, as in `ag.grad`, and the fragment that the ops' rules build is printed
+as NumPy.  If the text is the same for all ranks, it is inlined in the generated function; otherwise
+the function calls a `Derived`, which builds the fragment for the types that it gets.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LIKE = {"sum_like": support.sum_like, "broadcast_like": support.broadcast_like}
 
 
 def on_nodes(function: Any) -> Any:
-    """Return what stands for a function when it is applied to nodes."""
+    """Return the function to apply to nodes in place of another."""
     if isinstance(function, (Derived, Kernel)):
         return function.trace
     if isinstance(function, trace):
@@ -57,7 +57,7 @@ def on_nodes(function: Any) -> Any:
 
 @answering
 class trace:
-    """A function whose source is not looked at: it is traced on nodes, as `ag.grad` does.
+    """A function whose source is not read: it is traced on nodes, as by `ag.grad`.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def _tangents(ys: Sequence[Node], wrt: Sequence[Node], tans: Sequence[Node]) -> 
 
 
 class _Printer:
-    """Nodes as expressions of NumPy; what is used twice gets a name first."""
+    """Writes nodes as NumPy expressions; a node that is used twice gets a name."""
 
     def __init__(self, names: dict[Node, ast.expr]) -> None:
         self.names = names
@@ -125,7 +125,7 @@ class _Printer:
         self.helpers: dict[str, Any] = {}
 
     def express(self, results: Sequence[Node | None]) -> list[ast.expr | None]:
-        """Return the expressions of the results; raise ValueError where there is none."""
+        """Return the expressions of the results; raise ValueError if one has none."""
         wanted = [node for node in results if node is not None]
         uses: dict[Node, int] = {}
         order = topological_order(wanted)
@@ -146,7 +146,7 @@ class _Printer:
         return [None if node is None else self.names[node] for node in results]
 
     def expression(self, node: Node) -> ast.expr:
-        """Return the expression of one node, its inputs being there."""
+        """Return the expression of one node, whose inputs have theirs."""
         if node.op is CONSTANT:
             return _constant(node.attrs["value"])
         if node.op is INPUT or is_symbolic(node.attrs):
@@ -172,7 +172,7 @@ class _Printer:
 
 def _constant(value: Any) -> ast.expr:
     if value.ndim:
-        raise ValueError("an array is no text")
+        raise ValueError("an array has no text")
     item = value.item()
     if isinstance(item, float) and not math.isfinite(item):
         text = "np.nan" if math.isnan(item) else "np.inf" if item > 0 else "-np.inf"
@@ -187,14 +187,14 @@ def _literal(value: Any) -> ast.expr:
 
 
 class InlineRule:
-    """What stands for a call's derivative: named parts before, and an expression a result."""
+    """The text of a call's derivative: named parts, and an expression for each result."""
 
     def __init__(self, printer: _Printer, parts: list[ast.expr | None]) -> None:
         self.helpers, self.before = printer.helpers, printer.before
         self.parts = parts
 
     def key(self) -> str:
-        """Return the text, by which fragments of several ranks are compared."""
+        """Return the whole text, to compare fragments of several ranks."""
         parts = ["" if part is None else ast.unparse(part) for part in self.parts]
         return ";".join([*[f"{name}={ast.unparse(made)}" for name, made in self.before], *parts])
 
@@ -206,7 +206,7 @@ def inline(
     active: Sequence[int],
     forward: bool = False,
 ) -> InlineRule | None:
-    """Return the text of a derivative, or None where it depends on the rank, or on a keyword.
+    """Return the text of a derivative, or None if it depends on ranks or on a variable keyword.
 
     Arguments are named ``x0``, ``x1`` ..., the result ``y``, its cotangent ``ct``, tangents of the
     arguments ``t0``, ``t1`` ...
@@ -220,7 +220,7 @@ def inline(
         if key not in _MEMO:
             _MEMO[key] = _inline(function, len(args), fixed, kwargs, active, forward)
         return _MEMO[key]
-    except TypeError:  # no key, as a user's callable object may be none
+    except TypeError:  # a user's callable that is not hashable
         return None
 
 
@@ -249,7 +249,7 @@ def _inline(
 
 
 def is_literal(node: ast.expr) -> bool:
-    """Return whether an expression is a constant that is written out."""
+    """Return whether an expression is a literal."""
     try:
         ast.literal_eval(node)
     except (ValueError, TypeError):
@@ -287,14 +287,14 @@ def _printed(
         return None
 
 
-# -- derivatives for the types that are met ------------------------------------------------------
+# -- derivatives for the types at run time --------------------------------------------------------
 
 
 class Derived:
-    """The derivative of a call, as a function of arrays that is made once for each kind of them.
+    """The derivative of a call, as a function of arrays that is built once for each set of types.
 
     Reverse: ``derived(ct, y, *args, **kwargs)`` returns the cotangents of the arguments `active`
-    (positions), alone where there is one.  Forward: ``derived(tangents, y, *args, **kwargs)``.
+    (positions), a single one without a tuple.  Forward: ``derived(tangents, y, *args, **kwargs)``.
     """
 
     LIMIT = 256
@@ -344,7 +344,7 @@ class Derived:
         try:
             result = on_nodes(self.function)(*given, **named)
         except GraphTypeError:
-            # What must be a number, such as the q of a quantile, is one.
+            # Some arguments have to be numbers, such as the q of a quantile.
             kept = [leaf if isinstance(leaf, float) else nodes[i] for i, leaf in enumerate(leaves)]
             given, named = unflatten(structure, kept)
             result = on_nodes(self.function)(*given, **named)
@@ -369,7 +369,7 @@ class Derived:
         return partial(_in_trees, shape, run, single)
 
     def trace(self, seed: Any, y: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Return the derivative as nodes, so that it has derivatives itself."""
+        """Return the derivative as nodes, for derivatives of higher order."""
         nodes, _ = flatten((seed, args))
         graph = next(node.graph for node in nodes if isinstance(node, Node))
         given = [graph.lift(one) if isinstance(one, _PLAIN) else one for one in args]
@@ -392,13 +392,13 @@ class Derived:
 
 
 def _listed(result: Any) -> tuple[bool, list[Node]]:
-    """Return whether a call has several results, and these."""
+    """Return whether a call has several results, and the list of them."""
     several = isinstance(result, (list, tuple))
     return several, list(result) if several else [result]
 
 
 def _seeds_of(seed: Any, y: Any) -> list[Any]:
-    """Return the cotangents of a call's results, of which None is a zero."""
+    """Return the cotangents of a call's results, with zeros for None."""
     if not isinstance(y, (list, tuple)):
         return [np.asarray(seed)]
     return [
@@ -408,7 +408,7 @@ def _seeds_of(seed: Any, y: Any) -> list[Any]:
 
 
 def _seed_leaves(seed: Any, moving: Sequence[Any]) -> list[Any]:
-    """Return the tangents of the float leaves of what moves."""
+    """Return the tangents of the float leaves of the active arguments."""
     seeds = [seed] if len(moving) == 1 else list(seed)
     found: list[Any] = []
     for tan, primal in zip(seeds, moving, strict=True):
@@ -442,7 +442,7 @@ def _numeric(leaf: Any) -> Any:
 
 
 def _kind_of(leaf: Any) -> Any:
-    """Return what calls of one kind have in common."""
+    """Return the part of a leaf that a derivative is specialised to."""
     if isinstance(leaf, np.ndarray):
         return leaf.shape, leaf.dtype
     return type(leaf), repr(leaf) if isinstance(leaf, slice) else leaf

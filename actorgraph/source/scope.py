@@ -1,4 +1,4 @@
-"""What the names of a function are: its own, a closure's, or the module's."""
+"""The names of a function, their objects, and which of them are active."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 UNKNOWN = object()
-"""What a local name resolves to: it is known only when the function runs."""
+"""The value of a local name, which is known only when the function runs."""
 
 _PASSIVE_NUMPY = """
     shape ndim size zeros ones empty full eye arange linspace zeros_like ones_like empty_like argmax
@@ -36,9 +36,10 @@ PASSIVE_ATTRIBUTES = frozenset(
 
 
 class Scope:
-    """A function while it is differentiated: its tree, its names and what is active.
+    """A function while it is differentiated: its tree, its names and which of them are active.
 
-    `captured` are names of a surrounding function that a nested one reads; they become arguments.
+    `captured` are the names of the enclosing function that a nested one reads; they become
+    arguments.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Scope:
             known = {one.name for one in found}
             reached = {node.name} & free
             todo = [node]
-            while todo:  # what the nested functions that it calls capture, it captures
+            while todo:  # it also captures what the nested functions that it calls capture
                 for other in found:
                     if other in todo or other.name in reached or other.name not in free:
                         continue
@@ -83,7 +84,7 @@ class Scope:
 
     @property
     def is_generated(self) -> bool:
-        """Whether it is the text of a derivative: what it pops is a tape of its own."""
+        """Whether it is a generated derivative, whose appends and pops are those of its tape."""
         return self.function.__code__.co_filename.startswith("<ag ")
 
     def fresh(self, stem: str) -> str:
@@ -215,7 +216,7 @@ class Scope:
             self._mark_root(target)
 
     def call_of(self, node: ast.AST) -> tuple[str, list[ast.expr]] | None:
-        """Return name and arguments of what loops run over in a way of their own."""
+        """Return name and arguments of an iterable that loops treat specially, such as `zip`."""
         if not isinstance(node, ast.Call) or node.keywords:
             return None
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("items", "values", "keys"):
@@ -227,7 +228,7 @@ class Scope:
         return None
 
     def by_keys(self, target: ast.AST, over: ast.expr, loop: ast.AST) -> bool:
-        """Return whether a loop over a dict takes its keys: ``d[k]`` stands in it."""
+        """Return whether a loop goes over the keys of a dict: it has ``d[k]`` in it."""
         if not isinstance(target, ast.Name) or not isinstance(over, ast.Name):
             return False
         return any(
@@ -283,7 +284,7 @@ class Scope:
 
 
 class _NamedLambdas(ast.NodeTransformer):
-    """Makes a definition of ``f = lambda ...``."""
+    """Turns ``f = lambda ...`` into a definition."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         target = node.targets[0]
@@ -297,7 +298,7 @@ class _NamedLambdas(ast.NodeTransformer):
 
 
 def is_numpy(target: Any) -> bool:
-    """Return whether a callable is a function of NumPy's or of `math`."""
+    """Return whether a callable is from NumPy or `math`."""
     module = getattr(target, "__module__", None) or ""
     return isinstance(target, np.ufunc) or module.split(".")[0] in ("numpy", "math") or (
         isinstance(target, ModuleType)

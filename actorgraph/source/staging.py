@@ -1,9 +1,9 @@
-"""Python's control flow as calls: what decides is asked while nodes are built.
+"""Rewrites Python's control flow as calls of `Converted`, which decide while nodes are built.
 
-An ``if`` becomes two functions of no arguments and a call that runs one of them, or traces both
-where the test is a node; so do loops, ``and``, ``or``, ``not``, conditional expressions,
-comprehensions and ``assert``.  Names stay names: the functions write those of the function around
-them.  Every node of the tree keeps its line and column.
+An ``if`` becomes two functions without arguments and a call that runs one of them, or traces both
+if the test is a node; loops, ``and``, ``or``, ``not``, conditional expressions, comprehensions and
+``assert`` are rewritten likewise.  The functions set names of the enclosing one (``nonlocal``).
+Every node of the tree keeps its line and column.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from actorgraph.source.scope import Scope, walk_own
 from actorgraph.source.steps import parse
 
 HELPER = "ag__"
-"""The name of what decides."""
+"""The name of the `Converted` object."""
 
-_ALWAYS_REFUSED = "write it without, or call that part from outside of the function"
+_ALWAYS_REFUSED = "write it without, or call that part from outside the function"
 
 
 def staged(function: FunctionType, tree: ast.FunctionDef, places: list[ast.AST]) -> ast.FunctionDef:
-    """Return the definition of a function with its control flow as calls, made of its `tree`.
+    """Return the definition of a function with its control flow as calls; changes its `tree`.
 
-    `places` gets the statements that the calls name by number.
+    Statements that the calls refer to by number are appended to `places`.
     """
     fenced = check_everywhere(tree)
     if fenced is not None:
@@ -38,8 +38,8 @@ def staged(function: FunctionType, tree: ast.FunctionDef, places: list[ast.AST])
     for one in walk_own(tree.body):
         if isinstance(one, (ast.Try, ast.TryStar)) and jumps(one):
             raise refuse(
-                one, "an exception is no value of a graph, so nothing may leave a try; return "
-                "after it", function,
+                one, "a graph has no exceptions, so no return, break or continue may leave a try; "
+                "return after it", function,
             )  # fmt: skip
     scope = Scope(function, tree)
     return _Definition(function, scope, places).made()
@@ -54,7 +54,7 @@ def _expression(text: str, like: ast.AST) -> Any:
 
 
 class _Definition:
-    """One function while its statements are rewritten."""
+    """The rewriting of one function."""
 
     def __init__(self, function: FunctionType, scope: Scope, places: list[ast.AST]) -> None:
         self.function, self.scope, self.places = function, scope, places
@@ -79,11 +79,11 @@ class _Definition:
         return tree
 
     def at(self, node: ast.AST) -> int:
-        """Return the number of a place, for errors."""
+        """Return the number of a statement, for errors."""
         self.places.append(node)
         return len(self.places) - 1
 
-    # -- before names are followed: no break, no continue, no writes into nodes -------------------
+    # -- before liveness: break, continue and writes into nodes are rewritten ---------------------
 
     def plain(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """Return a block in simpler statements."""
@@ -131,7 +131,7 @@ class _Definition:
         )
 
     def _written(self, node: ast.Assign) -> ast.stmt:
-        """Return ``x[i] = v`` as a new value of `x`, ``x.a = v`` as a call that may refuse."""
+        """Rewrite ``x[i] = v`` as a new value of `x`, ``x.a = v`` as a call that may refuse."""
         target = node.targets[0]
         if isinstance(target, ast.Attribute):
             made = _text(f"{HELPER}.set_attribute(x, {target.attr!r}, v, {self.at(node)})", node)
@@ -148,7 +148,7 @@ class _Definition:
     # -- statements -------------------------------------------------------------------------------
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Return the statements that stand for a block."""
+        """Return the statements that replace a block."""
         out: list[ast.stmt] = []
         for one in body:
             method = getattr(self, f"_on_{type(one).__name__.lower()}", None)
@@ -158,7 +158,7 @@ class _Definition:
     def _functions(
         self, node: Any, names: list[str], *bodies: tuple[str, list[ast.stmt]]
     ) -> list[ast.stmt]:
-        """Return functions of no arguments that hold blocks, and two that read and set names."""
+        """Return a function for each body, which sets `names` of the enclosing function."""
         out = []
         for head, body in bodies:
             made = _text(f"def {head}: pass", node)
@@ -168,7 +168,7 @@ class _Definition:
         return out
 
     def _state(self, node: Any, names: list[str]) -> tuple[list[ast.stmt], str]:
-        """Return functions that read and set names, and their names as arguments."""
+        """Return functions that read and set names, and the arguments for a call with them."""
         read, write = self.scope.fresh("read"), self.scope.fresh("write")
         values = ", ".join(f"lambda: {name}" for name in names)
         getter = _text(f"def {read}(): return {HELPER}.state({values})", node)
@@ -265,12 +265,12 @@ class _Definition:
 
 
 def _located_one(made: Any, like: ast.AST) -> Any:
-    """Return a new node at a place; its parts keep theirs."""
+    """Return a new node with the location of another one; its parts keep theirs."""
     return ast.fix_missing_locations(ast.copy_location(made, like))
 
 
 def _of_loop(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of a loop's body, those of loops inside it aside."""
+    """Return the statements of a loop's body without those of inner loops."""
     found: list[ast.stmt] = []
     for one in body:
         found.append(one)
@@ -281,7 +281,7 @@ def _of_loop(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _without_jumps(body: list[ast.stmt], stopped: str) -> list[ast.stmt]:
-    """Return the body of a loop with a flag for ``break``; jumps stand last in their branch."""
+    """Return the body of a loop with a flag for ``break``; jumps are last in their branch."""
     out: list[ast.stmt] = []
     for one in body:
         if isinstance(one, ast.Break):
@@ -298,7 +298,7 @@ def _without_jumps(body: list[ast.stmt], stopped: str) -> list[ast.stmt]:
 
 
 def _index(node: ast.expr) -> ast.expr:
-    """Return an index as a value: slices as calls of `slice`."""
+    """Return an index as an expression, with slices as calls of `slice`."""
     if isinstance(node, ast.Tuple):
         return _located_one(ast.Tuple([_index(one) for one in node.elts], ast.Load()), node)  # type: ignore[no-any-return]
     if not isinstance(node, ast.Slice):
@@ -311,17 +311,17 @@ def _index(node: ast.expr) -> ast.expr:
 
 
 class _Expressions(ast.NodeTransformer):
-    """Makes calls of what decides in expressions."""
+    """Rewrites the control flow in expressions."""
 
     def __init__(self, definition: _Definition) -> None:
         self.definition = definition
 
     def _call(self, name: str, node: ast.AST, *parts: ast.expr) -> Any:
-        """Return a call whose arguments are computed when they are asked for."""
+        """Return a call whose arguments are lambdas, computed on demand."""
         for part in parts:
             for one in ast.walk(part):
                 if isinstance(one, ast.NamedExpr):
-                    text = "a name is bound by := where it may not be computed; bind it before"
+                    text = "the name bound by := may not be computed here; bind it before"
                     raise refuse(one, text, self.definition.function)
         whole = _expression(f"{HELPER}.{name}({', '.join(['lambda: x'] * len(parts))})", node)
         for given, part in zip(whole.args, parts, strict=True):

@@ -1,4 +1,4 @@
-"""A function as steps: one operation each, every intermediate value named (A-normal form)."""
+"""A function as steps in A-normal form: one operation each, every intermediate value named."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from actorgraph.source.scope import bound_names
 class Statement:
     """A statement without blocks.
 
-    Its kind is ``"passive"``, ``"copy"``, ``"call"`` (of what is traced on nodes), ``"rule"`` (of
-    what has a rule of its own), ``"user"`` (of a function that is differentiated too),
-    ``"dynamic"`` (of one known at run time), ``"item"``, ``"build"`` (of a list, tuple or dict),
+    Its kind is ``"passive"``, ``"copy"``, ``"call"`` (of a function that is traced on nodes),
+    ``"rule"`` (of one with its own rule), ``"user"`` (of one that is differentiated too),
+    ``"dynamic"`` (of one known at run time), ``"item"``, ``"build"`` (a list, tuple or dict),
     ``"store"``, ``"append"`` or ``"pop"``.  It binds or writes into `target`; operands are names
-    and literals; `origin` is the user's statement; `slot` is the name of what a store loses, or of
-    what a call's reversal needs.
+    and literals; `origin` is the user's statement; `slot` names the value that a store overwrites,
+    or the record of a call.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class Statement:
 
 @dataclass(eq=False)
 class Branch:
-    """An if whose test is a name or a passive expression."""
+    """An ``if`` whose test is a name or a passive expression."""
 
     test: str
     body: list[Any]
@@ -53,9 +53,9 @@ class Branch:
 
 @dataclass(eq=False)
 class LoopStatement:
-    """A for or while; `header` is the text before the colon.
+    """A ``for`` or ``while``; `header` is the text before the colon.
 
-    A `simple` one runs over a range and is turned round; else the trips are counted in `count`.
+    One with `over` runs over that range, which is reversed; others count their trips in `count`.
     """
 
     header: str
@@ -68,7 +68,7 @@ class LoopStatement:
 
 @dataclass(eq=False)
 class Context:
-    """A with of passive contexts."""
+    """A ``with`` of passive contexts; if it `repeats`, the backward sweep enters them too."""
 
     header: str
     body: list[Any]
@@ -78,7 +78,7 @@ class Context:
 
 @dataclass(eq=False)
 class Insertion:
-    """``with insert_grad_of(x) as dx``: a body that runs on the gradient of x."""
+    """``with insert_grad_of(x) as dx``: a body that the backward sweep runs."""
 
     x: str
     name: str
@@ -88,14 +88,14 @@ class Insertion:
 
 @dataclass(eq=False)
 class Jump:
-    """A break or continue, last in its block."""
+    """A ``break`` or ``continue``, last in its block."""
 
     text: str
     origin: Any
 
 
 def parse(text: str, like: ast.AST | None = None) -> list[ast.stmt]:
-    """Return statements of a text, in the place of a node if one is given."""
+    """Return the statements of a text, with the location of a node if one is given."""
     tree = ast.parse(text)
     if like is not None:
         for node in ast.walk(tree):
@@ -104,13 +104,13 @@ def parse(text: str, like: ast.AST | None = None) -> list[ast.stmt]:
 
 
 class Substituted(ast.NodeTransformer):
-    """Replaces names by expressions, or by other names where they are bound."""
+    """Replaces names by expressions."""
 
     def __init__(self, names: dict[str, ast.expr]) -> None:
         self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return what stands for a name."""
+        """Return the replacement of a name."""
         return self.names.get(node.id, node)
 
 
@@ -147,7 +147,7 @@ def bound(block: list[Any]) -> set[str]:
 
 
 def index_value(text: str) -> str:
-    """Return an index as an expression that is a value: slices are written out."""
+    """Return the text of an index as an expression, with slices as calls of `slice`."""
     node = ast.parse(f"_[{text}]", mode="eval").body.slice  # type: ignore[attr-defined]
 
     class Slices(ast.NodeTransformer):

@@ -1,8 +1,7 @@
-"""What generated functions call: sums of cotangents, their places in containers, checks.
+"""Helpers of generated functions: sums of cotangents, their places in containers, checks.
 
 None is a zero of any shape.  The cotangent of a list or tuple is a list, that of a dict a dict.
-Each function has a derivative itself, in `RULES`, so that generated functions are differentiated
-like any others.
+The helpers have rules in `usual`, so that generated functions can be differentiated like others.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _NUMBERS = (float, np.ndarray, np.generic)
 
 
 def sum_like(ct: Any, like: Any) -> Any:
-    """Sum what was broadcast back to the shape of `like`."""
+    """Sum over broadcast axes, to the shape of `like`."""
     shape = getattr(like, "shape", ())
     return ct if getattr(ct, "shape", ()) == shape else _SUM_LIKE.forward(np, np.asarray(ct), like)
 
@@ -33,7 +32,7 @@ def broadcast_like(x: Any, like: Any) -> Any:
 
 
 def own(total: Any, part: Any) -> Any:
-    """Add like `add`, to something that nobody else holds."""
+    """Add like `add`; the result may be written to, for nobody else refers to it."""
     if total is not None:
         return add(total, part)
     if isinstance(part, np.ndarray):
@@ -44,7 +43,7 @@ def own(total: Any, part: Any) -> Any:
 
 
 def add(total: Any, part: Any) -> Any:
-    """Return the sum of two cotangents; of containers place by place."""
+    """Return the sum of two cotangents; containers are added element by element."""
     if part is None:
         return total
     if total is None:
@@ -57,7 +56,7 @@ def add(total: Any, part: Any) -> Any:
 
 
 def zero_of(value: Any) -> Any:
-    """Return a zero tangent of a value, None where it has none."""
+    """Return the zero tangent of a value, None if it can have no tangent."""
     if isinstance(value, np.ndarray):
         return np.zeros_like(value) if value.dtype.kind == "f" else np.zeros(value.shape)
     if isinstance(value, (list, tuple)):
@@ -71,7 +70,7 @@ def zero_of(value: Any) -> Any:
 
 
 def _zeros(value: Any) -> Any:
-    """Return zeros to write into: of a container a place each."""
+    """Return a zero cotangent to write into."""
     if isinstance(value, (list, tuple)):
         return [None] * len(value)
     return zero_of(value) if isinstance(value, np.ndarray) else {}
@@ -89,7 +88,7 @@ def _is_basic(index: Any) -> bool:
 
 
 def add_at(total: Any, value: Any, index: Any, part: Any) -> Any:
-    """Add the cotangent of ``value[index]`` to the one of `value`, in place once it is there."""
+    """Add the cotangent of ``value[index]`` to that of `value`, in place if there is one."""
     if part is None:
         return total
     if total is None:
@@ -108,18 +107,18 @@ def add_at(total: Any, value: Any, index: Any, part: Any) -> Any:
 
 
 def added_at(total: Any, value: Any, index: Any, part: Any) -> Any:
-    """Return what `add_at` does, as a copy: generated functions are differentiated with it."""
+    """Do as `add_at`, on a copy; for derivatives of generated functions."""
     return add_at(None if total is None else own(None, total), value, index, part)
 
 
 def item_of(total: Any, index: Any) -> Any:
-    """Return the place `index` of a cotangent or tangent."""
+    """Return the element `index` of a cotangent or tangent."""
     part = None if total is None else _get(total, index)
     return part.copy() if isinstance(part, np.ndarray) else part
 
 
 def cleared(total: Any, index: Any) -> Any:
-    """Return a cotangent, `index` of which is zero: the place is overwritten later; in place."""
+    """Set a cotangent to zero at `index`, in place: that element is overwritten later."""
     if isinstance(total, dict):
         total.pop(index, None)
     elif total is not None:
@@ -128,12 +127,12 @@ def cleared(total: Any, index: Any) -> Any:
 
 
 def newly_cleared(total: Any, index: Any) -> Any:
-    """Return what `cleared` does, as a copy."""
+    """Do as `cleared`, on a copy."""
     return None if total is None else cleared(own(None, total), index)
 
 
 def overwritten(value: Any, index: Any) -> Any:
-    """Return a copy of what a write to ``value[index]`` will lose."""
+    """Return a copy of the element that a write to ``value[index]`` will lose."""
     if isinstance(value, dict):
         return value.get(index)
     found = value[index]
@@ -141,17 +140,17 @@ def overwritten(value: Any, index: Any) -> Any:
 
 
 def last_of(total: Any) -> Any:
-    """Return the cotangent of what was appended last."""
+    """Return the cotangent of the element appended last."""
     return total[-1] if total else None
 
 
 def shortened(total: Any) -> Any:
-    """Return the cotangent of a list before something was appended."""
+    """Return the cotangent of a list before its last append."""
     return total[:-1] if total else None
 
 
 def pushed(total: Any, part: Any, value: Any) -> Any:
-    """Return the cotangent of a list before its last element, of cotangent `part`, was taken.
+    """Return the cotangent of a list before its last element, of cotangent `part`, was popped.
 
     `value` is the list with that element, None for a tape, which is always emptied.
     """
@@ -161,14 +160,14 @@ def pushed(total: Any, part: Any, value: Any) -> Any:
 
 
 def split_like(ct: Any, value: Any) -> Any:
-    """Return the cotangents of what an array was made of by ``np.array``."""
+    """Return the cotangents of the elements from which ``np.array`` made an array."""
     if isinstance(value, (list, tuple)):
         return [split_like(ct[i], part) for i, part in enumerate(value)]
     return sum_like(ct, value)
 
 
 def join_like(cts: Any, value: Any) -> Any:
-    """Return the cotangent of an array of which a list was made."""
+    """Return the cotangent of an array from which a list was made."""
     if cts is None or isinstance(value, (list, tuple, dict)):
         return cts
     parts = [np.zeros_like(value[i]) if ct is None else ct for i, ct in enumerate(cts)]
@@ -176,24 +175,24 @@ def join_like(cts: Any, value: Any) -> Any:
 
 
 def refuse_array(value: Any, name: str) -> Any:
-    """Return a number; an array that others may hold must not be written to."""
+    """Return a number, or raise for an array that others may refer to."""
     if isinstance(value, np.ndarray):
         raise GraphError(
-            f"{name} is an array that an argument or another name may hold, and an augmented "
+            f"{name} is an array that an argument or another name may refer to, and an augmented "
             f"assignment writes into it; write {name} = {name} + ... or copy it first"
         )
     return value
 
 
 def refuse_view(value: Any, name: str, source: str) -> Any:
-    """Return what was read, if it does not show memory that is written to later."""
+    """Return an element, or raise for a view of an array that is written to later."""
     if isinstance(value, np.ndarray) and value.base is not None:
-        raise GraphError(f"{name} shows memory of {source}, which is written to; copy it: .copy()")
+        raise GraphError(f"{name} is a view of {source}, which is written to; copy it: .copy()")
     return value
 
 
 def differentiable(value: Any, name: str) -> None:
-    """Raise `GraphTypeError` for what has no gradient."""
+    """Raise `GraphTypeError` for a value without a gradient."""
     if isinstance(value, (list, tuple)):
         for part in value:
             differentiable(part, name)
@@ -210,19 +209,19 @@ def differentiable(value: Any, name: str) -> None:
 
 
 def check_inputs(**values: Any) -> None:
-    """Raise `GraphTypeError` for an argument that has no gradient."""
+    """Raise `GraphTypeError` for an argument without a gradient."""
     for name, value in values.items():
         differentiable(value, name)
 
 
 def fitting(seed: Any, value: Any, what: str, default: str, check: bool) -> Any:
-    """Return a seed (or tangent) that fits a value, or the default one, or raise."""
+    """Return the seed (or tangent), or its default; raise if its shape is wrong."""
     if seed is None:
         if default == "required":
             raise FeedError(f"the {what} has to be given")
         if default == "one" and np.shape(value):
             raise ShapeError(
-                f"the {what} has to be given: the value has shape {np.shape(value)} and is no "
+                f"the {what} has to be given: the value has shape {np.shape(value)} and is not a "
                 "scalar; or return its sum, or pass input_derivative=ag.source.DefaultOnes"
             )
         return np.ones_like(value) if np.shape(value) else 1.0
@@ -234,7 +233,7 @@ def fitting(seed: Any, value: Any, what: str, default: str, check: bool) -> Any:
 
 
 def finished(ct: Any, value: Any) -> Any:
-    """Return the gradient of an argument: of its shape and dtype, zeros where there is none."""
+    """Return the gradient of an argument, with its shape and dtype; zeros for None."""
     if isinstance(value, (list, tuple)):
         parts = [None] * len(value) if ct is None else ct
         made = [finished(one, part) for one, part in zip(parts, value, strict=True)]
@@ -258,4 +257,4 @@ def finished(ct: Any, value: Any) -> Any:
 
 def _refuse_complex(ct: Any) -> None:
     if ct.dtype.kind == "c":
-        raise GraphTypeError("complex numbers on the way have no gradient here; use ag.grad")
+        raise GraphTypeError("intermediate complex numbers have no gradient here; use ag.grad")

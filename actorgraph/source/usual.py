@@ -1,4 +1,4 @@
-"""Rules of what is no op: containers, conversions, Python's own functions, and the user's.
+"""Rules of functions that are no ops: of containers, conversions, Python's own, and the user's.
 
 A reverse rule is ``rule(ct, y, *args, **kwargs)`` and returns the cotangent of the only argument,
 or one for each; None is a zero.  A forward rule is ``rule(tangents, y, *args, **kwargs)``.
@@ -35,11 +35,11 @@ TANGENTS: dict[Any, Rule] = {}
 LINEAR: set[Any] = set()
 """Functions of one active argument, the first."""
 PURE: dict[Any, Rule] = {support.add_at: added_at, support.cleared: newly_cleared}
-"""What stands for a helper that writes in place, where that helper is differentiated itself."""
+"""For each helper that writes in place, the one to differentiate instead."""
 
 
 def _linear(function: Any, adjoint: Rule, tangent: Rule | None = None) -> None:
-    """Declare a function that is linear in its first argument and has no other derivative.
+    """Declare a function that is linear in its first argument and constant in the others.
 
     Its reverse rule returns the cotangent of that argument alone.
     """
@@ -59,7 +59,7 @@ def astype(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 METHODS: dict[str, Rule] = {"astype": astype}
-"""Methods of arrays that are no NumPy function."""
+"""Methods of arrays that are not NumPy functions."""
 
 
 for _function in (np.array, np.asarray, np.ascontiguousarray, np.copy, float, np.float64, astype):
@@ -92,7 +92,7 @@ TANGENTS[added_at] = lambda tans, y, total, value, index, part: added_at(
 )
 
 
-# -- Python's own functions, as sources that are differentiated like the user's -------------------
+# -- Python's own functions, as sources to differentiate ------------------------------------------
 
 
 def _sum(items: Any, start: Any = 0) -> Any:
@@ -121,4 +121,4 @@ def _smallest(*items: Any) -> Any:
 
 
 SOURCES: dict[Any, Rule] = {sum: _sum, max: _largest, min: _smallest}
-"""Functions of Python's that stand for one written here."""
+"""The source above for each of Python's functions."""

@@ -32,8 +32,8 @@ def priced(monkeypatch, price, beside_s=0.0):
             made, 9.0, 0.0, 9.0 + beside_s, [], predicted, costs, overhead_s=0.002, latency_s=0.003
         )
 
-    monkeypatch.setattr(automatic, "_shown", shown)
-    monkeypatch.setattr(automatic, "_least_s", lambda machine, feeds, trains: 3 * price(1))
+    monkeypatch.setattr(automatic, "_fastest_run", shown)
+    monkeypatch.setattr(automatic, "_shortest_s", lambda machine, feeds, trains: 3 * price(1))
     monkeypatch.setattr(automatic, "available_cores", lambda: 2)
 
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_chosen_is_refused(monkeypatch):
         with pytest.raises(ValueError, match="must be an int of at least 1"):
             automatic_pipeline(model, **wrong)
     made = schedule("1f1b", stages=2, microbatches=2)
-    with pytest.raises(ScheduleError, match="is made; nothing is left to be chosen"):
+    with pytest.raises(ScheduleError, match="is complete; nothing is left to be chosen"):
         automatic_pipeline(model, schedule=made)
     priced(monkeypatch, lambda count: 1.0)
     pipeline = automatic_pipeline(model)
@@ -188,7 +188,7 @@ def test_what_cannot_be_chosen_is_refused(monkeypatch):
         pipeline.run_sync({"x": np.ones((1, WIDTH))})
     with pytest.raises(ScheduleError, match="1f2b"):
         automatic_pipeline(model, schedule="1f2b").run_sync(feeds())
-    with pytest.raises(ScheduleError, match="an op that waits .* cannot be measured"):
+    with pytest.raises(ScheduleError, match="an op that waits cannot be measured"):
         automatic_pipeline(Model(between=later)).start(feeds())
 
 

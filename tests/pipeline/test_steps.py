@@ -170,7 +170,7 @@ def test_lists_of_forward_actions_alone_are_for_forward_passes_alone():
             pipeline.run_sync(model.feeds, backward=True)
         with pytest.raises(ScheduleError, match="has forward actions only"):
             pipeline.compile_step(ag.solvers.SGD(lr=0.1))(model.feeds)
-    with pytest.raises(ScheduleError, match="has forward actions only; say training=False, or"):
+    with pytest.raises(ScheduleError, match="has forward actions only; set training=False, or"):
         model.pipeline(FORWARD)
     with pytest.raises(ScheduleError, match="device 1 does not list 1F1; a stage needs F"):
         Schedule.parse(["0F0 0F1", "1F0"])

@@ -144,7 +144,10 @@ def test_a_metrics_port_in_use_is_told_before_anything_starts(file):
     pytest.importorskip("uvicorn")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         endpoint = Endpoint(port=0, metrics_port=taken.getsockname()[1])
-        with server_of(f"{file}:build") as server, pytest.raises(GraphError, match="cannot tell"):
+        with (
+            server_of(f"{file}:build") as server,
+            pytest.raises(GraphError, match="cannot serve metrics"),
+        ):
             serve(server, endpoint)
 
 
@@ -221,7 +224,7 @@ class Process:
 
 ORDER = """not ready any more; requests are taken for 0 s
 no request is taken any more; 2 are to be answered
-what was taken is answered
+all admitted requests are answered
 model 'build' is closed
 model 'counts' is closed
 ended"""

@@ -98,7 +98,7 @@ async def test_a_path_is_served_and_loaded_anew(folder):
 async def test_what_changes_is_loaded_what_goes_is_unloaded_and_what_fails_stays(
     folder, monkeypatch, caplog
 ):
-    monkeypatch.setattr("actorgraph.serving.directory.LOOK_S", 0.0)
+    monkeypatch.setattr("actorgraph.serving.directory.POLL_S", 0.0)
     directory = await anyio.to_thread.run_sync(Directory, str(folder))
     server = directory.server
 
@@ -127,7 +127,7 @@ async def test_what_changes_is_loaded_what_goes_is_unloaded_and_what_fails_stays
 async def test_of_a_folder_what_has_changed_is_loaded_once_and_nothing_else(
     folder, monkeypatch, caplog
 ):
-    monkeypatch.setattr("actorgraph.serving.directory.LOOK_S", 0.0)
+    monkeypatch.setattr("actorgraph.serving.directory.POLL_S", 0.0)
     caplog.set_level("INFO", "actorgraph")
     write(folder / "net" / "2", 3)
     directory = await anyio.to_thread.run_sync(Directory, str(folder))

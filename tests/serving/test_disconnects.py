@@ -41,7 +41,7 @@ async def test_work_is_cancelled_when_its_client_leaves():
         finally:
             ended.append(True)
 
-    with pytest.raises(ClientGone, match="the client has left"):
+    with pytest.raises(ClientGone, match="the client left"):
         await cancel_on_disconnect(request, work)
     assert ended == [True]
 

@@ -186,7 +186,7 @@ def wrong(**changes):
         (
             asking(1) | {"raw_input_contents": [b""] * 2},
             "INVALID_ARGUMENT",
-            "there are 2 of them",
+            "got 2 of them",
         ),
         (asking(1, outputs=[{"name": "z"}]), "INVALID_ARGUMENT", "no output 'z'"),
         (asking(1, parameters={"priority": {"int64_param": 3}}), "INVALID_ARGUMENT", "levels 1 to"),
@@ -270,7 +270,7 @@ async def test_a_server_that_drains_answers_what_it_took_and_takes_no_more(serve
 
 @pytest.mark.asyncio
 async def test_outside_of_asyncio_or_without_grpcio_it_says_so(monkeypatch):
-    with pytest.raises(GraphError, match="runs in asyncio"):
+    with pytest.raises(GraphError, match="inside a running asyncio loop"):
         await asyncio.to_thread(ag.serving.grpc, ag.serving.Server())
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(GraphError, match=r"actorgraph\[grpc\]"):

@@ -89,21 +89,21 @@ async def test_brief_runs_let_others_of_the_loop_have_their_turn(monkeypatch):
     monkeypatch.setattr("actorgraph.serving.model._TURN_S", 0.0)
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add("double", doubled())
-        look, looks = model._look, []
+        look, looks = model._dispatch, []
 
-        def looking(desk):
+        def looking(loop):
             before = model.counts["executions"]
-            look(desk)
+            look(loop)
             looks.append(model.counts["executions"] - before)
 
-        monkeypatch.setattr(model, "_look", looking)
+        monkeypatch.setattr(model, "_dispatch", looking)
         for one in [Asked(tasks, partial(model.infer, rows(k))) for k in range(4)]:
             await one.answer()
     assert [runs for runs in looks if runs] == [1, 1, 1, 1]
 
 
 async def test_threads_compute_whole_runs_while_requests_wait(started, monkeypatch):
-    monkeypatch.setattr("actorgraph.serving.model._LEAST_HELPED_US", 0.0)
+    monkeypatch.setattr("actorgraph.serving.model._MIN_HELPED_US", 0.0)
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add("double", doubled(), in_place_s=0.0)
         await model.infer(rows(1))
@@ -119,8 +119,8 @@ async def test_who_leaves_adds_no_look_to_the_one_that_is_on_its_way(monkeypatch
     """Each look that ends with requests left asks for the next: two would hold the loop longer."""
     async with ag.serving.Server() as server:
         model, looks = server.add("double", doubled()), []
-        look = model._look
-        monkeypatch.setattr(model, "_look", lambda desk: looks.append(desk) or look(desk))
+        look = model._dispatch
+        monkeypatch.setattr(model, "_dispatch", lambda loop: looks.append(loop) or look(loop))
         async with anyio.create_task_group() as tasks:
             asked = [Asked(tasks, partial(model.infer, rows(k))) for k in range(4)]
             await until(lambda: model.queued)
@@ -131,7 +131,7 @@ async def test_who_leaves_adds_no_look_to_the_one_that_is_on_its_way(monkeypatch
 
 
 async def test_a_machine_that_was_closed_is_told_of_where_threads_would_help(monkeypatch):
-    monkeypatch.setattr("actorgraph.serving.model._LEAST_HELPED_US", 0.0)
+    monkeypatch.setattr("actorgraph.serving.model._MIN_HELPED_US", 0.0)
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add("double", ag.ActorMachine(doubled()))
         await model.infer(rows(1))

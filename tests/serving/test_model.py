@@ -117,7 +117,7 @@ def test_a_model_is_found_by_name_and_version():
             server.model("nte")
         with pytest.raises(ModelNotFound, match="no version '3'; it has '1', '2'"):
             server.model("net", "3")
-        with pytest.raises(ag.GraphError, match="version '2' of model 'net' is served already"):
+        with pytest.raises(ag.GraphError, match="version '2' of model 'net' is already served"):
             server.add("net", outputs(), version="2")
 
 
@@ -233,11 +233,11 @@ async def test_a_failure_is_that_of_its_request_and_not_of_its_companions(error)
         (lambda x: x - x.mean(axis=0), "looks over all rows"),
         (lambda x: x.sum(axis=1) / x.shape[0], "looks over all rows"),
         (lambda x: ag.while_loop(lambda c: c.sum() < 9.0, lambda c: c * 2.0, x), "all rows"),
-        (lambda x: ag.ops.softmax(x, axis=0), "other rows are"),
-        (lambda x: ag.ops.cumsum(x, axis=0), "other rows are"),
-        (lambda x: x[::-1] + 0.0, "other rows are"),
-        (lambda x: ag.ops.batch_norm(x, scale=None, bias=None).y, r"other rows are.*\.eval\(\)"),
-        (lambda x: ag.scan(lambda c, row: (c + row, c), np.zeros(2), x)[1], "other rows are"),
+        (lambda x: ag.ops.softmax(x, axis=0), "other rows"),
+        (lambda x: ag.ops.cumsum(x, axis=0), "other rows"),
+        (lambda x: x[::-1] + 0.0, "other rows"),
+        (lambda x: ag.ops.batch_norm(x, scale=None, bias=None).y, r"other rows.*\.eval\(\)"),
+        (lambda x: ag.scan(lambda c, row: (c + row, c), np.zeros(2), x)[1], "other rows"),
     ],
 )
 def test_a_model_whose_answers_depend_on_companions_is_not_batched(build, says):
@@ -378,7 +378,7 @@ async def test_who_is_late_for_a_run_may_wait_for_it_all_the_same(gate):
         )
         running = await stands(gate, tasks, model)
         late = ask(tasks, model, 1, deadline_s=0.01)
-        await until(lambda: model.queued == 1 and model._line.requests[0].until == inf)
+        await until(lambda: model.queued == 1 and model._queue.requests[0].deadline == inf)
         gate.open(2)
         await running.answer()
         np.testing.assert_array_equal(await late.answer(), expected(1))
@@ -391,7 +391,7 @@ async def test_a_request_asks_for_less_time_only_where_it_may(gate):
         asked = ask(tasks, model, 1, deadline_s=1e-6)
         await entered(gate)
         (batch,) = model._batches
-        assert batch.members[0].until - batch.members[0].born == 30.0
+        assert batch.members[0].deadline - batch.members[0].arrived == 30.0
         gate.open()
         np.testing.assert_array_equal(await asked.answer(), expected(1))
 
@@ -436,8 +436,8 @@ async def test_who_cannot_be_in_time_does_not_take_the_run_of_who_can(gate):
         await until(lambda: model.queued == 1)
         good = ask(tasks, model, 2)
         await until(lambda: model.queued == 2)
-        ended = model._ended
-        model._ended = lambda *args: (ended(*args), setattr(model._line, "run_s", 20.0))
+        ended = model._collect
+        model._collect = lambda *args: (ended(*args), setattr(model._queue, "run_s", 20.0))
         gate.open(2)
         await running.answer()
         np.testing.assert_array_equal(await good.answer(), expected(2))

@@ -104,7 +104,7 @@ def test_a_model_goes_from_loop_to_loop_and_forgets_those_that_ended():
             for backend in ("asyncio", "trio"):
                 answer = anyio.run(model.infer, rows(k), backend=backend)
                 np.testing.assert_array_equal(answer["y"], rows(2 * k)["x"])
-        assert len(model._desks._known) == 1
+        assert len(model._loops._known) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -87,10 +87,10 @@ def flat():
     ("build", "options", "error", "says"),
     [
         (masked, {"mask": "msk", "max_batch_size": 8}, GraphError, "no input: 'msk'; did you"),
-        (masked, {"mask": "mask"}, GraphError, "say max_batch_size= too"),
+        (masked, {"mask": "mask"}, GraphError, "set max_batch_size= too"),
         (flat, {"mask": "mask", "max_batch_size": 8}, ShapeError, "needs two dims, 'rows' and"),
         (grown, {"mask": "mask", "max_batch_size": 8}, ShapeError, "are padded along 'time' only"),
-        (masked, {"mask": "mask", "buckets": [8, 4]}, ValueError, "buckets have to grow"),
+        (masked, {"mask": "mask", "buckets": [8, 4]}, ValueError, "buckets have to increase"),
         (masked, {"mask": "mask", "buckets": 4}, GraphError, "a tuple of lengths"),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_setting_of_a_server_is_none_of_a_model():
         ({"models": {"net": {"load_threads": 3}}}, "unknown setting 'load_threads' of a model"),
         ({"models": {"net": 3}}, "has to be a table, got 3"),
         ({"models": 3}, "has to be tables, got 3"),
-        ("nowhere.toml", "'nowhere.toml' is not read: FileNotFoundError"),
+        ("nowhere.toml", "cannot read the config 'nowhere.toml': FileNotFoundError"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused_before_anything_is_served(given, says):
@@ -95,7 +95,7 @@ def test_a_file_that_makes_no_sense_is_refused_before_anything_is_served(given, 
 def test_a_file_that_is_no_toml_is_named(tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text("max_queued")
-    with pytest.raises(ValueError, match=r"bad\.toml' is not read: TOMLDecodeError"):
+    with pytest.raises(ValueError, match=r"bad\.toml': TOMLDecodeError"):
         ag.serving.Server(path)
 
 

@@ -177,7 +177,7 @@ def test_models_are_listed_and_loaded_anew_with_the_token(triton):
     index = client.get_model_repository_index(headers=headers, **as_json)
     models = index if module is triton_http else index["models"]
     assert {one["name"]: one["state"] for one in models}["double"] == "READY"
-    with pytest.raises(module.InferenceServerException, match="who shows the token"):
+    with pytest.raises(module.InferenceServerException, match="needs the token"):
         client.unload_model("double")
 
 

@@ -236,7 +236,7 @@ def test_branches_of_two_types():
         return name
 
     refused(f, 1.0, match="is float64 where the test is true and int64", kind=ag.GraphTypeError)
-    refused(g, 1.0, match="branches give values of one structure")
+    refused(g, 1.0, match="branches need one structure")
     refused(h, 1.0, match="a graph chooses between arrays and numbers only")
 
 
@@ -279,10 +279,10 @@ def test_what_has_no_form_in_a_graph():
         return [x for x in xs if x > 0]
 
     refused(generator, 1.0, match="yield has no form in a graph")
-    refused(leaves_try, 1.0, match="nothing may leave a try")
+    refused(leaves_try, 1.0, match="may leave a try")
     refused(grows, V, match="a list that grows is a comprehension")
-    refused(sets, 1.0, match="the attribute seen is set where only a run knows")
-    refused(filters, V, match="keeps is known only in a run")
+    refused(sets, 1.0, match="the attribute seen is set in a branch or loop")
+    refused(filters, V, match="keeps are known only in a run")
 
 
 def test_recursion_by_a_node_is_refused():

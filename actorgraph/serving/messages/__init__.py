@@ -1,8 +1,8 @@
-"""Messages of gRPC: those of the Open Inference Protocol and of the health checking protocol.
+"""gRPC messages of the Open Inference Protocol and of the health checking protocol.
 
-They are compiled from the ``.proto`` files of this folder by ``python docs/generate.py``, and
-shipped as descriptions, from which the installed protobuf makes classes: no generated code has to
-fit its version.  The pool is our own, since clients in the same process, such as tritonclient,
+``python docs/generate.py`` compiles them from the ``.proto`` files of this folder.  They are
+shipped as descriptions, from which the installed protobuf makes classes, so no generated code has
+to fit its version.  The pool is our own, since clients in the same process, such as tritonclient,
 register messages of the same names in the global one.
 """
 
@@ -27,7 +27,7 @@ def _pool() -> Any:
 
 @cache
 def message(name: str) -> Any:
-    """Return the class of a message, ``"inference."`` or ``"grpc.health.v1."`` included."""
+    """Return the class of a message by its full name, such as ``"inference.ModelInferRequest"``."""
     from google.protobuf.message_factory import GetMessageClass
 
     return GetMessageClass(_pool().FindMessageTypeByName(name))

@@ -1,0 +1,125 @@
+"""`CallerLoop`: the event loop, or the blocked thread, in which requests wait for their answers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from dataclasses import dataclass
+from math import inf
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+from actorgraph.machines.event_loops import in_trio
+
+Call: TypeAlias = Callable[[], object]
+
+
+@dataclass(eq=False, slots=True)
+class CallerLoop:
+    """The loop of a caller; made by `CallerLoops`, or by `of_thread`.
+
+    Only `call` and `call_threadsafe` may be used from other threads.
+    """
+
+    in_place_us: float  # shorter runs are computed in the loop's own thread
+    call_threadsafe: Callable[[Call], object]
+    call_soon: Callable[[Call], object]
+    call_later: Callable[[float, Call], object]  # after so many seconds
+    waiter: Callable[[], Awaitable[Any]]  # returns a future or event for a request to await
+    wake: Callable[[Any], object]  # completes a waiter
+    is_event_loop: bool = True  # ops that wait can run here
+    dispatch_pending: bool = False  # a dispatch was requested and has not begun
+    timer_at: float = inf  # when the next timer fires, by `monotonic`
+
+    @property
+    def host(self) -> Callable[[Call], bool] | None:
+        """`call`, where ops that wait can run here."""
+        return self.call if self.is_event_loop else None
+
+    def call(self, function: Call) -> bool:
+        """Call a function in the loop, from any thread; False if the loop has ended."""
+        try:
+            self.call_threadsafe(function)
+        except RuntimeError:  # the loop was closed; trio.RunFinishedError is one too
+            return False
+        return True
+
+    @classmethod
+    def of_thread(cls, in_place_us: float, calls: SimpleQueue[Call]) -> CallerLoop:
+        """Return the loop of a blocked thread, which makes the calls that it takes from a queue."""
+        put = calls.put
+        return cls(in_place_us, put, put, _ignored, _ignored, _ignored, is_event_loop=False)
+
+
+class CallerLoops:
+    """The event loops from which a model is called."""
+
+    def __init__(self, in_place_us: float) -> None:
+        self._in_place_us = in_place_us
+        self._known: dict[Any, CallerLoop] = {}
+
+    def current(self) -> CallerLoop:
+        """Return the caller loop of the running event loop."""
+        trio = in_trio()
+        running: Any
+        if trio:
+            running = sys.modules["trio"].lowlevel.current_trio_token()
+        else:
+            import asyncio
+
+            running = asyncio.get_running_loop()
+        loop = self._known.get(running)
+        if loop is None:
+            # A new loop is the occasion to forget those that have ended.
+            known = {key: old for key, old in self._known.items() if old.call(_ignored)}
+            loop = (_of_trio if trio else _of_asyncio)(running, self._in_place_us)
+            self._known = {**known, running: loop}
+        return loop
+
+
+def _of_asyncio(running: Any, in_place_us: float) -> CallerLoop:
+    context = Context()  # one client's `np.errstate` is not another's
+
+    def call_soon(function: Call) -> None:
+        running.call_soon(function, context=context)
+
+    def call_later(seconds: float, function: Call) -> None:
+        running.call_later(seconds, function, context=context)
+
+    def wake(future: Any) -> None:
+        if not future.done():  # cancelled
+            future.set_result(None)
+
+    call_threadsafe = running.call_soon_threadsafe
+    return CallerLoop(
+        in_place_us, call_threadsafe, call_soon, call_later, running.create_future, wake
+    )
+
+
+def _of_trio(token: Any, in_place_us: float) -> CallerLoop:
+    trio: Any = sys.modules["trio"]
+
+    class Waiter:
+        def __init__(self) -> None:
+            self.event = trio.Event()
+
+        def __await__(self) -> Any:
+            return self.event.wait().__await__()
+
+    async def after(seconds: float, function: Call) -> None:
+        await trio.sleep(seconds)
+        function()
+
+    def call_later(seconds: float, function: Call) -> None:
+        trio.lowlevel.spawn_system_task(after, seconds, function, context=Context())
+
+    def wake(waiter: Waiter) -> None:
+        waiter.event.set()
+
+    call_soon = token.run_sync_soon
+    return CallerLoop(in_place_us, call_soon, call_soon, call_later, Waiter, wake)
+
+
+def _ignored(*_: Any) -> Any:
+    return None
