@@ -115,16 +115,16 @@ def batched(
     rows: AllRows, nodes: Iterable[Node], values: Mapping[Node, Value]
 ) -> dict[Node, Value]:
     """Build nodes for all rows; return the batched form of each, those of `values` included."""
-    stands: dict[Node, Value] = dict(values)
+    forms: dict[Node, Value] = dict(values)
     for node in nodes:
-        if node in stands:
+        if node in forms:
             continue
         if node.op is CONSTANT:
-            stands[node] = rows.graph.constant(node.attrs["value"]), False
+            forms[node] = rows.graph.constant(node.attrs["value"]), False
             continue
         with rows.graph.on_line(node.line):
-            stands[node] = _built(rows, node, [stands[part] for part in node.inputs])
-    return stands
+            forms[node] = _built(rows, node, [forms[part] for part in node.inputs])
+    return forms
 
 
 def _built(rows: AllRows, node: Node, given: Sequence[Value]) -> Value:

@@ -146,8 +146,8 @@ def _pull(
     arrived = cotangents(ct)
     wrt_places = [argnum - 1 for argnum in argnums]
 
-    def made(graph: Graph, body: Body, stands: _Copies, leaves: list[Node]) -> list[Node]:
-        results = [stands[body.results[field]] for field in arrived]
+    def made(graph: Graph, body: Body, copies: _Copies, leaves: list[Node]) -> list[Node]:
+        results = [copies[body.results[field]] for field in arrived]
         seeds = seeded(zip(results, leaves[len(operands) :], strict=True))
         wrt = [leaves[i] for i in wrt_places]
         order = between(leaves, [*seeds, *leaves])
@@ -165,9 +165,9 @@ def _push(tans: Sequence[Node | None], y: Node, index: Node, *operands: Node, ca
     moved = [i for i, tan in enumerate(tans[1:]) if tan is not None]
     fields = [i for i, type_ in enumerate(y.type.fields) if is_float(type_)]
 
-    def made(graph: Graph, body: Body, stands: _Copies, leaves: list[Node]) -> list[Node]:
+    def made(graph: Graph, body: Body, copies: _Copies, leaves: list[Node]) -> list[Node]:
         seeds = dict(zip([leaves[i] for i in moved], leaves[len(operands) :], strict=True))
-        results = [stands[body.results[field]] for field in fields]
+        results = [copies[body.results[field]] for field in fields]
         return or_zeros(push_forward(graph, between(leaves, results), seeds, owned=True), results)
 
     extra = [tan for tan in tans[1:] if tan is not None]

@@ -124,10 +124,10 @@ def _wider(spec: Spec, moving: Sequence[int]) -> Body | None:
         return None
     graph = Graph(f"test of {spec}")
     leaves = [leaf_of(graph, node.name, node.type) for node in spec.test.inputs]
-    stands = copied(spec.test, graph, leaves)
+    copies = copied(spec.test, graph, leaves)
     carries = leaves[spec.tested :]
     unread = [leaf_of(graph, "tangent", carries[j].type) for j in moving]
-    return Body([*leaves, *unread], [stands[node] for node in spec.test.results])
+    return Body([*leaves, *unread], [copies[node] for node in spec.test.results])
 
 
 # -- reverse mode ---------------------------------------------------------------------------------

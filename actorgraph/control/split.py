@@ -43,7 +43,7 @@ _SLACK = 1.1
 """Factor by which a group may exceed its share: few even groups are better than one more."""
 
 
-class _Part(NamedTuple):
+class _LoopPart(NamedTuple):
     """A group as a loop, with the predicted time `us` of an iteration.
 
     - `given`: ids of the body's inputs that it captures, and of its carries
@@ -66,7 +66,7 @@ class Parts(NamedTuple):
     `ordered` are the operands that must be C-contiguous, as `Spec.of_body` numbers them.
     """
 
-    parts: list[_Part]
+    parts: list[_LoopPart]
     bytes: int
     ordered: list[int]
 
@@ -281,7 +281,7 @@ def _part(
     handed: Sequence[Node],
     results: Sequence[Node],
     stacked: Sequence[tuple[Node, int | None]],
-) -> _Part:
+) -> _LoopPart:
     """Return the part with some carries, which takes elements of the `handed` values."""
     spec = kernel.spec
     index, consts, every, xs = spec.split_inputs()
@@ -309,7 +309,7 @@ def _part(
     made = LoopKernel(loop(graph, part_spec, leaves), kernel.symbols, ())
     if kernel.tables is not None:
         made.allow_tables(*kernel.tables)
-    return _Part(
+    return _LoopPart(
         made,
         us,
         [node.id for node in (*consts, *own)],

@@ -90,24 +90,18 @@ class _Wait:
 class _LateEvent(Event):
     """An event whose device does work when somebody waits for it."""
 
+    passed = False
+
     def __init__(self, device: Adversary) -> None:
         super().__init__()
         self._device = device
-        self._passed = False
-
-    @property
-    def passed(self) -> bool:
-        return self._passed
 
     def set(self) -> None:
         """Mark it as passed."""
-        self._passed = True
-
-    def _is_passed(self) -> bool:
-        return self._passed
+        self.passed = True
 
     def block(self) -> None:
-        self._device.drive(self._is_passed)
+        self._device.drive(partial(getattr, self, "passed"))
 
     def then(self, callback: Callable[[], object]) -> None:
         self.block()

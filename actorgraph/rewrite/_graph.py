@@ -145,13 +145,13 @@ def _with_assigned(graph: Graph, targets: list[Node]) -> list[Node]:
     return [*targets, *(value for _, value, on in graph.assignments if on in computed)]
 
 
-def restored(outputs: Any, stands: Mapping[Node, Node]) -> Any:
+def restored(outputs: Any, replacement: Mapping[Node, Node]) -> Any:
     """Return the replacements of `outputs` in the same container: node, list, tuple or dict."""
     if isinstance(outputs, Node):
-        return stands[outputs]
+        return replacement[outputs]
     if isinstance(outputs, Mapping):
-        return {name: stands[node] for name, node in outputs.items()}
-    result = [stands[node] for node in outputs]
+        return {name: replacement[node] for name, node in outputs.items()}
+    result = [replacement[node] for node in outputs]
     return tuple(result) if isinstance(outputs, tuple) else result
 
 
