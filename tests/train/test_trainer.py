@@ -261,7 +261,7 @@ def test_an_error_of_a_callback_or_loader_leaves_whole_steps():
     ("call", "error", "told"),
     [
         (lambda: ag.train.Trainer(abs, abs, ag.solvers.SGD()), GraphTypeError, "ag.nn.Module"),
-        (lambda: ag.train.Trainer(network(), "mse", ag.solvers.SGD()), GraphTypeError, "loss has to"),
+        (lambda: ag.train.Trainer(network(), 1, ag.solvers.SGD()), GraphTypeError, "loss has to"),
         (lambda: ag.train.Trainer(network(), abs, 0.1), GraphTypeError, "expected a solver"),
         (lambda: trainer_of(machine="tape"), GraphTypeError, "machine= has to make machines"),
         (lambda: trainer_of(stages=0), ValueError, "stages must be an int"),
