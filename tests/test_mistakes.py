@@ -152,12 +152,12 @@ ag.solvers.SGD(momentum=1.5) | 1.5 | from 0 to below 1 | momentum is
 ag.solvers.SGD(nesterov=True) | nesterov=True | momentum 0 | give a momentum
 ag.solvers.SGD(0.1).step([m.run_sync(feeds)[W]]) | 'W' | has no gradient | backward=True
 m.compile_step(0.1) | got 0.1 | takes a solver | such as ag.solvers.SGD(lr=0.1)
-ag.grad(lambda w: w)(np.ones(3)) | float64[3] | of a scalar | differentiate its sum
+ag.grad(lambda w: w)(np.ones(3)) | float64[3] | needs a scalar | differentiate its sum
 ag.grad(lambda w: float(w.sum()))(np.ones(3)) | <sum | no value outside a run | run[node].value
 ag.grad(lambda w: w.sum(), argnums=3)(np.ones(3)) | argnums=3 | 1 positional | was called with
 ag.grad(lambda n: n * 2)(3) | the int 3 | no gradient | pass a float
 ag.grad(3.0) | got float | a function | expected a function
-ag.pipeline.Pipeline(loss, [W], stages=2, schedule='1f1b') | '1f1b' | how many | microbatches=4
+ag.pipeline.Pipeline(loss, [W], stages=2, schedule='1f1b') | '1f1b' | number of microbatches | microbatches=4
 ag.pipeline.Pipeline(loss, [W], stages=2, microbatches=0) | is 0 | from 1 on | microbatches is
 thirds.run_sync(feeds) | batch is 2 | 3 microbatches | at least as many
 ag.ops.define(name='tanh', scheme='f[] -> f[]', forward=abs) | 'tanh' | declared | choose another

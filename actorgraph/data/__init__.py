@@ -1,4 +1,4 @@
-"""Data sets, how to split them, and loaders that give batches of them."""
+"""Data sets, splitting, and loaders of batches."""
 
 from actorgraph.data import transforms
 from actorgraph.data.dataset import ArrayDataset

@@ -1,4 +1,4 @@
-"""`Ahead`: results that threads make before they are asked for, given in order."""
+"""`Ahead`: results that threads compute ahead, in order."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _END: Any = object()
 class Ahead(Generic[_R]):
     """Calls `make` with each of `arguments` in threads; the results come in order.
 
-    Each job reads one argument, under a lock, and keeps its number: whichever thread is faster,
-    number `n` is made of argument `n`.  There is one job a result that is taken and `window` more:
-    so many results wait at most.
+    Each job reads one argument, under a lock, and its number: result `n` is made from argument `n`,
+    whichever thread is faster.  A job is added for each result taken, after `window` jobs at the
+    start, so at most `window` results wait.
 
     Parameters
     ----------
     make : callable
     arguments : iterator
-        Is read in the threads, by one at a time.
+        Read in the threads, by one at a time.
     threads, window : int
     """
 
@@ -51,8 +51,8 @@ class Ahead(Generic[_R]):
             while True:
                 if os.getpid() != self._process:
                     raise GraphError(
-                        "the threads of this loader have stayed behind at a fork; "
-                        "begin an iteration in the child"
+                        "the threads of this loader do not exist after a fork; "
+                        "begin a new iteration in the child"
                     )
                 with self._changed:
                     while number not in self._results:
@@ -82,12 +82,12 @@ class Ahead(Generic[_R]):
             self._read += 1
             try:
                 argument = next(self._arguments, _END)
-            except BaseException as raised:  # noqa: BLE001 - raised where the result is taken
+            except BaseException as raised:  # noqa: BLE001 - raised by `__iter__`
                 argument, error = _END, raised
         if argument is not _END:
             try:
                 made = self._make(argument)
-            except BaseException as raised:  # noqa: BLE001 - raised where the result is taken
+            except BaseException as raised:  # noqa: BLE001 - raised by `__iter__`
                 error = raised
         with self._changed:
             self._results[number] = made, error

@@ -1,4 +1,4 @@
-"""What random transforms draw from: a generator that belongs to a sample of an epoch."""
+"""The random generator of transforms, seeded for each sample of an epoch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 @final
 class _Sample(threading.local):
-    """The sample that a thread makes: seed, epoch, number; and its generator, once it is asked."""
+    """The sample that a thread is making: its seed, epoch and number, and its generator if used."""
 
     key: tuple[int, ...] | None = None
     made: RandomState | None = None
 
     def begin(self, *key: int) -> None:
-        """Make a sample from now on, or none."""
+        """Begin a sample, or without a key end it."""
         self.key, self.made = (key or None), None
 
 
@@ -25,7 +25,7 @@ SAMPLE = _Sample()
 
 
 def random() -> RandomState:
-    """Return the generator of the sample that is made, outside of a loader one of its own."""
+    """Return the generator of the current sample; outside a loader, an unseeded one."""
     if SAMPLE.made is None:
         from numpy.random import RandomState  # late: it takes 9 ms
 

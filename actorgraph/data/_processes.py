@@ -1,4 +1,4 @@
-"""`Processes`: what threads ask for is computed in processes."""
+"""`Processes`: computes the calls of threads in processes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @final
 class Processes:
-    """A function of two arguments, the first of which each process has once.
+    """A function of two arguments, of which `first` is sent to each process once.
 
-    There is a process for each call at once.  They begin when they are needed, each a pipe away
-    from the thread that asks, and end with this object.
+    There are as many processes as calls at once.  They start when needed, talk to the calling
+    thread through a pipe, and end with this object.
 
     Parameters
     ----------
@@ -37,33 +37,33 @@ class Processes:
             self._given = pickle.dumps((function, first))
         except Exception as error:
             raise GraphError(
-                f"a process cannot be given the loader: {text_of(error)}; its dataset, transform "
-                "and collate have to be pickled, so no lambdas, or leave process=True out"
+                f"the loader cannot be sent to a process: {text_of(error)}; its dataset, transform "
+                "and collate have to be picklable, so use no lambdas, or leave process=True out"
             ) from error
-        self._idle: list[tuple[int, Connection]] = []  # and whose they are
+        self._idle: list[tuple[int, Connection]] = []  # with the process that owns each
 
     def __call__(self, argument: Any) -> Any:
-        """Return what a process computes."""
+        """Return the function's result, computed in a process."""
         mine = os.getpid()
         owner = -1
-        while self._idle and owner != mine:  # those of a parent are its own
+        while self._idle and owner != mine:  # after a fork those of the parent are dropped
             owner, connection = self._idle.pop()
         if owner != mine:
-            connection = self._begun()
+            connection = self._start()
         try:
             connection.send(argument)
             done, made = connection.recv()
         except (EOFError, OSError) as error:
             raise GraphError(
-                "a process that makes batches has ended; a script that uses process=True begins "
-                'with if __name__ == "__main__":'
+                "a process that makes batches has ended; a script that uses process=True needs "
+                'if __name__ == "__main__":'
             ) from error
         self._idle.append((mine, connection))
         if not done:
             raise made
         return made
 
-    def _begun(self) -> Connection:
+    def _start(self) -> Connection:
         from multiprocessing import get_context
 
         context = get_context("spawn")
@@ -74,7 +74,7 @@ class Processes:
 
 
 def _work(connection: Connection, given: bytes) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     function, first = pickle.loads(given)
     while True:
         try:
@@ -83,9 +83,9 @@ def _work(connection: Connection, given: bytes) -> None:
             return
         try:
             answer = True, function(first, argument)
-        except Exception as error:  # noqa: BLE001 - raised where the result is taken
+        except Exception as error:  # noqa: BLE001 - raised in the calling thread
             answer = False, error
         try:
             connection.send(answer)
         except Exception as error:  # noqa: BLE001 - it cannot be pickled
-            connection.send((False, GraphError(f"what a process has made: {text_of(error)}")))
+            connection.send((False, GraphError(f"the result of a process: {text_of(error)}")))

@@ -17,12 +17,12 @@ class ArrayDataset:
     Parameters
     ----------
     *arrays : array_like
-        Are not copied.
+        Not copied.
 
     Raises
     ------
     ShapeError
-        No array was given, one is a scalar, or lengths differ.
+        No array was given, one is a scalar, or the lengths differ.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Datasets of files: a folder of images, a table."""
+"""Datasets from files: a folder of images, a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 
 @final
 class Folder:
-    """Images of classes, each class a folder; a sample is an image and the number of its class.
+    """Images in one folder for each class; a sample is an image and the number of its class.
 
     Attributes
     ----------
@@ -29,7 +29,9 @@ class Folder:
     def __init__(self, path: Any, transform: Callable[[Any], Any] | None) -> None:
         root = Path(path)
         if not root.is_dir():
-            raise GraphError(f"there is no folder {str(root)!r}; give one with a folder a class")
+            raise GraphError(
+                f"there is no folder {str(root)!r}; give one that has a folder for each class"
+            )
         self.transform = transform
         self.classes = sorted(one.name for one in root.iterdir() if one.is_dir())
         self.files = [
@@ -56,18 +58,18 @@ class Folder:
 
 
 def from_folder(path: str | os.PathLike[str], transform: Any = None) -> Folder:
-    """Return the images of a folder that has a folder for each class, read when they are asked for.
+    """Return the images of a folder that has a folder for each class; they are read on access.
 
     Parameters
     ----------
     path : path
     transform : callable, optional
-        Of an image, such as `transforms.Compose`; images are Pillow's, in RGB.
+        Takes an image of Pillow's in RGB; for instance `transforms.Compose`.
 
     Raises
     ------
     GraphError
-        There is no such folder, or no image in its folders.
+        There is no such folder, or its folders have no image.
 
     Examples
     --------
@@ -81,22 +83,22 @@ def from_folder(path: str | os.PathLike[str], transform: Any = None) -> Folder:
 def from_csv(
     path: str | os.PathLike[str], target: str | None = None, *, columns: Iterable[str] | None = None
 ) -> ArrayDataset:
-    r"""Return a table with a line of names: its columns as float32, and one of them as the target.
+    r"""Return a table with a header line: its columns as float32, and one of them as the target.
 
-    Pandas or PyArrow reads it where installed, else NumPy.
+    It is read by pandas or PyArrow if installed, else by NumPy.
 
     Parameters
     ----------
     path : path
     target : str, optional
-        A column, which keeps its dtype; text is numbered in sorted order.
+        A column, which keeps its dtype; strings are numbered in sorted order.
     columns : iterable of str, optional
-        Of the features; default all others.
+        The columns of features; default all others.
 
     Raises
     ------
     GraphError
-        A column is not there, or no number.
+        A column does not exist, or is not of numbers.
 
     Examples
     --------
@@ -143,5 +145,5 @@ def _table(path: Any) -> dict[str, Any]:
 def _by_numpy(path: Any) -> dict[str, Any]:
     found = np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8", ndmin=1)
     if found.dtype.names is None:
-        raise GraphError(f"{str(path)!r} begins with no line of names: {shown(found)}")
+        raise GraphError(f"{str(path)!r} has no header line with names: {shown(found)}")
     return {name: found[name] for name in found.dtype.names}

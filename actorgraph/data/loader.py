@@ -1,4 +1,4 @@
-"""`DataLoader`: batches of a dataset, in an order that a seed decides, made ahead by threads."""
+"""`DataLoader`: batches of a dataset in a seeded order, prefetched by threads."""
 
 from __future__ import annotations
 
@@ -20,47 +20,47 @@ if TYPE_CHECKING:
     from numpy.random import RandomState
 
 _Chunk = tuple[int, Any, "list[Any] | None"]
-"""An epoch, numbers of samples, and the samples where an iterable has given them."""
+"""An epoch, the numbers of samples, and for an iterable the samples."""
 
 
 @answering
 class DataLoader:
     """Batches of a dataset; each iteration is an epoch.
 
-    What comes is the same for every number of workers: order depends on `seed` and the number of
-    the epoch alone, and batches come in order.
+    Batches do not depend on the number of workers: their order depends only on `seed` and the
+    number of the epoch.
 
     Parameters
     ----------
     dataset : sequence or iterable
-        What has `len` and ``dataset[i]``, such as `ArrayDataset`, an array or a list; or what
-        gives samples when it is iterated, anew in each epoch.
+        An object with `len` and ``dataset[i]``, such as `ArrayDataset`, an array or a list; or an
+        iterable of samples, iterated anew in each epoch.
     batch_size : int
     shuffle : bool
-        Sequences are permuted.  Samples of an iterable wait in a buffer of `shuffle_buffer`, of
-        which each next one is drawn.
+        Sequences are permuted.  Samples of an iterable go through a buffer of `shuffle_buffer`,
+        from which each next one is drawn.
     seed : int
         From 0 to below 2**32.
     drop_last : bool
         Leave out a last batch that is not full.
     workers : int
-        Threads that make batches; 0 makes them where they are asked for.
+        Threads that make batches; 0 makes them in the thread that iterates.
     prefetch : int
         Batches that each worker makes ahead.
     collate : callable, optional
         Makes a batch of a list of samples; `collate` of this module by default.
     transform : callable, optional
-        Is called with each sample; what it returns takes its place.
+        Replaces each sample by its result.
     shuffle_buffer : int
     process : bool
-        Let processes make the batches, for samples whose work holds the GIL; what the loader is
-        given has to be pickled then, and a script to begin with ``if __name__ == "__main__":``.
+        Make the batches in processes, for work that holds the GIL.  The loader's arguments then
+        have to be picklable, and a script needs ``if __name__ == "__main__":``.
 
     Notes
     -----
-    Breaking out of a loop leaves the epoch: the next loop begins another.  `transforms` draw by
-    seed, epoch and sample, so that what comes does not depend on workers; those of your own should
-    not share a generator between threads.
+    Breaking out of a loop ends the epoch: the next loop begins another.  `transforms` draw by seed,
+    epoch and sample, so that batches do not depend on workers; transforms of your own should not
+    share a generator between threads.
 
     Examples
     --------
@@ -109,20 +109,20 @@ class DataLoader:
         self.shuffle_buffer = positive("shuffle_buffer", shuffle_buffer)
         self.collate, self.transform = collate, transform
         if flag("process", process) and not workers:
-            raise ValueError("process=True makes batches in workers; give workers=")
+            raise ValueError("process=True needs workers; give workers=")
         self.process = process
         self._pool: Processes | None = None
         self._epoch = self._batches = 0
-        self._current: object = None  # the iteration that the position is that of
+        self._current: object = None  # the iteration to which the position belongs
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch; `TypeError` where samples have no `len`."""
+        """Return the number of batches of an epoch; `TypeError` if the dataset has no `len`."""
         full, rest = divmod(len(self.dataset), self.batch_size)
         return full + (rest > 0 and not self.drop_last)
 
     @property
     def progress(self) -> tuple[int, int]:
-        """The number of the epoch, and of its batches that were consumed."""
+        """The number of the epoch, and how many of its batches were consumed."""
         return self._epoch, self._batches
 
     def __iter__(self) -> Iterator[Any]:
@@ -154,8 +154,8 @@ class DataLoader:
     # -- order ----------------------------------------------------------------------------------
 
     def _chunks(self, epoch: int, done: int) -> Iterator[_Chunk]:
-        """Yield the numbers of each batch's samples, from batch `done` on, and those read."""
-        # The legacy generator is the one whose stream NumPy promises never to change (NEP 19).
+        """Yield the chunk of each batch, from batch `done` on."""
+        # NumPy promises never to change the stream of the legacy generator (NEP 19).
         from numpy.random import RandomState  # late: it takes 9 ms
 
         random = RandomState([self.seed, epoch]) if self.shuffle else None
@@ -202,7 +202,7 @@ class DataLoader:
         except Exception as error:
             raise GraphError(
                 f"samples {', '.join(map(str, numbers))} make no batch: {text_of(error)}; "
-                "make them alike by transform=, or say collate="
+                "make them alike by transform=, or give collate="
             ) from error
 
     # -- state ----------------------------------------------------------------------------------
@@ -218,29 +218,27 @@ class DataLoader:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of the epoch and of its batches that were consumed, as JSON.
+        """Return the number of the epoch and of its consumed batches, as values of JSON.
 
-        Batches that were made ahead do not count.
+        Prefetched batches do not count.
         """
         return {"epoch": self._epoch, "batches": self._batches, "settings": self._settings()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration give the rest of the epoch that the state is of.
+        """Have the next iteration give the rest of the saved epoch.
 
-        Samples that an iterable has given before are read again, and passed over.
+        Earlier samples of an iterable are read again, and skipped.
 
         Raises
         ------
         GraphError
-            It is no such state, or that of a loader whose order is another; nothing changes.
+            The state is invalid, or of a loader with another order; nothing changes.
         """
         try:
             epoch, batches = whole("epoch", state["epoch"]), whole("batches", state["batches"])
             given = dict(state["settings"])
         except (KeyError, TypeError, ValueError) as error:
-            raise GraphError(
-                f"expected what state_dict() has returned, got {shown(state)}"
-            ) from error
+            raise GraphError(f"expected a result of state_dict(), got {shown(state)}") from error
         if not (0 <= epoch < 1 << 32 and 0 <= batches < 1 << 48):
             raise GraphError(f"no loader has been at batch {batches} of epoch {epoch}")
         differ = [
@@ -249,7 +247,7 @@ class DataLoader:
             if given.get(name) != own
         ]
         if differ:
-            raise GraphError(f"the state is of a loader of another order: {'; '.join(differ)}")
+            raise GraphError(f"the state is of a loader with another order: {'; '.join(differ)}")
         self._epoch, self._batches, self._current = epoch, batches, None
 
     def __repr__(self) -> str:
@@ -259,7 +257,7 @@ class DataLoader:
 def _shuffled(
     samples: Iterator[tuple[int, Any]], random: RandomState, size: int
 ) -> Iterator[tuple[int, Any]]:
-    """Yield samples in a random order, of which `size` wait at most."""
+    """Yield samples in random order, through a buffer of `size`."""
     waiting = [*islice(samples, size)]
     for sample in samples:
         place = random.randint(len(waiting))
@@ -269,7 +267,7 @@ def _shuffled(
 
 
 def collate(samples: list[Any]) -> Any:
-    """Return samples as a batch: arrays are stacked, in tuples and dicts part by part.
+    """Return samples as a batch: arrays are stacked, also inside tuples and dicts.
 
     Examples
     --------

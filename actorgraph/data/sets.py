@@ -1,4 +1,4 @@
-"""Data sets: toys that are drawn, and files of the package.
+"""Data sets: generated toy problems, and files of the package.
 
 Fisher's irises, 150 flowers of three species measured in centimetres, and the text of Lewis
 Carroll's "Alice's Adventures in Wonderland" are in the public domain; the licence of the UCI
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LARGEST_PIXEL = 16
-"""Of the digits."""
+"""The largest value in the images of digits."""
 
 
 def spirals(
     count: int = 300, classes: int = 3, noise: float = 0.1, seed: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return points on arms of a spiral, one arm a class.
+    """Return points on the arms of a spiral, one arm for each class.
 
     Parameters
     ----------
     count, classes : int
-        Points together, and arms.
+        The number of points, and of arms.
     noise : float
-        Standard deviation of what is added to the angle, in radians.
+        Standard deviation of noise on the angle, in radians.
     seed : int
 
     Returns
@@ -59,14 +59,14 @@ def spirals(
 def moons(
     count: int = 200, noise: float = 0.1, seed: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return points on two half circles that reach into one another.
+    """Return points on two interleaved half circles.
 
     Parameters
     ----------
     count : int
-        Points together.
+        The number of points.
     noise : float
-        Standard deviation of what is added to the points.
+        Standard deviation of noise on the points.
     seed : int
 
     Returns
@@ -97,7 +97,7 @@ def _points(x: Any, y: Any) -> NDArray[np.float32]:
 
 
 def iris() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return measures and species of Fisher's irises.
+    """Return measurements and species of Fisher's irises.
 
     Returns
     -------
@@ -129,12 +129,12 @@ def iris() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the images and labels of the UCI handwritten digits.
 
-    Each call reads the file in the package anew, so the arrays are the caller's own.
+    Each call reads the file in the package, so the arrays are the caller's own.
 
     Returns
     -------
     images : ndarray
-        Shape (1797, 64), float32, pixels scaled to [0, 1], rows of the image one after another.
+        Shape (1797, 64), float32, pixels scaled to [0, 1], in row-major order.
     labels : ndarray
         Shape (1797,), int64, from 0 to 9.
 

@@ -1,4 +1,4 @@
-"""Parts to train on and to test on."""
+"""Splits data into training and test parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from actorgraph.options import flag, real, whole
 def train_test_split(
     *data: Any, test_size: float = 0.25, shuffle: bool = True, seed: int = 0
 ) -> list[Any]:
-    """Split arrays or datasets of equal length into parts to train on and to test on.
+    """Split arrays or datasets of equal length into training and test parts.
 
     Parameters
     ----------
@@ -21,14 +21,14 @@ def train_test_split(
     test_size : float
         Share of the test part, between 0 and 1; the number of rows is rounded.
     shuffle : bool
-        Draw the rows of the test part; else they are the last ones.
+        Draw the rows of the test part; otherwise they are the last ones.
     seed : int
         From 0 to below 2**32; equal seeds, lengths and sizes give equal parts on every machine.
 
     Returns
     -------
     list
-        For each of `data` the part to train on and the part to test on, as copies.
+        For each of `data` its training part and its test part, as copies.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def train_test_split(
             "give more rows or another share"
         )
     if flag("shuffle", shuffle):
-        # The legacy generator is the one whose stream NumPy promises never to change (NEP 19).
+        # NumPy promises never to change the stream of the legacy generator (NEP 19).
         from numpy.random import RandomState  # late: it takes 9 ms
 
         test, train = np.split(RandomState(whole("seed", seed)).permutation(lengths[0]), [tested])
@@ -68,7 +68,7 @@ def train_test_split(
 
 
 def split(*arrays: Any, test_fraction: float = 0.2) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Split arrays of equal length as `train_test_split` does, the parts one after the other.
+    """Split arrays of equal length as `train_test_split` does, and return a tuple for each part.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""Transforms of images, under the names of torchvision: for samples of a dataset, or for one image.
+"""Transforms of images, named as in torchvision: for samples of a dataset, or for one image.
 
 An image is one of Pillow's (the extra ``image``), or an array of bytes, (height, width) or (height,
-width, channels).  Of a tuple the first part is the image, and the others stay.  What is random is
-drawn by the loader's seed, the epoch and the number of the sample: the same in every worker and
-after a resume.  Outside of a loader it is drawn anew.
+width, channels).  Of a tuple the first entry is the image, and the others are unchanged.  Random
+transforms draw by the loader's seed, the epoch and the number of the sample, so they are the same
+for every number of workers and after a resume.  Outside a loader they are unseeded.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Size = int | tuple[int, int]
 
 
 class _Transform(Answering):
-    """What is called with a sample, and changes its image."""
+    """A function of samples that changes their image."""
 
     @abstractmethod
     def image(self, image: Any) -> Any:
-        """Return an image of an image."""
+        """Return the transformed image."""
 
     def __call__(self, sample: Any) -> Any:
         if isinstance(sample, tuple):
@@ -42,12 +42,12 @@ class _Transform(Answering):
         return self.image(sample)
 
     def __repr__(self) -> str:
-        told = [f"{name}={value!r}" for name, value in vars(self).items()]
-        return f"{type(self).__name__}({', '.join(told)})"
+        settings = [f"{name}={value!r}" for name, value in vars(self).items()]
+        return f"{type(self).__name__}({', '.join(settings)})"
 
 
 class Compose(_Transform):
-    """Several transforms, one after the other.
+    """Several transforms, in order.
 
     Examples
     --------
@@ -64,14 +64,14 @@ class Compose(_Transform):
         self.transforms = list(transforms)
 
     def image(self, image: Any) -> Any:
-        """Return what the last of the transforms returns."""
-        for one in self.transforms:
-            image = one(image)
+        """Return the image after all transforms."""
+        for transform in self.transforms:
+            image = transform(image)
         return image
 
 
 class ToArray(_Transform):
-    """Floats from 0 to 1, as (channels, height, width): what layers take.
+    """Convert to floats from 0 to 1, as (channels, height, width), for layers.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class Normalize(_Transform):
 
 
 class Resize(_Transform):
-    """Another size: (height, width), or the length of the shorter side.
+    """Resize to (height, width), or to a length of the shorter side.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class Resize(_Transform):
 
 
 class CenterCrop(_Transform):
-    """The middle of an image; what it lacks is black.
+    """The middle of an image, padded with black if the image is smaller.
 
     Examples
     --------
@@ -156,7 +156,7 @@ class CenterCrop(_Transform):
 
 
 class RandomCrop(_Transform):
-    """Some part of an image of a size, after `padding` with black on all sides.
+    """A random part of an image, after `padding` with black on all sides.
 
     Examples
     --------
@@ -176,14 +176,14 @@ class RandomCrop(_Transform):
         if min(spare) < 0:
             raise GraphError(
                 f"an image of {image.height} x {image.width} has no part of {height} x {width}; "
-                "resize it before, or give padding="
+                "resize it first, or give padding="
             )
         left, top = [random().randint(one + 1) - pad for one in spare]
         return image.crop((left, top, left + width, top + height))
 
 
 class RandomResizedCrop(_Transform):
-    """Some part of an image, of a share of its area and some ratio of sides, in a size.
+    """A random part of an image, of random area and ratio of sides, resized to `size`.
 
     Examples
     --------
@@ -228,7 +228,7 @@ class _Flip(_Transform):
 
 
 class RandomHorizontalFlip(_Flip):
-    """Left and right change places, with a probability.
+    """Swap left and right, with a probability.
 
     Examples
     --------
@@ -240,7 +240,7 @@ class RandomHorizontalFlip(_Flip):
 
 
 class RandomVerticalFlip(_Flip):
-    """Top and bottom change places, with a probability.
+    """Swap top and bottom, with a probability.
 
     Examples
     --------
@@ -254,7 +254,7 @@ class RandomVerticalFlip(_Flip):
 
 
 class RandomRotation(_Transform):
-    """Turned by some angle in [-degrees, degrees]; what is not there is black.
+    """Rotate by a random angle in [-degrees, degrees]; missing corners are black.
 
     Examples
     --------
@@ -268,13 +268,13 @@ class RandomRotation(_Transform):
         self.degrees = real("degrees", degrees)
 
     def image(self, image: Any) -> Any:
-        """Return the turned image, in its size."""
+        """Return the rotated image, in the same size."""
         angle = random().uniform(-self.degrees, self.degrees)
         return _pillow(image).rotate(angle, _BILINEAR)
 
 
 _BILINEAR = 2
-"""Pillow's number of it."""
+"""Pillow's code for it."""
 
 
 def _sides(size: Any) -> tuple[int, int]:

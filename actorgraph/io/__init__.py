@@ -1,4 +1,4 @@
-"""Checkpoints: what a training needs to go on, in files that hold no code."""
+"""Checkpoints: the state of a training, in files that hold no code."""
 
 from actorgraph.io.arrays import read_arrays, write_arrays
 from actorgraph.io.checkpoints import load, save

@@ -1,8 +1,8 @@
-"""Arrays in a file of the format safetensors: sizes, a header of JSON, bytes.
+"""Arrays in safetensors files: a size, a header of JSON, bytes.
 
-The format is read and written here: so every environment reads what another has written, every
-dtype of a graph has a place, and no size is believed.  Complex arrays are pairs of floats in it,
-with the dtype in the metadata: not all readers know complex numbers.
+The format is read and written here, so that every environment can read files of others, every dtype
+of graphs is supported, and all sizes are checked.  Complex arrays are stored as pairs of floats,
+with their dtype in the metadata, since not all readers know complex numbers.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _ALIGNED = 8
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write arrays to a file of the format safetensors.
+    """Write arrays to a safetensors file.
 
     Parameters
     ----------
     path : path-like
     arrays : mapping of str to array
-        Such as `Module.state_dict` returns.
+        For instance the result of `Module.state_dict`.
 
     Examples
     --------
@@ -51,12 +51,12 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> Non
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the arrays of a file of the format safetensors, whoever has written it.
+    """Return the arrays of a safetensors file of any writer.
 
     Raises
     ------
     GraphError
-        The file is not of the format, or holds a dtype that graphs do not.
+        The file is not of the format, or has a dtype that graphs do not have.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]
 
 
 def packed_arrays(arrays: Mapping[str, Any]) -> bytes:
-    """Return arrays as the bytes of a file; each copied to be contiguous, little end first."""
+    """Return arrays as the bytes of a file, contiguous and in little endian."""
     header: dict[str, Any] = {}
     complexes: dict[str, str] = {}
     chunks: list[bytes] = []
@@ -86,13 +86,15 @@ def packed_arrays(arrays: Mapping[str, Any]) -> bytes:
         if dtype in _PARTS:
             complexes[name], shape, dtype = dtype, [*shape, 2], _PARTS[dtype]
         if dtype not in _NAMES or name == "__metadata__":
-            raise GraphTypeError(f"{name!r} is an array of {array.dtype}, which no file holds")
+            raise GraphTypeError(
+                f"{name!r} is an array of {array.dtype}, which the format does not support"
+            )
         data = array.astype(array.dtype.newbyteorder("<"), order="C").tobytes()
         end = place + len(data)
         header[name] = {"dtype": _NAMES[dtype], "shape": shape, "data_offsets": [place, end]}
         chunks.append(data)
         place = end
-    # In the order given, as names of weights are read; bytes are in that of alignment.
+    # The header has the given order, which readers see; the bytes are ordered by alignment.
     ordered = {name: header[name] for name in arrays}
     text = json.dumps({"__metadata__": complexes, **ordered} if complexes else ordered).encode()
     text += b" " * (-len(text) % _ALIGNED)
@@ -104,7 +106,7 @@ def _itemsize(item: tuple[str, np.ndarray[Any, Any]]) -> int:
 
 
 def unpacked_arrays(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """Return copies of the arrays in the bytes of a file; nothing is taken that it has not."""
+    """Return copies of the arrays in the bytes of a file; all sizes in them are checked."""
     try:
         size = int.from_bytes(data[:8], "little")
         if not len(data) >= 8 + size:
@@ -117,11 +119,11 @@ def unpacked_arrays(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
     except GraphTypeError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise GraphError(f"no file of arrays, or a damaged one: {text_of(error)}") from error
+        raise GraphError(f"not a file of arrays, or a damaged one: {text_of(error)}") from error
 
 
 def _check_cover(places: list[Any], size: int) -> None:
-    """Raise `ValueError` unless the places follow one another without a gap, to the end."""
+    """Raise `ValueError` unless the ranges cover all bytes without gaps or overlaps."""
     at = 0
     for begin, end in sorted((begin, end) for begin, end in places):
         if type(begin) is not int or type(end) is not int or begin != at or end < begin:
@@ -141,7 +143,7 @@ def _array(entry: Any, complex_dtype: Any, body: memoryview) -> np.ndarray[Any, 
     dtype = dtype_of(_DTYPES[entry["dtype"]])
     if prod(shape) * dtype.itemsize != end - begin:
         raise ValueError(f"{end - begin} bytes for an array of {dtype}{shape}")
-    # A copy: aligned, and writable.
+    # A copy is aligned and writable.
     flat = np.array(np.frombuffer(body[begin:end], dtype.newbyteorder("<")), dtype)
     array: np.ndarray[Any, Any] = flat.reshape(shape)
     if complex_dtype is None:

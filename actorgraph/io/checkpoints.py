@@ -1,12 +1,13 @@
-"""`save` and `load`: checkpoints in a directory, whole or not at all.
+"""`save` and `load`: atomic checkpoints in a directory.
 
 A checkpoint is a directory of at most four files.  ``checkpoint.json`` has everything but arrays,
 ``model.safetensors`` the weights by their names, ``arrays.safetensors`` all other arrays, and
-``SHA256SUMS`` what `sha256sum -c` takes.
+``SHA256SUMS`` the checksums, for `sha256sum -c`.
 
-It is written under another name, forced to the disk, and renamed: whatever stops a process leaves
-the checkpoints before.  `load` reads each file once, believes no byte that the sums do not cover,
-and no number that files which are forged with their sums hold; nothing in them is code.
+It is written under a temporary name, synced to disk, and renamed: if the process is stopped, older
+checkpoints remain.  `load` reads each file once, trusts no byte that the checksums do not cover,
+and checks all numbers, as files may be forged together with their checksums.  Nothing in the files
+is code.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ _TREE, _MODEL, _ARRAYS, _SUMS = (
     "checkpoint.json", "model.safetensors", "arrays.safetensors", "SHA256SUMS",
 )  # fmt: skip
 _NAME = re.compile(r"checkpoint-(\d{8,18})")
-_ASIDE = ".saving-"
+_TEMPORARY = ".saving-"
 
 
 class _Stateful(Protocol):
     """A model, solver or loader."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return what it takes to go on."""
+        """Return the state."""
 
     def load_state_dict(self, state: Any, /) -> Any:
-        """Go on from there."""
+        """Restore the state."""
 
 
 def save(
@@ -60,33 +61,33 @@ def save(
 ) -> Path:
     """Add a checkpoint to a directory, and remove older ones.
 
-    One process at a time saves in a directory.
+    Only one process at a time may save in a directory.
 
     Parameters
     ----------
     path : path-like
-        The directory; is made where it is missing.
+        The directory, which is made if it does not exist.
     model, solver, loader : optional
-        What has `state_dict`.
+        Objects with `state_dict`.
     schedule : optional
         A plateau, or another learning rate; functions of the step have no state.
     rng : numpy.random.Generator or RandomState, optional
     step : int, optional
-        `load` returns it.
+        Returned by `load`.
     keep : int
-        How many checkpoints stay, this one included.
+        The number of checkpoints to keep, this one included.
     **extra
-        Trees of dicts, lists, tuples, arrays, texts and numbers; `load` returns them.
+        Trees of dicts, lists, tuples, arrays, strings and numbers, which `load` returns.
 
     Returns
     -------
     Path
-        The directory of this checkpoint; `load` takes it in place of `path`.
+        The directory of this checkpoint, which `load` also accepts as `path`.
 
     Raises
     ------
     GraphTypeError
-        An extra holds what no file can; nothing was written.
+        An extra has a value that cannot be saved; nothing was written.
 
     Examples
     --------
@@ -99,7 +100,7 @@ def save(
     {'step': 7, 'best': {'loss': 0.5}}
     """
     positive("keep", keep)
-    if isinstance(rng, Mapping):  # a state, which is taken as it is
+    if isinstance(rng, Mapping):  # a state, saved as an extra
         extra, rng = {**extra, "rng": rng}, None
     parts = _parts(solver=solver, loader=loader, schedule=schedule, rng=rng)
     states = {name: part.state_dict() for name, part in parts.items()}
@@ -130,15 +131,14 @@ def load(
     schedule: Any = None,
     rng: Any = None,
 ) -> dict[str, Any]:
-    """Let a model, solver and loader go on from a checkpoint, all or none.
+    """Restore a model, solver and loader from a checkpoint, all or none.
 
     Parameters
     ----------
     path : path-like
-        A directory that `save` was given, of which the newest checkpoint is taken, or what `save`
-        has returned.
+        The directory given to `save`, for its newest checkpoint, or a path that `save` returned.
     model, solver, loader, schedule, rng : optional
-        What goes on; give no more than was saved.
+        The objects to restore; all of them must have been saved.
 
     Returns
     -------
@@ -148,7 +148,7 @@ def load(
     Raises
     ------
     GraphError
-        There is no checkpoint, it is damaged or of another version, or does not fit; nothing has
+        There is no checkpoint, it is damaged or of another version, or does not fit; nothing was
         changed.
 
     Examples
@@ -177,14 +177,14 @@ def load(
             f"{', '.join(states) or 'extras only'}"
         )
     try:
-        _let([(part, states[name]) for name, part in wanted.items()])
+        _load_all([(part, states[name]) for name, part in wanted.items()])
     except Exception as error:
         raise GraphError(f"the checkpoint {place} does not fit: {text_of(error)}") from error
     return extras
 
 
 class _Generator:
-    """The state of a generator of random numbers, or of a function, which has none."""
+    """The state of a random generator, or the empty one of a function."""
 
     def __init__(self, part: Any) -> None:
         self._bits = getattr(part, "bit_generator", getattr(part, "_bit_generator", None))
@@ -207,8 +207,8 @@ def _parts(**given: Any) -> dict[str, _Stateful]:
     }
 
 
-def _let(changes: list[tuple[_Stateful, Any]]) -> None:
-    """Load all states, or none: each part loads its own whole or not at all."""
+def _load_all(changes: list[tuple[_Stateful, Any]]) -> None:
+    """Load all states or none; each part loads its own state atomically."""
     done: list[tuple[_Stateful, Any]] = []
     try:
         for part, state in changes:
@@ -229,7 +229,7 @@ def _sums(files: Mapping[str, bytes]) -> bytes:
 
 
 def _versions(path: Path) -> list[Path]:
-    """Return the checkpoints in a directory, older ones first."""
+    """Return the checkpoints in a directory, the oldest first."""
     found = [(int(match[1]), one) for one in path.iterdir() if (match := _NAME.fullmatch(one.name))]
     return [one for _, one in sorted(found)]
 
@@ -238,31 +238,31 @@ def _written(path: Path, files: Mapping[str, bytes], keep: int) -> Path:
     if path.exists() and not path.is_dir():
         raise GraphError(f"{path} is a file; give a directory for checkpoints")
     path.mkdir(parents=True, exist_ok=True)
-    for left in path.glob(f"{_ASIDE}*"):  # of a process that was stopped
+    for left in path.glob(f"{_TEMPORARY}*"):  # of a process that was stopped
         shutil.rmtree(left, ignore_errors=True)
-    aside = Path(mkdtemp(prefix=_ASIDE, dir=path))
+    temporary = Path(mkdtemp(prefix=_TEMPORARY, dir=path))
     try:
         for name, data in files.items():
-            with (aside / name).open("wb") as file:
+            with (temporary / name).open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-        _force(aside)
+        _sync(temporary)
         before = _versions(path)
         number = int(before[-1].name.rpartition("-")[2]) + 1 if before else 1
         place = path / f"checkpoint-{number:08d}"
-        aside.rename(place)
+        temporary.rename(place)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
-    _force(path)
+    _sync(path)
     for old in (*before, place)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return place
 
 
-def _force(folder: Path) -> None:
-    """Have the names in a directory on the disk."""
+def _sync(folder: Path) -> None:
+    """Force the entries of a directory to disk."""
     if os.name == "nt":
         return  # directories cannot be opened there
     number = os.open(folder, os.O_RDONLY)
@@ -282,19 +282,19 @@ def _newest(path: Path) -> Path:
 
 
 def _read(place: Path) -> dict[str, bytes]:
-    """Return the files of a checkpoint, if they are what their sums say."""
+    """Return the files of a checkpoint, or raise if they do not match their checksums."""
     try:
         files = {
             name: (place / name).read_bytes()
             for name in (_TREE, _MODEL, _ARRAYS, _SUMS)
-            if (place / name).is_file()  # not a pipe, at which a reader waits
+            if (place / name).is_file()  # not a pipe, which would block
         }
     except (OSError, MemoryError) as error:
         raise GraphError(f"the checkpoint {place} cannot be read: {text_of(error)}") from error
     if files.pop(_SUMS, b"") != _sums(files) or _TREE not in files:
         raise GraphError(
-            f"the checkpoint {place} is damaged: its files are not what {_SUMS} says; "
-            "take another copy, or an older checkpoint"
+            f"the checkpoint {place} is damaged: its files do not match {_SUMS}; "
+            "use another copy, or an older checkpoint"
         )
     return files
 
@@ -315,7 +315,7 @@ def _unpacked_files(files: Mapping[str, bytes]) -> tuple[dict[str, Any], dict[st
 
 
 def _packed(value: Any, path: str, arrays: dict[str, Any]) -> Any:
-    """Return a tree as JSON; arrays go to `arrays`, and their names into the tree."""
+    """Return a tree as JSON; arrays are added to `arrays`, and their names to the tree."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, (np.ndarray, np.generic)):
@@ -329,12 +329,15 @@ def _packed(value: Any, path: str, arrays: dict[str, Any]) -> Any:
     if isinstance(value, Mapping):
         odd = [key for key in value if not isinstance(key, str) or key.startswith("$")]
         if odd:
-            raise GraphTypeError(f"{path} has the key {shown(odd[0])}; a checkpoint takes texts")
+            raise GraphTypeError(
+                f"{path} has the key {shown(odd[0])}; keys in a checkpoint have to be strings that "
+                "do not begin with '$'"
+            )
         return {key: _packed(part, f"{path}.{key}".strip("."), arrays)
                 for key, part in value.items()}  # fmt: skip
     raise GraphTypeError(
-        f"{path} is {shown(value)}, which a checkpoint does not take; give arrays, numbers, texts, "
-        "lists, tuples or dicts"
+        f"{path} is {shown(value)}, which cannot be saved in a checkpoint; give arrays, numbers, "
+        "strings, lists, tuples or dicts"
     )
 
 

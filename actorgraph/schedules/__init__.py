@@ -1,4 +1,5 @@
-"""Schedules of pipelines: who does what in which order, and what it takes.  No graph is needed.
+"""Schedules of pipelines: the actions of each device in order, and the time they take.
 
-Everything here plans by numbers; `ag.pipeline` has its public names, and runs what is planned.
+Everything here plans with numbers and needs no graph; `ag.pipeline` has the public names, and runs
+the plans.
 """

@@ -1,7 +1,7 @@
-"""A schedule: what every device of a pipeline does, as lists of actions.
+"""A schedule: the actions of every device of a pipeline, as lists.
 
-A schedule is data.  It says who does what in which order, never when: the simulator and the actors
-read the same lists.  A `Schedule` that exists can be executed, because it is checked when made.
+A schedule is data.  It has the order of actions, never their times: the simulator and the actors
+read the same lists.  Every `Schedule` can be executed, because it is checked when it is made.
 
 A *device* works through one list, its lane.  A *stage* is a part of the model; a device holds one
 stage or several, its *chunks*.  Times and memory are in `simulation`.
@@ -24,15 +24,15 @@ from actorgraph.schedules.notation import KINDS, Kind, Notation, parse, read, wr
 
 
 class Action(NamedTuple):
-    """One thing to do for one microbatch in one stage.
+    """A part of the work for one microbatch in one stage.
 
     Attributes
     ----------
     stage : int
         Number of the stage, from 0.
     kind : str
-        ``"F"``: forward.  ``"B"``: gradients of what the stage received, which the stage before
-        waits for.  ``"W"``: gradients of the weights.  ``"BW"``: both at once.
+        ``"F"``: forward.  ``"B"``: gradients of the stage's inputs, which the previous stage waits
+        for.  ``"W"``: gradients of the weights.  ``"BW"``: both at once.
     microbatch : int
         Number of the microbatch, from 0.
     joined : bool
@@ -55,19 +55,19 @@ class Action(NamedTuple):
 
 
 Step = tuple[Action, ...]
-"""What a device does at a time: an action, or two that are joined."""
+"""An action, or two joined ones, that a device does at a time."""
 
 
 @dataclass(frozen=True)
 class Schedule:
     """The actions of each device in order, checked: complete, none twice, and executable.
 
-    Backward actions may be left out altogether: such a schedule is for forward passes alone.
+    A schedule without any backward actions is for forward passes alone.
 
     Parameters
     ----------
     lanes : sequence of sequence of Action
-        For each device what it does, in order; an action may be a plain tuple (stage, kind,
+        The actions of each device, in order; an action may be a plain tuple (stage, kind,
         microbatch).
     name : str
         For tables and errors.
@@ -75,7 +75,7 @@ class Schedule:
     Raises
     ------
     ScheduleError
-        If an action misses or stands twice, if a stage is on two devices, or if the devices would
+        If an action is missing or listed twice, if a stage is on two devices, or if devices would
         wait for each other forever.
 
     Examples
@@ -98,19 +98,19 @@ class Schedule:
 
     @classmethod
     def parse(cls, lanes: Iterable[str], name: str = "custom") -> Schedule:
-        """Return the schedule of one text a device, such as ``"0F0 0BW0 0F1 0BW1"``.
+        """Return the schedule of a text for each device, such as ``"0F0 0BW0 0F1 0BW1"``.
 
         Parameters
         ----------
         lanes : iterable of str
-            Actions as `Action` prints them, with blanks between them.
+            Actions as `Action` prints them, separated by blanks.
         name : str
             For tables and errors.
 
         Raises
         ------
         ScheduleError
-            As the class does, and for text that is no action.
+            As by the class, and for text that is no action.
         """
         return cls(_actions(line.split() for line in lanes), name)
 
@@ -120,7 +120,7 @@ class Schedule:
         Parameters
         ----------
         path : path
-            Written over if it exists.
+            Overwritten if it exists.
         notation : str
             ``"actorgraph"``: cells as `Action` prints them.  ``"torch"``: the letters of
             ``torch.distributed.pipelining``, which writes I for B, and B for BW.
@@ -161,7 +161,7 @@ class Schedule:
 
     @cached_property
     def lane_names(self) -> tuple[str, ...]:
-        """What the devices are called in recordings: after their stages."""
+        """The names of the devices in recordings, after their stages."""
         held: list[list[str]] = [[] for _ in self.lanes]
         for stage, device in enumerate(self.device_of):
             held[device].append(str(stage))
@@ -174,26 +174,26 @@ class Schedule:
 
     @cached_property
     def chunks(self) -> tuple[int, ...]:
-        """How many stages each device holds."""
+        """The number of stages on each device."""
         held = Counter(self.device_of)
         return tuple(held[device] for device in range(self.devices))
 
     @cached_property
     def order(self) -> tuple[tuple[int, Step], ...]:
-        """All steps as (device, step), as one worker could do them one after the other."""
+        """All steps as (device, step), in an order in which one worker could do them."""
         return _Walk(self).order()
 
     @cached_property
     def peak_activations(self) -> tuple[Fraction, ...]:
-        """Most activations that each device holds at a time.
+        """The most activations that each device holds at a time.
 
-        The unit is what one microbatch needs for all stages of one device.  Activations are held
-        from the start of F to the end of BW, or of W where the backward pass is split.
+        The unit is those of one microbatch for all stages of one device.  Activations are held from
+        the start of F to the end of BW, or of W if the backward pass is split.
         """
         return tuple(Fraction(_peak(lane), chunks) for lane, chunks in zip(self.lanes, self.chunks))
 
     def in_sequence(self) -> Schedule:
-        """Return what does the same one microbatch after another, and holds only one at a time.
+        """Return a schedule of one microbatch after another, which holds only one at a time.
 
         Examples
         --------
@@ -208,7 +208,7 @@ class Schedule:
         return Schedule(lanes, f"{self.name}, in sequence")
 
     def grid(self) -> str:
-        """Draw the order: a row for each device, a column for each step if all took as long."""
+        """Draw the order as if all steps took equally long: a row for each device."""
         results = Numbering(self)
         ends: dict[int, int] = {}
         free = [0] * self.devices
@@ -229,7 +229,7 @@ def load(path: str | Path, *, notation: Notation = "actorgraph", name: str = "")
     Parameters
     ----------
     path : path
-        A row for each device, a cell for each action; empty cells are passed over.
+        A row for each device, a cell for each action; empty cells are skipped.
     notation : str
         ``"actorgraph"`` or ``"torch"``, see `Schedule.save`.
     name : str
@@ -238,7 +238,7 @@ def load(path: str | Path, *, notation: Notation = "actorgraph", name: str = "")
     Raises
     ------
     ScheduleError
-        If a cell is no action, or the whole is no schedule; see `Schedule`.
+        If a cell is no action, or the schedule is invalid; see `Schedule`.
     OSError
         If the file cannot be read.
 
@@ -267,8 +267,8 @@ def _action(given: Any) -> Action:
     stage, kind, microbatch = given[:3]
     if not (_is_number(stage) and isinstance(kind, str) and _is_number(microbatch)):
         raise ScheduleError(
-            f"an action is (stage, kind, microbatch), two whole numbers and a letter or two, "
-            f"got {shown(given)}"
+            f"an action is (stage, kind, microbatch): two whole numbers and, between them, one or "
+            f"two letters; got {shown(given)}"
         )
     return Action(int(stage), cast(Kind, kind), int(microbatch), *given[3:])
 
@@ -288,19 +288,19 @@ def _actions(lanes: Iterable[Iterable[str]]) -> tuple[tuple[Action, ...], ...]:
 
 
 class Numbering:
-    """Numbers for what actions wait for: forward and backward of each stage and microbatch."""
+    """Numbers the results of actions: forward and backward of each stage and microbatch."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.row = 2 * schedule.microbatches  # of one stage
         self.end = self.row * schedule.stages
 
     def of(self, action: Action) -> int:
-        """Return the number of what an action gives; a W gives nothing, and has that of its B."""
+        """Return the number of an action's result; a W has none, and gets that of its B."""
         stage, kind, microbatch, _ = action
         return self.row * stage + 2 * microbatch + (kind != "F")
 
     def received(self, action: Action) -> int | None:
-        """Return what an action needs of the stage before or after its own, if there is one."""
+        """Return the result that an action needs of the previous or next stage, if any."""
         kind = action.kind
         if kind == "W":
             return None
@@ -308,14 +308,14 @@ class Numbering:
         return number if 0 <= number < self.end else None
 
     def name(self, number: int) -> tuple[int, str]:
-        """Return the stage that gives a result, and words for it."""
+        """Return the stage of a result, and words for it."""
         stage, rest = divmod(number, self.row)
         direction = "backward" if rest % 2 else "forward"
         return stage, f"the {direction} action of stage {stage} for microbatch {rest // 2}"
 
 
 def steps_of(lane: Sequence[Action]) -> list[Step]:
-    """Return the actions of a lane with joined ones together."""
+    """Return the steps of a lane."""
     steps: list[Step] = []
     for action in lane:
         if action.joined:
@@ -326,7 +326,7 @@ def steps_of(lane: Sequence[Action]) -> list[Step]:
 
 
 def _peak(lane: Sequence[Action]) -> int:
-    """Return most microbatches held at a time, counted over all chunks."""
+    """Return the most microbatches held at a time, summed over chunks."""
     held = most = 0
     for step in steps_of(lane):
         held += sum(action.kind == "F" for action in step)
@@ -336,11 +336,11 @@ def _peak(lane: Sequence[Action]) -> int:
 
 
 def _check_complete(schedule: Schedule) -> None:
-    """Raise unless every stage does everything once for every microbatch, on one device."""
+    """Raise unless every stage has all its actions once for every microbatch, on one device."""
     if not schedule.lanes or not all(schedule.lanes):
         empty = [device for device, lane in enumerate(schedule.lanes) if not lane]
-        who = f"device {empty[0]} has no action" if empty else "there is no device"
-        raise ScheduleError(f"{who}; every device needs at least one action")
+        what = f"device {empty[0]} has no action" if empty else "there is no device"
+        raise ScheduleError(f"{what}; every device needs at least one action")
     seen: dict[tuple[int, str, int], int] = {}
     home: dict[int, int] = {}
     for device, lane in enumerate(schedule.lanes):
@@ -392,7 +392,7 @@ def _check_microbatch(
     if doubled:
         raise ScheduleError(
             f"device {device} lists {stage}BW{microbatch} and {stage}{min(doubled)}{microbatch}: "
-            "BW is B and W at once; leave one out"
+            "BW is B and W at once; remove one of them"
         )
     wanted = KINDS[:3] if found & {"B", "W"} else ("F", "BW") if trains else ("F",)
     missing = " and ".join(f"{stage}{kind}{microbatch}" for kind in wanted if kind not in found)
@@ -403,7 +403,7 @@ def _check_microbatch(
 
 
 class _Walk:
-    """One pass through all lanes in an order that keeps what waits for what."""
+    """Finds an executable order of all lanes, or raises."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.results = Numbering(schedule)
@@ -423,7 +423,7 @@ class _Walk:
         return tuple(order)
 
     def _advance(self, device: int, order: list[tuple[int, Step]], ready: list[int]) -> None:
-        """Do what the device can do now."""
+        """Append the steps that a device can do now."""
         steps = self.lanes[device]
         for position in range(self.position[device], len(steps)):
             step = steps[position]
@@ -443,7 +443,7 @@ class _Walk:
         self.position[device] = len(steps)
 
     def _missing(self, action: Action) -> int | None:
-        """Return a result that the action needs and that is not there."""
+        """Return a result that the action needs and that is not done yet."""
         kind = action.kind
         if kind != "F":
             own = self.results.of(action) - (kind != "W")  # W needs its B, others their forward
@@ -453,14 +453,14 @@ class _Walk:
         return None if received is None or self.done[received] else received
 
     def _blocked(self) -> str:
-        """Name a circle of devices, each of which waits for what the next would do later."""
+        """Describe a cycle of devices, each waiting for a later action of the next."""
         waits = {device: result for result, device in self.waiting.items()}
         path: list[int] = [next(iter(waits))]
         while path.count(path[-1]) < 2:
             path.append(self.device_of[self.results.name(waits[path[-1]])[0]])
-        circle = path[path.index(path[-1]) : -1]
+        cycle = path[path.index(path[-1]) : -1]
         return "this order cannot be executed: " + "; ".join(
-            self._waiting_for(device, *self.results.name(waits[device])) for device in circle
+            self._waiting_for(device, *self.results.name(waits[device])) for device in cycle
         )
 
     def _waiting_for(self, device: int, stage: int, wanted: str) -> str:

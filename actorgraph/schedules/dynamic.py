@@ -1,8 +1,8 @@
-"""Schedules that nobody wrote down: every device does what is ready, by a fixed preference.
+"""Dynamic schedules: every device does what is ready, by a fixed preference.
 
-Actors with credits need no list to get 1F1B: a device that prefers a ready backward pass, and
-starts a forward pass only while fewer than p - d microbatches are in flight on it, does just that.
-The result is an ordinary `Schedule`: the order that this rule leads to for given costs.
+Devices with credits do 1F1B without a list: they prefer a ready backward pass, and start a forward
+pass only while fewer than p - d microbatches are in flight on device d.  The result is an ordinary
+`Schedule`: the order to which this rule leads for given costs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def dynamic(
     split: bool = False,
     **setting: Unpack[Setting],
 ) -> Schedule:
-    """Return the order in which devices act that do what is ready.
+    """Return the schedule of devices that do whatever is ready.
 
     Parameters
     ----------
@@ -36,24 +36,24 @@ def dynamic(
     costs : sequence
         As `simulate` takes them; they decide what is ready first.
     credits : int or sequence of int, optional
-        Most microbatches that each device holds activations of; by default p - d for device d of
-        p, which makes 1F1B.  As many as microbatches make no limit.
+        The most microbatches whose activations a device holds; by default p - d for device d of p,
+        which makes 1F1B.  The number of microbatches is no limit.
     prefer : str
-        What to do first when both are ready: ``"backward"`` or ``"forward"``.
+        The direction to take first when both are ready: ``"backward"`` or ``"forward"``.
     split : bool
-        Whether backward passes are split; their W are done when nothing else is ready.
+        Whether backward passes are split; a W is done when nothing else is ready.
     **setting
         Latency and the like, as `simulate` takes them.
 
     Returns
     -------
     Schedule
-        With this setting `simulate` gives it the times of the devices.
+        With the same setting, `simulate` returns the times that led to this order.
 
     Raises
     ------
     ScheduleError
-        For numbers that make no sense.
+        A number is invalid.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def dynamic(
 
 
 class _Device:
-    """What one device has done, has ready and holds."""
+    """The state of a device: its actions so far, the ready ones, and the microbatches it holds."""
 
     def __init__(self, number: int, limit: int, first: bool, split: bool) -> None:
         self.number = number
@@ -99,7 +99,7 @@ class _Device:
         self.busy = False
 
     def choose(self) -> Action | None:
-        """Return what to do next, if anything is ready."""
+        """Return the next action, if one is ready."""
         for kind in self.kinds:
             if self.ready[kind] and (kind != "F" or self.held < self.credits):
                 self.held += kind == "F"
@@ -110,7 +110,7 @@ class _Device:
 
 
 class _Play:
-    """All devices, and what will happen when."""
+    """A discrete-event simulation of all devices."""
 
     def __init__(self, devices: list[_Device], model: Model) -> None:
         self.devices = devices
@@ -120,7 +120,7 @@ class _Play:
         self.number = 0
 
     def run(self) -> None:
-        """Play to the end: all that happens at one time comes before what is chosen then."""
+        """Simulate to the end; all events of one time come before the choices at that time."""
         now: Any = 0
         while True:
             for device in self.devices:

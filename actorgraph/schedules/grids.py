@@ -1,4 +1,4 @@
-"""Pictures of schedules and of their times, in plain text."""
+"""Draws schedules and their times as plain text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Bar(NamedTuple):
-    """Something that is drawn from `start` to `end` of a row; `kind` may give it a colour."""
+    """A bar from `start` to `end` of a row; `kind` may give it a colour."""
 
     start: float
     end: float
@@ -38,7 +38,7 @@ def spans(row: Sequence[Bar], cells: float) -> list[tuple[str, str]]:
 
 
 def draw(rows: Sequence[Sequence[Bar]], *, cells: float, idle: str) -> str:
-    """Return lines of text, a row for each device, with `idle` where a device does nothing."""
+    """Return lines of text, a row for each device, with `idle` where a device is idle."""
     margin = len(str(len(rows) - 1))
     lines = []
     for number, row in enumerate(rows):
@@ -48,7 +48,7 @@ def draw(rows: Sequence[Sequence[Bar]], *, cells: float, idle: str) -> str:
 
 
 def _fitting(label: str, kind: str, width: int) -> str:
-    """Return the label, or its kind where there is no room, with a gap behind it if possible."""
+    """Return the label, or its kind if there is no room, followed by a gap if possible."""
     if len(label) <= width:
         return label.ljust(width)
     return (kind[0] * max(width - 1, 1)).ljust(width)

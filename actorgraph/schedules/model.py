@@ -1,7 +1,7 @@
-"""How long steps and messages take, as exact numbers where they are given as such.
+"""Durations of steps and messages, exact for exact inputs.
 
-Whole numbers and fractions stay exact: all times are counted in the largest unit that divides each
-of them, so that the simulator adds integers.  One float among them makes all of them floats.
+Whole numbers and fractions stay exact: all times are multiples of the largest unit that divides
+them, so that the simulator adds integers.  A single float makes all of them floats.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Amount = int | float | Fraction
 """A time, size or speed, in any unit."""
 
 MOST_ACTIONS = 100_000
-"""Most forward actions of a schedule."""
+"""The most forward actions of a schedule."""
 
 _LARGEST = 10**100
 
@@ -37,7 +37,7 @@ PerLink = Amount | Mapping[tuple[int, int], Amount]
 
 
 class Setting(TypedDict, total=False):
-    """What `simulate` takes about devices and links, for functions that hand it on."""
+    """The keywords of `simulate` for devices and links, for functions that pass them on."""
 
     t_fb: Amount | None
     latency: PerLink
@@ -61,7 +61,7 @@ class Model:
     Raises
     ------
     ScheduleError
-        For what is no amount, is negative, or does not fit the number of stages or devices.
+        An amount is no number or negative, or does not fit the number of stages or devices.
     """
 
     def __init__(
@@ -97,28 +97,28 @@ class Model:
         self._times, self._unit = _in_units(times)
 
     def duration(self, device: int, step: Step) -> Any:
-        """How long a step takes."""
+        """The time that a step takes."""
         if len(step) == 2 and ("block", device) in self._times:
             return self._times["block", device]
         return sum(self._times[action.stage, action.kind] for action in step)
 
     def delay(self, source: int, target: int) -> Any:
-        """How long after it has left a message arrives."""
+        """The time from a message's departure to its arrival."""
         return self._times["delay", source, target]
 
     def sending(self, source: int, target: int) -> Any:
-        """How long a message keeps its link busy."""
+        """The time that a message occupies its link."""
         return self._times["sending", source, target]
 
     def time(self, count: Any) -> Amount:
-        """Return what a number of units is in the user's terms."""
+        """Convert a number of units to the user's unit."""
         return count if self._unit is None else plain(Fraction(count, self._unit))
 
 
 def amount(what: str, given: Any, *, positive: bool = False) -> Amount:
-    """Return a number that is not negative, or raise saying what it is for.
+    """Return a number that is not negative, or raise with its name.
 
-    One that is very large or small is refused: sums and quotients of amounts are numbers too.
+    Very large and small ones are refused, so that sums and quotients stay in range.
     """
     found: Amount = -1
     if isinstance(given, Real) and given is not True and given is not False:
@@ -135,7 +135,7 @@ def amount(what: str, given: Any, *, positive: bool = False) -> Amount:
 
 
 def at_least(what: str, number: SupportsIndex, least: int) -> int:
-    """Return a whole number that is neither too small nor absurd, or raise saying what it is."""
+    """Return a whole number in range, or raise with its name."""
     try:
         value = least - 1 if isinstance(number, bool) else index(number)
     except TypeError:
@@ -149,14 +149,14 @@ def at_least(what: str, number: SupportsIndex, least: int) -> int:
 
 
 def listed(what: str, given: Any) -> list[Any]:
-    """Return what is in a list, or raise saying what it is for; a text is no list."""
-    if not _are_many(given) or isinstance(given, (str, bytes)):
-        raise ScheduleError(f"{what} are a list, got {shown(given)}")
+    """Return the items of an iterable other than a string, or raise with its name."""
+    if not _is_iterable(given) or isinstance(given, (str, bytes)):
+        raise ScheduleError(f"{what} has to be a list, got {shown(given)}")
     return list(given)
 
 
 def check_size(devices: int, chunks: int, microbatches: int) -> None:
-    """Raise for a schedule that takes more memory and time than any is worth."""
+    """Raise for a schedule that is too large to make."""
     if devices * chunks * microbatches > MOST_ACTIONS:
         raise ScheduleError(
             f"{devices} devices with {chunks} stages each and {microbatches} microbatches make "
@@ -169,7 +169,7 @@ def per_device(
     what: str, given: PerDevice, devices: int, *, positive: bool = False
 ) -> list[Amount]:
     """Return one amount for each device."""
-    if not _are_many(given):
+    if not _is_iterable(given):
         return [amount(what, given, positive=positive)] * devices
     found = [amount(f"{what}[{i}]", one, positive=positive) for i, one in enumerate(given)]
     if len(found) != devices:
@@ -178,7 +178,7 @@ def per_device(
 
 
 def plain(number: Amount) -> Amount:
-    """Return an int for a fraction that is one."""
+    """Return an int for a whole fraction, other numbers unchanged."""
     if isinstance(number, Fraction) and number.denominator == 1:
         return number.numerator
     return number
@@ -186,17 +186,19 @@ def plain(number: Amount) -> Amount:
 
 def are_by_stage(costs: Costs) -> bool:
     """Return whether the costs are a triple for each stage of the model."""
-    return _are_many(costs) and any(_are_many(one) and not isinstance(one, str) for one in costs)
+    return _is_iterable(costs) and any(
+        _is_iterable(one) and not isinstance(one, str) for one in costs
+    )
 
 
-def _are_many(given: Any) -> TypeGuard[Iterable[Any]]:
-    """Return whether there are several; an array of no dims is one."""
+def _is_iterable(given: Any) -> TypeGuard[Iterable[Any]]:
+    """Return whether a value is iterable; a 0-d array is not."""
     return isinstance(given, Iterable) and bool(getattr(given, "ndim", 1))
 
 
 def _by_stage(device_of: Sequence[int], costs: Costs) -> list[list[Amount]]:
     """Return F, B and W of each stage."""
-    given: list[Any] = list(costs) if _are_many(costs) else [costs]
+    given: list[Any] = list(costs) if _is_iterable(costs) else [costs]
     if not are_by_stage(costs):
         whole = _triple("costs", given)
         chunks = Counter(device_of)
@@ -210,7 +212,7 @@ def _by_stage(device_of: Sequence[int], costs: Costs) -> list[list[Amount]]:
 
 
 def _triple(what: str, given: Any) -> list[Amount]:
-    parts = list(given) if _are_many(given) else [given]
+    parts = list(given) if _is_iterable(given) else [given]
     if len(parts) != 3:
         raise ScheduleError(
             f"{what} is {shown(given)}; expected three times: forward, backward to the inputs, "

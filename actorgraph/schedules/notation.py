@@ -1,8 +1,8 @@
 """Actions as text, and CSV files of them.
 
-Two notations, since the letter B stands for two things: in ours it is the part of the backward pass
-that the stage before waits for; in ``torch.distributed.pipelining`` it is the whole (there the part
-is I).
+There are two notations, since the letter B has two meanings: in ours it is the part of the backward
+pass that the previous stage waits for; in ``torch.distributed.pipelining`` it is the whole, and the
+part is I.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def parse(text: str) -> tuple[int, Kind, int, bool]:
     if found is None:
         raise ScheduleError(
             f"{shown(text)} is no action; expected stage, kind (F, B, W or BW) and microbatch, as "
-            "in '2F0', with a '+' before one that overlaps with the action before it"
+            "in '2F0', with a '+' in front if it overlaps with the previous action"
         )
     joined, stage, kind, microbatch = found.groups()
     return int(stage), cast(Kind, kind), int(microbatch), bool(joined)
 
 
 def read(path: str | Path, notation: Notation) -> list[list[str]]:
-    """Return the cells of a file in our notation, row by row, without empty ones."""
+    """Return the cells of a file in our notation, by row, without empty ones."""
     _check(notation)
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:

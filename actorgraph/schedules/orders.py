@@ -1,9 +1,9 @@
-"""The named schedules: in which order each device does its forward and backward actions.
+"""The named schedules: the order of each device's forward and backward actions.
 
-A device d of p has a warm-up of forwards, then alternates, then drains.  Orders of the papers hold
-for enough microbatches, some for multiples of p; for other numbers the order of the next fitting
-number is made, and whole microbatches are left out of it: what waits for what stays within one
-microbatch, so the rest can still be executed.
+Device d of p has a warm-up of forwards, then alternates, then drains.  The orders of the papers are
+for enough microbatches, some for multiples of p.  For other numbers the order of the next fitting
+number is made, and whole microbatches are removed from it; since dependencies stay within one
+microbatch, the rest can still be executed.
 
 Sources: GPipe (arXiv 1811.06965); 1F1B and its interleaved form (2104.04473); looped breadth-first
 (2211.05953); ZB-H1, ZB-H2 (2401.10241); ZB-V (2405.15362); the eight steps of DualPipeV as its
@@ -25,11 +25,11 @@ from actorgraph.schedules.model import at_least, check_size
 Name: TypeAlias = Literal[
     "gpipe", "1f1b", "interleaved", "looped_bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"
 ]
-"""What editors complete: the names of `SCHEDULES`."""
+"""The names of `SCHEDULES`, for editors."""
 
 
 class _Size(NamedTuple):
-    """What an order is made for: device `d` of `p`, `m` microbatches, `v` chunks a device."""
+    """The size of an order: device `d` of `p`, `m` microbatches, `v` chunks a device."""
 
     d: int
     p: int
@@ -60,15 +60,15 @@ def schedule(
         Stages on each device, for ``"interleaved"``, ``"looped_bfs"`` (2 if not given) and
         ``"zb-h1"`` (1 if not given); ``"zb-v"`` and ``"dualpipe-v"`` have 2, others 1.
     extra_warmup : int
-        How many forwards more than its order says device 0 does before it alternates, for orders
-        with a warm-up; the last device does none, those between in proportion.  Hides the time
-        between devices and costs activations: where messages take up to half a microbatch's
-        time, 1F1B with ``stages - 1`` loses no more to them than GPipe.
+        For orders with a warm-up: further forwards of device 0 before it alternates; the last
+        device does none of them, those between do in proportion.  They hide the latency between
+        devices and cost activations: if messages take up to half a microbatch's time, 1F1B with
+        ``stages - 1`` loses no more to them than GPipe.
 
     Raises
     ------
     ScheduleError
-        For an unknown name, numbers below their least, and options that the order does not have.
+        The name is unknown, a number too small, or the order does not have an option.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def schedule(
     if order is None:
         raise ScheduleError(
             f"there is no schedule {shown(name)}{near_names(name, SCHEDULES)}; "
-            f"known are {', '.join(SCHEDULES)}, and to a Pipeline 'dynamic'"
+            f"known are {', '.join(SCHEDULES)}, and for a Pipeline 'dynamic'"
         )
     p, m = at_least("stages", stages, 1), at_least("microbatches", microbatches, 1)
     v = order.chunks if chunks is None else at_least("chunks", chunks, 1)
@@ -95,8 +95,8 @@ def schedule(
         raise ScheduleError(f"extra_warmup={extra} does not fit {name!r}, which has no warm-up")
     whole = order.fitting(p, m, v)
     check_size(p, v, whole)
-    # In proportion to the distance from the last device: that is how many microbatches are on
-    # their way to it and back.  The same for all would only hold up the last devices.
+    # In proportion to the distance from the last device, as is the number of microbatches on their
+    # way to it and back.  The same number for all would only delay the last devices.
     extras = [-(-extra * (p - 1 - d) // max(p - 1, 1)) for d in range(p)]
     lanes = (order.lane(_Size(d, p, whole, v, extras[d])) for d in range(p))
     options = f" chunks={v}" * (v != order.chunks) + f" extra_warmup={extra}" * bool(extra)
@@ -110,7 +110,7 @@ def schedule(
 
 
 def _first(microbatches: int, lane: list[Action]) -> tuple[Action, ...]:
-    """Return the lane without actions of other microbatches than the first ones."""
+    """Return the lane with the actions of the first microbatches only."""
     if all(action.microbatch < microbatches for action in lane):
         return tuple(lane)
     kept: list[Action] = []
@@ -132,11 +132,11 @@ def _gpipe(size: _Size) -> list[Action]:
 
 
 def _alternate(size: _Size, each: int, split: bool = False) -> list[Action]:
-    """Return a warm-up, then one forward and one backward by turns, then the rest.
+    """Return a warm-up, then alternating forwards and backwards, then the rest.
 
-    The warm-up is so many forwards for each device behind; with chunks it begins with a round
-    through all chunks but the last.  Where backwards are `split`, W follows so many B behind its
-    own for each device before; what is left at the end comes last.
+    The warm-up has `each` forwards for every later device; with chunks it begins with a round
+    through all chunks but the last.  If backwards are `split`, a W comes `each` B after its own for
+    every earlier device; the remaining ones come last.
     """
     rounds = [range(j, min(j + size.p, size.m)) for j in range(0, size.m, size.p)]
     if size.v == 1:
@@ -165,26 +165,26 @@ def _weights(of: tuple[int, int]) -> Action:
 
 
 class _Vee:
-    """The lane of a device with two chunks, as its actions are listed one by one."""
+    """Builds the lane of a device with two chunks, action by action."""
 
     def __init__(self, size: _Size) -> None:
         self.stage = (size.d, 2 * size.p - 1 - size.d)
         self.lane: list[Action] = []
         self.next: dict[tuple[str, int], int] = {}
-        self.weights: list[Action] = []  # of B without their W yet, the oldest first
+        self.weights: list[Action] = []  # W that are still to be listed, the oldest first
 
     def forward(self, chunk: int) -> None:
         self.lane.append(self._take("F", chunk))
 
     def backward(self, chunk: int, split: bool = False) -> None:
-        """List a backward pass; W waits for `weight` where it is split."""
+        """List a backward pass; if it is split, `weight` lists its W."""
         action = self._take("B", chunk)
         self.lane.append(action if split else action._replace(kind="BW"))
         if split:
             self.weights.append(action._replace(kind="W"))
 
     def weight(self, chunk: int | None = None) -> None:
-        """List the W that waits longest, of any chunk or of one."""
+        """List the oldest waiting W, of any chunk or of one."""
         stage = None if chunk is None else self.stage[chunk]
         oldest = next(action for action in self.weights if stage in (None, action.stage))
         self.weights.remove(oldest)
@@ -237,9 +237,9 @@ def _dualpipe_v(size: _Size) -> list[Action]:
     """Return the eight steps of DualPipeV; needs at least 2 p microbatches.
 
     The authors' formula for its bubble, (p - 1) (T_FB + B_f - 3 W) in times of a chunk, with B_f =
-    B + W, is that of an order whose pairs are all joined.  It holds exactly for F <= B (and W <= B)
-    if the last device's first pair is joined too, which they leave apart to shorten the bubble: by
-    B - F, once.  For F > B each hop costs F - B more, in either order.
+    B + W, is for an order whose pairs are all joined.  It is exact for F <= B (and W <= B) if the
+    last device's first pair is joined too; the authors separate that pair, which shortens the
+    bubble by B - F, once.  For F > B each hop costs F - B more, in either order.
     """
     d, p, m, vee = size.d, size.p, size.m, _Vee(size)
     for _ in range(2 * (p - d - 1)):
@@ -278,17 +278,17 @@ def _dualpipe_v(size: _Size) -> list[Action]:
 class Order:
     """A named order: its lanes, and what it can be made for."""
 
-    about: str  # what it is, in a line
+    about: str  # one line
     lane: Callable[[_Size], list[Action]]  # makes the actions of a device
-    chunks: int = 1  # stages on each device, where nothing else is asked for
-    any_chunks: bool = False  # whether `chunks` may be asked for, and `extra_warmup`
-    has_warmup: bool = False
-    # The least number of microbatches from m on for which it is stated.
+    chunks: int = 1  # default stages on each device
+    any_chunks: bool = False  # whether it takes other numbers of `chunks`
+    has_warmup: bool = False  # whether it takes `extra_warmup`
+    # The least number of microbatches from m on for which the order is defined.
     fitting: Callable[[int, int, int], int] = lambda p, m, v: m
 
 
 def _full_rounds(p: int, m: int, v: int) -> int:
-    """Return the least number of microbatches that interleaved orders take."""
+    """Return the least number of microbatches, from m on, that interleaved orders take."""
     return m if v == 1 else -(-m // p) * p
 
 
@@ -324,7 +324,7 @@ ORDERS: dict[str, Order] = {
         _dualpipe_v, 2, fitting=lambda p, m, v: max(m, 2 * p),
     ),
 }  # fmt: skip
-"""The table; everything else about a name is looked up here."""
+"""The named orders."""
 
 SCHEDULES: Mapping[str, str] = MappingProxyType({name: one.about for name, one in ORDERS.items()})
-"""Names that `schedule` knows, with what they are: p devices, d the device, v stages on each."""
+"""The names for `schedule`, with a line on each: p devices, d the device, v stages on each."""

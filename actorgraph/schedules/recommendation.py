@@ -1,4 +1,4 @@
-"""Which schedule to take: all of them simulated, those that fit ranked by time."""
+"""Recommends a schedule: simulates all, and ranks those that fit by time."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ def recommend(
         As `simulate` takes them.  With a triple for each stage of the model, only schedules with
         that many stages are compared.
     memory : number or sequence, optional
-        What all devices or each have, in the unit of `activation_size` and `weight_size`; with
-        the defaults of these, in activations of one microbatch.
+        Memory of all devices or of each, in the unit of `activation_size` and `weight_size`; by
+        their defaults, in activations of one microbatch.
     chunks : sequence of int
-        How many stages a device may hold; ``(1,)`` leaves out all schedules that need two.
+        Possible numbers of stages on a device; ``(1,)`` leaves out all schedules that need two.
     schedules : iterable of str, optional
         Names to compare; by default all.
     whole : (F, B, W), optional
-        What one device takes for all stages and microbatches at once, which is compared too: small
-        microbatches may take longer a row.
+        Times of one device for all stages and the whole batch, to compare as well: rows of small
+        microbatches may take longer.
     **setting
         Devices and links, as `simulate` takes them.
 
     Returns
     -------
     list of Simulation
-        By makespan, then by the largest peak of memory.  Orders with a warm-up are tried with
-        longer ones too.
+        By makespan, then by the largest memory peak.  Orders with a warm-up are also tried with
+        longer ones.
 
     Raises
     ------
     ScheduleError
-        If nothing fits; says what the least is.
+        If none fits; says how much memory the least takes.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def recommend(
     names: list[Any] = list(ORDERS) if schedules is None else listed("schedules", schedules)
     chunks = [at_least("chunks", v, 1) for v in listed("chunks", chunks)]
     if not names:
-        raise ScheduleError("schedules are none; name some, or leave it out for all")
+        raise ScheduleError("schedules is empty; name some, or leave it out for all")
     tried = [
         simulate(
             name,
@@ -110,7 +110,7 @@ def recommend(
     if not fitting:
         least = min(tried, key=_peak)
         raise ScheduleError(
-            f"no schedule fits memory={memory}; the least is taken by {least.schedule.name!r}, "
+            f"no schedule fits memory={memory}; {least.schedule.name!r} takes the least, "
             f"{float(_peak(least)):g} on one device. Take less memory per microbatch, or fewer "
             "microbatches"
         )
@@ -143,9 +143,9 @@ def _options(
     """Yield chunks and extra warm-ups to try."""
     order = ORDERS.get(name) if isinstance(name, str) else None
     if order is None:
-        yield None, 0  # `simulate` says what is wrong with the name
+        yield None, 0  # `simulate` raises for the name
         return
-    # Interleaved orders of one chunk bear another name.
+    # An interleaved order of one chunk has another name.
     possible = [v for v in chunks if v >= order.chunks] if order.any_chunks else [order.chunks]
     warmups = sorted({0, devices // 2, devices - 1}) if order.has_warmup else [0]
     for v in possible:
@@ -154,5 +154,5 @@ def _options(
 
 
 def _stages_of(costs: Costs) -> int | None:
-    """Return for how many stages the costs are, or None where they are for whole devices."""
+    """Return the number of stages that the costs are for, None if they are for whole devices."""
     return len(costs) if are_by_stage(costs) else None

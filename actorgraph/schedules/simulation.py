@@ -1,9 +1,9 @@
-"""What a schedule would take: its times, its bubbles and its memory, without running it.
+"""Simulates a schedule: its times, bubbles and memory.
 
-Every device does its list in order and starts each step as soon as the device is free and what the
-step needs has arrived, so the times are the longest paths of an acyclic graph and one pass over it
-finds them.  Messages leave when their step ends and travel while the device goes on; on a link
-with a bandwidth they follow one another.
+Every device does its list in order, and starts a step as soon as the device is free and the step's
+inputs have arrived.  So the times are longest paths in an acyclic graph, and one pass finds them.
+Messages leave when their step ends and travel while the device goes on; a link with a bandwidth
+sends one at a time.
 
 The terms are those of the zero-bubble paper (arXiv 2401.10241): the *global* bubble is the idle
 time of the busiest device between the first start and the last end of any device, the *span* bubble
@@ -27,7 +27,7 @@ from actorgraph.schedules.orders import schedule as named
 
 
 class Timed(NamedTuple):
-    """A step, where it runs, and from when to when; ``trace.predict`` takes these.
+    """A step with its device, start and end; ``trace.predict`` takes these.
 
     `lane` is the device by the name that recordings of a `Pipeline` give it.
 
@@ -57,21 +57,21 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Simulation:
-    """What `simulate` found; times have the unit of its costs, and are exact if those are.
+    """The result of `simulate`; times have the unit of its costs, and are exact if those are.
 
     Attributes
     ----------
     schedule : Schedule
-        What was simulated.
+        The simulated schedule.
     makespan : number
         From the first start to the last end of any device.
     busy : tuple of number
-        For each device how long it works.
+        For each device, the time that it works.
     peak_activations : tuple of number
-        For each device how many microbatches' activations it holds at most; the unit is what one
-        microbatch needs for all stages of the device.
+        For each device, the most microbatches whose activations it holds; the unit is those of one
+        microbatch for all stages of the device.
     peak_memory : tuple of number
-        For each device the size of its weights and of its peak activations.
+        For each device, the size of its weights and of its peak activations.
 
     Examples
     --------
@@ -122,7 +122,7 @@ class Simulation:
         return tuple(map(self._timed, reversed(path)))
 
     def bars(self) -> list[list[Bar]]:
-        """Return what there is to draw, for each device."""
+        """Return the bars to draw, for each device."""
         rows: list[list[Bar]] = [[] for _ in self.busy]
         many = self.schedule.stages > self.schedule.devices
         for device, step, start, end, _ in self.timeline:
@@ -137,7 +137,7 @@ class Simulation:
         Parameters
         ----------
         width : int, optional
-            Characters for the whole; by default as many as let the shortest step show its name.
+            Characters for the whole; by default enough for the label of the shortest step.
         """
         rows = self.bars()
         return draw(rows, cells=cells_for(rows, float(self.makespan), width), idle=".")
@@ -162,7 +162,7 @@ class Simulation:
 
 
 def cells_for(rows: list[list[Bar]], makespan: float, width: int | None) -> float:
-    """Return characters for a unit of time, for a width or so that every label fits."""
+    """Return characters for a unit of time, for a width or such that every label fits."""
     if width is not None:
         room = width - len(f"{len(rows) - 1} | ")
         return max(room, 1) / makespan if makespan else 1.0
@@ -191,19 +191,19 @@ def simulate(
     activation_size: PerDevice = 1,
     weight_size: PerDevice = 0,
 ) -> Simulation:
-    """Return what a schedule takes in time and memory.
+    """Return the times and the memory of a schedule.
 
     Parameters
     ----------
     schedule : str or Schedule
         A name (see `schedule`) or actions.
     costs : sequence
-        Times of forward, backward to the inputs and backward to the weights, (F, B, W), of one
-        microbatch through all stages of a device; with v chunks each takes the v-th part.  Or one
-        such triple for each stage of the model, in its own time.
+        Times of forward, backward to the inputs and backward to the weights, (F, B, W), for one
+        microbatch and all stages of a device; with v chunks each takes the v-th part.  Or one such
+        triple for each stage of the model.
     stages, microbatches, chunks, extra_warmup : int, optional
-        What the named schedule is made for, see `schedule`; `stages` is the number of devices.
-        A `Schedule` knows, and is refused where it has others.
+        Options of a named schedule, see `schedule`; `stages` is the number of devices.  For a
+        `Schedule` they have to be its own.
     t_fb : number, optional
         Time of two joined actions (DualPipeV overlaps a forward with a backward pass), as one
         block of a chunk; by default the sum of both, hence F + B + W of a chunk.
@@ -215,14 +215,14 @@ def simulate(
     message_size : number
         Size of what stages send each other.
     speeds : number or sequence
-        For all devices or each: how many times as fast as `costs` say.
+        Factors by which all devices, or each, are faster than `costs`.
     activation_size, weight_size : number or sequence
         For all devices or each: memory for one microbatch's activations, and for the weights.
 
     Raises
     ------
     ScheduleError
-        For a schedule that cannot be made, and numbers that make no sense.
+        The schedule cannot be made, or a number is invalid.
 
     Examples
     --------
@@ -237,7 +237,7 @@ def simulate(
     if isinstance(schedule, Schedule):
         _check_given(schedule, stages, microbatches, chunks, extra_warmup)
     elif stages is None or microbatches is None:
-        raise ScheduleError(f"simulating {schedule!r} by name takes stages= and microbatches=")
+        raise ScheduleError(f"simulating {schedule!r} by name needs stages= and microbatches=")
     else:
         schedule = named(
             schedule,
@@ -279,7 +279,7 @@ def _check_given(
     chunks: int | None,
     extra_warmup: int,
 ) -> None:
-    """Refuse numbers that are not those of a schedule that is made already."""
+    """Refuse options that contradict a schedule."""
     held = {
         "stages": (stages, schedule.devices),
         "microbatches": (microbatches, schedule.microbatches),
@@ -289,15 +289,14 @@ def _check_given(
     for what, (given, has) in held.items():
         if given not in (None, has):
             raise ScheduleError(
-                f"{what} is {given}, but the schedule {schedule.name!r} is made already, with "
-                f"{what}={has}"
+                f"{what} is {given}, but the schedule {schedule.name!r} was made with {what}={has}"
             )
 
 
 def _times(schedule: Schedule, model: Model) -> tuple[list[Any], list[Any], list[int], list[Any]]:
-    """Return start, end and cause of every step of the order, and how long each device works.
+    """Return start, end and cause of every step of the order, and the busy time of each device.
 
-    The cause is the step whose end or message came last; -1 where a step starts at once.
+    The cause is the step whose end or message came last; -1 for a step that starts at once.
     """
     home, results = schedule.device_of, Numbering(schedule)
     free: list[Any] = [0] * schedule.devices
@@ -334,7 +333,7 @@ def _times(schedule: Schedule, model: Model) -> tuple[list[Any], list[Any], list
 
 
 class Links:
-    """The links between devices: when messages arrive that leave one after the other."""
+    """The links between devices, each with the time until which it is busy."""
 
     def __init__(self, device_of: Sequence[int], model: Model) -> None:
         self._free: dict[tuple[int, int], Any] = {}
@@ -346,7 +345,7 @@ class Links:
                 self._of[stage + 1, False] = back, model.sending(*back), model.delay(*back)
 
     def arrival(self, stage: int, forward: bool, end: Any) -> Any:
-        """Return when the result of a stage that ends then is where it is needed."""
+        """Return when the result of a stage, which ends at `end`, arrives where it is needed."""
         link = self._of.get((stage, forward))
         if link is None:
             return end

@@ -93,7 +93,7 @@ class BlockNames(NamedTuple):
 class _Result(NamedTuple):
     """A placeholder for a result of a branch."""
 
-    index: int
+    number: int
 
 
 def is_number(value: Any) -> bool:
@@ -330,7 +330,7 @@ class Deciding:
         ]
         nodes = _joined("if", graph, test, given) if given[0][1] else []
         for number, (structure, leaves) in plans:
-            found = [nodes[leaf.index] if isinstance(leaf, _Result) else leaf for leaf in leaves]
+            found = [nodes[leaf.number] if isinstance(leaf, _Result) else leaf for leaf in leaves]
             after[number] = unflatten(structure, found)
         write(after)
 

@@ -1,4 +1,4 @@
-"""Training: a trainer, metrics, callbacks, and the history of a training."""
+"""Training: a trainer, metrics, callbacks, and the history of figures."""
 
 from actorgraph.train.average import EMA
 from actorgraph.train.callbacks import (

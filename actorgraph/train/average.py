@@ -1,4 +1,4 @@
-"""`EMA`: a moving average of weights, which often does better than the last ones."""
+"""`EMA`: a moving average of the weights, which often does better than the final ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EMA(Callback):
     decay : float
         :math:`\beta`, from 0 to below 1.
     keep : bool
-        Whether the model has the averages when the training is over.
+        Whether the model gets the averages at the end of the training.
 
     Examples
     --------
@@ -53,18 +53,18 @@ class EMA(Callback):
         self._averages: dict[str, Array] = {}
 
     def update(self, model: Module) -> None:
-        """Take the weights of a model in."""
-        found = {}
+        """Update the averages by the weights of a model."""
+        averages = {}
         for name, parameter in model.named_parameters():
             before, now = self._averages.get(name), parameter.present()
-            found[name] = (
+            averages[name] = (
                 np.array(now) if before is None else before * self.decay + now * (1.0 - self.decay)
             )
-        self._averages = found
+        self._averages = averages
 
     @contextmanager
     def applied(self, model: Module) -> Iterator[None]:
-        """Let the model have the averages inside of a ``with``, and its own weights after."""
+        """Give the model the averages inside a ``with`` block, and its own weights back after."""
         own = [(parameter, np.array(parameter.present())) for parameter in model.parameters()]
         self.apply(model)
         try:
@@ -73,32 +73,32 @@ class EMA(Callback):
             take(copies(own))
 
     def apply(self, model: Module) -> None:
-        """Let the model have the averages.
+        """Give the model the averages.
 
         Raises
         ------
         GraphError
-            They are those of other parameters; the model is unchanged.
+            The averages are of other parameters; the model is unchanged.
         """
         named = dict(model.named_parameters())
         if named.keys() != self._averages.keys():
             odd = ", ".join(sorted(named.keys() ^ self._averages.keys()))
-            raise GraphError(f"the averages are those of other parameters: {odd}")
+            raise GraphError(f"the averages are of other parameters; they differ in {odd}")
         take(copies([(named[name], one) for name, one in self._averages.items()]))
 
     def on_step(self, trainer: Trainer) -> None:
-        """Take the weights after a step in."""
+        """Update the averages after a step."""
         self.update(trainer.model)
 
     def on_end(self, trainer: Trainer) -> None:
-        """Give the model the averages, if asked for."""
+        """Give the model the averages, with `keep`."""
         if self.keep and self._averages:
             self.apply(trainer.model)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return dict(self._averages)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self._averages = {name: np.array(one) for name, one in state.items()}

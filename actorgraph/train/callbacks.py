@@ -1,4 +1,4 @@
-"""What a trainer calls while it trains: progress, stops, files, rates, averages."""
+"""Callbacks of a trainer: progress, early stopping, files, learning rates."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Callback(Answering):
-    """What is called at each moment of `Trainer.fit`; subclass it and override some.
+    """Hooks into `Trainer.fit`; subclass it and override some.
 
-    A method may call ``trainer.stop()``.  What it raises ends the training.  A method whose name
-    begins with ``on_`` and is none of these is refused.
+    A method may call ``trainer.stop()``.  An error that it raises ends the training.  Other methods
+    whose names begin with ``on_`` are refused.
 
     Examples
     --------
@@ -45,33 +45,33 @@ class Callback(Answering):
             if name.startswith("on_") and name not in known:
                 raise GraphError(
                     f"{cls.__name__}.{name} would never be called{near_names(name, known)}; the "
-                    f"moments of a training are {', '.join(known)}"
+                    f"methods that a trainer calls are {', '.join(known)}"
                 )
 
     def on_begin(self, trainer: Trainer) -> None:
-        """Training begins, or goes on from a checkpoint; `trainer.epochs` is where it ends."""
+        """Training begins, or resumes; it ends after epoch `trainer.epochs`."""
 
     def on_step(self, trainer: Trainer) -> None:
-        """A step is done; `trainer.step` counts it, `trainer.figures()` are those of the epoch."""
+        """A step is done and counted in `trainer.step`; ``trainer.figures()`` are of this epoch."""
 
     def on_epoch(self, trainer: Trainer) -> None:
         """An epoch is done and validated; ``trainer.history.last()`` has its figures."""
 
     def on_interrupt(self, trainer: Trainer) -> None:
-        """Ctrl-C was pressed, or the task was cancelled; the last step is whole."""
+        """Ctrl-C was pressed, or the task was cancelled; the last step is complete."""
 
     def on_end(self, trainer: Trainer) -> None:
-        """Training has ended, in whichever way."""
+        """Training has ended, for whatever reason."""
 
 
 @final
 class Progress(Callback):
-    """A live bar in a terminal or notebook that has rich, else a line an epoch.
+    """A live progress bar in a terminal or notebook with rich, else a line for each epoch.
 
     Parameters
     ----------
     shown : text file or Display, optional
-        Where, or how; default the standard error.
+        Where to write, or a display; default standard error.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class Progress(Callback):
         self._shown.begin(trainer.epochs, trainer.steps_per_epoch)
 
     def on_step(self, trainer: Trainer) -> None:
-        """Advance it."""
+        """Advance the bar."""
         if self._shown.is_due():
             self._shown.show(trainer.figures())
 
@@ -103,12 +103,12 @@ class Progress(Callback):
         self._shown.epoch(trainer.epoch, trainer.history.last())
 
     def on_end(self, trainer: Trainer) -> None:
-        """Give the terminal back."""
+        """Release the terminal."""
         self._shown.end()
 
 
 class _Best:
-    """The best of the figures of a name that there have been."""
+    """The best value so far of a figure."""
 
     def __init__(self, monitor: str, mode: str | None, min_delta: float = 0.0) -> None:
         rising = "max" if any(word in monitor for word in _RISING) else "min"
@@ -118,7 +118,7 @@ class _Best:
         self.value = self.sign * inf
 
     def take(self, figures: Mapping[str, Any]) -> bool:
-        """Return whether the figures are better than all before."""
+        """Record the figures, and return whether they are the best so far."""
         value = figures.get(self.monitor)
         if value is None or np.ndim(value):
             known = [name for name, one in figures.items() if one is not None and not np.ndim(one)]
@@ -133,24 +133,24 @@ class _Best:
 
 
 _RISING = ("acc", "f1", "top_")
-"""Parts of the names of figures of which more is better."""
+"""Parts of the names of figures that are better when larger."""
 
 
 @final
 class EarlyStopping(Callback):
-    """Stop where a figure gets no better.
+    """Stop when a figure no longer improves.
 
     Parameters
     ----------
     monitor : str
     patience : int
-        Epochs without progress that are borne.
+        The number of epochs without improvement to allow.
     min_delta : float
-        By how much it has to be better.
+        The least change that is an improvement.
     mode : {"min", "max"}, optional
         Default "max" for accuracy, F1 and top-k, else "min".
     restore_best : bool
-        Let the model have the weights of the best epoch at the end.
+        Give the model the weights of the best epoch at the end.
 
     Examples
     --------
@@ -175,12 +175,12 @@ class EarlyStopping(Callback):
         self._state: dict[str, Any] | None = None
 
     def on_begin(self, trainer: Trainer) -> None:
-        """Stop what goes on from a checkpoint that was saved as it stopped."""
+        """Stop at once if the checkpoint that is resumed was saved after the last allowed epoch."""
         if self._bad > self.patience:
             trainer.stop()
 
     def on_epoch(self, trainer: Trainer) -> None:
-        """Compare, and stop perhaps."""
+        """Compare the figures, and stop if patience is exhausted."""
         better = self._best.take(trainer.history.last())
         self._bad = 0 if better else self._bad + 1
         if better and self.restore_best:
@@ -189,17 +189,17 @@ class EarlyStopping(Callback):
             trainer.stop()
 
     def on_end(self, trainer: Trainer) -> None:
-        """Restore the best weights, if asked for."""
+        """Restore the best weights, with `restore_best`."""
         self._bad = 0
         if self._state is not None:
             trainer.model.load_state_dict(self._state)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {"best": self._best.value, "bad": self._bad, "weights": self._state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self._best.value, self._bad = float(state["best"]), int(state["bad"])
         self._state = state.get("weights")
 
@@ -208,21 +208,21 @@ class EarlyStopping(Callback):
 class Checkpoint(Callback):
     """Keep the last and the best state in ``path/last`` and ``path/best``.
 
-    ``trainer.fit(..., resume=path)`` goes on from the last one.  Saved are the model, the solver,
-    the loader's place, the history, and callbacks that have a state.
+    ``trainer.fit(..., resume=path)`` resumes from the last one.  It has the model, the solver, the
+    loader's position, the history, and the states of callbacks.
 
     Parameters
     ----------
     path : path-like
-        A directory; is made where it is missing.
+        A directory, which is made if it does not exist.
     monitor : str, optional
-        The figure whose best epoch is kept, such as "val_loss"; None keeps the last only.
+        The figure whose best epoch is kept, such as "val_loss"; None keeps only the last.
     mode : {"min", "max"}, optional
         Default "max" for accuracy, F1 and top-k, else "min".
     every_steps : int, optional
-        Save within epochs too.
+        Also save within epochs, after so many steps.
     keep : int
-        How many of the last stay.
+        How many of the last to keep.
 
     Examples
     --------
@@ -247,12 +247,12 @@ class Checkpoint(Callback):
         self._best = None if monitor is None else _Best(monitor, mode)
 
     def on_step(self, trainer: Trainer) -> None:
-        """Save after so many steps."""
+        """Save after every `every_steps` steps."""
         if self.every_steps is not None and trainer.step % self.every_steps == 0:
             self.save(trainer)
 
     def on_epoch(self, trainer: Trainer) -> None:
-        """Save, and keep what is best."""
+        """Save the last state, and the best one if this epoch is the best."""
         if self._best is not None and self._best.take(trainer.history.last()):
             self.save(trainer, "best")
         self.save(trainer)
@@ -262,16 +262,16 @@ class Checkpoint(Callback):
         self.save(trainer)
 
     def save(self, trainer: Trainer, name: str = "last") -> None:
-        """Save what the training needs to go on."""
+        """Save the state of the training."""
         keep = self.keep if name == "last" else 1
         save(self.path / name, keep=keep, **trainer.parts())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {} if self._best is None else {"best": self._best.value}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         if self._best is not None and "best" in state:
             self._best.value = float(state["best"])
 
@@ -297,7 +297,7 @@ class CSV(Callback):
         self.path = Path(path)
 
     def on_epoch(self, trainer: Trainer) -> None:
-        """Write all rows: columns may have come."""
+        """Write all rows, for there may be new columns."""
         history = trainer.history
         columns = [name for name in history if not any(np.ndim(one) for one in history[name])]
         with self.path.open("w", newline="", encoding="utf-8") as file:
@@ -321,7 +321,7 @@ class TensorBoard(Callback):
     Raises
     ------
     GraphError
-        There is no tensorboardX.
+        tensorboardX is not installed.
 
     Examples
     --------
@@ -363,12 +363,12 @@ class TensorBoard(Callback):
 class LearningRate(Callback):
     """Set the learning rate of each epoch.
 
-    Schedules that count steps need no callback: give them to the solver as ``lr=``.
+    Schedules by steps need no callback: pass them to the solver as ``lr=``.
 
     Parameters
     ----------
     rate : callable
-        Takes the number of the epoch from 0 and returns the rate.
+        Takes the number of the epoch, from 0, and returns the rate.
 
     Examples
     --------
@@ -393,12 +393,14 @@ class LearningRate(Callback):
 
 
 def callbacks_of(given: Iterable[Any] | None) -> list[Callback]:
-    """Return callbacks, those last that save what others know; None for progress in a terminal."""
+    """Return callbacks, with checkpoints last, for they save the others; None is the default."""
     if given is None:
         return [Progress()] if sys.stderr is not None and sys.stderr.isatty() else []
     found = [*given]
     wrong = [one for one in found if not isinstance(one, Callback)]
     if wrong:
-        raise GraphError(f"a callback is an ag.train.Callback, got {shown(wrong[0])}; subclass it")
+        raise GraphError(
+            f"a callback has to be an ag.train.Callback, got {shown(wrong[0])}; subclass it"
+        )
     saving = [one for one in found if isinstance(one, Checkpoint)]
     return [*[one for one in found if one not in saving], *saving]

@@ -1,4 +1,4 @@
-"""`History`: the figures of each epoch of a training, and how they look."""
+"""`History`: the figures of each epoch of a training, and their plots."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST_BARS = 60
 class History(Mapping[str, list[Any]]):
     """Figures by name, each a list with an entry for each epoch.
 
-    Names are "loss" and those of metrics, "val_loss" and so on of the validation, "lr", "seconds".
-    An epoch in which a figure was not taken has None.
+    Names are "loss" and those of metrics, "val_loss" and so on for the validation, "lr", "seconds".
+    An epoch without a figure has None.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class History(Mapping[str, list[Any]]):
         self.epochs = 0
 
     def add(self, figures: Mapping[str, Any]) -> None:
-        """Take the figures of the next epoch in."""
+        """Append the figures of an epoch."""
         for name in (*self._figures, *figures):
             rows = self._figures.setdefault(name, [None] * self.epochs)
             if len(rows) == self.epochs:
@@ -64,16 +64,16 @@ class History(Mapping[str, list[Any]]):
         return {name: rows[-1] for name, rows in self._figures.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {"epochs": self.epochs, "figures": {k: [*rows] for k, rows in self._figures.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.epochs = int(state["epochs"])
         self._figures = {name: [*rows] for name, rows in state["figures"].items()}
 
     def _curves(self) -> dict[str, list[float]]:
-        """Return the figures that are one number an epoch, NaN where one is missing."""
+        """Return the figures with one number for each epoch, NaN for a missing one."""
         curves = {}
         for name, rows in self._figures.items():
             numbers = [float("nan") if one is None else one for one in rows]
@@ -94,7 +94,7 @@ class History(Mapping[str, list[Any]]):
         return f"<History of {self.epochs} epochs: {', '.join(self)}>"
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Return a figure of Matplotlib: a panel for each quantity, validation beside training.
+        """Return a Matplotlib figure: a panel for each quantity, with training and validation.
 
         Without Matplotlib (the extra ``plot``) it is a text with a line for each figure.
 
@@ -106,7 +106,7 @@ class History(Mapping[str, list[Any]]):
         Raises
         ------
         GraphError
-            A file is asked for, and there is no Matplotlib.
+            A path was given, and Matplotlib is not installed.
         """
         try:
             from matplotlib.figure import Figure
@@ -123,9 +123,9 @@ class History(Mapping[str, list[Any]]):
         for place, name in enumerate(panels, start=1):
             axes = figure.add_subplot(1, len(panels), place)
             axes.set(title=name, xlabel="epoch")
-            for curve, told in ((name, "training"), (f"val_{name}", "validation")):
+            for curve, label in ((name, "training"), (f"val_{name}", "validation")):
                 if curve in curves:
-                    axes.plot(range(1, self.epochs + 1), curves[curve], label=told)
+                    axes.plot(range(1, self.epochs + 1), curves[curve], label=label)
             if f"val_{name}" in curves:
                 axes.legend()
         if path is not None:
@@ -134,7 +134,7 @@ class History(Mapping[str, list[Any]]):
 
 
 class _Text(str):
-    """A text that an interpreter shows as it is."""
+    """A string whose repr is the string itself."""
 
     __slots__ = ()
 
@@ -143,7 +143,7 @@ class _Text(str):
 
 
 def _bars(rows: list[float]) -> str:
-    """Return a curve as blocks; of a long one, means of neighbours."""
+    """Return a curve as blocks; a long one is averaged over neighbours."""
     count = min(len(rows), _MOST_BARS)
     edges = [len(rows) * place // count for place in range(count + 1)]
     means = np.array([np.mean(rows[start:stop]) for start, stop in pairwise(edges)])

@@ -1,4 +1,4 @@
-"""What tells how good predictions are, over all batches of an epoch."""
+"""Metrics: the quality of predictions over all batches of an epoch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from actorgraph.options import choice, positive
 Array = np.ndarray[Any, Any]
 
 IGNORED = -100
-"""The class of a target that does not count, as in PyTorch."""
+"""The class of targets to ignore, as in PyTorch."""
 
 
 class Metric(Answering, ABC):
-    """A figure over all predictions and targets of an epoch; subclass it for one of your own.
+    """A figure over all predictions and targets of an epoch; subclass it for your own.
 
     Attributes
     ----------
@@ -50,22 +50,22 @@ class Metric(Answering, ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Begin anew."""
+        """Forget all batches."""
 
     @abstractmethod
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch in: what the model has returned, and what it should be, as arrays."""
+        """Add a batch: the outputs of the model and the targets, as arrays."""
 
     @abstractmethod
     def compute(self) -> Any:
-        """Return the figure of all batches since `reset`; NaN where there was none."""
+        """Return the figure of all batches since `reset`; NaN if there was none."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps: attributes whose names begin with an underscore."""
+        """Return the state for a checkpoint: attributes whose names begin with an underscore."""
         return {name: value for name, value in vars(self).items() if name.startswith("_")}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         vars(self).update(state)
 
 
@@ -76,15 +76,15 @@ class _Mean(Metric):
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Forget all batches."""
         self._total, self._count = 0.0, 0
 
     def compute(self) -> float:
-        """Return the mean, or what a subclass makes of it."""
+        """Return `of_mean` of the mean."""
         return self.of_mean(self._total / self._count if self._count else float("nan"))
 
     def of_mean(self, mean: float) -> float:
-        """Return the figure."""
+        """Return the figure; by default the mean."""
         return mean
 
     def _add(self, values: Array) -> None:
@@ -99,7 +99,7 @@ class MeanOf(_Mean):
     Parameters
     ----------
     function : callable
-        ``(prediction, target) -> number or array``; a number is that of all rows of a batch.
+        ``(prediction, target) -> number or array``; a number holds for all rows of a batch.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class MeanOf(_Mean):
         self.function, self.name = function, getattr(function, "__name__", "function")
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         value = np.asarray(self.function(prediction, target))
         if value.ndim:
             self._add(value)
@@ -126,7 +126,7 @@ class MeanOf(_Mean):
 
 
 def _classes(prediction: Array, target: Array, threshold: float) -> Array:
-    """Return classes: of scores in the last axis, of numbers above a threshold, or as they are."""
+    """Return classes: the largest score of the last axis, or numbers above a threshold."""
     if prediction.ndim == target.ndim + 1:
         found: Array = prediction.argmax(axis=-1)
         return found
@@ -139,7 +139,7 @@ def _classes(prediction: Array, target: Array, threshold: float) -> Array:
 
 
 def _counting(prediction: Any, target: Any, threshold: float = 0.5) -> tuple[Array, Array]:
-    """Return classes and targets in one axis, without those that do not count."""
+    """Return classes and targets as 1-d arrays, without ignored ones."""
     target = np.asarray(target)
     found = _classes(np.asarray(prediction), target, threshold)
     if target.dtype.kind in "iu":
@@ -151,12 +151,12 @@ def _counting(prediction: Any, target: Any, threshold: float = 0.5) -> tuple[Arr
 
 @final
 class Accuracy(_Mean):
-    """Share of right classes; targets of -100 do not count.
+    """Share of correct classes; targets of -100 are ignored.
 
     Parameters
     ----------
     threshold : float
-        Where predictions have the shape of the targets, those above it are class 1.
+        If predictions have the shape of the targets, those above it are class 1.
 
     Examples
     --------
@@ -174,7 +174,7 @@ class Accuracy(_Mean):
         self.threshold = threshold
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         found, wanted = _counting(prediction, target, self.threshold)
         self._total += float(np.count_nonzero(found == wanted))
         self._count += wanted.size
@@ -182,7 +182,7 @@ class Accuracy(_Mean):
 
 @final
 class TopK(_Mean):
-    """Share of targets among the `k` classes of largest score; also as ``"top_5"``.
+    """Share of targets among the `k` classes of largest score; also named ``"top_5"``.
 
     Examples
     --------
@@ -199,7 +199,7 @@ class TopK(_Mean):
         self.k, self.name = positive("k", k), f"top_{k}"
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         target = np.asarray(target)
         counts = target != IGNORED
         scores, wanted = np.asarray(prediction)[counts], target[counts]
@@ -224,7 +224,7 @@ class MSE(_Mean):
     name = "mse"
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         self._add(np.abs(np.subtract(prediction, target)) ** 2)
 
 
@@ -245,13 +245,13 @@ class MAE(_Mean):
     name = "mae"
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         self._add(np.abs(np.subtract(prediction, target)))
 
 
 @final
 class Perplexity(_Mean):
-    """``exp`` of the mean cross entropy of logits, in nats; targets of -100 do not count.
+    """``exp`` of the mean cross entropy of logits, in nats; targets of -100 are ignored.
 
     Examples
     --------
@@ -266,7 +266,7 @@ class Perplexity(_Mean):
     name = "perplexity"
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         target = np.asarray(target)
         counts = target != IGNORED
         logits, wanted = np.asarray(prediction, np.float64)[counts], target[counts]
@@ -281,23 +281,23 @@ class Perplexity(_Mean):
 
 
 class _ClassCounts(Metric):
-    """How often which class was taken for which, in a matrix that grows with the classes."""
+    """A confusion matrix, which grows with the classes."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Forget all batches."""
         self._matrix = np.zeros((0, 0), np.int64)
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         found, wanted = _counting(prediction, target)
         if not wanted.size:
             return
         found, wanted = found.astype(np.int64), wanted.astype(np.int64)
         if min(found.min(), wanted.min()) < 0:
-            raise GraphError("classes are numbers from 0; those that do not count are -100")
+            raise GraphError("classes are numbers from 0; those to ignore are -100")
         scores = np.shape(prediction)[-1] if np.ndim(prediction) > np.ndim(target) else 2
         many = max(scores, int(found.max()) + 1, int(wanted.max()) + 1, len(self._matrix))
         matrix = np.bincount(wanted * many + found, minlength=many * many).reshape(many, many)
@@ -307,7 +307,7 @@ class _ClassCounts(Metric):
 
 @final
 class Confusion(_ClassCounts):
-    """How often each class (a row) was taken for which (a column).
+    """Confusion matrix: how often each class (a row) was predicted as which (a column).
 
     Examples
     --------
@@ -352,7 +352,7 @@ class F1(_ClassCounts):
         self.average = choice("average", average, ("macro", "micro", "weighted", "binary"))
 
     def compute(self) -> float:
-        """Return the score; 0 where there is nothing right."""
+        """Return the score; 0 if nothing is correct."""
         matrix = self._matrix
         if not matrix.size:
             return float("nan")
@@ -369,13 +369,13 @@ class F1(_ClassCounts):
 
 @final
 class SpanF1(Metric):
-    """F1 of whole spans of tags: one is right where begin, end and kind are.
+    """F1 of whole spans of tags: one is correct if its begin, end and kind are.
 
     Parameters
     ----------
     tags : sequence of str
-        The tag of each class: ``"O"``, ``"B-kind"`` begins a span, ``"I-kind"`` goes on with it,
-        or begins one where none of the kind is open.
+        The tag of each class: ``"O"``, ``"B-kind"`` begins a span, ``"I-kind"`` continues it, or
+        begins one if none of the kind is open.
 
     Examples
     --------
@@ -396,11 +396,11 @@ class SpanF1(Metric):
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Forget all batches."""
         self._right = self._taken = self._wanted = 0
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Take a batch of rows of classes in; targets of -100 are left out of their row."""
+        """Add a batch of rows of classes; targets of -100 are removed from their row."""
         target = np.asarray(target)
         found = _classes(np.asarray(prediction), target, 0.5)
         for ours, theirs in zip(np.atleast_2d(found), np.atleast_2d(target), strict=True):
@@ -410,7 +410,7 @@ class SpanF1(Metric):
             self._taken, self._wanted = self._taken + len(taken), self._wanted + len(wanted)
 
     def compute(self) -> float:
-        """Return the score; 0 where there is nothing right."""
+        """Return the score; 0 if nothing is correct."""
         both = self._taken + self._wanted
         return 2 * self._right / both if both else 0.0
 
@@ -432,7 +432,7 @@ _NAMED: dict[str, Callable[[], Metric]] = {
 
 
 def _metric_of(given: Any) -> Metric:
-    """Return a metric of a name, such as "accuracy" or "top_5", of a function, or as it is.
+    """Return a metric for a name, such as "accuracy" or "top_5", for a function, or unchanged.
 
     Raises
     ------
@@ -456,12 +456,12 @@ def _metric_of(given: Any) -> Metric:
 
 
 def metrics_of(given: Iterable[Any]) -> list[Metric]:
-    """Return metrics whose names differ.
+    """Return metrics with distinct names.
 
     Raises
     ------
     GraphError
-        Two have one name, or that of the loss.
+        Two have the same name, or one is named "loss".
     """
     if isinstance(given, (str, Metric)):
         given = [given]

@@ -1,4 +1,4 @@
-"""`BatchPrograms`: what a machine does with batches, made once for those that are alike."""
+"""`BatchPrograms`: a model's machines for batches, one for each kind of batch."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class TrainingBatch:
     def __init__(self, given: Any) -> None:
         if not isinstance(given, (tuple, list)) or len(given) < 2:
             raise GraphError(
-                f"a batch is a tuple (*inputs, target) of arrays, got {shown(given)}; "
-                "a loader's collate= or transform= makes one"
+                f"a batch has to be a tuple (*inputs, target) of arrays, got {shown(given)}; "
+                "a loader's collate= or transform= can make one"
             )
         self.leaves, self.structure = _arrays(tuple(given))
         sizes = [len(leaf) for leaf in self.leaves if leaf.ndim]
@@ -52,7 +52,7 @@ class TrainingBatch:
 
     @property
     def target(self) -> Any:
-        """What the model should return, or what the loss takes beside that."""
+        """The second argument of the loss."""
         return unflatten(self.structure, self.leaves)[-1]
 
 
@@ -62,17 +62,17 @@ def _arrays(tree: Any) -> tuple[list[Any], Structure]:
 
 
 class BatchProgram(NamedTuple):
-    """A machine's work on batches.
+    """A machine's function of batches.
 
     Attributes
     ----------
     now, later : callable
         ``(feeds, run_number=) -> run``, blocking, and as a coroutine function.
     loss : Node
-        Of a prediction alone its first node.
+        Without a loss, the first node of the prediction.
     prediction : list of Node
     result : Structure
-        Of the prediction.
+        The structure of the prediction.
     """
 
     now: Callable[..., Run]
@@ -82,7 +82,7 @@ class BatchProgram(NamedTuple):
     result: Structure
 
     def predicted(self, run: Run) -> Any:
-        """Return what the model has returned, as arrays."""
+        """Return the prediction of a run, as arrays."""
         return unflatten(self.result, [run[node].value for node in self.prediction])
 
 
@@ -97,12 +97,12 @@ class BatchPrograms:
         ``(prediction, target) -> scalar``, on nodes.
     solver : AbstractSolver or LBFGS
     machine : callable
-        ``(outputs, wrt=parameters) -> Machine``; a pipeline is to compute training steps only.
+        ``(outputs, wrt=parameters) -> Machine``; a pipeline is used for training steps only.
 
     Attributes
     ----------
     buffers : list of Buffer
-        Of the model.
+        The buffers of the model.
     """
 
     def __init__(self, model: Module, loss: Any, solver: Any, machine: Any) -> None:
@@ -114,29 +114,29 @@ class BatchPrograms:
         self.buffers: list[Buffer] = []
 
     def refresh(self) -> None:
-        """Forget what belongs to parameters that the model no longer has."""
+        """Forget all programs if the model has other parameters now."""
         if held(self._model) != self._held:
             self._known.clear()
-            self._look()
+            self._update_held()
 
-    def _look(self) -> None:
+    def _update_held(self) -> None:
         self._held, self.buffers = held(self._model), self._model.buffers()
 
     def training(self, batch: TrainingBatch, *, predicts: bool) -> BatchProgram:
-        """Return what makes a step; `predicts` lets it return predictions too."""
+        """Return the program of a training step; with `predicts` it also returns predictions."""
         return self._made(batch.leaves, batch.structure, f"training {predicts}")
 
     def evaluating(self, batch: TrainingBatch) -> BatchProgram:
-        """Return what computes loss and prediction."""
+        """Return the program of loss and prediction."""
         return self._made(batch.leaves, batch.structure, "evaluating")
 
     def predicting(self, inputs: tuple[Any, ...]) -> tuple[BatchProgram, dict[str, Any]]:
-        """Return what computes predictions of inputs, and its feeds."""
+        """Return the program of predictions, and its feeds for these inputs."""
         leaves, structure = _arrays(inputs)
         return self._made(leaves, structure, "predicting"), fed(leaves)
 
     def watching(self, batch: TrainingBatch, kind: str) -> BatchProgram:
-        """Return what fails at the first node of a training step that is "nan" or "inf"."""
+        """Return a program that fails at the first node of the loss that is "nan" or "inf"."""
         return self._made(batch.leaves, batch.structure, kind)
 
     def _made(self, leaves: list[Any], structure: Structure, kind: str) -> BatchProgram:
@@ -163,7 +163,7 @@ class BatchPrograms:
                     machine.run_sync, machine.run, prediction[0], prediction, result
                 )
             loss = _scalar(self._loss(unflatten(result, prediction), target))
-        self._look()  # the call may have made parameters
+        self._update_held()  # the call may have made parameters
         outputs = [loss, *prediction]
         if kind == "evaluating":
             machine = self._forward(outputs)
@@ -175,7 +175,7 @@ class BatchPrograms:
         return BatchProgram(*step, loss, prediction, result)
 
     def _step(self, outputs: Sequence[Node], fed_in: Node) -> tuple[Any, Any]:
-        """Return what makes a step, blocking, and as a coroutine function."""
+        """Return the functions of a step, blocking and as a coroutine function."""
         loss, *others = dict.fromkeys(outputs)
         parameters = [node for node in loss.graph.parameters if node.dtype.kind in "fcV"]
         if self._staged:
@@ -196,7 +196,7 @@ class BatchPrograms:
 def _stepped_now(
     machine: Any, parameters: Any, solver: Any, check: Any, feeds: Any, *, run_number: int
 ) -> Any:
-    """Run and step where these are two calls: a foreign solver, or one that asks for more runs."""
+    """Run, then update: for a foreign solver, or one that needs several runs."""
     options = {"backward": True, "run_number": run_number}
     run = machine.run_sync(feeds, **options)
     if check is not None:
@@ -221,7 +221,7 @@ async def _stepped_later(
     machine: Any, parameters: Any, solver: Any, check: Any, feeds: Any, *, run_number: int
 ) -> Any:
     if isinstance(solver, LBFGS):
-        raise GraphError("L-BFGS runs several times a step, which blocks: fit(...), not afit(...)")
+        raise GraphError("L-BFGS blocks, for it runs several times a step; use fit, not afit")
     run = await machine.run(feeds, backward=True, run_number=run_number)
     if check is not None:
         check(run)
@@ -237,7 +237,7 @@ def _check(loss: Node, duals: Mapping[Any, Any] | Run) -> None:
 
 def _scalar(loss: Any) -> Node:
     if not isinstance(loss, Node):
-        raise GraphTypeError(f"the loss is a function of nodes that returns one, got {shown(loss)}")
+        raise GraphTypeError(f"the loss function has to return a node, got {shown(loss)}")
     if loss.ndim:
         raise ShapeError(
             f"the loss has dims {loss.shape}, expected a scalar; take its .mean() or .sum()"
@@ -247,7 +247,7 @@ def _scalar(loss: Any) -> Node:
 
 @contextmanager
 def _mode(model: Module, *, training: bool) -> Iterator[None]:
-    """Build in a mode, and leave that of each module as it was."""
+    """Set the mode of a model inside a ``with``, and restore each module's own after."""
     before = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:

@@ -1,11 +1,11 @@
-"""`Trainer`: epochs of steps, their validation, and whoever is told of them.
+"""`Trainer`: epochs of steps, validation, and callbacks.
 
 Guarantees:
 
-- a step is whole or has not happened, for parameters, buffers and the solver alike;
+- a step is atomic for parameters, buffers and the solver;
 - callbacks run between steps, in the thread of the caller;
-- what is saved goes on with the same bits: the place in the loader is that of the last whole step,
-  and random ops draw by the number of the step.
+- a resumed training has the same bits: the position in the loader is that of the last complete
+  step, and random ops draw by the number of the step.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from actorgraph.machines import Run
 
 _ROWS = 256
-"""Rows of a batch where arrays are given and no loader."""
+"""Rows of a batch made from plain arrays."""
 
 Work = Generator[tuple[BatchProgram, dict[str, Any], int], "Run", Any]
-"""What asks for runs and gets them, so that one text serves plain threads and event loops."""
+"""Yields programs to run and is sent the runs, so that one text serves threads and event loops."""
 
 
 @answering
@@ -55,9 +55,9 @@ Work = Generator[tuple[BatchProgram, dict[str, Any], int], "Run", Any]
 class Trainer:
     """Trains a module on the batches of a loader.
 
-    A batch is a tuple ``(*inputs, target)``: the model is called on the inputs, the loss on what
-    it returns and the target.  A step is compiled where machine and solver can
-    (`Machine.compile_step`).  Batches of other dtypes or dims, but for the number of rows, make
+    A batch is a tuple ``(*inputs, target)``: the model is called on the inputs, the loss on the
+    model's result and the target.  A step is compiled if machine and solver support that
+    (`Machine.compile_step`).  Batches of other dtypes or dims, except for the number of rows, build
     another graph, once.
 
     Parameters
@@ -68,26 +68,26 @@ class Trainer:
     solver : AbstractSolver or LBFGS
     metrics : iterable
         Names ("accuracy", "top_5", "f1", "mse", "mae", "confusion", "perplexity"),
-        `ag.train.Metric`, or functions ``(prediction, target)`` on arrays, of which the mean over
-        rows is taken.
+        `ag.train.Metric`, or functions ``(prediction, target)`` on arrays, which are averaged over
+        rows.
     machine : callable
         ``(outputs, wrt=parameters) -> machine``: a class of machines, or a `functools.partial` of
-        one with options.  Of `ag.pipeline.Pipeline` it makes the steps, each batch cut along its
-        rows; `evaluate` and `predict` do without stages.
+        one with options.  An `ag.pipeline.Pipeline` computes the training steps, each batch cut
+        along its rows; `evaluate` and `predict` do not use stages.
     stages : int, optional
-        Train by a pipeline of so many stages, cut by cost, in twice as many microbatches; what else
-        a pipeline can be told goes by ``machine=partial(ag.pipeline.Pipeline, stages=2, ...)``.
+        Train by a pipeline of so many stages, cut by cost, with twice as many microbatches; for
+        other options use ``machine=partial(ag.pipeline.Pipeline, stages=2, ...)``.
     callbacks : iterable of Callback, optional
-        Default a progress bar where the standard error is a terminal.
+        Default a progress bar if standard error is a terminal.
 
     Attributes
     ----------
     step, epoch : int
-        How many are done.
+        The number of completed ones.
     epochs : int
-        Where the training ends.
+        The number of epochs at the end of the training.
     steps_per_epoch : int or None
-        None where the loader does not tell.
+        None if the loader has no length.
     history : History
 
     Examples
@@ -116,22 +116,26 @@ class Trainer:
         callbacks: Iterable[Callback] | None = None,
     ) -> None:
         if not isinstance(model, Module):
-            raise GraphTypeError(f"a trainer trains an ag.nn.Module, got {shown(model)}")
+            raise GraphTypeError(f"a trainer needs an ag.nn.Module, got {shown(model)}")
         if not callable(loss):
             raise GraphTypeError(
-                f"the loss is a function of two nodes, such as ag.ops.mse_loss, got {shown(loss)}"
+                f"the loss has to be a function of two nodes, such as ag.ops.mse_loss, got "
+                f"{shown(loss)}"
             )
         if not hasattr(solver, "step") or not hasattr(solver, "state_dict"):
-            raise GraphTypeError(f"a solver is such as ag.solvers.Adam(1e-3), got {shown(solver)}")
+            raise GraphTypeError(
+                f"expected a solver, such as ag.solvers.Adam(1e-3), got {shown(solver)}"
+            )
         if not callable(machine):
             raise GraphTypeError(
-                f"machine= makes machines, such as ag.TapeMachine, got {shown(machine)}"
+                f"machine= has to make machines, as ag.TapeMachine does, got {shown(machine)}"
             )
         if stages is not None:
             if machine is not ActorMachine:
                 raise GraphTypeError(
-                    f"stages={stages!r} is a pipeline; give its options by machine=partial("
-                    f"ag.pipeline.Pipeline, stages={stages!r}, ...), not {shown(machine)} too"
+                    f"stages={stages!r} makes a pipeline, so leave machine={shown(machine)} out; "
+                    f"for its options write machine=partial(ag.pipeline.Pipeline, "
+                    f"stages={stages!r}, ...)"
                 )
             both = 2 * positive("stages", stages)
             machine = partial(Pipeline, stages=stages, microbatches=both)
@@ -145,7 +149,7 @@ class Trainer:
         self._stopping = self._interrupted = False
         self._totals = _Totals(self.metrics)
         self._loader: Any = None
-        self._place: Any = None  # of the loader, after the last whole step
+        self._place: Any = None  # the loader's state after the last complete step
 
     # -- training -------------------------------------------------------------------------------
 
@@ -159,25 +163,25 @@ class Trainer:
     ) -> History:
         """Train for some epochs and return the history.
 
-        Ctrl-C lets the step under way end, tells the callbacks, of which `Checkpoint` saves, and
-        raises `KeyboardInterrupt`.  A second one raises it at once.
+        After Ctrl-C the current step is completed, callbacks are called (`Checkpoint` saves), and
+        `KeyboardInterrupt` is raised.  A second Ctrl-C raises it at once.
 
         Parameters
         ----------
         loader : iterable of batches
-            Is iterated once an epoch.
+            Iterated once for each epoch.
         epochs : int
-            How many more; with `resume`, how many in all.
+            The number of further epochs; with `resume`, the total number.
         validation : iterable of batches, or tuple of arrays, optional
-            Is evaluated after each epoch.
+            Evaluated after each epoch.
         resume : path-like, optional
-            The directory of a `Checkpoint` callback: goes on from what it has saved last, in the
-            middle of an epoch too.  Begins where nothing has been saved.
+            The directory of a `Checkpoint` callback: resumes from its last state, also in the
+            middle of an epoch.  An empty directory starts from the beginning.
 
         Raises
         ------
         GraphError
-            The loss is NaN or infinite (the text names the layer), or the loader gave nothing.
+            The loss is NaN or infinite (the text names the layer), or the loader gave no batch.
         """
         with self._interrupts():
             return _driven(self._fit(loader, epochs, validation, resume))  # type: ignore[no-any-return]
@@ -192,14 +196,14 @@ class Trainer:
     ) -> History:
         """Train as `fit` does, without blocking the event loop while a step runs.
 
-        Batches are made in the loop's thread, unless the loader has workers.  Cancelling lets the
-        operations under way end, and tells the callbacks.
+        Batches are made in the loop's thread, unless the loader has workers.  Cancelling waits for
+        the running operations to end, and calls the callbacks.
         """
         history: History = await _awaited(self._fit(loader, epochs, validation, resume), _later)
         return history
 
     def stop(self) -> None:
-        """Let the training end after the step or epoch under way; for callbacks."""
+        """End the training after the current step or epoch; for callbacks."""
         self._stopping = True
 
     def figures(self) -> dict[str, Any]:
@@ -208,7 +212,7 @@ class Trainer:
 
     def _fit(self, loader: Any, epochs: int, validation: Any, resume: Any) -> Work:
         if not hasattr(loader, "__iter__"):
-            raise GraphTypeError(f"a loader gives batches when it is iterated, got {shown(loader)}")
+            raise GraphTypeError(f"a loader has to be iterable over batches, got {shown(loader)}")
         positive("epochs", epochs)
         self._loader, self._place = loader, _state_of(loader)
         self._programs.refresh()
@@ -266,16 +270,16 @@ class Trainer:
         self._tell("on_epoch")
 
     def _stepped(self, program: BatchProgram, batch: TrainingBatch) -> Work:
-        """Make a step, or change nothing; say which layer makes a loss that is not finite."""
+        """Make a step, or change nothing; if the loss is not finite, find the layer that is."""
         buffers = [(one, one.array) for one in self._programs.buffers]
         try:
             return (yield program, fed(batch.leaves), self.step)
         except BaseException as error:
-            # Its run has ended, so that its buffers may have moved; the update has not been made.
+            # The run may have committed its buffers; the update has not been made.
             take(copies([(one, array) for one, array in buffers if one.array is not array]))
             if not isinstance(error, NonFiniteLoss):
                 raise
-            told = error.args[0]
+            problem = error.args[0]
         fed_in = any(one.dtype.kind == "f" and np.isnan(one).any() for one in batch.leaves)
         culprit = "; the batch itself has a NaN" if fed_in else ""
         for kind in ("nan", "inf"):
@@ -289,9 +293,9 @@ class Trainer:
                 break
         bad = [name for name, one in self.model.named_parameters()
                if not np.isfinite(one.present()).all()]  # fmt: skip
-        since = f"; not finite are, since an earlier step, {', '.join(bad)}" if bad else ""
+        since = f"; not finite since an earlier step: {', '.join(bad)}" if bad else ""
         raise GraphError(
-            f"{told} in step {self.step} (epoch {self.epoch + 1}){culprit}{since}. The step has "
+            f"{problem} in step {self.step} (epoch {self.epoch + 1}){culprit}{since}. The step has "
             "changed nothing. Lower the learning rate, clip gradients (clip_norm= of the solver), "
             "or leave such steps out (skip_nonfinite=True)"
         )
@@ -306,7 +310,7 @@ class Trainer:
 
     @contextmanager
     def _interrupts(self) -> Iterator[None]:
-        """Have the first Ctrl-C wait for the end of a step, where it raises an error by default."""
+        """Have the first Ctrl-C wait for the end of a step, unless there is another handler."""
         self._interrupted = False
         plain = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if not plain or threading.current_thread() is not threading.main_thread():
@@ -326,7 +330,7 @@ class Trainer:
     # -- state ----------------------------------------------------------------------------------
 
     def parts(self) -> dict[str, Any]:
-        """Return what `ag.io.save` needs to go on after the last whole step."""
+        """Return the arguments of `ag.io.save` to resume after the last complete step."""
         states = {name: callback.state_dict() for name, callback in self._stateful().items()}
         rate, place = self.solver.lr, self._place
         return {
@@ -344,7 +348,7 @@ class Trainer:
         }
 
     def _stateful(self) -> dict[str, Any]:
-        """Return the callbacks that have a state, by their kind and a number."""
+        """Return the callbacks that have a state, by class name and number."""
         found: dict[str, Any] = {}
         for callback in self.callbacks:
             if hasattr(callback, "state_dict"):
@@ -388,14 +392,14 @@ class Trainer:
         return totals.figures()
 
     def predict(self, data: Any, batch_size: int = _ROWS) -> Any:
-        """Return what the model returns for all rows.
+        """Return the predictions of the model for all rows.
 
         Parameters
         ----------
         data : array, or iterable of batches
-            Inputs; a batch that is a tuple has a target as its last, which is not used.
+            Inputs; the last entry of a tuple is a target, which is not used.
         batch_size : int
-            Rows at once, of an array.
+            Rows at once, if `data` is an array.
         """
         self._programs.refresh()
         if isinstance(data, np.ndarray):
@@ -429,7 +433,7 @@ class _Totals:
             metric.reset()
 
     def take(self, program: BatchProgram, run: Run, batch: TrainingBatch) -> None:
-        """Take the results of a batch in; one whose loss is not finite was left out."""
+        """Add the results of a batch, unless its loss is not finite: that step was skipped."""
         loss = float(run[program.loss].value)
         if not isfinite(loss):
             return
@@ -440,17 +444,17 @@ class _Totals:
                 metric.update(prediction, target)
 
     def figures(self) -> dict[str, Any]:
-        """Return them by name; a loss is the mean over rows."""
+        """Return the figures by name; the loss is the mean over rows."""
         loss = self._loss / self.rows if self.rows else float("nan")
         return {"loss": loss, **{one.name: one.compute() for one in self._metrics}}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         metrics = {one.name: one.state_dict() for one in self._metrics}
         return {"loss": self._loss, "rows": self.rows, "metrics": metrics}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self._loss, self.rows = state["loss"], state["rows"]
         for metric in self._metrics:
             if metric.name in state["metrics"]:
@@ -466,7 +470,7 @@ def _state_of(loader: Any) -> Any:
 
 
 def _loader_of(given: Any) -> Iterable[Any]:
-    """Return a loader of a tuple of arrays, or what is one."""
+    """Return a loader: the given one, or one of a tuple of arrays."""
     if isinstance(given, tuple) and all(isinstance(one, np.ndarray) for one in given):
         return DataLoader(ArrayDataset(*given), _ROWS)
     if not hasattr(given, "__iter__") or isinstance(given, (Mapping, np.ndarray)):
@@ -475,7 +479,7 @@ def _loader_of(given: Any) -> Iterable[Any]:
 
 
 def _driven(work: Work) -> Any:
-    """Make the runs that are asked for, blocking, and return what comes of them."""
+    """Make the runs of `work`, blocking, and return its result."""
     try:
         _awaited(work, _now).send(None)
     except StopIteration as ended:
@@ -483,14 +487,14 @@ def _driven(work: Work) -> Any:
 
 
 async def _awaited(work: Work, made: Callable[..., Awaitable[Run]]) -> Any:
-    """Make the runs that are asked for, and return what comes of them."""
+    """Make the runs of `work`, and return its result."""
     go_on: Callable[[], Any] = partial(next, work)
     try:
         while True:
             program, feeds, number = go_on()
             try:
                 go_on = partial(work.send, await made(program, feeds, run_number=number))
-            except BaseException as error:  # noqa: BLE001 - is raised where the run was asked for
+            except BaseException as error:  # noqa: BLE001 - raised inside `work`
                 go_on = partial(work.throw, error)
     except StopIteration as ended:
         return ended.value

@@ -40,39 +40,39 @@ def grad(
     ----------
     f : node, or callable
         A function takes arrays, floats and trees (dict, list, tuple, named tuple) of them, and
-        returns one array; other arguments are static.  It has to be pure: it is called once per
-        kind of arguments, and arrays that it captures are fixed then.
+        returns one array; other arguments are static.  It has to be pure: it is traced once for
+        each kind of arguments, and the arrays that it captures are fixed then.
     argnums : int or tuple of int
         Positional arguments to differentiate by; a tuple gives a tuple of gradients.
     wrt : node, or dict, list or tuple of nodes
-        For a node as `f`: what to differentiate by (may also be given second); default all
+        For a node as `f`: the nodes to differentiate by (also as the second argument); default all
         parameters of its graph.  For a function another name of `argnums`, as in Tangent.
     has_aux : bool
-        The function returns (result, anything else); so then does the gradient function.
+        The function returns (result, aux), and the gradient function returns aux too.
     input_derivative : "one", "ones" or "required"
-        Seed where none is given: 1 (the result must be a scalar), ones of the result's shape (the
-        gradient of the sum), or an error.
+        Default seed: 1 (the result must be a scalar), ones of the result's shape (the gradient of
+        the sum), or an error.
     seed : array or node, optional
         For a node as `f`: its cotangent.  Gradient functions take ``seed=`` when called.
     exact : bool
-        False rewrites what a function builds into stable forms before it is differentiated, which
-        may change bits: ``log(1 + exp(x))`` then has the slope 1 at 1000.  A transform in a
-        function goes by its own.  Nodes are rewritten by `ag.rewrite.rewrite`.
+        False rewrites the function's graph into stable forms before it is differentiated, which may
+        change bits: ``log(1 + exp(x))`` then has the slope 1 at 1000.  A transform inside the
+        function has its own setting.  For nodes use `ag.rewrite.rewrite`.
     passes : iterable of Pass or str, optional
-        Rewriting passes, as machines have; default all that `exact` allows, ``()`` for none.
+        Rewriting passes, as of machines; default all that `exact` allows, ``()`` for none.
 
     Returns
     -------
     node, tree of nodes, or callable
-        In the structure, shapes and dtypes of what it is differentiated by.
+        With the structure, shapes and dtypes of the arguments to differentiate by.
 
     Raises
     ------
     GraphTypeError, ShapeError, FeedError
-        What is differentiated is no float, no scalar, or the seed does not fit.  Gradient
-        functions raise when they are called; they block, so not inside a running event loop.
+        The result is no float or no scalar, or the seed does not fit.  Gradient functions raise
+        when they are called; they block, so they also raise inside a running event loop.
     GraphError
-        There is no such pass, or `exact` forbids it.
+        A pass does not exist, or `exact` forbids it.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def value_and_grad(
     exact: bool = True,
     passes: Any = None,
 ) -> Any:
-    """Return (value, gradient), as `grad` does; with `has_aux`, ((value, aux), gradient).
+    """Return (value, gradient), with `has_aux` ((value, aux), gradient); otherwise like `grad`.
 
     Examples
     --------
@@ -114,28 +114,29 @@ def value_and_grad(
 
 
 def seed_of(output: Node, seed: Any, input_derivative: str, what: str) -> Node:
-    """Return the seed of an output: what is given, or what `input_derivative` says."""
+    """Return the seed of an output: the given one, or the default by `input_derivative`."""
     if seed is not None:
         return derivatives.seed_node(seed, output, what)
     if input_derivative == "one" and output.ndim:
         raise ShapeError(
-            f"{what} is {output.type}, and a gradient is of a scalar; differentiate its sum, give "
-            "seed=, or say input_derivative='ones'"
+            f"{what} is {output.type}, but a gradient needs a scalar; differentiate its sum, or "
+            "give seed= or input_derivative='ones'"
         )
     return derivatives.ones_seed(output)
 
 
 def check_seed(input_derivative: str, seed: Any, name: str) -> None:
-    """Raise `FeedError` where a seed is required and missing."""
+    """Raise `FeedError` if a required seed is missing."""
     if input_derivative == "required" and seed is None:
         raise FeedError(f"the gradient of {name} requires its seed; pass seed=, of its shape")
 
 
 def check_choice(input_derivative: str) -> None:
-    """Raise `ValueError` for what is no way to seed."""
+    """Raise `ValueError` for an unknown `input_derivative`."""
     if input_derivative not in _SEEDS:
         raise ValueError(
-            f"input_derivative is one of {', '.join(map(repr, _SEEDS))}, got {input_derivative!r}"
+            f"input_derivative has to be one of {', '.join(map(repr, _SEEDS))}, got "
+            f"{input_derivative!r}"
         )
 
 
@@ -150,7 +151,7 @@ def _gradient(
         found = derivatives.gradient_tree([f], wrt_of(f, argnums, wrt), seeds, "wrt")
         return found if kind == "grad" else (f, found)
     if seed is not None:
-        raise FeedError("the seed of a function's gradient is given when it is called, as seed=")
+        raise FeedError("pass the seed when you call the gradient function, as seed=")
     argnums = argnums_of(argnums, wrt)
     return _gradient_function(Subject.of(f, *how), argnums, input_derivative, kind)
 

@@ -50,13 +50,13 @@ def jacobian(
     Returns
     -------
     callable, or tree of nodes
-        For each output, in their structure, its derivative by each argument, in theirs, of the
-        output's dtype and shape ``(*output.shape, *argument.shape)``.
+        A tree of the outputs' structure; each leaf is a tree of the arguments' structure with the
+        derivatives, of the output's dtype and shape ``(*output.shape, *argument.shape)``.
 
     Raises
     ------
     GraphTypeError
-        Something is complex.
+        An output or argument is complex.
     ShapeError
         On nodes whose dims are not known before a run.
 
@@ -79,7 +79,7 @@ def jacobian(
 
 
 class _JacobianFunction:
-    """The Jacobian of a function: one pass of a machine a row or a column."""
+    """The Jacobian of a function, by one run of a machine for each row or column."""
 
     def __init__(self, subject: Subject, argnums: Any) -> None:
         self._subject, self._argnums = subject, argnums
@@ -137,7 +137,7 @@ class _JacobianFunction:
 def _probed(
     arrays: list[Any], structure: Structure, compute: Callable[[Any], Any]
 ) -> Iterator[tuple[int, tuple[Any, ...], list[Any]]]:
-    """Yield which array, a place in it, and what is computed of a 1 there and zeros elsewhere."""
+    """Yield an array's number, an index, and the results for a 1 there and zeros elsewhere."""
     probe = [np.zeros_like(array) for array in arrays]
     for number, array in enumerate(arrays):
         for place in np.ndindex(array.shape):
@@ -159,12 +159,12 @@ def hessian(
 ) -> Any:
     """Return the matrix of second derivatives of a scalar: the Jacobian of the gradient.
 
-    Parameters and errors are those of `jacobian`; use `hvp` where products with it are enough.
+    Parameters and errors are those of `jacobian`; use `hvp` if products with it are enough.
 
     Returns
     -------
     callable, or tree of nodes
-        For each argument, in their structure, a block per argument, of shape
+        A tree of the arguments' structure whose leaves are such trees of blocks, of shape
         ``(*one.shape, *other.shape)``.
 
     Examples

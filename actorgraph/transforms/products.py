@@ -34,8 +34,8 @@ def vjp(
 ) -> Any:
     """Return the value at the primals and the function from cotangents to gradients.
 
-    On nodes: ``vjp(outputs, wrt, seeds)`` returns the gradients in the structure of `wrt`, which
-    may be given by its name: ``vjp(outputs, seeds, wrt=wrt)``.
+    On nodes, ``vjp(outputs, wrt, seeds)`` returns the gradients in the structure of `wrt`, which
+    may also be passed by keyword: ``vjp(outputs, seeds, wrt=wrt)``.
 
     Parameters
     ----------
@@ -45,11 +45,11 @@ def vjp(
     argnums : int or tuple of int, optional
         Arguments to differentiate by; default all, as a tuple.
     wrt
-        For a function another name of `argnums`; for nodes what to differentiate by.
+        For a function another name of `argnums`; for nodes those to differentiate by.
     has_aux : bool
-        The function returns (result, anything else), which is returned third.
+        The function returns (result, aux), and aux is returned third.
     input_derivative : "required", "one" or "ones"
-        Seed of each output where none is given, as for `grad`.
+        Default seed of each output, as for `grad`.
     exact, passes
         As `grad`.
 
@@ -57,7 +57,7 @@ def vjp(
     -------
     (result, pull), (result, pull, aux), or tree of nodes
         ``pull(ct)`` takes cotangents in the structure of the result and returns gradients, one
-        per argument as `argnums` has them; it computes `f` again.
+        for each argument of `argnums`; it computes `f` again.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def cotangents_of(
     what: str,
     input_derivative: str = "required",
 ) -> list[Node]:
-    """Return the seeds of results: given in their structure, or what `input_derivative` says."""
+    """Return the seeds of results: given in their structure, or the default."""
     if seeds is None and input_derivative != "required":
         return [seed_of(node, None, input_derivative, what) for node in nodes]
     leaves, found = flatten(seeds)
@@ -159,14 +159,14 @@ def jvp(
     ----------
     f : callable, or node, dict, list or tuple of nodes
     primals : tuple or list
-        Arguments of the function; for nodes a node or tree of nodes, which `wrt` names too.
+        Arguments of the function; for nodes a node or tree of nodes, also named `wrt`.
     tangents : tuple or list
-        In the structure of the primals, or of those that `argnums` chooses; 0 for what is no
-        float.
+        In the structure of the primals, or of those that `argnums` chooses; 0 for those that are no
+        floats.
     argnums, wrt
-        As `vjp`: which arguments move.
+        The arguments that have tangents, as in `vjp`.
     has_aux : bool
-        The function returns (result, anything else), which is returned third.
+        The function returns (result, aux), and aux is returned third.
     exact, passes
         As `grad`.
 
@@ -241,7 +241,7 @@ def hvp(
     primals, tangents, argnums, wrt
         As `jvp`; the Hessian is by the arguments that `argnums` chooses.
     has_aux : bool
-        The function returns (result, anything else), which is returned second.
+        The function returns (result, aux), and aux is returned second.
     exact, passes
         As `grad`.
 
@@ -282,7 +282,7 @@ def hvp(
 
 
 def _along(primals: Any, tangents: Any, argnums: Any, name: str) -> tuple[Any, Any]:
-    """Return primals and tangents as tuples; the tangent of one chosen argument is its own."""
+    """Return primals and tangents as tuples; for a single chosen argument its bare tangent."""
     one = argnums is not None and not isinstance(argnums, tuple)
     return _tuple_of(primals, name), tangents if one else _tuple_of(tangents, name)
 
@@ -297,7 +297,7 @@ def _tuple_of(given: Any, name: str) -> tuple[Any, ...]:
 
 
 def _moving_nodes(primals: Any, argnums: Any, wrt: Any, kind: str) -> Any:
-    """Return what moves among nodes: the primals, which are also called `wrt`."""
+    """Return the nodes that have tangents: `primals`, also called `wrt`."""
     _refuse_argnums(argnums)
     if (primals is None) == (wrt is None):
         raise FeedError(

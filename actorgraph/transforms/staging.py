@@ -1,4 +1,4 @@
-"""Staging: a function that builds nodes, as a function of arrays; what all transforms share."""
+"""Staging: runs a function that builds nodes as a function of arrays; shared by all transforms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRACES_KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
-    """A traced call: what it read from outside, its machine, and the tree that it returns."""
+    """A traced call: the outside values that it read, its machine, and the tree it returns."""
 
     surroundings: tuple[Any, ...]
     machine: TapeMachine | None
@@ -53,7 +53,7 @@ class _Trace:
 
 
 class Staged:
-    """A function that builds nodes, as a function of arrays; the latest traces are kept."""
+    """A function that builds nodes, as a function of arrays; the latest traces are cached."""
 
     def __init__(self, builder: Callable[..., Any], function: Any) -> None:
         self._builder = builder
@@ -62,7 +62,7 @@ class Staged:
         self._lock = threading.RLock()
 
     def __call__(self, *tree: Any) -> Any:
-        """Return arrays, or nodes where nodes are given or a graph is being traced."""
+        """Return arrays, or nodes if nodes are given or a graph is being traced."""
         graph = active_graph(flatten(tree)[0])
         if graph is not None:
             with tracing(graph):
@@ -106,8 +106,8 @@ def name_of(function: Any) -> str:
 
 
 def named(result: Any, kind: str, function: Any) -> Any:
-    """Give a transformed function its name; it wraps the original."""
-    update_wrapper(result, function, updated=())  # attributes of `function` are its own
+    """Name a transformed function and make it a wrapper of the original."""
+    update_wrapper(result, function, updated=())  # without the attributes of `function`
     result.__name__ = result.__qualname__ = f"{kind} of {name_of(function)}"
     result.__doc__ = f"Return the {kind} of {name_of(function)}, see ag.{kind}."
     return result
@@ -115,10 +115,9 @@ def named(result: Any, kind: str, function: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The function that a transform is of, and how what it builds becomes what is differentiated.
+    """The function to transform.
 
-    With `has_aux` it returns (result, anything else); `passes` rewrite what it has built before
-    that is differentiated.
+    With `has_aux` it returns (result, aux); `passes` rewrite its graph before differentiation.
     """
 
     function: Callable[..., Any]
@@ -128,7 +127,7 @@ class Subject:
 
     @classmethod
     def of(cls, function: Callable[..., Any], has_aux: bool, exact: bool, passes: Any) -> Subject:
-        """Check the options that all transforms have."""
+        """Check the common options of transforms."""
         if not callable(function):
             raise GraphTypeError(f"expected a function or one node, got {type(function).__name__}")
         early = tuple([one for one in checked_passes(passes, exact) if not one.late])
@@ -137,12 +136,12 @@ class Subject:
     def __call__(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})
     ) -> tuple[list[Node], Structure, Any]:
-        """Return what a call with nodes gives: the leaves, the structure and aux."""
+        """Call the function with nodes; return the leaves and structure of the result, and aux."""
         result, aux = self.function(*args, **kwargs), None
         if self.has_aux:
             if not isinstance(result, tuple) or len(result) != 2:
                 raise GraphTypeError(
-                    f"with has_aux=True {self.name} returns (result, anything else), got "
+                    f"with has_aux=True {self.name} has to return (result, anything else), got "
                     f"{type(result).__name__}"
                 )
             result, aux = result
@@ -163,20 +162,20 @@ class Subject:
     def one(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})
     ) -> tuple[Node, Any]:
-        """Return the only array that a call with nodes gives, and aux."""
+        """Call the function with nodes; return its only result, and aux."""
         nodes, structure, aux = self(args, kwargs)
         if len(nodes) != 1 or structure.parts:
             raise GraphTypeError(
-                f"{self.name} returned {structure}; a gradient is of one array: return it alone, "
-                "or (result, anything else) and pass has_aux=True"
+                f"{self.name} returned {structure}, but a gradient needs one array: return it "
+                "alone, or (result, anything else) and pass has_aux=True"
             )
         return nodes[0], aux
 
 
 def check_on_nodes(has_aux: bool = False, exact: bool = True, passes: Any = None) -> None:
-    """Raise `FeedError` for options that say how a function is traced, where nodes are given."""
+    """Raise `FeedError` for options that only functions have."""
     if has_aux:
-        raise FeedError("has_aux is for functions; nodes come without anything else")
+        raise FeedError("has_aux is for functions; for nodes leave it out")
     if not exact or passes is not None:
         raise FeedError(
             "exact= and passes= are for functions; rewrite nodes before they are differentiated, "
@@ -185,16 +184,16 @@ def check_on_nodes(has_aux: bool = False, exact: bool = True, passes: Any = None
 
 
 def argnums_of(argnums: Any, wrt: Any, default: Any = 0) -> Any:
-    """Return the numbers of the arguments of a function, for which `wrt` is the other name."""
+    """Return the argument numbers, which may be given as `argnums` or as `wrt`."""
     if wrt is None:
         return argnums
     if isinstance(argnums, bool) or argnums != default:
-        raise FeedError(f"argnums={argnums!r} and wrt={wrt!r} say the same of a function; give one")
+        raise FeedError(f"argnums={argnums!r} and wrt={wrt!r} mean the same; give only one")
     return wrt
 
 
 def what_of(argnums: Any, name: str) -> str:
-    """Return the words for the arguments to differentiate by in errors."""
+    """Return the words, for errors, for the arguments to differentiate by."""
     return f"an argument of {name}" if argnums is None else f"argument {argnums} of {name}"
 
 
@@ -206,7 +205,7 @@ def chosen(args: tuple[Any, ...], argnums: int | tuple[int, ...] | None, name: s
     numbers = argnums if isinstance(argnums, tuple) else (argnums,)
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int):
-            raise FeedError(f"argnums is an int or a tuple of ints, got {argnums!r}")
+            raise FeedError(f"argnums has to be an int or a tuple of ints, got {argnums!r}")
         if not -count <= number < count:
             raise FeedError(
                 f"argnums={argnums!r}, but {name} was called with {count} positional arguments"
@@ -222,7 +221,7 @@ def graph_of(*trees: Any) -> Graph:
 
 
 def wrt_of(node: Node, argnums: Any, wrt: Any) -> Any:
-    """Return what a node is differentiated by: default all parameters of its graph."""
+    """Return the nodes to differentiate by: default all parameters of the graph."""
     if wrt is not None:
         return wrt
     if isinstance(argnums, int):

@@ -1,4 +1,4 @@
-"""`vmap`: a function of single examples, made one of batches."""
+"""`vmap`: turns a function of single examples into one of batches."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def vmap(fun: Callable[..., Any], in_axes: _Axes = 0, out_axes: int = 0) -> Call
     """Return a function that applies `fun` to each row of its arguments and stacks the results.
 
     `fun` is traced once, and each op in it becomes one for all rows: a product of vectors becomes
-    one of matrices.  What has no such form (random draws, hooks, ops of the user's own, a branch or
-    a loop that rows take differently) is computed row by row; so is the whole function where rows
-    have results of different sizes.  Values are those of single calls up to rounding; `map` gives
-    their bits.  Random ops draw anew for each row.  Gradients go through, also those that `fun`
-    takes itself: of an example each.
+    one of matrices.  Ops without such a form (random draws, hooks, user ops, branches and loops
+    that rows take differently) are computed row by row, and so is the whole function if rows have
+    results of different sizes.  Values are those of single calls up to rounding; `map` has their
+    bits.  Random ops draw anew for each row.  The result is differentiable, and `fun` may itself
+    take gradients, which are then per example.
 
     Parameters
     ----------
     fun : callable
-        Function of trees of nodes.  What is returned takes nodes and returns nodes; given arrays
-        alone, where `fun` closes over no node, it returns arrays, as gradient functions do.
+        Function of trees of nodes.  The returned function takes nodes and returns nodes; called
+        with arrays only, if `fun` closes over no node, it returns arrays, as gradient functions do.
     in_axes : int, None, or a tuple of these
-        The axis of rows of each argument, of all leaves of it; None for one that all rows share.
+        The axis of rows in all leaves of each argument; None for one that all rows share.
     out_axes : int
         The axis of rows in results.
 
@@ -50,8 +50,8 @@ def vmap(fun: Callable[..., Any], in_axes: _Axes = 0, out_axes: int = 0) -> Call
     Raises
     ------
     GraphTypeError, ShapeError
-        When called: nothing has rows, an axis is not there, or numbers of rows differ.  A call with
-        arrays blocks, so it raises inside a running event loop.
+        When called: no argument has rows, an axis does not exist, or numbers of rows differ.  A
+        call with arrays blocks, so it raises inside a running event loop.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def _of_rows(
         if axis is not None
     }
     if not rows:
-        raise GraphTypeError("vmap needs an argument that has rows; in_axes says None for all")
+        raise GraphTypeError("vmap needs an argument that has rows, but in_axes is None for all")
     size = _size_of([x.dims[0] for x in rows.values()])
 
     def of_row(row: Sequence[Node] | dict[int, Node]) -> Any:
@@ -113,12 +113,12 @@ def _of_rows(
 
 def _moved(leaf: Node, axis: Any) -> Node:
     if not isinstance(axis, int) or not -leaf.ndim <= axis < leaf.ndim:
-        raise ShapeError(f"vmap: {leaf!r} has no axis {axis!r}; in_axes says where rows are")
+        raise ShapeError(f"vmap: {leaf!r} has no axis {axis!r}; in_axes has the axes of rows")
     return moveaxis(leaf, axis, 0) if axis % leaf.ndim else leaf
 
 
 def _size_of(dims: Sequence[int | Dim]) -> int | Dim:
-    """Return the number of rows, or raise where numbers are known to differ."""
+    """Return the number of rows, or raise if the numbers are known to differ."""
     known = {dim for dim in dims if dim is not UNKNOWN}
     sizes = {dim for dim in known if isinstance(dim, int)}
     if len(sizes) > 1 or (sizes == {1} and len(known) > 1):
@@ -129,7 +129,7 @@ def _size_of(dims: Sequence[int | Dim]) -> int | Dim:
 def _together(
     of_row: Callable[..., Any], graph: Graph, size: int | Dim, rows: dict[int, Node]
 ) -> Any:
-    """Trace a function of a row, and build what it has built for all rows at once."""
+    """Trace a function of one row, and build its graph for all rows at once."""
     types = [(f"row_{i}", Tensor.of(x.dtype, x.dims[1:])) for i, x in rows.items()]
 
     def called(function: Callable[..., Any], _: Any, given: Sequence[Node]) -> Any:

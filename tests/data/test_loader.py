@@ -242,7 +242,7 @@ def test_a_state_of_another_order_raises_and_changes_nothing(changes, match):
     "state", [None, {}, [], {"epoch": "1", "batches": 0, "settings": {}}, {"epoch": 1}]
 )
 def test_what_is_no_state_raises(state):
-    with pytest.raises(ag.GraphError, match="expected what state_dict"):
+    with pytest.raises(ag.GraphError, match="expected a result of state_dict"):
         DataLoader([1]).load_state_dict(state)
 
 
@@ -270,7 +270,7 @@ def test_processes_make_the_same_batches_in_order_and_name_the_sample_that_fails
 
 
 def test_what_cannot_be_pickled_is_refused_before_any_process_begins():
-    with pytest.raises(ag.GraphError, match="cannot be given the loader: .*no lambdas"):
+    with pytest.raises(ag.GraphError, match="the loader cannot be sent to a process: .*no lambdas"):
         batches(DataLoader([1], workers=1, process=True, transform=lambda one: one))
     with pytest.raises(ValueError, match="give workers="):
         DataLoader([1], process=True)
@@ -308,7 +308,7 @@ def test_an_iterable_that_fails_names_the_sample_that_it_was_to_give(workers):
 @pytest.mark.parametrize("workers", WORKERS)
 def test_samples_that_do_not_fit_together_are_named(workers):
     samples = [np.ones(2), np.ones(3)]
-    with pytest.raises(ag.GraphError, match="samples 0, 1 make no batch.*say collate="):
+    with pytest.raises(ag.GraphError, match="samples 0, 1 make no batch.*give collate="):
         batches(DataLoader(samples, 2, workers=workers))
 
 
@@ -343,7 +343,7 @@ def test_an_iteration_that_was_begun_before_a_fork_says_so_in_the_child():
             next(iterator)
         except ag.GraphError as error:
             fresh = batches(loader)
-            os._exit(0 if "stayed behind at a fork" in str(error) and len(fresh) == 100 else 1)
+            os._exit(0 if "do not exist after a fork" in str(error) and len(fresh) == 100 else 1)
         finally:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0

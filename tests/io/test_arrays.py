@@ -60,7 +60,7 @@ def test_a_header_that_names_more_than_there_is_takes_no_memory(tmp_path):
 
 
 def test_an_empty_file_raises(tmp_path):
-    with pytest.raises(ag.GraphError, match="no file of arrays"):
+    with pytest.raises(ag.GraphError, match="not a file of arrays"):
         ag.io.read_arrays(forged(tmp_path / "file", b"", b""))
 
 

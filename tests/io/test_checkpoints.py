@@ -139,11 +139,14 @@ def test_arrays_whose_paths_read_alike_stay_apart(tmp_path):
 @pytest.mark.parametrize(
     ("extra", "match"),
     [
-        (object(), "extras.extra is <object .* which a checkpoint does not take"),
-        ({1: 2}, "extras.extra has the key 1; a checkpoint takes texts"),
+        (object(), "extras.extra is <object .* which cannot be saved in a checkpoint"),
+        ({1: 2}, "extras.extra has the key 1; keys in a checkpoint have to be strings"),
         ({"$array": "x"}, "has the key '\\$array'"),
-        (np.array([None]), "'extras.extra' is an array of object, which no file holds"),
-        (np.array(["text"]), "is an array of <U4, which no file holds"),
+        (
+            np.array([None]),
+            "'extras.extra' is an array of object, which the format does not support",
+        ),
+        (np.array(["text"]), "is an array of <U4, which the format does not support"),
     ],
 )
 def test_what_no_file_can_hold_is_refused_before_anything_is_written(tmp_path, extra, match):

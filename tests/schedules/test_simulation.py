@@ -155,7 +155,7 @@ def test_steps_that_take_no_time_are_not_drawn():
         ({"bandwidth": 0}, "bandwidth is 0; expected a number above 0"),
         ({"speeds": (1, 2)}, "speeds has 2 entries, but there are 4 devices"),
         ({"speeds": (1, 2, 0, 1)}, "speeds.2. is 0; expected a number above 0"),
-        ({"stages": None}, "simulating '1f1b' by name takes stages= and microbatches="),
+        ({"stages": None}, "simulating '1f1b' by name needs stages= and microbatches="),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(options, text):
@@ -171,7 +171,9 @@ def test_a_made_schedule_takes_no_other_numbers(name, number):
     made = schedule("1f1b", **FOUR)
     same = simulate(made, costs=(1, 1, 1), chunks=1, **FOUR)
     assert same.makespan == simulate("1f1b", costs=(1, 1, 1), **FOUR).makespan
-    with pytest.raises(ScheduleError, match=f"{name} is {number}, but the schedule '1f1b' is made"):
+    with pytest.raises(
+        ScheduleError, match=f"{name} is {number}, but the schedule '1f1b' was made"
+    ):
         simulate(made, costs=(1, 1, 1), **{name: number})
 
 
@@ -206,7 +208,7 @@ def test_costs_by_stage_choose_the_number_of_chunks():
 
 
 def test_where_nothing_fits_the_least_is_named():
-    text = "no schedule fits memory=3; the least is taken by '1f1b', 4 on one device"
+    text = "no schedule fits memory=3; '1f1b' takes the least, 4 on one device"
     with pytest.raises(ScheduleError, match=text):
         recommend(costs=(1, 1, 1), memory=3, **FOUR)
     with pytest.raises(ScheduleError, match="can hold 1 or 2 stages on a device, with costs for 5"):

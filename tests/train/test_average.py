@@ -34,7 +34,7 @@ def test_averages_apply_for_a_while_and_to_their_own_model_only():
     with average.applied(trainer.model):
         assert state_of(trainer) != before
     assert state_of(trainer) == before
-    with pytest.raises(GraphError, match="averages are those of other parameters: 0.bias"):
+    with pytest.raises(GraphError, match="averages are of other parameters; they differ in 0.bias"):
         average.apply(ag.nn.Sequential())
 
 

@@ -57,9 +57,11 @@ def test_wrt_of_a_function_is_another_name_of_argnums():
     assert ag.jacobian(f, wrt=1)(2.0, 3.0) == 12
     assert ag.hessian(f, wrt=1)(2.0, 3.0) == 4
     for transform in (ag.grad, ag.value_and_grad, ag.jacobian, ag.hessian):
-        with pytest.raises(FeedError, match="argnums=1 and wrt=0 say the same of a function"):
+        with pytest.raises(FeedError, match="argnums=1 and wrt=0 mean the same"):
             transform(f, 1, wrt=0)
-    with pytest.raises(FeedError, match="is given when it is called, as seed="):
+    with pytest.raises(
+        FeedError, match="pass the seed when you call the gradient function, as seed="
+    ):
         ag.grad(f, seed=1.0)
 
 
@@ -163,7 +165,7 @@ def test_a_missing_or_wrong_seed_says_what_to_pass():
         ag.grad(f, input_derivative="required")(X)
     with pytest.raises(
         ShapeError,
-        match=r"what f returned is float64\[3\], and a gradient is of a scalar.*'ones'",
+        match=r"what f returned is float64\[3\], but a gradient needs a scalar.*'ones'",
     ):
         ag.grad(f)(X)
     with pytest.raises(
@@ -188,7 +190,7 @@ def test_a_seed_is_converted_to_the_dtype_of_the_result():
 def test_argnums_that_name_no_argument_are_refused():
     with pytest.raises(FeedError, match="argnums=1, but scalar was called with 1 positional"):
         ag.grad(scalar, 1)(X)
-    with pytest.raises(FeedError, match="argnums is an int or a tuple of ints, got 'x'"):
+    with pytest.raises(FeedError, match="argnums has to be an int or a tuple of ints, got 'x'"):
         ag.grad(scalar, "x")(X)
 
 
@@ -206,15 +208,19 @@ def test_arguments_without_a_gradient_are_refused():
 
 
 def test_results_without_a_gradient_are_refused():
-    with pytest.raises(GraphTypeError, match=r"returned \(\*, \*\); a gradient is of one array"):
+    with pytest.raises(
+        GraphTypeError, match=r"returned \(\*, \*\), but a gradient needs one array"
+    ):
         ag.grad(lambda x: (x, x))(1.0)
     with pytest.raises(GraphTypeError, match="returned the str 'a', which has no derivative"):
         ag.grad(lambda x: "a")(1.0)
     with pytest.raises(GraphTypeError, match=r"returned int64\[\], which has no derivative"):
         ag.grad(lambda x: x.astype("int64"))(1.0)
-    with pytest.raises(GraphTypeError, match=r"with has_aux=True .* returns \(result, anything"):
+    with pytest.raises(
+        GraphTypeError, match=r"with has_aux=True .* has to return \(result, anything"
+    ):
         ag.grad(lambda x: x, has_aux=True)(1.0)
-    with pytest.raises(GraphTypeError, match="returned None; a gradient is of one array"):
+    with pytest.raises(GraphTypeError, match="returned None, but a gradient needs one array"):
         ag.grad(lambda x: None)(1.0)
 
 

@@ -74,13 +74,15 @@ def test_node_forms_say_what_is_wrong(g, x):
         ag.grad(y, i)
     with pytest.raises(GraphTypeError, match="wrt is the float 3.0, which has no gradient"):
         ag.grad(y, wrt=[3.0])
-    with pytest.raises(ShapeError, match=r"node x is float64\[3\], and a gradient is of a scalar"):
+    with pytest.raises(ShapeError, match=r"node x is float64\[3\], but a gradient needs a scalar"):
         ag.grad(x, x)
     with pytest.raises(ShapeError, match="shape mismatch between node x .*seed derivative"):
         ag.grad(x, x, seed=np.ones(4))
     with pytest.raises(FeedError, match=r"gradient of x requires its seed; pass seed="):
         ag.grad(x, x, input_derivative="required")
-    with pytest.raises(ValueError, match="input_derivative is one of 'required', 'one', 'ones'"):
+    with pytest.raises(
+        ValueError, match="input_derivative has to be one of 'required', 'one', 'ones'"
+    ):
         ag.grad(y, x, input_derivative="two")
     with pytest.raises(FeedError, match=r"for nodes write vjp\(outputs, wrt, seeds\)"):
         ag.vjp(y, x)

@@ -67,7 +67,7 @@ def test_products_refuse_what_does_not_fit():
         ag.vjp(f, X)[1]([V])
     with pytest.raises(GraphTypeError, match="an argument of f is the int 2"):
         ag.vjp(f, X, 2)[1](V)
-    with pytest.raises(ShapeError, match="what f returned is .* gradient is of a scalar"):
+    with pytest.raises(ShapeError, match="what f returned is .* gradient needs a scalar"):
         ag.hvp(f, (X,), (V,))
 
 
