@@ -22,8 +22,8 @@ from actorgraph.keywords import answering, refusal
 from actorgraph.lower.cuts import Cut, by_cost, one_per_node
 from actorgraph.lower.joint import Mode
 from actorgraph.machines import inspection
-from actorgraph.machines.admission import fitted
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.claim import fitted
 from actorgraph.machines.compiled import Compiled, compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import by_node, check_like, checked, mode_of, trains

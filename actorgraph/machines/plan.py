@@ -29,13 +29,12 @@ from actorgraph.lower.cuts import Cut, by_cost, sequential
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.lower.kernels import alike
 from actorgraph.lower.program import Tabling
-from actorgraph.machines.compiled import Binding, Compiled
+from actorgraph.machines.compiled import COUNTED_BYTES, Binding, Compiled
 from actorgraph.machines.feeds import Repeats
 from actorgraph.machines.inline import Inline
 from actorgraph.machines.partition import UNCUT, Partition, partitioned, table_us, work_us
 from actorgraph.machines.process import THIS
 from actorgraph.machines.reader import Collected, Names, Reader
-from actorgraph.machines.tally import COUNTED_BYTES
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.op import attrs_key
 from actorgraph.types import UnboundDim

@@ -11,13 +11,11 @@ from weakref import ref
 
 import numpy as np
 
+from actorgraph.machines.compiled import COUNTED_BYTES
 from actorgraph.node import Parameter
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
-
-COUNTED_BYTES = 1 << 20
-"""Smallest arrays that are counted: counting takes 1.5 us, making one 80 us and more."""
 
 
 @final
