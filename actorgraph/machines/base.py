@@ -26,7 +26,7 @@ from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.claim import fitted
 from actorgraph.machines.compiled import Compiled, compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
-from actorgraph.machines.feeds import by_node, check_like, checked, mode_of, trains
+from actorgraph.machines.feeds import by_node, check_like, mode_of, trains
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.options import checked_jit, checked_native, checked_passes, placed
 from actorgraph.machines.plan import Plan
@@ -458,8 +458,8 @@ class Machine(Lifetime):
         """
         if priority is not _NORMAL:
             priority = whole("priority", priority)
-        arrays, binding, regular = plan.repeats.find(feeds) or checked(
-            plan, feeds, self._inputs, self._placing
+        arrays, binding, regular = plan.repeats.find(feeds) or plan.checked(
+            feeds, self._inputs, self._placing
         )
         core = self._core
         if core is None or core.closed or core.process != THIS.id:
