@@ -514,9 +514,8 @@ class Machine(Lifetime):
             found_plan: Plan = self._batches.plan(mode)
             return found_plan
         if plan is None:
-            found = self._compiled(mode)
             cut = self._cut() if self._placing is None else self._placing.cut(self._cut())
-            made = Plan(found, cut, costs=self._given_costs, workers=self.workers)
+            made = Plan(self._compiled(mode), cut, costs=self._given_costs, workers=self.workers)
             plan = self._plans.setdefault(mode.key, made)  # another thread may have been faster
             if made is plan and plan.weighs and self._given_costs is None:
                 self._tuners[mode.key] = Tuner(plan)

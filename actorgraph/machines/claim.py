@@ -40,8 +40,8 @@ def checked_limits(max_bytes: Any) -> Limits:
     if not isinstance(max_bytes, Mapping):
         return positive("max_bytes", max_bytes)
     return {
-        devices.get(device).root.name: positive("max_bytes", given)
-        for device, given in max_bytes.items()
+        devices.get(device).root.name: positive("max_bytes", limit)
+        for device, limit in max_bytes.items()
     }
 
 

@@ -46,5 +46,5 @@ class Tally:
 
     def arrays(self) -> list[Any]:
         """Return the arrays that still exist, also those on free lists."""
-        found = [one() for held in [*self._held.values()] for one in [*held.values()]]
-        return [array for array in found if array is not None]
+        arrays = [one() for held in [*self._held.values()] for one in [*held.values()]]
+        return [array for array in arrays if array is not None]
