@@ -385,10 +385,10 @@ class Machine(Lifetime):
         so do assignments to buffers, which keep the order of runs.  A mode that is one sequence may
         take `sequential_us`, any other `INLINE_US`.
         """
-        plan, predicted_us = run.plan, run.predicted_us
+        plan = run.plan
         one = self._one_task or plan.sequential is not None
         return (
-            predicted_us < (sequential_us if one else INLINE_US)
+            run.binding.predicted_us < (sequential_us if one else INLINE_US)
             and plan.compiled.allows_direct
             and not self._actors_only
             and not (plan.compiled.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
