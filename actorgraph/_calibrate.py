@@ -71,14 +71,14 @@ def _best_us(call: Callable[..., object], *args: object) -> float:
 
 
 def _providers() -> dict[str, blas.Provider]:
-    found = {"numpy": blas.NUMPY}
+    providers = {"numpy": blas.NUMPY}
     path = blas.library()
     if path is not None:
         try:
-            found["mkl"] = blas.load_mkl(path)
+            providers["mkl"] = blas.load_mkl(path)
         except (OSError, AttributeError):
             pass  # `actorgraph doctor` reports it
-    return found
+    return providers
 
 
 def _product_rates(name: str, provider: blas.Provider, tell: Tell) -> list[tuple[float, float]]:

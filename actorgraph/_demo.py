@@ -182,10 +182,10 @@ def _fit(
         for images, labels in loader:
             run = step({"x": images, "t": labels})
             hits = _accuracy(run[model.votes].value, labels)
-            found = {"loss": float(run[model.loss].value), "accuracy": hits}
+            latest = {"loss": float(run[model.loss].value), "accuracy": hits}
             figures = {
                 name: _SMOOTHING * figures.get(name, value) + (1.0 - _SMOOTHING) * value
-                for name, value in found.items()
+                for name, value in latest.items()
             }
             if progress.is_due():
                 progress.show(figures, watch.rows())
@@ -234,7 +234,7 @@ def _step_ms(model: Committee, batch: Batch, workers: int) -> dict[str, float]:
                     start = time.perf_counter()
                     machine.run_sync(batch, backward=True)
                     times[name].append((time.perf_counter() - start) * 1e3)
-    return {name: median(found) for name, found in times.items()}
+    return {name: median(measured) for name, measured in times.items()}
 
 
 def _speed(step_ms: dict[str, float]) -> list[str]:

@@ -191,12 +191,12 @@ def _driver_version(driver: ctypes.CDLL) -> tuple[int, int]:
 def _gpus(driver: ctypes.CDLL) -> list[dict[str, Any]]:
     count = ctypes.c_int(0)
     driver.cuDeviceGetCount(ctypes.byref(count))
-    found = []
+    gpus = []
     for number in range(count.value):
         device, memory = ctypes.c_int(0), ctypes.c_size_t(0)
         name = ctypes.create_string_buffer(_NAME_LENGTH)
         driver.cuDeviceGet(ctypes.byref(device), number)
         driver.cuDeviceGetName(name, _NAME_LENGTH, device)
         driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-        found.append({"name": name.value.decode(), "memory_bytes": memory.value})
-    return found
+        gpus.append({"name": name.value.decode(), "memory_bytes": memory.value})
+    return gpus

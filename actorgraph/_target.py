@@ -37,8 +37,8 @@ def function_of(target: str) -> Callable[[], Any]:
         raise GraphError(f"expected FILE.py:function, such as model.py:build, got {target!r}")
     if not Path(name).is_file():
         raise GraphError(f"there is no file {name!r}; expected FILE.py:function, got {target!r}")
-    found = _function(name, function)
-    return update_wrapper(partial(_guarded, Path(name), found), found)
+    loaded = _function(name, function)
+    return update_wrapper(partial(_guarded, Path(name), loaded), loaded)
 
 
 def outputs_and_feeds_of(target: str, returned: Any, wanted: str) -> tuple[Any, Mapping[Any, Any]]:
@@ -73,14 +73,14 @@ def _function(name: str, function: str) -> Callable[[], Any]:
         exec(code, vars(module))
 
     _guarded(file, execute)
-    found: Any = vars(module).get(function)
-    if not callable(found):
+    defined: Any = vars(module).get(function)
+    if not callable(defined):
         functions = [key for key, value in vars(module).items() if callable(value)]
         near = near_names(function, functions)
-        if found is not None:
-            near = f", only a {type(found).__name__}; a function that returns it is wanted"
+        if defined is not None:
+            near = f", only a {type(defined).__name__}; a function that returns it is wanted"
         raise GraphError(f"{name!r} has no function {function!r}{near}")
-    made: Callable[[], Any] = found
+    made: Callable[[], Any] = defined
     return made
 
 

@@ -337,13 +337,13 @@ def _experiment(arguments: argparse.Namespace) -> None:
     from actorgraph.trace.experiment import experiment
 
     outputs, feeds = outputs_and_feeds(arguments.target)
-    found = experiment(
+    table = experiment(
         outputs, feeds, lanes=arguments.lanes, devices=arguments.measure or arguments.gpus,
         backward=arguments.backward,
     )  # fmt: skip
-    print(found)
+    print(table)
     if arguments.output:
-        print(f"\nwrote {found.to_html(arguments.output)}")
+        print(f"\nwrote {table.to_html(arguments.output)}")
 
 
 def _top(arguments: argparse.Namespace) -> None:
@@ -380,12 +380,12 @@ def _serve(arguments: argparse.Namespace) -> None:
         return
     try:
         watching = {"reload_mode": "watch"} if arguments.reload else {}
-        found = Directory(arguments.target, arguments.config, **watching) if is_folder else None
-        server = found.server if found else server_of(arguments.target, arguments.config)
+        directory = Directory(arguments.target, arguments.config, **watching) if is_folder else None
+        server = directory.server if directory else server_of(arguments.target, arguments.config)
     except GraphError as error:
         _failed(error)
         raise SystemExit(_BAD_USAGE) from None
-    serve(server, endpoint, found)
+    serve(server, endpoint, directory)
 
 
 def _bench(arguments: argparse.Namespace) -> None:
@@ -417,9 +417,9 @@ def _pipeline(arguments: argparse.Namespace) -> None:
 
     costs, latency = arguments.costs or [1, 1, 1], arguments.latency or 0
     if arguments.load is not None:
-        found = [simulate(load(arguments.load), costs=costs, latency=latency)]
+        results = [simulate(load(arguments.load), costs=costs, latency=latency)]
     else:
-        found = recommend(
+        results = recommend(
             stages=arguments.stages or 4,
             microbatches=arguments.microbatches,
             costs=costs,
@@ -427,7 +427,7 @@ def _pipeline(arguments: argparse.Namespace) -> None:
             memory=arguments.memory,
             schedules=arguments.schedule,
         )
-    _tell_schedules(arguments, found, [as_json(one) for one in found], simulations(found))
+    _show_schedules(arguments, results, [as_json(one) for one in results], simulations(results))
 
 
 def _pipeline_run(arguments: argparse.Namespace) -> None:
@@ -442,21 +442,22 @@ def _pipeline_run(arguments: argparse.Namespace) -> None:
         schedules = arguments.schedule or ["1f1b"]
     else:
         schedules = [load(arguments.load), *(arguments.schedule or ())]
-    found = run(
+    results = run(
         arguments.target, schedules, stages=arguments.stages, microbatches=arguments.microbatches,
         split=arguments.split, reduce=arguments.reduce, workers=arguments.workers,
         runs=arguments.runs,
     )  # fmt: skip
-    _tell_schedules(arguments, found, [measured_as_json(one) for one in found], measurements(found))
+    plain = [measured_as_json(one) for one in results]
+    _show_schedules(arguments, results, plain, measurements(results))
 
 
-def _tell_schedules(
-    arguments: argparse.Namespace, found: Sequence[Any], plain: Sequence[Any], table: Any
+def _show_schedules(
+    arguments: argparse.Namespace, results: Sequence[Any], plain: Sequence[Any], table: Any
 ) -> None:
     from actorgraph.pipeline.reporting import show
 
     if arguments.save is not None:
-        found[0].schedule.save(arguments.save)
+        results[0].schedule.save(arguments.save)
     if arguments.json:
         print(json.dumps(plain))
     else:

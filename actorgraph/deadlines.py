@@ -89,5 +89,5 @@ def start(thread: threading.Thread) -> None:
 
 
 def _has_ended(run: ref[AbstractRun]) -> bool:
-    found = run()
-    return found is None or found.done
+    alive = run()
+    return alive is None or alive.done

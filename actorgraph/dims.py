@@ -188,12 +188,12 @@ def _from_terms(terms: Iterable[tuple[_Monomial, int]]) -> int | Dim:
     collected: dict[_Monomial, int] = {}
     for monomial, factor in terms:
         collected[monomial] = collected.get(monomial, 0) + factor
-    kept = {monomial: factor for monomial, factor in collected.items() if factor}
-    if not kept:
+    nonzero = {monomial: factor for monomial, factor in collected.items() if factor}
+    if not nonzero:
         return 0
-    if set(kept) == {()}:
-        return kept[()]
-    return Dim(tuple(sorted(kept.items(), key=_written_order)))
+    if set(nonzero) == {()}:
+        return nonzero[()]
+    return Dim(tuple(sorted(nonzero.items(), key=_written_order)))
 
 
 def _written_order(term: tuple[_Monomial, int]) -> tuple[bool, str]:

@@ -113,8 +113,8 @@ def observed(task: Task) -> Callable[[Any], Task | None]:
             watch = task.watch = _watch(task)
             next(watch)
             task.observed = watch.send
-    found: Callable[[Any], Task | None] = task.observed
-    return found
+    resume: Callable[[Any], Task | None] = task.observed
+    return resume
 
 
 def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:

@@ -69,9 +69,9 @@ def seconds(what: str, value: Any) -> float:
     """Return a number of seconds of at least 0, or raise `ValueError`."""
     if isinstance(value, Real) and value is not True and value is not False:
         with suppress(OverflowError):  # an int beyond floats
-            found = float(value)
-            if found >= 0:
-                return found
+            number = float(value)
+            if number >= 0:
+                return number
     raise ValueError(f"{what} is a number of seconds of at least 0, got {shown(value)}")
 
 
@@ -82,9 +82,10 @@ def choice(what: str, value: _S, known: tuple[str, ...]) -> _S:
     return value
 
 
-def choices(what: str, given: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:
+def choices(what: str, words: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:
     """Return one or several of the known words as a tuple, or raise `ValueError`."""
-    words = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        words = (words,)
     return tuple(choice(what, word, known) for word in several(f"a tuple of {what}", words))
 
 
@@ -92,9 +93,9 @@ def real(what: str, value: Any, below: float = inf) -> float:
     """Return a number from 0 to below a bound, or raise `ValueError`."""
     if isinstance(value, Real):
         with suppress(OverflowError):
-            found = float(value)
-            if 0 <= found < below:
-                return found
+            number = float(value)
+            if 0 <= number < below:
+                return number
     to = "of at least 0" if below == inf else f"from 0 to below {below:g}"
     raise ValueError(f"{what} is {shown(value)}, expected a finite number {to}")
 
@@ -108,10 +109,10 @@ def text(what: str, value: Any) -> str:
 
 def several(what: str, value: Any) -> list[Any]:
     """Return the items of an iterable that is no text, or raise `GraphTypeError`."""
-    found = None
+    iterator = None
     if not isinstance(value, (str, bytes)):
         with suppress(TypeError):
-            found = iter(value)
-    if found is None:
+            iterator = iter(value)
+    if iterator is None:
         raise GraphTypeError(f"expected {what}, got {shown(value)}")
-    return list(found)
+    return list(iterator)

@@ -123,10 +123,10 @@ class Store:
 
     def unread(self) -> list[Array]:
         """Return the arrays as a list to change; the caller holds the lock."""
-        found = self._arrays
-        if type(found) is not list:
-            self._arrays = found = list(found)
-        return found
+        arrays = self._arrays
+        if type(arrays) is not list:
+            self._arrays = arrays = list(arrays)
+        return arrays
 
     def bind(self, held: Held) -> int:
         """Add a value, and return its place."""

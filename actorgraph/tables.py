@@ -46,5 +46,5 @@ def console(stream: TextIO) -> Any:
         from rich.console import Console
     except ImportError:
         return None
-    found = Console(file=stream, highlight=False)
-    return found if found.is_terminal or found.is_jupyter else None
+    screen = Console(file=stream, highlight=False)
+    return screen if screen.is_terminal or screen.is_jupyter else None

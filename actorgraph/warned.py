@@ -48,10 +48,10 @@ _rules: dict[CodeType, tuple[str, Callable[[Any], UnderWay]]] = {}
 def runs_steps(path: str) -> Callable[[_Function], _Function]:
     """Declare that a function runs steps: those `under_way` of a local, or of its attribute."""
     name, _, parts = path.partition(".")
-    found = attrgetter(".".join(filter(None, (parts, "under_way"))))
+    under_way = attrgetter(".".join(filter(None, (parts, "under_way"))))
 
     def noted(function: _Function) -> _Function:
-        _rules[function.__code__] = name, found
+        _rules[function.__code__] = name, under_way
         return function
 
     return noted
@@ -151,9 +151,9 @@ def _tell() -> None:
 
 def reporting_context(context: Context | None = None) -> Context:
     """Return the context, by default a new one, in which NumPy warns with nodes."""
-    found = Context() if context is None else context
-    found.run(_tell)
-    return found
+    context_used = Context() if context is None else context
+    context_used.run(_tell)
+    return context_used
 
 
 # -- warnings ---------------------------------------------------------------------------------
@@ -192,15 +192,15 @@ def _step_of(frame: FrameType | None) -> tuple[Any, bool]:
         if code.co_filename.startswith(PROGRAM):
             inside.append(frame)
         elif code in _rules:
-            found = _under_way(frame)
-            if found.thread is not None:
-                frame = sys._current_frames().get(found.thread)
+            code_run = _under_way(frame)
+            if code_run.thread is not None:
+                frame = sys._current_frames().get(code_run.thread)
                 continue
-            step = found.node if found.program is None else _step_in(found.program, inside)
+            step = code_run.node if code_run.program is None else _step_in(code_run.program, inside)
             if step is not None:
                 inner, inside = step if inner is None else inner, []
-                if found.joint is not None:
-                    return _of_user(inner, step, found.joint)
+                if code_run.joint is not None:
+                    return _of_user(inner, step, code_run.joint)
         frame = frame.f_back
     return (None, False) if inner is None else _of_user(inner, inner, None)
 
@@ -224,9 +224,9 @@ def _step_in(program: Any, inside: list[FrameType]) -> Any:
 
 
 def _under_way(frame: FrameType) -> UnderWay:
-    name, found = _rules[frame.f_code]
+    name, under_way = _rules[frame.f_code]
     names = frame.f_locals
     held = names[name]
     if isinstance(names, dict):
         names.clear()  # before Python 3.13 the frame keeps this copy alive, and with it arrays
-    return found(held)
+    return under_way(held)

@@ -42,6 +42,7 @@ MODULES = {
     "autodiff/reverse.py": ["tests/autodiff", "tests/machines/test_conformance.py"],
     "lower/regions.py": ["tests/lower", *MACHINES],
     "machines/admission.py": [*MACHINES, "tests/devices/test_max_bytes.py"],
+    "machines/claim.py": ["tests/machines/test_max_bytes.py", "tests/devices/test_max_bytes.py"],
     "machines/core.py": ["tests/pipeline/test_ends.py", *MACHINES, "tests/test_interrupts.py"],
     "machines/reader.py": MACHINES,
     "machines/step.py": [

@@ -22,11 +22,11 @@ from actorgraph.keywords import answering, refusal
 from actorgraph.lower.cuts import Cut, by_cost, one_per_node
 from actorgraph.lower.joint import Mode
 from actorgraph.machines import inspection
-from actorgraph.machines.admission import fitted
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.claim import fitted
 from actorgraph.machines.compiled import Compiled, compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
-from actorgraph.machines.feeds import by_node, check_like, checked, mode_of, trains
+from actorgraph.machines.feeds import by_node, check_like, mode_of, trains
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.options import checked_jit, checked_native, checked_passes, placed
 from actorgraph.machines.plan import Plan
@@ -385,10 +385,10 @@ class Machine(Lifetime):
         so do assignments to buffers, which keep the order of runs.  A mode that is one sequence may
         take `sequential_us`, any other `INLINE_US`.
         """
-        plan, predicted_us = run.plan, run.predicted_us
+        plan = run.plan
         one = self._one_task or plan.sequential is not None
         return (
-            predicted_us < (sequential_us if one else INLINE_US)
+            run.binding.predicted_us < (sequential_us if one else INLINE_US)
             and plan.compiled.allows_direct
             and not self._actors_only
             and not (plan.compiled.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
@@ -458,8 +458,8 @@ class Machine(Lifetime):
         """
         if priority is not _NORMAL:
             priority = whole("priority", priority)
-        arrays, binding, regular = plan.repeats.find(feeds) or checked(
-            plan, feeds, self._inputs, self._placing
+        arrays, binding, regular = plan.repeats.find(feeds) or plan.checked(
+            feeds, self._inputs, self._placing
         )
         core = self._core
         if core is None or core.closed or core.process != THIS.id:
@@ -514,9 +514,8 @@ class Machine(Lifetime):
             found_plan: Plan = self._batches.plan(mode)
             return found_plan
         if plan is None:
-            found = self._compiled(mode)
             cut = self._cut() if self._placing is None else self._placing.cut(self._cut())
-            made = Plan(found, cut, costs=self._given_costs, workers=self.workers)
+            made = Plan(self._compiled(mode), cut, costs=self._given_costs, workers=self.workers)
             plan = self._plans.setdefault(mode.key, made)  # another thread may have been faster
             if made is plan and plan.weighs and self._given_costs is None:
                 self._tuners[mode.key] = Tuner(plan)

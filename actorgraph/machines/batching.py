@@ -117,14 +117,14 @@ class Batching:
 
     # -- cutting ----------------------------------------------------------------------------------
 
-    def bind(self, given: Mapping[Node, Any]) -> tuple[dict[Node, Array], dict[str, int]]:
+    def bind(self, feeds: Mapping[Node, Any]) -> tuple[dict[Node, Array], dict[str, int]]:
         """Return the feeds of a batch as arrays, and the sizes that they bind.
 
         Feeds that no output depends on are checked, too.
         """
         symbols: dict[str, int] = {}
-        inputs = list(dict.fromkeys((*self.inputs, *given)))
-        return dict(zip(inputs, bind_feeds(inputs, given, symbols), strict=True)), symbols
+        inputs = list(dict.fromkeys((*self.inputs, *feeds)))
+        return dict(zip(inputs, bind_feeds(inputs, feeds, symbols), strict=True)), symbols
 
     def cut(
         self, arrays: Mapping[Node, Array], symbols: Mapping[str, int], count: int
@@ -132,15 +132,15 @@ class Batching:
         """Return at most `count` slices of a batch, each with at least one row."""
         rows = symbols[self.dim]
         whole = self._of_the_batch(arrays, symbols)
-        found = []
+        slices = []
         for number, (start, size) in enumerate(_stretches(rows, max(1, min(count, rows)))):
             feeds = {
                 node: _sliced(array, self.axis_of(node), start, size)
                 for node, array in arrays.items()
             }
             share = size / rows if rows else 1.0
-            found.append(BatchSlice(number, feeds, start, size, share, whole))
-        return found
+            slices.append(BatchSlice(number, feeds, start, size, share, whole))
+        return slices
 
     def _of_the_batch(
         self, arrays: Mapping[Node, Array], symbols: Mapping[str, int]
@@ -165,12 +165,12 @@ class Batching:
 
     def seeds(self, seeds: Mapping[Node, Array], one: BatchSlice) -> dict[Node, Array]:
         """Return the seeds of the backward pass of a slice."""
-        found: dict[Node, Array] = {}
+        by_term: dict[Node, Array] = {}
         for node, seed in seeds.items():
             for kind, term in self._terms[node].items():
                 part = self._of_slice(kind, node, seed, one)
-                found[term] = found[term] + part if term in found else part
-        return found
+                by_term[term] = by_term[term] + part if term in by_term else part
+        return by_term
 
     def _of_slice(self, kind: Kind, node: Node, seed: Array, one: BatchSlice) -> Array:
         if kind == "rows":
@@ -181,7 +181,7 @@ class Batching:
 
     def tangents(self, tangents: Mapping[Node, Array], one: BatchSlice) -> dict[Node, Array]:
         """Return the tangents of a slice."""
-        found = {}
+        sliced = {}
         for node, tangent in tangents.items():
             axis = self.axis_of(node)
             if axis is None and self.rows.varies(node):
@@ -189,8 +189,8 @@ class Batching:
                     f"the tangent of {node!r}, which depends on {self.dim!r} without having that "
                     "dim, cannot be given to slices; run the whole batch"
                 )
-            found[node] = _sliced(tangent, axis, one.start, one.rows)
-        return found
+            sliced[node] = _sliced(tangent, axis, one.start, one.rows)
+        return sliced
 
     # -- joining ----------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ def direct_us(machine: Machine, run: Run, share: float = 1.0) -> float:
         or machine._actors_only
     ):
         return inf
-    return min(latest) * 1e6 if len(latest) >= _KNOWN else run.predicted_us * share
+    return min(latest) * 1e6 if len(latest) >= _KNOWN else run.binding.predicted_us * share
 
 
 def share_of(run: Run, least: float) -> float:
@@ -37,7 +37,9 @@ def share_of(run: Run, least: float) -> float:
     Predictions are made for any machine, and are several times too long for large batches.
     """
     latest = run.binding.direct_latest
-    return min(least, min(latest) * 1e6 / run.predicted_us) if len(latest) >= _KNOWN else least
+    return (
+        min(least, min(latest) * 1e6 / run.binding.predicted_us) if len(latest) >= _KNOWN else least
+    )
 
 
 def start_or_compute(

@@ -28,13 +28,13 @@ class Capacities:
     by_node: Mapping[Node, int] = field(default_factory=dict)
 
     @classmethod
-    def checked(cls, graph: Graph, given: Any) -> Capacities:
+    def checked(cls, graph: Graph, requested: Any) -> Capacities:
         """Return the capacities of a user's `capacity`, or raise if it names no node or edge."""
-        if given is None or not isinstance(given, Mapping):
-            return cls(None if given is None else positive("capacity", given))
+        if requested is None or not isinstance(requested, Mapping):
+            return cls(None if requested is None else positive("capacity", requested))
         by_edge: dict[Pair, int] = {}
         by_node: dict[Node, int] = {}
-        for key, value in given.items():
+        for key, value in requested.items():
             if not isinstance(key, tuple):
                 node = _node(graph, key)
                 by_node[node] = positive(f"the capacity of edges out of {node.name!r}", value)

@@ -21,7 +21,6 @@ from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import is_silent, kernel
 from actorgraph.lower.program import Tabling, constant_value
-from actorgraph.machines.claim import Claim
 from actorgraph.node import Parameter, Variable
 from actorgraph.node_actor import LATEST
 from actorgraph.rewrite import Pass
@@ -339,6 +338,9 @@ def _assignments(nodes: Sequence[Node]) -> list[tuple[Variable, Node]]:
     return [(buffer, value) for buffer, value, on in declared if on in computed]
 
 
+COUNTED_BYTES = 1 << 20
+"""Smallest arrays that `Tally` counts, which takes 1.5 us; making one takes 80 us and more."""
+
 Direct: TypeAlias = Callable[..., list[Any]]
 """A program of direct runs, which only one thread at a time may call."""
 
@@ -356,8 +358,9 @@ class Binding:
     heavy: tuple[bool, ...]  # per task: whether a turn is worth waking another worker
     predicted_us: float  # of all steps
     fed_bytes: int
-    is_large: bool  # whether feeds or results are large enough for `Tally` to count them
-    claims: dict[bool, Claim] = field(default_factory=dict)  # by whether a run may use buffers
+    is_large: bool  # whether `Tally` counts feeds or results
+    # `Claim`, which knows plans, by whether a run may use buffers
+    claims: dict[bool, Any] = field(default_factory=dict)
     direct: dict[bool, list[Direct]] = field(default_factory=dict)
     direct_turns: int = 0  # direct runs so far, their seconds, and those of the latest
     direct_seconds: float = 0.0

@@ -25,8 +25,6 @@ from actorgraph.types import UNKNOWN, UnboundDim, bind_dims, bind_shape
 
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
-    from actorgraph.machines.compiled import Binding
-    from actorgraph.machines.plan import Plan
 
 Array = np.ndarray[Any, Any]
 _T = TypeVar("_T")
@@ -100,28 +98,6 @@ class Repeats(Generic[_T]):
         if len(self._known) >= _SHAPES_KEPT:
             self._known.clear()
         self._known[tuple([array.shape for array in arrays])] = value
-
-
-def checked(
-    plan: Plan, feeds: Any, known: Mapping[str, Node], placing: Residents | None
-) -> tuple[Sequence[Array], Binding, bool]:
-    """Return the arrays of a plan's inputs, their binding, and whether all are C-contiguous.
-
-    `known` are the inputs of the graph, by name.
-    """
-    fed = {} if feeds is None else by_node(feeds, known, "feed")
-    _settle(fed, placing)
-    symbols: dict[str, int] = {}
-    arrays = bind_feeds(plan.compiled.inputs, fed, symbols)
-    if len(fed) > len(arrays):
-        # Feeds that this mode does not need are checked, too, and may bind symbols.
-        needed = set(plan.compiled.inputs)
-        bind_feeds([node for node in fed if node not in needed], fed, symbols)
-    check_dims(plan.compiled.checked, symbols)
-    binding = plan.bind(symbols)
-    if len(fed) == len(arrays):
-        plan.repeats.keep(arrays, binding)
-    return arrays, binding, all(array.flags.c_contiguous for array in arrays)
 
 
 def by_node(given: Any, known: Mapping[str, Node], what: str) -> dict[Node, Any]:
@@ -218,7 +194,7 @@ def _check_device(value: Handed, name: str, placing: Residents | None) -> None:
         )
 
 
-def _settle(feeds: dict[Node, Any], placing: Residents | None) -> None:
+def settle(feeds: dict[Node, Any], placing: Residents | None) -> None:
     """Make feeds that are on devices values of the machine's devices, or raise `FeedError`."""
     for node, value in feeds.items():
         if isinstance(value, Handed):

@@ -116,8 +116,8 @@ def _tables(plan: Plan, networks: Iterable[Network]) -> str:
     stretches = [part.stretch for one in programs if one for part in one.parts if part.stretch]
     steps = sum(len(stretch.steps) for stretch in stretches)
     there = sum(stretch.is_written for stretch in stretches)
-    found = f"tables: {steps} steps in {len(stretches)} stretches, rows of {there} are written"
-    return "\n".join([found, *[one.story for one in stretches if one.story]])
+    summary = f"tables: {steps} steps in {len(stretches)} stretches, rows of {there} are written"
+    return "\n".join([summary, *[one.story for one in stretches if one.story]])
 
 
 _WAITS = {
@@ -180,8 +180,11 @@ def _loops(plan: Plan) -> list[str]:
         for one in loops
         for node, text in one.notes
     }
-    kept = sum([one.kept_bytes for one in loops])
-    return [*sorted(notes), *([f"loops keep {kept} bytes between runs"] if kept else [])]
+    kept_bytes = sum([one.kept_bytes for one in loops])
+    return [
+        *sorted(notes),
+        *([f"loops keep {kept_bytes} bytes between runs"] if kept_bytes else []),
+    ]
 
 
 def _why(plan: Plan) -> str:

@@ -57,15 +57,15 @@ def checked_native(native: bool | str | None) -> bool | str:
 
 
 def checked_passes(
-    given: Iterable[Pass | str] | Pass | str | None, exact: bool
+    requested: Iterable[Pass | str] | Pass | str | None, exact: bool
 ) -> tuple[Pass, ...]:
     """Return the chosen passes, default all; if `exact`, only those that change no bits.
 
     Raises `GraphError` if one that was named is unknown, or changes bits against `exact`.
     """
-    passes = chosen(given)
+    passes = chosen(requested)
     changing = [one for one in passes if one.changes_bits]
-    if exact and changing and given is not None:
+    if exact and changing and requested is not None:
         raise GraphError(f"{changing[0]!r} may change bits; ask for it with exact=False")
     return tuple([one for one in passes if not (exact and one.changes_bits)])
 
@@ -73,11 +73,11 @@ def checked_passes(
 _NO_JIT = "jit compiles for the CPU; on other devices leave it out"
 
 
-def checked_devices(given: Any, jit: bool | str) -> list[Device]:
+def checked_devices(requested: Any, jit: bool | str) -> list[Device]:
     """Return devices by their names, or raise `GraphError`."""
-    if isinstance(given, (str, Device)):
-        raise GraphError(f"devices= takes a list of devices, got {shown(given)}; device= one")
-    devices = [get(one) for one in given]
+    if isinstance(requested, (str, Device)):
+        raise GraphError(f"devices= takes a list of devices, got {shown(requested)}; device= one")
+    devices = [get(one) for one in requested]
     if not devices:
         raise GraphError("devices=[] names no device")
     if jit and not all(one.is_host for one in devices):
@@ -85,7 +85,9 @@ def checked_devices(given: Any, jit: bool | str) -> list[Device]:
     return devices
 
 
-def placed(machine: Any, given: Any, lanes: int, captured: bool) -> tuple[Device, Placing | None]:
+def placed(
+    machine: Any, requested: Any, lanes: int, captured: bool
+) -> tuple[Device, Placing | None]:
     """Return the first device, and the placement of a machine's nodes if not all run on the host.
 
     Raises `GraphError` if there is no such device or lane, or `jit` cannot compile for it.
@@ -94,7 +96,7 @@ def placed(machine: Any, given: Any, lanes: int, captured: bool) -> tuple[Device
     lanes, captured = positive("lanes", lanes), flag("captured", captured)
     together = machine._interpreter is None and machine._cut() is not one_per_node
     exact = machine.exact if together and not machine.watch else None
-    devices = checked_devices(given, jit)
+    devices = checked_devices(requested, jit)
     if not graph.placements and all(one.is_host for one in devices):
         return devices[0], None
     from actorgraph.lower.placing import Placing  # late: rarely needed

@@ -205,17 +205,17 @@ def _worthwhile(
 
     The cut uses the first costs, the comparison the second.
     """
-    made = cut(compiled.joint, costs[0])
+    tasks_made = cut(compiled.joint, costs[0])
     if cut is not by_cost or compiled.waits:
-        return _connected(compiled, made, costs[0], symbols)
+        return _connected(compiled, tasks_made, costs[0], symbols)
     weighed = costs[1]
     alone_us = 0.0
     for node in compiled.joint.order:
         shared = sharing(tile_count(node, symbols), workers) if node.op.in_blas else 1.0
         alone_us += weighed[node.id] / shared
-    if not may_gain(len(made), workers, alone_us):
+    if not may_gain(len(tasks_made), workers, alone_us):
         return None
-    connected = _connected(compiled, made, costs[0], symbols)
+    connected = _connected(compiled, tasks_made, costs[0], symbols)
     tasks = connected[0]
     before = [[port.producer for port in spec.ports if port.producer is not None] for spec in tasks]
     sooner = gains(before, [work_us(spec, weighed) for spec in tasks], workers, alone_us)
@@ -223,13 +223,13 @@ def _worthwhile(
 
 
 def _connected(
-    compiled: Compiled, made: list[TaskSpec], costs: Costs, symbols: Mapping[str, int]
+    compiled: Compiled, cut_tasks: list[TaskSpec], costs: Costs, symbols: Mapping[str, int]
 ) -> _Connected:
     """Return the tasks with their ports and sends, the steps that depend on symbols, and lanes."""
     from actorgraph.lower.simplify import combined
 
     joint = compiled.joint
-    tasks = combined(made, joint, compiled.late)
+    tasks = combined(cut_tasks, joint, compiled.late)
     parts = compiled.lowered([spec.steps for spec in tasks], symbols)
     for spec, steps in zip(tasks, parts, strict=True):
         spec.steps = steps

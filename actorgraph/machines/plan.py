@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import FeedError
 from actorgraph.graph import Node
@@ -29,16 +29,18 @@ from actorgraph.lower.cuts import Cut, by_cost, sequential
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.lower.kernels import alike
 from actorgraph.lower.program import Tabling
-from actorgraph.machines.compiled import Binding, Compiled
-from actorgraph.machines.feeds import Repeats
+from actorgraph.machines.compiled import COUNTED_BYTES, Binding, Compiled
+from actorgraph.machines.feeds import Repeats, bind_feeds, by_node, check_dims, settle
 from actorgraph.machines.inline import Inline
 from actorgraph.machines.partition import UNCUT, Partition, partitioned, table_us, work_us
 from actorgraph.machines.process import THIS
 from actorgraph.machines.reader import Collected, Names, Reader
-from actorgraph.machines.tally import COUNTED_BYTES
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.op import attrs_key
 from actorgraph.types import UnboundDim
+
+if TYPE_CHECKING:
+    from actorgraph.lower.residents import Residents
 
 _BINDINGS_KEPT = 128  # twice what `Repeats` keeps
 
@@ -135,6 +137,30 @@ class Plan:
             self._in_sequence = self.cut_anew(sequential, self.factors, reason)
         return self._in_sequence
 
+    # -- feeds --------------------------------------------------------------------------------
+
+    def checked(
+        self, feeds: Any, known: Mapping[str, Node], placing: Residents | None
+    ) -> tuple[Sequence[Any], Binding, bool]:
+        """Return the arrays of the inputs, their binding, and whether all are C-contiguous.
+
+        `known` are the inputs of the graph, by name.  Raises `FeedError`.
+        """
+        fed = {} if feeds is None else by_node(feeds, known, "feed")
+        settle(fed, placing)
+        symbols: dict[str, int] = {}
+        inputs = self.compiled.inputs
+        arrays = bind_feeds(inputs, fed, symbols)
+        if len(fed) > len(arrays):
+            # Feeds that this mode does not need are checked, too, and may bind symbols.
+            needed = set(inputs)
+            bind_feeds([node for node in fed if node not in needed], fed, symbols)
+        check_dims(self.compiled.checked, symbols)
+        binding = self.bind(symbols)
+        if len(fed) == len(arrays):
+            self.repeats.keep(arrays, binding)
+        return arrays, binding, all(array.flags.c_contiguous for array in arrays)
+
     # -- sizes --------------------------------------------------------------------------------
 
     @property
@@ -177,18 +203,18 @@ class Plan:
         compiled = self.compiled
         if self.given_costs and not self.factors:
             self.factors = self._given_factors(self.given_costs, symbols)
-        by_node = self._costs(symbols)
+        costs = self._costs(symbols)
         if self.partition is UNCUT:
             # The sizes of the first run decide the cut of all later ones.
             partition, reason = partitioned(
-                compiled, self.cut, by_node, symbols, self.workers, bool(self.factors)
+                compiled, self.cut, costs, symbols, self.workers, bool(self.factors)
             )
             self.sequential = self.sequential or reason
             self.partition = partition
         tasks: Sequence[Any] = self.partition.tasks
         lane_of = self.partition.lane_of
         walks = bool(compiled.native) and self.sequential is None and self.workers > 1
-        in_tables_us = table_us(tasks, by_node) if walks else [0.0] * len(tasks)
+        in_tables_us = table_us(tasks, costs) if walks else [0.0] * len(tasks)
         fed_bytes = sum([size_in_bytes(node, symbols) for node in compiled.inputs])
         results = [size_in_bytes(node, symbols) for node in compiled.result_of]
         return Binding(
@@ -200,12 +226,12 @@ class Plan:
                 for node in self.partition.bound
             ],
             heavy=tuple(
-                any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
+                any(is_heavy(costs.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
                 or spec_table_us >= HEAVY_US
                 for spec, spec_table_us in zip(tasks, in_tables_us, strict=True)
             ),
             # Above 0, for ratios divide by it: a graph of leaves alone has no steps.
-            predicted_us=sum([work_us(spec, by_node) for spec in tasks]) or 1.0,
+            predicted_us=sum([work_us(spec, costs) for spec in tasks]) or 1.0,
         )
 
     def tabling(self, errors: Mapping[str, Any] | None) -> Tabling | None:

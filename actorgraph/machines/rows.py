@@ -107,10 +107,10 @@ class Rows:
             return {"rows": output}
         if not self.varies(output):
             return {"once": output}
-        found: dict[Node, Terms] = {}
+        terms: dict[Node, Terms] = {}
         for node in self._between(output):
-            found[node] = self._terms(output, node, found)
-        return found[output]
+            terms[node] = self._terms(output, node, terms)
+        return terms[output]
 
     # -- classification ---------------------------------------------------------------------------
 
@@ -187,16 +187,16 @@ class Rows:
 
         return [*topological_order([output], inputs_of)]
 
-    def _terms(self, output: Node, node: Node, found: Mapping[Node, Terms]) -> Terms:
+    def _terms(self, output: Node, node: Node, known: Mapping[Node, Terms]) -> Terms:
         if any(part in self._having for part in node.inputs):
             return {self._reduction(output, node): node}
-        varying = [place for place, part in enumerate(node.inputs) if part in found]
+        varying = [place for place, part in enumerate(node.inputs) if part in known]
         fixed = node.op.jointly
         if fixed is not None and not any(place in varying for place in fixed):
-            return self._joined(node, fixed, found)
+            return self._joined(node, fixed, known)
         if len(varying) == 1 and varying[0] in node.op.linear:
             (place,) = varying
-            terms = found[node.inputs[place]]
+            terms = known[node.inputs[place]]
             if self._is_sized(node):
                 if node.op is DIVIDE_BY_SIZE and terms.keys() == {"sum"}:
                     return {"mean": _with(node, {place: terms["sum"]})}
@@ -211,8 +211,8 @@ class Rows:
         inputs, total = node.inputs, node.op.total
         plain = not any(part in self._altered for part in inputs)
         if plain and total is not None and all(self._counts_rows(one.dims) for one in inputs):
-            found: Reduce = node.attrs["reduction"] if total == "reduction" else total
-            return found
+            total_kind: Reduce = node.attrs["reduction"] if total == "reduction" else total
+            return total_kind
         if self._reduce is None or any(dim is UNKNOWN for dim in node.dims):
             altered = any(part in self._altered for part in inputs)
             why = _UNLIKE if altered else "does not show whether it is a mean or a sum over"
@@ -224,20 +224,20 @@ class Rows:
 
     def _counts_rows(self, shape: Shape) -> bool:
         """Return whether arrays of a shape have the same number of entries for each row."""
-        found = self._counted.get(shape)
-        if found is None:
+        counts = self._counted.get(shape)
+        if counts is None:
             size = size_of(tuple(dim for dim in shape if self._mentioned([dim])))
             products = size.terms if isinstance(size, Dim) else ()
-            found = self._counted[shape] = bool(products) and all(
+            counts = self._counted[shape] = bool(products) and all(
                 [str(atom) for atom in atoms if self._word.search(str(atom))] == [self.dim]
                 for atoms, _ in products
             )
-        return found
+        return counts
 
-    def _joined(self, node: Node, fixed: Sequence[int], found: Mapping[Node, Terms]) -> Terms:
+    def _joined(self, node: Node, fixed: Sequence[int], known: Mapping[Node, Terms]) -> Terms:
         """Return the terms of an op that is linear in all operands together."""
         parts: dict[int, Terms] = {
-            place: found.get(part, {"once": part})
+            place: known.get(part, {"once": part})
             for place, part in enumerate(node.inputs) if place not in fixed
         }  # fmt: skip
         kinds = dict.fromkeys(kind for terms in parts.values() for kind in terms)
@@ -302,11 +302,11 @@ def _only(node: Node, terms: Mapping[int, Node | None]) -> Node:
     there = {place: term for place, term in terms.items() if term is not None}
     with node.graph.building(node.line):
         if node.op.ufunc in ("add", "subtract") and len(there) == 1:
-            ((place, found),) = there.items()
-            found = ops.neg(found) if place and node.op.ufunc == "subtract" else found
+            ((place, result),) = there.items()
+            result = ops.neg(result) if place and node.op.ufunc == "subtract" else result
         else:
             zeros: dict[int, Any] = {
                 place: ops.zeros_like(node.inputs[place]) for place in terms if place not in there
             }
-            found = _with(node, there | zeros)
-        return ops.broadcast_like(found, node)
+            result = _with(node, there | zeros)
+        return ops.broadcast_like(result, node)

@@ -49,8 +49,6 @@ class Run(AbstractRun):
         Held while the run is under way: a machine that is dropped ends after its runs.
     plan, binding : Plan, Binding
         What is computed, and what depends on the sizes of its feeds.
-    predicted_us : float
-        Predicted time of all its steps.
     network : Network or None
         The network that it passes through; None if a thread computes it directly.
     kernels : list
@@ -93,8 +91,8 @@ class Run(AbstractRun):
 
     __slots__ = (
         "_callbacks", "_lock", "assigned", "claim", "collected", "core", "deadline", "duals",
-        "errors", "kernels", "machine", "microbatch", "network", "on_sum", "plan", "predicted_us",
-        "regular", "tokens", "values",
+        "errors", "kernels", "machine", "microbatch", "network", "on_sum", "plan", "regular",
+        "tokens", "values",
     )  # fmt: skip
 
     binding: Binding
@@ -103,7 +101,6 @@ class Run(AbstractRun):
         self.core = core  # a `Core`, which knows runs
         self.plan = plan
         self.binding = binding
-        self.predicted_us = binding.predicted_us
         self.kernels = binding.kernels
         self.number = number
         self.priority = priority

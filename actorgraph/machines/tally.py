@@ -11,13 +11,11 @@ from weakref import ref
 
 import numpy as np
 
+from actorgraph.machines.compiled import COUNTED_BYTES
 from actorgraph.node import Parameter
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
-
-COUNTED_BYTES = 1 << 20
-"""Smallest arrays that are counted: counting takes 1.5 us, making one 80 us and more."""
 
 
 @final
@@ -48,5 +46,5 @@ class Tally:
 
     def arrays(self) -> list[Any]:
         """Return the arrays that still exist, also those on free lists."""
-        found = [one() for held in [*self._held.values()] for one in [*held.values()]]
-        return [array for array in found if array is not None]
+        arrays = [one() for held in [*self._held.values()] for one in [*held.values()]]
+        return [array for array in arrays if array is not None]

@@ -156,11 +156,11 @@ class Tuner:
         return incumbent
 
 
-def checked_costs(graph: Graph, given: Any) -> dict[Node, float] | None:
+def checked_costs(graph: Graph, requested: Any) -> dict[Node, float] | None:
     """Return a user's microseconds, by node or name, as a mapping by node, or raise."""
-    if given is None:
+    if requested is None:
         return None
-    costs = by_node(given, {node.name: node for node in graph.nodes}, "cost")
+    costs = by_node(requested, {node.name: node for node in graph.nodes}, "cost")
     for node, cost in costs.items():
         if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not cost > 0:
             raise GraphError(f"the cost of {node!r} is microseconds above 0, got {cost!r}")

@@ -13,9 +13,8 @@ from actorgraph.devices.cpu import Crowding, available_cores
 from actorgraph.errors import FeedError, GraphError, ScheduleError
 from actorgraph.graph import Node
 from actorgraph.lower.joint import Mode
-from actorgraph.machines.admission import fitted
 from actorgraph.machines.batching import Batching, BatchSlice
-from actorgraph.machines.claim import Claim
+from actorgraph.machines.claim import Claim, fitted
 from actorgraph.machines.feeds import check_dims, check_like
 from actorgraph.machines.process import THIS
 from actorgraph.machines.rows import Reduce

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
-from actorgraph.machines.admission import allocated, bytes_of
-from actorgraph.machines.claim import HOST, Claim
+from actorgraph.machines.claim import HOST, Claim, allocated, bytes_of
 from actorgraph.machines.compiled import Binding
 from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Variable

@@ -30,7 +30,7 @@ class Case:
     """One application of an op, with inputs in general position: no ties, nothing near 0.
 
     `call` builds the result from the input nodes; without it `op` is applied with the sample's
-    attributes.  `sizes` says what the graph knows of the dims: "told", "named" (equal sizes have
+    attributes.  `sizes` says what the graph knows of the dims: "known", "named" (equal sizes have
     one symbol) or "unknown" (None).  A size of 1 is always known, as broadcasting needs it.
     """
 
@@ -41,7 +41,7 @@ class Case:
         dtype: str = "float64",
         repeat: bool = False,
         call: Callable[..., Node] | None = None,
-        sizes: str = "told",
+        sizes: str = "known",
     ) -> None:
         self.op, self.sample, self.sizes = op, sample, sizes
         self.rng = np.random.default_rng(len(op.name) if op else 7)
@@ -92,7 +92,7 @@ class Case:
 
     def check_type(self, node: Node, wanted: Node) -> None:
         """Check that a derivative has the type of its node, as far as the graph knows sizes."""
-        if self.sizes == "told":
+        if self.sizes == "known":
             claim(node.type == wanted.type, f"{node!r} belongs to {wanted!r}")
         same = (node.dtype, node.ndim) == (wanted.dtype, wanted.ndim)
         claim(same, f"{node!r} belongs to {wanted!r}")
@@ -133,7 +133,7 @@ class Case:
 
 
 def _dims(shape: tuple[int, ...], sizes: str) -> tuple[int | str | None, ...]:
-    if sizes == "told":
+    if sizes == "known":
         return shape
     return tuple(1 if size == 1 else None if sizes == "unknown" else f"n{size}" for size in shape)
 

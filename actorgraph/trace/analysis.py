@@ -88,9 +88,9 @@ class Summary:
             )
             for one in self.busiest
         ]  # fmt: skip
-        spent = sum(step.seconds for step in self.path) * 1e3
+        work = sum(step.seconds for step in self.path) * 1e3
         waited = sum(step.waited_s for step in self.path) * 1e3
-        title = f"critical path of run {self.path_run}: {spent:.3f} ms work, {waited:.3f} ms waits"
+        title = f"critical path of run {self.path_run}: {work:.3f} ms work, {waited:.3f} ms waits"
         if self.path_run is None:
             title = "critical path: no run has ended"
         if self.path_length > len(self.path):
@@ -140,7 +140,7 @@ def summarise(records: Records, count: int) -> Summary:
     """Return the summary of a recording, with at most `count` rows per table."""
     path, number = critical_path(records)
     longest = sorted(path, key=_taken, reverse=True)[:count]
-    kept = {id(step) for step in longest}
+    shown = {id(step) for step in longest}
     return Summary(
         duration_s=records.duration_s,
         runs=len(records.runs),
@@ -153,7 +153,7 @@ def summarise(records: Records, count: int) -> Summary:
         },
         idle_s=idle_by_cause(records),
         busiest=tuple(_busiest(records)[:count]),
-        path=tuple([step for step in path if id(step) in kept]),
+        path=tuple([step for step in path if id(step) in shown]),
         path_run=number,
         path_length=len(path),
     )
@@ -164,7 +164,7 @@ def _busiest(records: Records) -> list[Busy]:
     for part in records.slices:
         if part.actor is not None:
             of.setdefault(part.actor, []).append(part)
-    found = [
+    totals = [
         Busy(
             name=records.actors[actor].name,
             direction=records.actors[actor].direction,
@@ -176,7 +176,7 @@ def _busiest(records: Records) -> list[Busy]:
         )
         for actor, parts in of.items()
     ]
-    return sorted(found, key=attrgetter("seconds"), reverse=True)
+    return sorted(totals, key=attrgetter("seconds"), reverse=True)
 
 
 def critical_path(records: Records) -> tuple[list[PathStep], int | None]:

@@ -70,7 +70,7 @@ def _slice(
 
 def _slices(records: Records) -> list[Event]:
     lanes = _threads(records.lanes)
-    found = []
+    events = []
     for part in records.slices:
         args: dict[str, Any] = {"run": part.run, "machine": part.machine}
         if part.microbatch is not None:
@@ -79,15 +79,15 @@ def _slices(records: Records) -> list[Event]:
             args["waited_us"] = _us(part.waited_s)
             args["received_bytes"], args["sent_bytes"] = part.received_bytes, part.sent_bytes
             args["nodes"] = ", ".join(records.actors[part.actor].nodes[:20])
-        found.append(
+        events.append(
             _slice(_MEASURED, lanes[part.lane], part.name, part.kind, part.start, part.end, **args)
         )
-    return found
+    return events
 
 
 def _arrows(records: Records) -> list[Event]:
     lanes = _threads(records.lanes)
-    found = []
+    events = []
     for number, message in enumerate(records.messages):
         if message.source is None:
             continue
@@ -96,11 +96,11 @@ def _arrows(records: Records) -> list[Event]:
         start = max(_us(sender.start), min(_us(message.sent), round(_us(sender.end) - 1e-3, 3)))
         both = {"name": message.edge.kind, "cat": "edge", "id": number, "pid": _MEASURED}
         edge = {"edge": message.edge.name, "bytes": message.bytes}
-        found.append({**both, "ph": "s", "tid": lanes[sender.lane], "ts": start, "args": edge})
+        events.append({**both, "ph": "s", "tid": lanes[sender.lane], "ts": start, "args": edge})
         end = max(start, _us(message.received))
         # "e": the arrow ends at the slice that encloses this time.
-        found.append({**both, "ph": "f", "bp": "e", "tid": lanes[receiver.lane], "ts": end})
-    return found
+        events.append({**both, "ph": "f", "bp": "e", "tid": lanes[receiver.lane], "ts": end})
+    return events
 
 
 def _counters(records: Records) -> list[Event]:
@@ -111,25 +111,25 @@ def _counters(records: Records) -> list[Event]:
         for track in (f"{machine}: channels", f"{machine}: {message.edge.name}"):
             changes[track].append((_us(message.sent), 1, message.bytes))
             changes[track].append((_us(message.received), -1, -message.bytes))
-    found: dict[str, list[Event]] = {}
+    by_track: dict[str, list[Event]] = {}
     peaks: dict[str, int] = {}
     for track, listed in changes.items():
         listed.sort()
         levels: dict[float, tuple[int, int]] = {}
-        depth = held = peak = 0
+        depth = size_held = peak = 0
         for at, more, size in listed:
-            depth, held = depth + more, held + size
+            depth, size_held = depth + more, size_held + size
             peak = max(peak, depth)
-            levels[at] = depth, held
+            levels[at] = depth, size_held
         peaks[track] = peak
-        found[track] = [
+        by_track[track] = [
             _counter(f"{track}, {what}", what, at, level[place])
             for at, level in levels.items()
             for place, what in enumerate(("messages", "bytes"))
         ]
-    totals = [track for track in found if track.endswith(": channels")]
-    single = sorted(found.keys() - set(totals), key=peaks.__getitem__, reverse=True)
-    return [event for track in totals + single[:COUNTED_CHANNELS] for event in found[track]]
+    totals = [track for track in by_track if track.endswith(": channels")]
+    single = sorted(by_track.keys() - set(totals), key=peaks.__getitem__, reverse=True)
+    return [event for track in totals + single[:COUNTED_CHANNELS] for event in by_track[track]]
 
 
 def _counter(name: str, what: str, at: float, level: int) -> Event:
@@ -138,7 +138,7 @@ def _counter(name: str, what: str, at: float, level: int) -> Event:
 
 def _spans(records: Records) -> list[Event]:
     """Return the spans of runs, of their waits for admission, and of asynchronous calls."""
-    found: list[Event] = []
+    events: list[Event] = []
     for number, run in enumerate(records.runs):
         start = run.started if run.started is not None else run.admitted
         if start is None:
@@ -146,16 +146,16 @@ def _spans(records: Records) -> list[Event]:
         name = f"run {run.number}"
         args = {"machine": run.machine, "error": run.error}
         end = records.duration_s if run.ended is None else run.ended
-        found += _span(name, "run", f"run-{number}", start, end, args)
+        events += _span(name, "run", f"run-{number}", start, end, args)
         if run.admission_wait_s:
             waited = f"{name} waits for admission"
-            found += _span(
+            events += _span(
                 waited, "admission", f"admission-{number}", start, start + run.admission_wait_s, {}
             )
     for number, call in enumerate(records.calls):
         args = {"machine": call.machine, "error": None}
-        found += _span(f"{call.name} (call)", "call", f"call-{number}", call.start, call.end, args)
-    return found
+        events += _span(f"{call.name} (call)", "call", f"call-{number}", call.start, call.end, args)
+    return events
 
 
 def _span(

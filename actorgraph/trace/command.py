@@ -35,31 +35,31 @@ def trace(
     The first run, which compiles the machine, is recorded only if `cold`.
     """
     outputs, feeds = outputs_and_feeds(target)
-    with MACHINES[machine](outputs, workers=workers, fuse=fuse) as made:
+    with MACHINES[machine](outputs, workers=workers, fuse=fuse) as instance:
         if not cold:
-            made.run_sync(feeds, backward=backward)
-        return _recorded(made, feeds, runs, backward)
+            instance.run_sync(feeds, backward=backward)
+        return _recorded(instance, feeds, runs, backward)
 
 
 def _recorded(machine: Machine, feeds: Mapping[Any, Any], runs: int, backward: bool) -> Trace:
     if runs == 1:
-        with record() as found:
+        with record() as trace:
             machine.run_sync(feeds, backward=backward)
-        return found
+        return trace
 
     async def stream() -> Trace:
         # Recorded inside the loop, whose import and start take longer than many runs.
-        with record() as found:
+        with record() as trace:
             async for _ in machine.stream([feeds] * runs, backward=backward):
                 pass
-        return found
+        return trace
 
     return anyio.run(stream)
 
 
-def hint(found: Trace) -> str | None:
+def hint(trace: Trace) -> str | None:
     """Return advice if a recording shows no actors, or None."""
-    if all(actor.direction == "direct" for actor in found.actors):
+    if all(actor.direction == "direct" for actor in trace.actors):
         return (
             "small runs are computed in one piece by their caller; "
             "--fuse none gives each node an actor"

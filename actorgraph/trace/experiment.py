@@ -180,8 +180,8 @@ def experiment(
         if devices < 1:
             raise GraphError(f"an experiment needs a device, got devices={devices}")
         symbols: dict[str, int] = {}
-        given = by_node(feeds, {node.name: node for node in targets[0].graph.inputs}, "feed")
-        bind_feeds([*given], given, symbols)
+        fed = by_node(feeds, {node.name: node for node in targets[0].graph.inputs}, "feed")
+        bind_feeds([*fed], fed, symbols)
         return Experiment([
             _simulated(made, run, devices, count, way, gpu or GPU(), {**symbols})
             for way in ways
@@ -236,13 +236,13 @@ def _simulated(
 
 
 def _bound(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
-    found = bind_shape(node.dims, symbols, None)
-    if None in found:
+    sizes = bind_shape(node.dims, symbols, None)
+    if None in sizes:
         raise GraphError(
             f"node {node.name!r} has a dim that only a run knows: it cannot be simulated, give "
             "devices=['virtual:0'] to measure it"
         )
-    return tuple([size for size in found if size is not None])
+    return tuple([size for size in sizes if size is not None])
 
 
 def _measured(

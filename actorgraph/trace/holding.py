@@ -100,15 +100,15 @@ def memory() -> Iterator[HeldArrays]:
     >>> [(line.bytes, line.arrays) for line in held.lines]
     [(8000, 1)]
     """
-    found = HeldArrays()
+    result = HeldArrays()
     mine = not tracemalloc.is_tracing()
     if mine:
         tracemalloc.start(_FRAMES)
     try:
         tracemalloc.reset_peak()
         before = _by_line()
-        yield found
-        found.peak_bytes = tracemalloc.get_traced_memory()[1]
+        yield result
+        result.peak_bytes = tracemalloc.get_traced_memory()[1]
         gc.collect()
         after = _by_line()
         grown = [
@@ -116,7 +116,7 @@ def memory() -> Iterator[HeldArrays]:
             for place, size in after[0].items()
             if size > before[0][place]
         ]
-        found.lines = sorted(grown, key=attrgetter("bytes"), reverse=True)
+        result.lines = sorted(grown, key=attrgetter("bytes"), reverse=True)
     finally:
         if mine:
             tracemalloc.stop()

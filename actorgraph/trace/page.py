@@ -57,10 +57,10 @@ def _tracks(
     A slice has start and duration (us), label, kind, run, wait (us), index of the actor, and name.
     In a pipeline's lane the label is that of the schedule, such as B3.
     """
-    kept = _largest([part.seconds for part in records.slices], MOST_SLICES)
+    drawn = _largest([part.seconds for part in records.slices], MOST_SLICES)
     lanes: dict[str, list[Any]] = {lane: [] for lane in records.lanes}
     for index, part in enumerate(records.slices):
-        if index in kept:
+        if index in drawn:
             staged = part.actor is not None and records.actors[part.actor].lane is not None
             label = f"{part.kind[0].upper()}{part.microbatch}" if staged else part.name
             lanes[part.lane].append([
@@ -71,11 +71,11 @@ def _tracks(
     for name, slices in predicted.items():
         by_lane: dict[str, list[Any]] = defaultdict(list)
         for one in slices:
-            start, taken = round(one.start * 1e6, 3), round((one.end - one.start) * 1e6, 3)
+            start, duration = round(one.start * 1e6, 3), round((one.end - one.start) * 1e6, 3)
             # The simulator's label is stage, kind and microbatch; the lane tells the stage.
             action = re.fullmatch(r"\d*(([FBW])W?\d+)", one.label)
             label, kind = (action[1], _KINDS[action[2]]) if action else (one.label, "predicted")
-            by_lane[one.lane].append([start, taken, label, kind, None, 0, None, one.label])
+            by_lane[one.lane].append([start, duration, label, kind, None, 0, None, one.label])
         tracks += [{"name": lane, "of": name, "slices": parts} for lane, parts in by_lane.items()]
     return tracks
 

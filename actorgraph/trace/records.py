@@ -187,7 +187,7 @@ class PredictedSlice:
         return replace(self, start=self.start + seconds, end=self.end + seconds)
 
     @classmethod
-    def of(cls, found: Any, unit_s: float) -> PredictedSlice:
+    def of(cls, item: Any, unit_s: float) -> PredictedSlice:
         """Return a slice of any object with lane, start, end and label.
 
         Raises
@@ -196,12 +196,12 @@ class PredictedSlice:
             The object lacks one of them, or start and end are no numbers in this order.
         """
         try:
-            start, end = float(found.start) * unit_s, float(found.end) * unit_s
+            start, end = float(item.start) * unit_s, float(item.end) * unit_s
             if not 0 <= end - start < inf:
                 raise ValueError("it should end after its start, both at finite times")
-            return cls(str(found.lane), start, end, str(found.label))
+            return cls(str(item.lane), start, end, str(item.label))
         except (AttributeError, TypeError, ValueError) as problem:
             raise TypeError(
-                f"a predicted slice has lane, start, end (numbers) and label, got {found!r}: "
+                f"a predicted slice has lane, start, end (numbers) and label, got {item!r}: "
                 f"{problem}"
             ) from None

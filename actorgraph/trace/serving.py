@@ -162,10 +162,10 @@ if hasattr(os, "register_at_fork"):
 def _identity(path: str | bytes) -> tuple[int, int] | None:
     """Return the device and inode of the file at a path, None if there is none."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _listener(path: str | os.PathLike[str]) -> socket.socket:
@@ -228,10 +228,10 @@ def ask(path: str | os.PathLike[str], *, timeout_s: float = 5.0) -> list[Machine
         try:
             connection.settimeout(_left(until))
             connection.connect(os.fspath(path))
-            found = json.loads(_line(connection, until))
+            views = json.loads(_line(connection, until))
             return [
                 MachineView(**{**view, "actors": [ActorView(**actor) for actor in view["actors"]]})
-                for view in found
+                for view in views
             ]
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise GraphError(
@@ -242,16 +242,16 @@ def ask(path: str | os.PathLike[str], *, timeout_s: float = 5.0) -> list[Machine
 
 def _line(connection: socket.socket, until: float) -> bytes:
     """Receive one line, until the time `until`."""
-    found = bytearray()
-    while not found.endswith(b"\n"):
+    line = bytearray()
+    while not line.endswith(b"\n"):
         connection.settimeout(_left(until))
         part = connection.recv(1 << 16)
         if not part:
             break
-        found += part
-        if len(found) > _LONGEST:
+        line += part
+        if len(line) > _LONGEST:
             raise ValueError("the answer does not end")
-    return bytes(found)
+    return bytes(line)
 
 
 def _left(until: float) -> float:
@@ -290,9 +290,9 @@ def watch(
 
 
 def _screen(stream: TextIO) -> Any:
-    found = console(stream)
-    if found is None:
+    screen = console(stream)
+    if screen is None:
         return None
     from rich.live import Live as Screen
 
-    return Screen(console=found, auto_refresh=False)
+    return Screen(console=screen, auto_refresh=False)

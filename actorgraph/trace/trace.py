@@ -103,8 +103,10 @@ class Trace:
         TypeError
             An object is not such a slice.
         """
-        given, unit_s = several("a list of slices", slices), real("unit_s", unit_s)
-        self.predicted[text("name", name)] = tuple(PredictedSlice.of(one, unit_s) for one in given)
+        predicted, unit_s = several("a list of slices", slices), real("unit_s", unit_s)
+        self.predicted[text("name", name)] = tuple(
+            PredictedSlice.of(one, unit_s) for one in predicted
+        )
 
     def summary(self, count: int = 10) -> Summary:
         """Return the busiest nodes, the critical path of the longest run, and idle time by cause.

@@ -41,12 +41,12 @@ def record() -> Iterator[Trace]:
     """
     recorder = Recorder()
     trace = Trace()
-    held = listen(recorder)
+    subscription = listen(recorder)
     try:
         yield trace
     finally:
         settle([task for network in list(recorder.networks) for task in network.tasks])
-        silence(held)
+        silence(subscription)
         trace._fill(assemble(recorder, perf_counter()))
 
 
@@ -82,11 +82,11 @@ def use(instrument: Instrument, *machines: Lifetime) -> Iterator[Instrument]:
     for machine in machines:
         if not isinstance(machine, Lifetime):
             raise TypeError(f"expected machines after the instrument, got {type(machine).__name__}")
-    held = listen(_Filtered(instrument, machines) if machines else instrument)
+    subscription = listen(_Filtered(instrument, machines) if machines else instrument)
     try:
         yield instrument
     finally:
-        silence(held)
+        silence(subscription)
 
 
 class _Filtered:

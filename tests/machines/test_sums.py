@@ -9,7 +9,7 @@ import actorgraph as ag
 from actorgraph.lower.cuts import fewest, one_per_node
 from actorgraph.lower.joint import Mode, join
 from actorgraph.lower.regions import accumulating, connect
-from actorgraph.machines.admission import claim_of
+from actorgraph.machines.claim import claim_of
 from actorgraph.testing._examples import results
 
 WIDTH, TERMS = 128, 12

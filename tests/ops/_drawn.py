@@ -34,7 +34,7 @@ class Drawn:
     ----------
     constants : tuple of int
         Positions of the floats by which nothing is differentiated.
-    sizes : {"told", "named", "unknown"}
+    sizes : {"known", "named", "unknown"}
         What the graph knows of the dims.
     rtol32, rtol_layout : float
         How near float32 is to float64, and one layout to another (0: equal bits).
@@ -50,7 +50,7 @@ class Drawn:
     bools: tuple[int, ...] = ()
     complexes: tuple[int, ...] = ()
     constants: tuple[int, ...] = ()
-    sizes: str = "told"
+    sizes: str = "known"
     rtol32: float = 1e-4
     rtol_layout: float = 1e-12
     second: bool = True
@@ -86,7 +86,7 @@ def drawn(f, *shapes, options=None, **fields):
 # -- what is drawn ------------------------------------------------------------------------------
 
 flags = st.booleans()
-knowledge = st.sampled_from(("told", "named", "unknown"))
+knowledge = st.sampled_from(("known", "named", "unknown"))
 
 
 def sizes(least=0, most=3):
@@ -207,7 +207,7 @@ def applied(draw, name, choices):
 
 
 @st.composite
-def pulled(draw, name, wrt=0, sizes="told"):
+def pulled(draw, name, wrt=0, sizes="known"):
     """The gradient of the call of a row by its argument `wrt`, as a function of all arguments.
 
     It is made of the adjoint ops of the call, and these obey the laws too.  Where only a run tells
@@ -215,9 +215,9 @@ def pulled(draw, name, wrt=0, sizes="told"):
     half the sum of squares.
     """
     inside = draw(ROWS[name])
-    sizes = inside.sizes if sizes == "told" else sizes
+    sizes = inside.sizes if sizes == "known" else sizes
     y = inside.case()
-    if sizes != "told" or None in y.y.shape:
+    if sizes != "known" or None in y.y.shape:
 
         def square(*nodes):
             y = inside.call(*nodes)

@@ -241,7 +241,7 @@ def getitem(draw, f):
     shape = draw(shapes(1, least=1)) if kind != "slices" else draw(shapes())
     if kind == "slices":
         index = draw(hnp.basic_indices(shape, allow_newaxis=True))
-        return drawn(lambda x: f(x, index), shape, sizes="told")
+        return drawn(lambda x: f(x, index), shape, sizes="known")
     if kind == "arrays":
         index = draw(hnp.integer_array_indices(shape))
         return drawn(lambda x: f(x, index), shape)

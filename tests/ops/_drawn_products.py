@@ -37,7 +37,7 @@ def factors(draw):
 
 @row("matmul")
 def matmul(draw, f):
-    return drawn(f, *draw(factors()), sizes=draw(st.sampled_from(("told", "named"))))
+    return drawn(f, *draw(factors()), sizes=draw(st.sampled_from(("known", "named"))))
 
 
 @row("dot")

@@ -73,7 +73,7 @@ def flatten(draw, f):
     ends = sorted(draw(st.integers(0, max(len(shape) - 1, 0))) for _ in range(2))
     ends = [end - len(shape) * draw(flags) if shape else end for end in ends]
     return drawn(f, shape, options=dict(zip(("start_axis", "end_axis"), ends)),
-                 sizes=draw(st.sampled_from(("unknown", "told"))))  # fmt: skip
+                 sizes=draw(st.sampled_from(("unknown", "known"))))  # fmt: skip
 
 
 @row("transpose")

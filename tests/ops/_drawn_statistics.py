@@ -259,7 +259,7 @@ def scatter_reduce(draw, f):
     options = {"reduce": draw(reductions), "include_self": draw(flags)}
     return drawn(
         lambda x, src, i: f(x, axis, signed(i, size, back), src, **options), shape, index, index,
-        ints={2: size}, sizes=draw(knowledge) if len(shape) == 1 else "told",
+        ints={2: size}, sizes=draw(knowledge) if len(shape) == 1 else "known",
         complexes=(0, 1) if options["reduce"][0] != "a" and draw(flags) else (),
     )  # fmt: skip
 

@@ -155,7 +155,7 @@ class AdmitsWithoutTheLock(Core):
         Core.start,
         """
             self._admit(slot)
-            # Time was up before it began: it waits for nobody.
+            # Its deadline has passed already: it need not wait for admission.
         """,
         """
             self.lock.release()

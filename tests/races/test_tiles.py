@@ -129,7 +129,7 @@ class HelpsWhatIsWithdrawn(TileQueue):
         try:
             self._shared.remove(tiles)
         except ValueError:
-            pass  # another has found it empty
+            pass  # another thread has removed it
         """,
         "self._shared.remove(tiles)",
     )
