@@ -113,6 +113,10 @@ class Scope:
             self.taken[key] = made
         return self.taken[key]
 
+    def support(self, function: Any) -> str:
+        """Return the name in the text for a function of `support`."""
+        return self.help(function.__name__, function)
+
     def help(self, name: str, value: Any) -> str:
         """Return the name by which the generated text knows a helper."""
         stem, number = name, 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -199,7 +199,8 @@ class Trainer:
         Batches are made in the loop's thread, unless the loader has workers.  Cancelling waits for
         the running operations to end, and calls the callbacks.
         """
-        history: History = await _awaited(self._fit(loader, epochs, validation, resume), _later)
+        work = self._fit(loader, epochs, validation, resume)
+        history: History = await _awaited(work, blocking=False)
         return history
 
     def stop(self) -> None:
@@ -338,7 +339,7 @@ class Trainer:
             "solver": self.solver,
             "loader": None
             if place is None
-            else SimpleNamespace(state_dict=partial(_itself, place)),
+            else SimpleNamespace(state_dict=partial(deepcopy, place)),
             "step": self.step,
             "epoch": self.epoch,
             "history": self.history.state_dict(),
@@ -461,10 +462,6 @@ class _Totals:
                 metric.load_state_dict(state["metrics"][metric.name])
 
 
-def _itself(state: Any) -> Any:
-    return state
-
-
 def _state_of(loader: Any) -> Any:
     return loader.state_dict() if hasattr(loader, "state_dict") else None
 
@@ -481,28 +478,24 @@ def _loader_of(given: Any) -> Iterable[Any]:
 def _driven(work: Work) -> Any:
     """Make the runs of `work`, blocking, and return its result."""
     try:
-        _awaited(work, _now).send(None)
+        _awaited(work, blocking=True).send(None)
     except StopIteration as ended:
         return ended.value
 
 
-async def _awaited(work: Work, made: Callable[..., Awaitable[Run]]) -> Any:
+async def _awaited(work: Work, *, blocking: bool) -> Any:
     """Make the runs of `work`, and return its result."""
     go_on: Callable[[], Any] = partial(next, work)
     try:
         while True:
             program, feeds, number = go_on()
             try:
-                go_on = partial(work.send, await made(program, feeds, run_number=number))
+                if blocking:
+                    run = program.now(feeds, run_number=number)
+                else:
+                    run = await program.later(feeds, run_number=number)
+                go_on = partial(work.send, run)
             except BaseException as error:  # noqa: BLE001 - raised inside `work`
                 go_on = partial(work.throw, error)
     except StopIteration as ended:
         return ended.value
-
-
-async def _now(program: BatchProgram, feeds: Any, run_number: int) -> Run:
-    return program.now(feeds, run_number=run_number)
-
-
-async def _later(program: BatchProgram, feeds: Any, run_number: int) -> Run:
-    return await program.later(feeds, run_number=run_number)
