@@ -171,10 +171,10 @@ def per_device(
     """Return one amount for each device."""
     if not _is_iterable(given):
         return [amount(what, given, positive=positive)] * devices
-    found = [amount(f"{what}[{i}]", one, positive=positive) for i, one in enumerate(given)]
-    if len(found) != devices:
-        raise ScheduleError(f"{what} has {len(found)} entries, but there are {devices} devices")
-    return found
+    amounts = [amount(f"{what}[{i}]", one, positive=positive) for i, one in enumerate(given)]
+    if len(amounts) != devices:
+        raise ScheduleError(f"{what} has {len(amounts)} entries, but there are {devices} devices")
+    return amounts
 
 
 def plain(number: Amount) -> Amount:

@@ -260,8 +260,8 @@ class Trainer:
         self._place = _state_of(self._loader) if whole else self._place
         figures, self._totals = self.figures(), _Totals(self.metrics)
         if validation is not None:
-            found = yield from self._evaluation(_loader_of(validation), self.metrics)
-            figures |= {f"val_{name}": value for name, value in found.items()}
+            validated = yield from self._evaluation(_loader_of(validation), self.metrics)
+            figures |= {f"val_{name}": value for name, value in validated.items()}
         rate = self.solver.lr
         if hasattr(rate, "tell"):  # a plateau
             rate.tell(figures.get("val_loss", figures["loss"]))
@@ -362,16 +362,16 @@ class Trainer:
         if not last.is_dir() or not any(last.glob("checkpoint-*")):
             return
         stateful = self._loader if self._place is not None else None
-        found = load(last, model=self.model, solver=self.solver, loader=stateful)
+        state = load(last, model=self.model, solver=self.solver, loader=stateful)
         self._place = _state_of(self._loader)
-        self.step, self.epoch = found["step"], found["epoch"]
-        self.history.load_state_dict(found["history"])
-        self._totals.load_state_dict(found["totals"])
+        self.step, self.epoch = state["step"], state["epoch"]
+        self.history.load_state_dict(state["history"])
+        self._totals.load_state_dict(state["totals"])
         for name, callback in self._stateful().items():
-            if name in found["callbacks"]:
-                callback.load_state_dict(found["callbacks"][name])
-        if found["rate"] is not None:
-            self.solver.lr.load_state_dict(found["rate"])
+            if name in state["callbacks"]:
+                callback.load_state_dict(state["callbacks"][name])
+        if state["rate"] is not None:
+            self.solver.lr.load_state_dict(state["rate"])
 
     # -- evaluation -----------------------------------------------------------------------------
 
@@ -408,16 +408,16 @@ class Trainer:
         return _driven(self._predictions(data))
 
     def _predictions(self, loader: Iterable[Any]) -> Work:
-        found: list[list[Any]] = []
+        batches: list[list[Any]] = []
         program = None
         for number, given in enumerate(loader):
             inputs = tuple(given[:-1]) if isinstance(given, (tuple, list)) else (given,)
             program, feeds = self._programs.predicting(inputs)
             run = yield program, feeds, number
-            found.append([run[node].value for node in program.prediction])
+            batches.append([run[node].value for node in program.prediction])
         if program is None:
             raise GraphError("there was no batch to predict")
-        joined = [np.concatenate(parts) for parts in zip(*found, strict=True)]
+        joined = [np.concatenate(parts) for parts in zip(*batches, strict=True)]
         return unflatten(program.result, joined)
 
     def __repr__(self) -> str:
