@@ -654,7 +654,8 @@ class ServedModel:
 
         `loop` is the one in which this is called, if any.
         """
-        members, answered = batch.members, defaultdict[CallerLoop, list[Any]](list)
+        answered: defaultdict[CallerLoop, list[Any]] = defaultdict(list)
+        members = batch.members
         if self._spans is not None and batch.span is not None:
             self._spans.ended(batch, error)
         with self._lock:
