@@ -157,7 +157,7 @@ ag.grad(lambda w: float(w.sum()))(np.ones(3)) | <sum | no value outside a run | 
 ag.grad(lambda w: w.sum(), argnums=3)(np.ones(3)) | argnums=3 | 1 positional | was called with
 ag.grad(lambda n: n * 2)(3) | the int 3 | no gradient | pass a float
 ag.grad(3.0) | got float | a function | expected a function
-ag.pipeline.Pipeline(loss, [W], stages=2, schedule='1f1b') | '1f1b' | number of microbatches | microbatches=4
+ag.pipeline.Pipeline(loss, [W], stages=2, schedule='1f1b') | '1f1b' | the number | microbatches=4
 ag.pipeline.Pipeline(loss, [W], stages=2, microbatches=0) | is 0 | from 1 on | microbatches is
 thirds.run_sync(feeds) | batch is 2 | 3 microbatches | at least as many
 ag.ops.define(name='tanh', scheme='f[] -> f[]', forward=abs) | 'tanh' | declared | choose another

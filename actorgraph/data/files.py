@@ -143,7 +143,7 @@ def _table(path: Any) -> dict[str, Any]:
 
 
 def _by_numpy(path: Any) -> dict[str, Any]:
-    found = np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8", ndmin=1)
-    if found.dtype.names is None:
-        raise GraphError(f"{str(path)!r} has no header line with names: {shown(found)}")
-    return {name: found[name] for name in found.dtype.names}
+    table = np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8", ndmin=1)
+    if table.dtype.names is None:
+        raise GraphError(f"{str(path)!r} has no header line with names: {shown(table)}")
+    return {name: table[name] for name in table.dtype.names}

@@ -80,8 +80,8 @@ def packed_arrays(arrays: Mapping[str, Any]) -> bytes:
     complexes: dict[str, str] = {}
     chunks: list[bytes] = []
     place = 0
-    found = [(name, np.asarray(value)) for name, value in arrays.items()]
-    for name, array in sorted(found, key=_itemsize):
+    named = [(name, np.asarray(value)) for name, value in arrays.items()]
+    for name, array in sorted(named, key=_itemsize):
         shape, dtype = [*array.shape], array.dtype.name
         if dtype in _PARTS:
             complexes[name], shape, dtype = dtype, [*shape, 2], _PARTS[dtype]

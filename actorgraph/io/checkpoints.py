@@ -230,8 +230,10 @@ def _sums(files: Mapping[str, bytes]) -> bytes:
 
 def _versions(path: Path) -> list[Path]:
     """Return the checkpoints in a directory, the oldest first."""
-    found = [(int(match[1]), one) for one in path.iterdir() if (match := _NAME.fullmatch(one.name))]
-    return [one for _, one in sorted(found)]
+    numbered = [
+        (int(match[1]), one) for one in path.iterdir() if (match := _NAME.fullmatch(one.name))
+    ]
+    return [one for _, one in sorted(numbered)]
 
 
 def _written(path: Path, files: Mapping[str, bytes], keep: int) -> Path:

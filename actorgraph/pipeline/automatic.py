@@ -117,10 +117,10 @@ class Choice:
             )
         with _with_tables(TapeMachine(self.outputs, wrt=self.wrt, workers=1)) as machine:
             whole_s = _shortest_s(machine, arrays, trains)
-        found = self._found(counts, partial(self._simulated, feeds=arrays, trains=trains))
-        best_s, schedule, credits_ = min(found, key=itemgetter(0))
+        predictions = self._found(counts, partial(self._simulated, feeds=arrays, trains=trains))
+        best_s, schedule, credits_ = min(predictions, key=itemgetter(0))
         note = (
-            f"chosen among {len(found)}: {schedule.name}, {schedule.stages} stages, "
+            f"chosen among {len(predictions)}: {schedule.name}, {schedule.stages} stages, "
             f"{schedule.microbatches} microbatches, {best_s * 1e3:.3g} ms predicted; "
             f"one core takes {whole_s * 1e3:.3g} ms for the whole batch"
         )
@@ -139,12 +139,12 @@ class Choice:
             least_s = inf
             for count in possible:
                 try:
-                    predicted = simulated(stages, count)
+                    some = simulated(stages, count)
                 except ScheduleError as error:
                     refusal = error
                     continue
-                found += predicted
-                took_s = min(predicted, key=itemgetter(0))[0]
+                found += some
+                took_s = min(some, key=itemgetter(0))[0]
                 if took_s > _WORSE * least_s:
                     break
                 least_s = min(least_s, took_s)

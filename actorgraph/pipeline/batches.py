@@ -195,12 +195,12 @@ def _fitted(
     """Return the plan by which a batch fits into `max_bytes`, and its claim."""
     if machine.max_bytes is None:
         return plan, None
-    found, _, claim = fitted(
+    fitting, _, claim = fitted(
         plan, plan.bind(largest), True, machine.max_bytes, machine.workers, claim_of,
         StagedPlan.one_by_one,
     )  # fmt: skip
-    assert isinstance(found, StagedPlan)
-    return found, claim
+    assert isinstance(fitting, StagedPlan)
+    return fitting, claim
 
 
 def _leaves(

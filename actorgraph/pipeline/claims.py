@@ -69,16 +69,16 @@ def sent_at_once(plan: StagedPlan, binding: Binding) -> dict[int, int]:
     """
     arrays = _Arrays(plan, binding, set(range(len(plan.stage_tasks))))
     clocks = _Clocks(plan) if plan.credits is None else None
-    found = {}
+    counts = {}
     for array in arrays.passing():
         index, users = arrays.task_of[array], arrays.users[array]
         lanes = {plan.stage_tasks[one].lane for one in (index, *users)}
         if len(lanes) > 1 and index not in plan.unstaged:
             if clocks is None:
-                found[array] = min(plan.schedule.microbatches, max(plan.credits or (1,)) + 1)
+                counts[array] = min(plan.schedule.microbatches, max(plan.credits or (1,)) + 1)
             else:
-                found[array] = max(accumulate(clocks.changes(arrays, array)))
-    return found
+                counts[array] = max(accumulate(clocks.changes(arrays, array)))
+    return counts
 
 
 class _Arrays:

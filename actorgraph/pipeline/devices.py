@@ -78,13 +78,13 @@ class Stages(Residents):
             if spec.region.index < count
             for step in spec.steps
         }
-        found = []
+        lane_of_spec = []
         for spec in specs:
             stage = spec.region.index
             if stage >= count:  # a sum of gradients from several stages
                 stage = min([stage_of.get(part.id, 0) for s in spec.steps for part in s.inputs])
-            found.append(lanes[stage])
-        return specs, found
+            lane_of_spec.append(lanes[stage])
+        return specs, lane_of_spec
 
     def _lane_of(self, stage: int, specs: Sequence[TaskSpec], joint: Joint) -> Lane | None:
         steps = [step for spec in specs if spec.region.index == stage for step in spec.steps]

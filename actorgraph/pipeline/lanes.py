@@ -346,11 +346,11 @@ class PipelineLane:
     def _run_steps(self, lane_run: LaneRun, index: int, steps: Any) -> Acting[Any]:
         """Run the steps of a task; the action pauses while an op waits."""
         known, answer = self.network.tasks[index], None
-        while type(found := guarded(lane_run.run, known, resumed, steps, answer)) is tuple:
-            answer = yield from self._await_call(lane_run, known, *found)
+        while type(result := guarded(lane_run.run, known, resumed, steps, answer)) is tuple:
+            answer = yield from self._await_call(lane_run, known, *result)
             if answer is None:
                 return None
-        return found
+        return result
 
     def _bring_inputs(self, lane_run: LaneRun, index: int, args: list[Any]) -> Acting[Any]:
         """Return the inputs of a task on its device, None if the run has died."""
@@ -359,11 +359,11 @@ class PipelineLane:
         lane = network.plan.partition.lane(index)
         assert stages is not None
         places = [None if number in task.looked_at else lane for number in task.inputs]
-        found = guarded(run, known, _mapped, stages.at, args, places)
-        coming = [one for one in found or () if is_fetched(one)]
+        placed = guarded(run, known, _mapped, stages.at, args, places)
+        coming = [one for one in placed or () if is_fetched(one)]
         if coming and not (yield from self._await_copies(lane_run, known, coming)):
             return None
-        return guarded(run, known, _mapped, arrived, found) if coming else found
+        return guarded(run, known, _mapped, arrived, placed) if coming else placed
 
     def _fetch_results(self, lane_run: LaneRun) -> Acting[None]:
         """Copy the results of a run to the host, but for gradients that are to stay."""
@@ -558,13 +558,13 @@ class Lanes:
         return partial(_by_credits, forward, backward, self.plan.credits[device]), len(works)
 
     def _tabling(self) -> Tabling | None:
-        found = self.plan.tabling(self.errors)
-        return None if found is None else found._replace(largest=_LARGEST_BYTES, flag=self.flag)
+        tabling = self.plan.tabling(self.errors)
+        return None if tabling is None else tabling._replace(largest=_LARGEST_BYTES, flag=self.flag)
 
-    def _guarded(self, found: Callable[..., Any], node: Node) -> Callable[..., Any]:
-        found = found if self.errors is None else with_errstate(found, self.errors)
+    def _guarded(self, kernel: Callable[..., Any], node: Node) -> Callable[..., Any]:
+        kernel = kernel if self.errors is None else with_errstate(kernel, self.errors)
         unplanned = node.id not in self._written and may_take_out(node) and not node.op.waits
-        return self._recycled(found, node.id) if unplanned else found
+        return self._recycled(kernel, node.id) if unplanned else kernel
 
     def _recycled(self, kernel: Callable[..., Any], number: int) -> Callable[..., Any]:
         """Have a kernel with a large result reuse arrays of a free list."""

@@ -113,10 +113,10 @@ def measure(
     >>> for stage in range(2):
     ...     h = np.tanh(h @ g.parameter(f"W{stage}", np.ones((2, 2), "float32")))
     >>> with ag.pipeline.Pipeline(h.mean(), stages=2, microbatches=2) as pipeline:
-    ...     (found,) = measure([pipeline], {"x": np.ones((4, 2), "float32")}, runs=3)
-    >>> [[bar.label for bar in row] for row in found.rows]
+    ...     (timed,) = measure([pipeline], {"x": np.ones((4, 2), "float32")}, runs=3)
+    >>> [[bar.label for bar in row] for row in timed.rows]
     [['F0', 'F1', 'BW0', 'BW1'], ['F0', 'BW0', 'F1', 'BW1']]
-    >>> 0 < found.makespan_s < found.run_s
+    >>> 0 < timed.makespan_s < timed.run_s
     True
     """
     positive("runs", runs)
@@ -125,12 +125,12 @@ def measure(
             raise GraphTypeError(f"expected a pipeline, got {shown(pipeline)}")
     for pipeline in pipelines:
         pipeline.run_sync(feeds)
-    found = [
+    timed = [
         [timed_run(pipeline, partial(pipeline.run_sync, feeds)) for pipeline in pipelines]
         for _ in range(runs)
     ]
     took = attrgetter("makespan")
-    typical = [sorted(of_one, key=took)[runs // 2] for of_one in zip(*found, strict=True)]
+    typical = [sorted(of_one, key=took)[runs // 2] for of_one in zip(*timed, strict=True)]
     return [one.measured() for one in sorted(typical, key=took)]
 
 
@@ -227,8 +227,8 @@ class TimedRun:
 
     def _cost(self, stage: int, direction: str, overhead: float) -> float:
         """Return the time of an action, 0 if the stage has none in this direction."""
-        found = self.times.get((stage, direction))
-        return _mean(found) + overhead if found else 0.0
+        times = self.times.get((stage, direction))
+        return _mean(times) + overhead if times else 0.0
 
     def _row(self, lane: Sequence[_Turn]) -> list[Bar]:
         many = self.schedule.stages > self.schedule.devices
@@ -242,5 +242,5 @@ class TimedRun:
         return row
 
 
-def _mean(found: Sequence[float]) -> float:
-    return fmean(found) if found else 0.0
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0

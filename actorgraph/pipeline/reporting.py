@@ -31,18 +31,18 @@ class Table(NamedTuple):
     pictures: Sequence[Picture]
 
 
-def simulations(found: Sequence[Simulation]) -> Table:
+def simulations(results: Sequence[Simulation]) -> Table:
     """Return a table of simulations, at least one, and a picture of the first."""
     columns = ("schedule", "makespan", "bubble", "of makespan", "span bubble", "peak")
-    first = found[0]
+    first = results[0]
     picture = Picture(f"{first.schedule.name} {_KINDS}", first.bars(), float(first.makespan))
-    return Table(columns, [_simulated(one) for one in found], [picture])
+    return Table(columns, [_simulated(one) for one in results], [picture])
 
 
-def measurements(found: Sequence[Measured]) -> Table:
+def measurements(results: Sequence[Measured]) -> Table:
     """Return a table of measurements, at least one, and the first drawn above its prediction."""
     columns = ("schedule", "measured ms", "predicted ms", "ratio", "bubble ms", "whole run ms")
-    first = found[0]
+    first = results[0]
     predicted = float(first.predicted.makespan)
     length = max(first.makespan_s, predicted)
     name = first.schedule.name
@@ -50,7 +50,7 @@ def measurements(found: Sequence[Measured]) -> Table:
         Picture(f"{name}, measured {_KINDS}", first.rows, length),
         Picture(f"{name}, predicted by its measured costs", first.predicted.bars(), length),
     ]
-    return Table(columns, [_measured(one) for one in found], pictures)
+    return Table(columns, [_measured(one) for one in results], pictures)
 
 
 def show(table: Table, stream: TextIO, *, width: int) -> None:

@@ -210,7 +210,7 @@ class StagedPlan(Plan):
         self, stages: list[list[Node]], nodes: Sequence[Node]
     ) -> list[list[Node]]:
         """Move the nodes between a buffer's reads and its assignment to the latter's stage."""
-        stage_of = {node.id: stage for stage, found in enumerate(stages) for node in found}
+        stage_of = {node.id: stage for stage, members in enumerate(stages) for node in members}
         for buffer, value in self.compiled.assignments:
             reached = {buffer.id}
             for node in topological_order([value]):
@@ -403,17 +403,17 @@ class _Joined:
     def derivative(self, node: Node, value: Any) -> Any:
         """Return the gradient or tangent of a node, None if none was requested."""
         compiled, slopes = self.plan.compiled, self.plan.compiled.joint.derivatives
-        slope, found = slopes.get(node), None
+        slope, total = slopes.get(node), None
         if compiled.mode.kind == "tangents":
-            found = self.batching.joined(node, self._tangents_of, self.given)
+            total = self.batching.joined(node, self._tangents_of, self.given)
         elif slope is not None and self.batching.axis_of(node) is not None:
-            found = self.batching.concatenated(node, self._all(slope))
+            total = self.batching.concatenated(node, self._all(slope))
         elif slope is not None:
             summed = self.sums.get(slope.id)
-            found = reduce(add, self._all(slope)) if summed is None else summed
-        if found is None:
+            total = reduce(add, self._all(slope)) if summed is None else summed
+        if total is None:
             return np.zeros_like(value) if compiled.derivative_is_zero(node) else None
-        return self._owned(found)
+        return self._owned(total)
 
     def _tangents_of(self, term: Node) -> list[Any]:
         slope = self.plan.compiled.joint.derivatives.get(term)

@@ -38,8 +38,8 @@ def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) 
     leaves: list[list[Node]] = []
     users = _users(joint)
     for owner in joint.owners:
-        found = {stage_of.get(joint.source(user)) for user in users.get(owner, (owner,))}
-        stage = found.pop() if len(found) == 1 else None
+        user_stages = {stage_of.get(joint.source(user)) for user in users.get(owner, (owner,))}
+        stage = user_stages.pop() if len(user_stages) == 1 else None
         if stage is None:
             leaves.append([owner])
         else:

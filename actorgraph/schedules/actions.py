@@ -146,8 +146,10 @@ class Schedule:
     @cached_property
     def device_of(self) -> tuple[int, ...]:
         """The device of every stage."""
-        found = {action.stage: device for device, lane in enumerate(self.lanes) for action in lane}
-        return tuple(device for _, device in sorted(found.items()))
+        devices = {
+            action.stage: device for device, lane in enumerate(self.lanes) for action in lane
+        }
+        return tuple(device for _, device in sorted(devices.items()))
 
     @cached_property
     def trains(self) -> bool:
@@ -385,17 +387,17 @@ def _check_joined(device: int, lane: Sequence[Action], position: int) -> None:
 def _check_microbatch(
     stage: int, microbatch: int, seen: dict[tuple[int, str, int], int], device: int, trains: bool
 ) -> None:
-    found = {kind for kind in KINDS if (stage, kind, microbatch) in seen}
-    if found in (({"F", "BW"}, {"F", "B", "W"}) if trains else ({"F"},)):
+    listed = {kind for kind in KINDS if (stage, kind, microbatch) in seen}
+    if listed in (({"F", "BW"}, {"F", "B", "W"}) if trains else ({"F"},)):
         return
-    doubled = found & {"B", "W"} if "BW" in found else set()
+    doubled = listed & {"B", "W"} if "BW" in listed else set()
     if doubled:
         raise ScheduleError(
             f"device {device} lists {stage}BW{microbatch} and {stage}{min(doubled)}{microbatch}: "
             "BW is B and W at once; remove one of them"
         )
-    wanted = KINDS[:3] if found & {"B", "W"} else ("F", "BW") if trains else ("F",)
-    missing = " and ".join(f"{stage}{kind}{microbatch}" for kind in wanted if kind not in found)
+    wanted = KINDS[:3] if listed & {"B", "W"} else ("F", "BW") if trains else ("F",)
+    missing = " and ".join(f"{stage}{kind}{microbatch}" for kind in wanted if kind not in listed)
     raise ScheduleError(
         f"device {device} does not list {missing}; a stage needs F and either BW or both B and W "
         "for every microbatch"

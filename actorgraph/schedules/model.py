@@ -81,10 +81,10 @@ class Model:
         for stage, (forward, inputs, weights) in enumerate(_by_stage(device_of, costs)):
             rate = rates[device_of[stage]]
             parts = {"F": forward, "B": inputs, "W": weights, "BW": inputs + weights}
-            times.update({(stage, kind): _over(time, rate) for kind, time in parts.items()})
+            times.update({(stage, kind): time / rate for kind, time in parts.items()})
         if t_fb is not None:
             block = amount("t_fb", t_fb)
-            times.update({("block", d): _over(block, rate) for d, rate in enumerate(rates)})
+            times.update({("block", d): block / rate for d, rate in enumerate(rates)})
         size = amount("message_size", message_size)
         links = {pair for a, b in pairwise(device_of) if a != b for pair in ((a, b), (b, a))}
         for pair in sorted(links):
@@ -92,7 +92,7 @@ class Model:
             times["sending", *pair] = (
                 0
                 if bandwidth is None
-                else _over(size, _of_link("bandwidth", bandwidth, pair, positive=True))
+                else size / _of_link("bandwidth", bandwidth, pair, positive=True)
             )
         self._times, self._unit = _in_units(times)
 
@@ -171,10 +171,10 @@ def per_device(
     """Return one amount for each device."""
     if not _is_iterable(given):
         return [amount(what, given, positive=positive)] * devices
-    found = [amount(f"{what}[{i}]", one, positive=positive) for i, one in enumerate(given)]
-    if len(found) != devices:
-        raise ScheduleError(f"{what} has {len(found)} entries, but there are {devices} devices")
-    return found
+    amounts = [amount(f"{what}[{i}]", one, positive=positive) for i, one in enumerate(given)]
+    if len(amounts) != devices:
+        raise ScheduleError(f"{what} has {len(amounts)} entries, but there are {devices} devices")
+    return amounts
 
 
 def plain(number: Amount) -> Amount:
@@ -202,7 +202,7 @@ def _by_stage(device_of: Sequence[int], costs: Costs) -> list[list[Amount]]:
     if not are_by_stage(costs):
         whole = _triple("costs", given)
         chunks = Counter(device_of)
-        return [[_over(time, chunks[device]) for time in whole] for device in device_of]
+        return [[time / chunks[device] for time in whole] for device in device_of]
     if len(given) != len(device_of):
         raise ScheduleError(
             f"costs has {len(given)} entries, but there are {len(device_of)} stages; expected "
@@ -227,10 +227,6 @@ def _of_link(what: str, given: PerLink, pair: tuple[int, int], *, positive: bool
     if pair not in given:
         raise ScheduleError(f"{what} has no entry for {pair}, the link from device to device")
     return amount(f"{what}[{pair}]", given[pair], positive=positive)
-
-
-def _over(one: Amount, other: Amount) -> Amount:
-    return one / other
 
 
 def _in_units(times: dict[Any, Amount]) -> tuple[dict[Any, Any], int | None]:

@@ -49,13 +49,13 @@ def parse(text: str) -> tuple[int, Kind, int, bool]:
     >>> parse("+1BW3")
     (1, 'BW', 3, True)
     """
-    found = _ACTION.fullmatch(text.strip())
-    if found is None:
+    match = _ACTION.fullmatch(text.strip())
+    if match is None:
         raise ScheduleError(
             f"{shown(text)} is no action; expected stage, kind (F, B, W or BW) and microbatch, as "
             "in '2F0', with a '+' in front if it overlaps with the previous action"
         )
-    joined, stage, kind, microbatch = found.groups()
+    joined, stage, kind, microbatch = match.groups()
     return int(stage), cast(Kind, kind), int(microbatch), bool(joined)
 
 
@@ -105,11 +105,11 @@ def _from_torch(cell: str) -> list[str]:
     if pair is not None:
         first, second = pair.groups()
         return [*_from_torch(first), *(f"+{text}" for text in _from_torch(second))]
-    found = re.fullmatch(r"([0-9]{1,9})([FIBW])([0-9]{1,9})", cell.strip())
-    if found is None:
+    match = re.fullmatch(r"([0-9]{1,9})([FIBW])([0-9]{1,9})", cell.strip())
+    if match is None:
         raise ScheduleError(
             f"{shown(cell)} is no action in PyTorch's notation; expected one such as '2F0', '2I0', "
             "'2W0', '2B0' or '(0F1;3B0)OVERLAP_F_B'"
         )
-    stage, letter, microbatch = found.groups()
+    stage, letter, microbatch = match.groups()
     return [f"{stage}{_FROM_TORCH[letter]}{microbatch}"]

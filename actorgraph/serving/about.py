@@ -24,8 +24,8 @@ _EXTENSIONS = (
 
 def extensions(repository: bool) -> dict[str, Any]:
     """Return the protocol's metadata of the server."""
-    found = [*_EXTENSIONS, *(["model_repository"] if repository else [])]
-    return {"name": "actorgraph", "version": __version__, "extensions": found}
+    names = [*_EXTENSIONS, *(["model_repository"] if repository else [])]
+    return {"name": "actorgraph", "version": __version__, "extensions": names}
 
 
 def configuration(model: ServedModel) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def statistics(models: Iterable[ServedModel]) -> dict[str, Any]:
 
 
 def _statistics(model: ServedModel) -> dict[str, Any]:
-    found, durations = model.statistics, model.statistics.durations
+    stats, durations = model.statistics, model.statistics.durations
     fails = [value for key, value in durations.items() if key != "ok"]
-    batches = sorted(found.batches.items())
+    batches = sorted(stats.batches.items())
 
     def computing(*phases: Phases) -> dict[str, Any]:
         runs = sum(phase.runs for phase in phases)
@@ -89,13 +89,13 @@ def _statistics(model: ServedModel) -> dict[str, Any]:
     return {
         "name": model.name,
         "version": model.version,
-        "last_inference": int(found.last_s * 1e3),
-        "inference_count": found.counts["inferences"],
-        "execution_count": found.counts["executions"],
+        "last_inference": int(stats.last_s * 1e3),
+        "inference_count": stats.counts["inferences"],
+        "execution_count": stats.counts["executions"],
         "inference_stats": {
             "success": _total([durations["ok"]]),
             "fail": _total(fails),
-            "queue": _total(list(found.queue_waits.values())),
+            "queue": _total(list(stats.queue_waits.values())),
             **computing(*(phase for _, phase in batches)),
             "cache_hit": _times(0, 0.0),
             "cache_miss": _times(0, 0.0),

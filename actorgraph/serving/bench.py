@@ -44,10 +44,10 @@ class LoadReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as values of JSON."""
-        found = {"url": self.url, "rate": self.rate, "duration_s": self.duration_s}
+        settings = {"url": self.url, "rate": self.rate, "duration_s": self.duration_s}
         throughput = len(self.times_s) / self.duration_s if self.duration_s else 0.0
         return {
-            **found,
+            **settings,
             "statuses": dict(sorted(self.statuses.items())),
             "throughput": throughput,
             "latency_ms": self._percentiles(),
@@ -57,9 +57,9 @@ class LoadReport:
     def _percentiles(self) -> dict[str, float]:
         if not self.times_s:
             return {}
-        found = np.percentile(self.times_s, [*_PERCENTILES, 100])
+        values = np.percentile(self.times_s, [*_PERCENTILES, 100])
         names = (*(f"p{share:g}" for share in _PERCENTILES), "max")
-        return {name: float(one) * 1e3 for name, one in zip(names, found, strict=True)}
+        return {name: float(one) * 1e3 for name, one in zip(names, values, strict=True)}
 
     def _histogram(self) -> list[tuple[float, int]]:
         """Return the upper bounds of buckets in milliseconds, evenly spaced in log, with counts."""
@@ -73,13 +73,13 @@ class LoadReport:
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
         found = self.as_json()
-        told = ", ".join(f"{status}: {n:,}" for status, n in found["statuses"].items())
+        statuses = ", ".join(f"{status}: {n:,}" for status, n in found["statuses"].items())
         times = ", ".join(f"{name} {one:.3g} ms" for name, one in found["latency_ms"].items())
         most = max((n for _, n in found["histogram"]), default=1)
         return [
             self.url,
             f"{self.rate:g} requests a second were due, {found['throughput']:.1f} were answered",
-            told,
+            statuses,
             times,
             *(
                 f"{bound:>10.3g} ms {n:>8,} {'#' * round(_WIDTH * n / most)}"
@@ -91,10 +91,10 @@ class LoadReport:
 async def bench(
     url: str, *, rate: float, duration_s: float, rows: int = 1, timeout_s: float = 30.0
 ) -> LoadReport:
-    """Ask a model over HTTP, so many times a second for so long.
+    """Send requests to a model over HTTP, `rate` a second for `duration_s`.
 
-    Values are ones, and dims that may vary `rows`.  An answer is not waited for after `timeout_s`.
-    A URL that makes no sense, or at which no model answers, is a `GraphError`.
+    Inputs are ones, and dims that may vary are `rows`.  Requests are given up after `timeout_s`.
+    Raises `GraphError` for an invalid URL, or if no model answers there.
     """
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname or "/v2/models/" not in parts.path:

@@ -127,19 +127,19 @@ def _outputs_of(served: Module, example: Mapping[str, Any] | None) -> dict[str, 
     given = [_input(graph, key, np.asarray(value)) for key, value in example.items()]
     modes = [(module, module.training) for module in served.modules()]
     try:
-        found = served.eval()(*given)
+        result = served.eval()(*given)
     finally:
         for module, training in modes:
             object.__setattr__(module, "training", training)
-    if isinstance(found, Node):
-        return {"output": found}
-    if isinstance(found, (tuple, list)):
-        found = {f"output_{number}": one for number, one in enumerate(found)}
-    if not isinstance(found, Mapping) or not all(isinstance(one, Node) for one in found.values()):
+    if isinstance(result, Node):
+        return {"output": result}
+    if isinstance(result, (tuple, list)):
+        result = {f"output_{number}": one for number, one in enumerate(result)}
+    if not isinstance(result, Mapping) or not all(isinstance(one, Node) for one in result.values()):
         raise GraphError(
-            f"{name} has to return a node, or a dict or list of nodes, got {shown(found)}"
+            f"{name} has to return a node, or a dict or list of nodes, got {shown(result)}"
         )
-    return dict(found)
+    return dict(result)
 
 
 def _input(graph: Graph, name: str, array: np.ndarray[Any, Any]) -> Node:

@@ -120,6 +120,6 @@ def times(folder: str | os.PathLike[str], suffixes: tuple[str, ...] = ("",)) -> 
     return frozenset(found)
 
 
-def _by_version(found: tuple[tuple[str, str], Times]) -> tuple[int, str, str]:
-    (name, version), _ = found
+def _by_version(item: tuple[tuple[str, str], Times]) -> tuple[int, str, str]:
+    (name, version), _ = item
     return len(version), version, name

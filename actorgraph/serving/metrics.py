@@ -142,9 +142,9 @@ def _samples(model: ServedModel, read: str | Callable[[ServedModel], _Samples]) 
     if callable(read):
         yield from read(model)
         return
-    found = attrgetter(read)(model)
-    found = found() if callable(found) else found
-    for key, value in found.copy().items() if isinstance(found, dict) else [((), found)]:
+    source = attrgetter(read)(model)
+    source = source() if callable(source) else source
+    for key, value in source.copy().items() if isinstance(source, dict) else [((), source)]:
         yield (tuple(map(str, key)) if isinstance(key, tuple) else (str(key),)), value
 
 

@@ -568,8 +568,8 @@ class ServedModel:
         """Take a batch out of the queue; a helper that gets none ends."""
         members: list[Request] = []
         with self._lock:
-            now = monotonic()
             if self._queue.requests and self._has_room():
+                now = monotonic()
                 members, reason = self._queue.take_batch(self._inflight, now)
             if not members:
                 # Under the same lock, so that a request from now on wakes another helper.
@@ -654,7 +654,8 @@ class ServedModel:
 
         `loop` is the one in which this is called, if any.
         """
-        members, answered = batch.members, defaultdict[CallerLoop, list[Any]](list)
+        answered: defaultdict[CallerLoop, list[Any]] = defaultdict(list)
+        members = batch.members
         if self._spans is not None and batch.span is not None:
             self._spans.ended(batch, error)
         with self._lock:

@@ -163,14 +163,14 @@ def parse_request(
 def json_object(text: bytes) -> dict[str, Any]:
     """Return the object that a body holds as JSON, or raise `InvalidInput`."""
     try:
-        found = (
+        content = (
             _ORJSON.loads(text) if _ORJSON else json.loads(text, parse_constant=_refuse_constant)
         )
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise InvalidInput(f"the body has to be a JSON object, got {shown(found)}")
-    return found
+    if not isinstance(content, dict):
+        raise InvalidInput(f"the body has to be a JSON object, got {shown(content)}")
+    return content
 
 
 def _refuse_constant(text: str) -> None:
@@ -226,7 +226,7 @@ def _outputs(
     known = model.signature.outputs
     binary = parameters.get("binary_data_output") is True
     asked = _list(given, "outputs")
-    found = {} if asked else dict.fromkeys(known, binary)
+    wanted = {} if asked else dict.fromkeys(known, binary)
     for tensor in asked:
         name = _name(tensor, "outputs")
         if name not in known:
@@ -235,14 +235,14 @@ def _outputs(
         own = parameters_of(tensor)
         if own.get("classification"):
             raise Unsupported("classification of outputs is not served")
-        found[name] = own.get("binary_data", binary) is True
-    for name in found:  # refused before a run is spent on it
+        wanted[name] = own.get("binary_data", binary) is True
+    for name in wanted:  # refused before a run is spent on it
         if _datatype(known[name].dtype) is None:
             raise InvalidInput(
                 f"output {name!r} is {known[name].dtype}, for which the protocol has no datatype; "
                 "ask for others"
             )
-    return found
+    return wanted
 
 
 def _type(name: str, tensor: Mapping[str, Any]) -> tuple[Dtype, list[int]]:
@@ -283,10 +283,10 @@ def _from_json(name: str, data: Any, dtype: Dtype, shape: list[int]) -> Array:
         raise InvalidInput(f"the data of input {name!r} are not an array: {error}") from None
     if array.size and array.dtype.kind not in _KINDS[dtype.kind]:
         raise InvalidInput(f"the data of input {name!r} should be {dtype}, got {array.dtype}")
-    found = cast(name, array, dtype, shape)
-    if dtype.kind == "f" and not np.isfinite(found).all():
+    values = cast(name, array, dtype, shape)
+    if dtype.kind == "f" and not np.isfinite(values).all():
         raise InvalidInput(f"the data of input {name!r} have numbers beyond {dtype}")
-    return found
+    return values
 
 
 def cast(name: str, array: Array, dtype: Dtype, shape: list[int]) -> Array:

@@ -207,24 +207,18 @@ def _readiness(content: dict[str, Any], scope: Scope) -> Reply:
     return 503, headers, json.dumps(content).encode()
 
 
+def _openapi(routes: Routes, scope: Scope) -> Reply:
+    options = {"repository": routes.has_repository, "metrics": routes.has_metrics}
+    return as_json(200, openapi(routes.server, scope.get("root_path", ""), **options))
+
+
 _GET_ROUTES: dict[str, Callable[[Routes, Scope], Reply]] = {
     "": lambda routes, scope: (200, [*_HTML], about.page(routes.server)),
     "v2": lambda routes, _: as_json(200, about.extensions(routes.has_repository)),
     "v2/models/stats": lambda routes, _: as_json(200, about.statistics(routes.server.models)),
     "config": lambda routes, _: as_json(200, about.settings(routes.server)),
     "metrics": lambda routes, _: exposition(routes.server, routes.registry),
-    **dict.fromkeys(
-        ("openapi.json", "v2/docs"),
-        lambda to, at: as_json(
-            200,
-            openapi(
-                to.server,
-                at.get("root_path", ""),
-                repository=to.has_repository,
-                metrics=to.has_metrics,
-            ),
-        ),
-    ),
+    **dict.fromkeys(("openapi.json", "v2/docs"), _openapi),
     **dict.fromkeys(_LIVE, lambda routes, _: as_json(200, {"live": True})),
     **dict.fromkeys(
         _READY, lambda to, at: _readiness({"live": True, "ready": to.server.ready}, at)

@@ -164,11 +164,11 @@ class _Servicer:
         async def call(request: Any, context: Context) -> Any:
             if name.startswith("Repository"):
                 self._check_token(context)
-            found = _UNARY_CALLS[name](self, request)
-            if not isinstance(found, Mapping):  # a model is loaded or unloaded
-                await found
-                found = {}
-            return ParseDict(found, answer())
+            content = _UNARY_CALLS[name](self, request)
+            if not isinstance(content, Mapping):  # a model is loaded or unloaded
+                await content
+                content = {}
+            return ParseDict(content, answer())
 
         return call
 
@@ -323,8 +323,8 @@ async def _reply_or_abort(
         elif isinstance(error, NodeError):
             more.append(("actorgraph-node-bin", error.node.encode()))
         status = "RESOURCE_EXHAUSTED" if code in _EXHAUSTED else code
-        found = getattr(grpc.StatusCode, status, grpc.StatusCode.INTERNAL)
-        await context.abort(found, str(error), tuple(more))
+        status_code = getattr(grpc.StatusCode, status, grpc.StatusCode.INTERNAL)
+        await context.abort(status_code, str(error), tuple(more))
     except Exception:
         logging.getLogger("actorgraph").exception("a request could not be answered")
         await context.abort(grpc.StatusCode.INTERNAL, "internal error")

@@ -261,11 +261,11 @@ def _names(nodes: Sequence[Node]) -> str:
 
 def _first_dim(inputs: Sequence[Node]) -> str:
     firsts = {str(node.dims[0]) for node in inputs if node.ndim and isinstance(node.dims[0], Dim)}
-    found = sorted(name for name in firsts if name.isidentifier())
-    if len(found) != 1:
-        what = f"several: {', '.join(map(repr, found))}" if found else "none"
+    symbols = sorted(name for name in firsts if name.isidentifier())
+    if len(symbols) != 1:
+        what = f"several: {', '.join(map(repr, symbols))}" if symbols else "none"
         raise ShapeError(
             "requests are joined along the symbol that inputs have as their first dim, but there "
             f"are {what}; say batch_by=, or give the inputs such a dim"
         )
-    return found[0]
+    return symbols[0]

@@ -297,18 +297,18 @@ class Session:
         halves = [scope.reserve(f"{scope.tree.name}_{one}") for one in ("forward", "backward")]
         sweep, result, first, backward, kept, written = self.sweeps(scope, active, owned=True)
         seed = sweep.b(result)
-        check = scope.help("check_inputs", support.check_inputs)
+        check = scope.support(support.check_inputs)
         checks = parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")
         value = result
         if options.preserve_result and written:
             value = scope.fresh(result)
             first += _owned(scope, value, result)
             scope.locals.add(value)
-        fit = scope.help("fitting", support.fitting)
+        fit = scope.support(support.fitting)
         what = f"seed derivative {seed} of the result of {scope.tree.name}"
         start = parse(f"{seed} = {fit}({seed}, {result}, {what!r}, "
                       f"{options.input_derivative!r}, {options.check_dims})")  # fmt: skip
-        finish = scope.help("finished", support.finished)
+        finish = scope.support(support.finished)
         parts = [f"{finish}({sweep.b(one)}, {kept[one]})" for one in active]
         parts += [value] if options.preserve_result else []
         end = parse(f"return {', '.join(parts)}")
@@ -339,14 +339,14 @@ class Session:
         name = scope.reserve(f"d{scope.tree.name}d{''.join(active)}")
         inner = scope.reserve(f"{scope.tree.name}_tangent")
         sweep, body, result, tangent = self.forward(scope, active)
-        check = scope.help("check_inputs", support.check_inputs)
-        fit = scope.help("fitting", support.fitting)
+        check = scope.support(support.check_inputs)
+        fit = scope.support(support.fitting)
         first = parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")
         for one in active:
             tan = sweep.t(one)
             first += parse(f"{tan} = {fit}({tan}, {one}, 'tangent {tan}', "
                            f"{options.input_derivative!r}, {options.check_dims})")  # fmt: skip
-        finish = scope.help("finished", support.finished)
+        finish = scope.support(support.finished)
         parts = [f"{finish}({tangent}, {result})"] + ([result] if options.preserve_result else [])
         body = self.cleaned(scope, first + body + parse(f"return {', '.join(parts)}"))
         tans = [sweep.t(one) for one in active]

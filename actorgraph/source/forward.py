@@ -38,16 +38,12 @@ class Forward:
         active = isinstance(arg, ast.Name) and arg.id in self.scope.active
         if active:
             return self.t(arg.id)  # type: ignore[attr-defined]
-        return f"{self.help(support.zero_of)}({ast.unparse(arg)})"
-
-    def help(self, function: Any) -> str:
-        """Return the name of a function of `support`."""
-        return self.scope.help(function.__name__, function)
+        return f"{self.scope.support(support.zero_of)}({ast.unparse(arg)})"
 
     def start(self, given: tuple[str, ...]) -> list[ast.stmt]:
         """Return zero tangents for arguments that become active later."""
         names = [name for name in self.scope.args if name in self.scope.active - {*given}]
-        zero = self.help(support.zero_of)
+        zero = self.scope.support(support.zero_of)
         return [line for name in names for line in parse(f"{self.t(name)} = {zero}({name})")]
 
     def sweep(self, steps: list[Any]) -> list[ast.stmt]:
@@ -72,7 +68,7 @@ class Forward:
         if one.kind == "passive":
             names = sorted(bound_names(made) & self.scope.active)
             for name in names:
-                made += parse(f"{self.t(name)} = {self.help(support.zero_of)}({name})")
+                made += parse(f"{self.t(name)} = {self.scope.support(support.zero_of)}({name})")
             return made
         return getattr(self, f"_{one.kind}")(one, made)  # type: ignore[no-any-return]
 
@@ -89,7 +85,7 @@ class Forward:
             tans = [self.of(one.args[i]) for i in active]
             seeds = tans[0] if len(tans) == 1 else f"({', '.join(tans)})"
             call = _call(name, [seeds, one.target, *map(ast.unparse, one.args)], one.kwargs)
-            zero = f"{self.help(support.zero_of)}({one.target})"
+            zero = f"{self.scope.support(support.zero_of)}({one.target})"
             return made + parse(f"{tan} = {call}\nif {tan} is None:\n    {tan} = {zero}")
         names = self.session.operands(self.scope, one, text)
         names |= {f"t{i}": _name(self.of(one.args[i])) for i in active}
@@ -98,7 +94,7 @@ class Forward:
             made += parse(f"{fresh} = {_substituted(value, names)}")
             names[stem] = _name(fresh)
         (part,) = text.parts
-        zero = f"{self.help(support.zero_of)}({one.target})"
+        zero = f"{self.scope.support(support.zero_of)}({one.target})"
         moved = zero if part is None else _substituted(part, names)
         return made + parse(f"{tan} = {moved}")
 
@@ -112,7 +108,7 @@ class Forward:
         return made + parse(f"{self.t(one.target)} = {_call(name, args, one.kwargs)}")
 
     def _item(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        item, base = self.help(support.item_of), self.of(one.args[0])
+        item, base = self.scope.support(support.item_of), self.of(one.args[0])
         return parse(f"{self.t(one.target)} = {item}({base}, {index_value(one.index)})") + made
 
     def _build(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:

@@ -174,15 +174,15 @@ def _text(text: str, like: ast.AST) -> ast.stmt:
 
 
 def _own_breaks(body: list[ast.stmt]) -> list[ast.Break]:
-    found = []
+    breaks = []
     for one in body:
         if isinstance(one, ast.Break):
-            found.append(one)
+            breaks.append(one)
         elif isinstance(one, ast.If):
-            found += _own_breaks(one.body + one.orelse)
+            breaks += _own_breaks(one.body + one.orelse)
         elif isinstance(one, ast.With):
-            found += _own_breaks(one.body)
-    return found
+            breaks += _own_breaks(one.body)
+    return breaks
 
 
 class UnsupportedPattern(Exception):

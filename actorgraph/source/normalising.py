@@ -1,4 +1,4 @@
-"""Statements of active values as steps; passive statements stay whole."""
+"""Turns statements on active values into steps; passive statements stay whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHANGING = frozenset({"append", "extend", "insert", "pop"})
 
 
 class Normaliser(Expressions):
-    """Makes the steps of a function's body."""
+    """Makes the steps of a function's body, one operation each."""
 
     def __init__(self, scope: Scope) -> None:
         self.jumps = Jumps(scope)
@@ -40,11 +40,11 @@ class Normaliser(Expressions):
             body = self.jumps.rewritten()
         except UnsupportedPattern as error:
             raise self.refused(error.pattern) from None
-        self._know(body)  # flags and results of jumps are names too
+        self._add_names(body)  # `jumps` adds flags and a result
         return self.block(body)
 
-    def _know(self, body: list[ast.stmt]) -> None:
-        """Note the names of more statements, and which of them are active."""
+    def _add_names(self, body: list[ast.stmt]) -> None:
+        """Add the names of new statements to the scope, and find which are active."""
         for _ in range(3):
             for node in walk_own(body):
                 self.scope._spread_through(node)
@@ -100,7 +100,7 @@ class Normaliser(Expressions):
         method(node)
 
     def refuse_captures(self, node: ast.stmt) -> None:
-        """Raise where a function that is a value holds what is active."""
+        """Raise if a function used as a value captures an active name."""
         for one in ast.walk(node):
             if isinstance(one, (ast.Lambda, ast.FunctionDef)):
                 own = {arg.arg for arg in ast.walk(one.args) if isinstance(arg, ast.arg)}
@@ -123,7 +123,7 @@ class Normaliser(Expressions):
         )
 
     def walrus(self, node: ast.stmt) -> None:
-        """Bind what ``:=`` binds before its statement."""
+        """Bind the active names of ``:=`` before their statement."""
         if isinstance(node, ast.While):
             return
         heads = [getattr(node, name, None) for name in ("value", "test", "iter", "subject")]
@@ -135,7 +135,7 @@ class Normaliser(Expressions):
                     value = deepcopy(one.value)
                     self.assign(one.target.id, value)
                     one.value = one.target
-            made = _Unnamed(self.scope).visit(head)
+            made = _Unnamed().visit(head)
             for field, value in ast.iter_fields(node):
                 if value is head:
                     setattr(node, field, made)
@@ -227,7 +227,7 @@ class Normaliser(Expressions):
                 self.bind(part, ast.parse(f"{whole}[{place}]", mode="eval").body)
 
     def temporary(self, value: ast.expr) -> ast.expr:
-        """Return an atom that no later assignment changes."""
+        """Return an atom that later assignments do not change."""
         if isinstance(value, ast.Constant):
             return value
         name = self.scope.fresh("value")
@@ -261,9 +261,9 @@ class Normaliser(Expressions):
         self.emit("passive", ast.unparse(node))
 
     def rewritten(self, text: str, node: ast.AST) -> None:
-        """Add the steps of statements that stand for another one."""
+        """Add the steps of statements that replace another one."""
         body = parse(text, node)
-        self._know(body)
+        self._add_names(body)
         for stmt in body:
             self.statement(stmt)
 
@@ -310,7 +310,7 @@ class Normaliser(Expressions):
         return self.scope.is_active(over) and not self.scope.by_keys(node.target, over, node)
 
     def _elements(self, target: ast.expr, over: ast.expr) -> tuple[list[str], str]:
-        """Return what binds the target of a loop over active values, and the loop's header."""
+        """Return statements that bind the target of a loop over active values, and its header."""
         call = self.scope.call_of(over)
         text = ast.unparse(target)
         index = self.scope.fresh("i")
@@ -340,7 +340,7 @@ class Normaliser(Expressions):
         return [f"{text} = {atom}[{index}]"], f"for {index} in {step.format(atom)}"
 
     def sequence(self, node: ast.expr) -> ast.expr:
-        """Return an atom that is indexed; what is passive becomes a list."""
+        """Return an atom to index; a passive value becomes a list."""
         if self.scope.is_active(node):
             return self.atom(node)
         if isinstance(node, ast.Name):
@@ -393,10 +393,7 @@ class Normaliser(Expressions):
 
 
 class _Unnamed(ast.NodeTransformer):
-    """Leaves the name of a walrus whose value is bound already."""
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
+    """Replaces ``(x := x)`` by ``x``."""
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
         same = isinstance(node.value, ast.Name) and node.value.id == node.target.id

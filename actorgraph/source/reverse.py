@@ -70,10 +70,6 @@ class ReverseWriter:
         """Return the name of a cotangent."""
         return self.scope.derived("b", name)
 
-    def help(self, function: Any) -> str:
-        """Return the name of a function of `support`."""
-        return self.scope.help(function.__name__, function)
-
     def prepare(self, steps: list[Any]) -> None:
         """Collect the cotangents that are written in place, which must not be shared."""
         for one in steps:
@@ -298,7 +294,8 @@ class ReverseWriter:
             text = f"{ct} = {part}"
         else:
             total = "None" if known == ZERO else ct
-            text = f"{ct} = {self.help(support.own if held else support.add)}({total}, {part})"
+            add = self.scope.support(support.own if held else support.add)
+            text = f"{ct} = {add}({total}, {part})"
         state[name] = SOME if certain or known == SOME else MAYBE
         return parse(text)
 
@@ -369,7 +366,7 @@ class ReverseWriter:
         total = "None" if known == ZERO else self.b(base)
         state[base] = SOME
         return parse(
-            f"{self.b(base)} = {self.help(support.add_at)}({total}, {base}, "
+            f"{self.b(base)} = {self.scope.support(support.add_at)}({total}, {base}, "
             f"{index_value(one.index)}, {self.b(one.target)})"
         )
 
@@ -380,7 +377,7 @@ class ReverseWriter:
             places = map(ast.unparse, keys.elts)
         lines: list[ast.stmt] = []
         for place, arg in zip(places, one.args, strict=True):
-            part = f"{self.help(support.item_of)}({self.b(one.target)}, {place})"
+            part = f"{self.scope.support(support.item_of)}({self.b(one.target)}, {place})"
             lines += self.give(arg, part, state, certain=False)
         return lines
 
@@ -392,7 +389,7 @@ class ReverseWriter:
         tape = base in self.tapes
         undo = [] if tape else parse(f"{base}.append({one.target})")
         value = None if tape else base
-        pushed = self.help(support.pushed)
+        pushed = self.scope.support(support.pushed)
         return undo + parse(f"{self.b(base)} = {pushed}({total}, {part}, {value})")
 
     def _write(self, one: Statement, state: State) -> list[ast.stmt]:
@@ -403,12 +400,12 @@ class ReverseWriter:
         if one.kind == "store":
             lines = parse(f"{name}[{one.index}] = {one.slot}")
             place = index_value(one.index)
-            part = f"{self.help(support.item_of)}({ct}, {place})"
-            cut = f"{ct} = {self.help(support.cleared)}({ct}, {place})"
+            part = f"{self.scope.support(support.item_of)}({ct}, {place})"
+            cut = f"{ct} = {self.scope.support(support.cleared)}({ct}, {place})"
         else:
             lines = [] if name in self.tapes else parse(f"{name}.pop()")
-            part = f"{self.help(support.last_of)}({ct})"
-            cut = f"{ct} = {self.help(support.shortened)}({ct})"
+            part = f"{self.scope.support(support.last_of)}({ct})"
+            cut = f"{ct} = {self.scope.support(support.shortened)}({ct})"
         if known != ZERO:
             lines = comment(one.origin, "gradient of") + lines
             lines += self.give(value, part, state, certain=False)
@@ -454,7 +451,7 @@ class ReverseWriter:
             given = call.given[parameter]
             if isinstance(given, list):
                 for i, arg in enumerate(given):
-                    place = f"{self.help(support.item_of)}({part}, {i})"
+                    place = f"{self.scope.support(support.item_of)}({part}, {i})"
                     lines += self.give(arg, place, state, certain=False)
             elif isinstance(given, ast.Starred):
                 spread.append(f"*({part} or ())" if parameter == call.vararg else part)

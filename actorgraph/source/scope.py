@@ -61,15 +61,15 @@ class Scope:
         self._add_nested()
 
     def _add_nested(self) -> None:
-        found = [node for node in walk_own(self.tree.body) if isinstance(node, ast.FunctionDef)]
-        for node in found:
+        nested = [node for node in walk_own(self.tree.body) if isinstance(node, ast.FunctionDef)]
+        for node in nested:
             inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
             free = inside - {*_parameters(node.args), *bound_names(node.body)}
-            known = {one.name for one in found}
+            known = {one.name for one in nested}
             reached = {node.name} & free
             todo = [node]
             while todo:  # it also captures what the nested functions that it calls capture
-                for other in found:
+                for other in nested:
                     if other in todo or other.name in reached or other.name not in free:
                         continue
                     reached.add(other.name)
@@ -112,6 +112,10 @@ class Scope:
             self.used.add(made)
             self.taken[key] = made
         return self.taken[key]
+
+    def support(self, function: Any) -> str:
+        """Return the name in the text for a function of `support`."""
+        return self.help(function.__name__, function)
 
     def help(self, name: str, value: Any) -> str:
         """Return the name by which the generated text knows a helper."""

@@ -237,8 +237,8 @@ class _Definition:
 
     def _on_try(self, node: Any) -> list[ast.stmt]:
         for field in ("body", "orelse", "finalbody"):
-            found = getattr(node, field)
-            setattr(node, field, self.block(found) if found else [])
+            block = getattr(node, field)
+            setattr(node, field, self.block(block) if block else [])
         for handler in node.handlers:
             handler.body = self.block(handler.body)
         return [node]

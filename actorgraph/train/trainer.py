@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -199,7 +199,8 @@ class Trainer:
         Batches are made in the loop's thread, unless the loader has workers.  Cancelling waits for
         the running operations to end, and calls the callbacks.
         """
-        history: History = await _awaited(self._fit(loader, epochs, validation, resume), _later)
+        work = self._fit(loader, epochs, validation, resume)
+        history: History = await _awaited(work, blocking=False)
         return history
 
     def stop(self) -> None:
@@ -259,8 +260,8 @@ class Trainer:
         self._place = _state_of(self._loader) if whole else self._place
         figures, self._totals = self.figures(), _Totals(self.metrics)
         if validation is not None:
-            found = yield from self._evaluation(_loader_of(validation), self.metrics)
-            figures |= {f"val_{name}": value for name, value in found.items()}
+            validated = yield from self._evaluation(_loader_of(validation), self.metrics)
+            figures |= {f"val_{name}": value for name, value in validated.items()}
         rate = self.solver.lr
         if hasattr(rate, "tell"):  # a plateau
             rate.tell(figures.get("val_loss", figures["loss"]))
@@ -338,7 +339,7 @@ class Trainer:
             "solver": self.solver,
             "loader": None
             if place is None
-            else SimpleNamespace(state_dict=partial(_itself, place)),
+            else SimpleNamespace(state_dict=partial(deepcopy, place)),
             "step": self.step,
             "epoch": self.epoch,
             "history": self.history.state_dict(),
@@ -361,16 +362,16 @@ class Trainer:
         if not last.is_dir() or not any(last.glob("checkpoint-*")):
             return
         stateful = self._loader if self._place is not None else None
-        found = load(last, model=self.model, solver=self.solver, loader=stateful)
+        state = load(last, model=self.model, solver=self.solver, loader=stateful)
         self._place = _state_of(self._loader)
-        self.step, self.epoch = found["step"], found["epoch"]
-        self.history.load_state_dict(found["history"])
-        self._totals.load_state_dict(found["totals"])
+        self.step, self.epoch = state["step"], state["epoch"]
+        self.history.load_state_dict(state["history"])
+        self._totals.load_state_dict(state["totals"])
         for name, callback in self._stateful().items():
-            if name in found["callbacks"]:
-                callback.load_state_dict(found["callbacks"][name])
-        if found["rate"] is not None:
-            self.solver.lr.load_state_dict(found["rate"])
+            if name in state["callbacks"]:
+                callback.load_state_dict(state["callbacks"][name])
+        if state["rate"] is not None:
+            self.solver.lr.load_state_dict(state["rate"])
 
     # -- evaluation -----------------------------------------------------------------------------
 
@@ -407,16 +408,16 @@ class Trainer:
         return _driven(self._predictions(data))
 
     def _predictions(self, loader: Iterable[Any]) -> Work:
-        found: list[list[Any]] = []
+        batches: list[list[Any]] = []
         program = None
         for number, given in enumerate(loader):
             inputs = tuple(given[:-1]) if isinstance(given, (tuple, list)) else (given,)
             program, feeds = self._programs.predicting(inputs)
             run = yield program, feeds, number
-            found.append([run[node].value for node in program.prediction])
+            batches.append([run[node].value for node in program.prediction])
         if program is None:
             raise GraphError("there was no batch to predict")
-        joined = [np.concatenate(parts) for parts in zip(*found, strict=True)]
+        joined = [np.concatenate(parts) for parts in zip(*batches, strict=True)]
         return unflatten(program.result, joined)
 
     def __repr__(self) -> str:
@@ -461,10 +462,6 @@ class _Totals:
                 metric.load_state_dict(state["metrics"][metric.name])
 
 
-def _itself(state: Any) -> Any:
-    return state
-
-
 def _state_of(loader: Any) -> Any:
     return loader.state_dict() if hasattr(loader, "state_dict") else None
 
@@ -481,28 +478,24 @@ def _loader_of(given: Any) -> Iterable[Any]:
 def _driven(work: Work) -> Any:
     """Make the runs of `work`, blocking, and return its result."""
     try:
-        _awaited(work, _now).send(None)
+        _awaited(work, blocking=True).send(None)
     except StopIteration as ended:
         return ended.value
 
 
-async def _awaited(work: Work, made: Callable[..., Awaitable[Run]]) -> Any:
+async def _awaited(work: Work, *, blocking: bool) -> Any:
     """Make the runs of `work`, and return its result."""
     go_on: Callable[[], Any] = partial(next, work)
     try:
         while True:
             program, feeds, number = go_on()
             try:
-                go_on = partial(work.send, await made(program, feeds, run_number=number))
+                if blocking:
+                    run = program.now(feeds, run_number=number)
+                else:
+                    run = await program.later(feeds, run_number=number)
+                go_on = partial(work.send, run)
             except BaseException as error:  # noqa: BLE001 - raised inside `work`
                 go_on = partial(work.throw, error)
     except StopIteration as ended:
         return ended.value
-
-
-async def _now(program: BatchProgram, feeds: Any, run_number: int) -> Run:
-    return program.now(feeds, run_number=run_number)
-
-
-async def _later(program: BatchProgram, feeds: Any, run_number: int) -> Run:
-    return await program.later(feeds, run_number=run_number)

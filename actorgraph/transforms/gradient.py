@@ -164,10 +164,10 @@ def _gradient_function(subject: Subject, argnums: Any, input_derivative: str, ki
         derivatives.float_nodes(wrt, what)
         output, aux = subject.one(args, kwargs)
         seeds = [seed_of(output, seed, input_derivative, f"what {name} returned")]
-        found = derivatives.gradient_tree([output], wrt, seeds, what)
+        gradients = derivatives.gradient_tree([output], wrt, seeds, what)
         if kind == "grad":
-            return (found, aux) if has_aux else found
-        return ((output, aux) if has_aux else output), found
+            return (gradients, aux) if has_aux else gradients
+        return ((output, aux) if has_aux else output), gradients
 
     staged = Staged(builder, subject.function)
 

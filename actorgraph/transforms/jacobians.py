@@ -114,8 +114,8 @@ class _JacobianFunction:
         result, aux = self._build_value(args, kwargs)
         nodes, structure = flatten(result)
         wrt = chosen(args, self._argnums, self._name)
-        found = derivatives.jacobian_tree(nodes, structure, wrt, f"an argument of {self._name}")
-        return (found, aux) if self._subject.has_aux else found
+        jacobian = derivatives.jacobian_tree(nodes, structure, wrt, f"an argument of {self._name}")
+        return (jacobian, aux) if self._subject.has_aux else jacobian
 
     def _build_value(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         wrt = chosen(args, self._argnums, self._name)

@@ -77,13 +77,13 @@ class Staged:
     def _trace_for(self, arguments: Arguments) -> _Trace:
         around = surroundings(self._function)
         with self._lock:
-            found = self._traces.pop(arguments.key, None)
-            if found is None or not _same(found.surroundings, around):
-                found = self._trace(arguments, around)
-            self._traces[arguments.key] = found
+            trace = self._traces.pop(arguments.key, None)
+            if trace is None or not _same(trace.surroundings, around):
+                trace = self._trace(arguments, around)
+            self._traces[arguments.key] = trace
             while len(self._traces) > _TRACES_KEPT:
                 self._traces.popitem(last=False)
-            return found
+            return trace
 
     def _trace(self, arguments: Arguments, around: tuple[Any, ...]) -> _Trace:
         graph = Graph(name_of(self._function))
@@ -154,10 +154,10 @@ class Subject:
     def _rewritten(self, nodes: list[Node], aux: Any) -> tuple[list[Node], Any]:
         leaves, structure = flatten(aux)
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Node)]
-        found = rewrite([*nodes, *(leaves[i] for i in places)], self.passes)
-        for i, node in zip(places, found[len(nodes) :], strict=True):
+        rewritten = rewrite([*nodes, *(leaves[i] for i in places)], self.passes)
+        for i, node in zip(places, rewritten[len(nodes) :], strict=True):
             leaves[i] = node
-        return found[: len(nodes)], unflatten(structure, leaves)
+        return rewritten[: len(nodes)], unflatten(structure, leaves)
 
     def one(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})
