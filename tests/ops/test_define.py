@@ -128,7 +128,7 @@ def test_user_ops_are_checked_and_may_be_async_or_serial():
 
 
 @pytest.mark.parametrize(
-    ("options", "known"),
+    ("options", "told"),
     [
         ({"concurrency": 0}, "an int of at least 1, or None for no limit; got 0"),
         ({"concurrency": True}, "an int of at least 1, or None for no limit; got True"),
