@@ -192,13 +192,13 @@ class LoopRule(NamedTuple):
     ----------
     kind : "value", "view" or "row"
         ``"value"``: each element of those of the operands.  ``"view"``: the numbers of the first
-        operand in another shape.  ``"row"``: of the maximum of each row of an operand along the
-        last axis, and the sum of the exponentials above it.
+        operand in another shape.  ``"row"``: of what is known of each row of an operand along the
+        last axis: its class, or its maximum and the sum of the exponentials above that.
     text : str
         The rule of an element.  For ``"value"`` an expression of NumPy's functions, of the operands
         ``x, y, z`` and of attributes by their names.  For ``"row"`` an expression of ``x``, the
-        operand, ``m`` and ``e``, maximum and sum, ``is_class``, whether the element is that of the
-        row's class, and ``ct``, a cotangent.
+        operand, and of ``m`` and ``e``, maximum and sum; or with `classes` of ``is_class``, whether
+        the element is that of the row's class, and ``ct``, a cotangent.
     of : int
         Which operand the rows are of.
     classes : bool

@@ -30,6 +30,7 @@ from actorgraph.ops.losses import (
     check_reduction,
     cosine_similarity,
     log_softmax,
+    minus_at,
     pairwise_distance,
     plain_cross_entropy,
     reduced,
@@ -428,9 +429,9 @@ def nll_loss(
     """
     _check_options(reduction, weight, "nll_loss")
     log_probs = _classes_last(log_probs, axis, "nll_loss")
+    if weight is None and ignore_index is None:
+        return minus_at(log_probs, targets, reduction)
     chosen, weights, valid = _picked(log_probs, targets, weight, ignore_index)
-    if weight is None and valid is None:
-        return reduced(neg(chosen), reduction)
     losses = neg(weights * (chosen if valid is None else where(valid, chosen, 0)))
     return _averaged(losses, weights, reduction)
 
@@ -448,7 +449,7 @@ def cross_entropy(
     logits: Node, targets: Any, weight: Any = None, *, reduction: str = "mean",
     ignore_index: int | None = None, label_smoothing: float = 0.0, axis: int = -1,
 ) -> Node:  # fmt: skip
-    """Return ``logsumexp(logits) - logits[target]``, stable; in one op where no option is given.
+    """Return ``logsumexp(logits) - logits[target]``, as `nll_loss` of `log_softmax`.
 
     With probabilities q of classes as targets: ``-sum over c of w[c] q[c] log p[c]``, and a mean
     divides by the number of rows.  With options of the others:
