@@ -106,37 +106,6 @@ class Together:
     first: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Factoring:
-    """An op in two: one on its first shared argument, and the rest, to the bit.
-
-    Where a task has several ops that begin alike with the same arguments, it computes the beginning
-    once (`lower.sharing`).
-
-    Parameters
-    ----------
-    first : Op
-        The beginning.
-    attrs : mapping
-        Its attributes.
-    shared : tuple of int
-        Arguments that ops which begin alike have in common; `first` is applied to the first.
-    rest : Op
-        Takes the result of `first` in place of that argument, and the op's attributes.
-    beside : bool
-        Whether `rest` takes all arguments, and the result of `first` behind them.
-    follows : bool
-        Whether `rest` relies on what an op that does not follow has checked of the arguments.
-    """
-
-    first: Op
-    attrs: Attrs
-    shared: tuple[int, ...]
-    rest: Op
-    beside: bool = False
-    follows: bool = False
-
-
 class Memory(NamedTuple):
     """What is sure of the memory of results; plans of buffers and predictions rely on it.
 
@@ -299,8 +268,6 @@ class Op:
         Where the forward is called: by the worker that runs its actor; as a coroutine function on
         the event loop of the run's caller; in a thread of its own, because it only waits; or not
         at all, for the value of a lane is waited for (`lower.placing`).
-    split : Factoring, optional
-        How steps may share the beginning of the op, not with floats of two bytes.
     typing : callable, optional
         ``typing(checks, types, attrs) -> Tensor`` stands for scheme and shape rule where the type
         follows from graphs among the attributes.
@@ -338,7 +305,6 @@ class Op:
     concurrency: int | None = None
     checked: bool = False
     runs_on: Literal["worker", "loop", "thread", "lane"] = "worker"
-    split: Factoring | None = None
     typing: Callable[[Checks, tuple[Tensor, ...], Attrs], Tensor] | None = None
     kernel: Callable[..., Any] | None = None
     predicted: Callable[[Any, Mapping[str, int]], float] | None = None

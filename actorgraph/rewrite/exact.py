@@ -299,8 +299,5 @@ EXACT: tuple[Pass, ...] = (
     _by_machines(
         "slices", "a sum of adjoints of disjoint slices becomes one array, each written as x + 0"
     ),
-    _by_machines(
-        "share", "ops of one task that begin alike compute their beginning once: the same kernels"
-    ),
 )
 """All of them, in the order in which they are tried."""
