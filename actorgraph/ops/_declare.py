@@ -197,7 +197,7 @@ def reduction(
     op = reduction_op(name, scheme, forward, doc=doc, **more)
 
     def function(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
-        return build(op, x, axis=axes_of(axis, x.ndim, name), keepdims=bool(keepdims))
+        return build(op, x, axis=axes_of(axis, x.ndim), keepdims=bool(keepdims))
 
     documented(function, op, _OVER_AXES, notes)
     return function

@@ -8,7 +8,7 @@ from inspect import signature
 from types import ModuleType
 from typing import Any
 
-from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.keywords import advice, change_public, refusal, standing_for
 
 _NAME = re.compile(r"\b[a-z]\b")
@@ -134,7 +134,7 @@ Function = Callable[..., Any]
 
 def translating(function: Function) -> Function:
     """Return a function whose errors name it, and say what is meant by arguments it has not."""
-    told, wrong = _error_of, (TypeError, ShapeError)  # which the globals of `own` have not
+    told, wrong = _error_of, (TypeError, GraphError)  # which the globals of `own` have not
 
     def call(*args: Any, **given: Any) -> Any:
         try:
@@ -160,13 +160,22 @@ def _error_of(
     function: Function, args: Any, given: Mapping[str, Any], error: Exception
 ) -> Exception:
     """Return what to raise: an error that begins with the name that the user wrote."""
-    if not isinstance(error, (GraphTypeError, ShapeError)):
+    if not isinstance(error, GraphError):
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             return refusal(function, args, given)
         known = signature(function).parameters
         any_name = any(one.kind is one.VAR_KEYWORD for one in known.values())
         return (None if any_name else advice(function.__name__, known, given)) or error
-    name = function.__name__
-    if str(error).startswith((f"{name}:", f"{name} ", f"{name}(", f"np.{name}")):
+    return named(error, function.__name__)
+
+
+_NAMED = (GraphError, GraphTypeError, ShapeError)
+
+
+def named(error: GraphError, name: str) -> GraphError:
+    """Return an error that begins with a function's name, where it names none yet."""
+    text = str(error)
+    if type(error) not in _NAMED or text.startswith((f"{name}:", f"{name} ", f"{name}(", "np.")):
         return error
-    return type(error)(f"{name}: {error}", reference=error.reference)
+    link = " " if text.startswith(("takes ", "needs ")) else ": "
+    return type(error)(f"{name}{link}{text}", reference=error.reference)

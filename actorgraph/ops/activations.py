@@ -282,7 +282,7 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
     axis : int
         Along which the result sums to 1.
     """
-    return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim, "sparsemax"))
+    return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim))
 
 
 def _op(
@@ -378,7 +378,7 @@ def prelu(x: Node, weight: Any) -> Node:
     if not is_weak(weight):
         weight = x.graph.lift(weight)
         if weight.ndim > 1:
-            raise ShapeError(f"prelu takes one slope or one per channel, got {weight!r}")
+            raise ShapeError(f"takes one slope or one per channel, got {weight!r}")
         if weight.ndim and x.ndim == 0:
             weight = squeeze(weight, 0)
         elif weight.ndim and x.ndim > 2:
@@ -542,7 +542,7 @@ def softshrink(x: Node, lambd: float = 0.5) -> Node:
     lambd : float
         At least 0.
     """
-    return build(_SOFTSHRINK, x, lambd=_not_negative(lambd, "softshrink"))
+    return build(_SOFTSHRINK, x, lambd=_not_negative(lambd))
 
 
 @raises(types=NO_FLOAT, other="`lambd` is negative.")
@@ -557,12 +557,12 @@ def hardshrink(x: Node, lambd: float = 0.5) -> Node:
     lambd : float
         At least 0.
     """
-    return build(_HARDSHRINK, x, lambd=_not_negative(lambd, "hardshrink"))
+    return build(_HARDSHRINK, x, lambd=_not_negative(lambd))
 
 
-def _not_negative(lambd: float, what: str) -> float:
+def _not_negative(lambd: float) -> float:
     if not lambd >= 0:
-        raise GraphError(f"{what}: lambd has to be at least 0, got {lambd!r}")
+        raise GraphError(f"lambd has to be at least 0, got {lambd!r}")
     return float(lambd)
 
 

@@ -246,7 +246,7 @@ def ldexp(x: Any, y: Any) -> Node:
     y : node or array
         Integers, which have no gradient; or as in PyTorch floats or complex numbers, which have.
     """
-    x, y = lifted_pair(x, y, "ldexp")
+    x, y = lifted_pair(x, y)
     return _ldexp(x, y) if y.dtype.kind in "iu" else multiply(x, power(2.0, y))
 
 

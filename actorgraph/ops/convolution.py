@@ -250,7 +250,7 @@ def _conv_shape(
     checks.equal(x[1], w[1] * groups, "channels of the input and of the weight (times groups)")
     if isinstance(w[0], int) and w[0] % groups:
         raise ShapeError(f"{w[0]} features cannot be divided into {groups} groups")
-    kernel = static_kernel(w[2:], "convolution")
+    kernel = static_kernel(w[2:])
     pads = pads_of(padding, x[2:], kernel, stride, dilation)
     outs = out_sizes(x[2:], kernel, stride, dilation, pads) if size is None else size
     return (x[0], w[0], *outs)
@@ -261,7 +261,7 @@ def _transpose_shape(checks: Checks, ct: Shape, w: Shape, *like: Shape, **attrs:
     checks.equal(ct[1], w[0], "channels of the input and of the weight")
     if isinstance(w[0], int) and w[0] % attrs["groups"]:
         raise ShapeError(f"{w[0]} channels cannot be divided into {attrs['groups']} groups")
-    kernel = static_kernel(w[2:], "transposed convolution")
+    kernel = static_kernel(w[2:])
     sizes = sizes_of(ct[2:], kernel, like, attrs)
     if any(isinstance(size, int) and size < 0 for size in sizes):
         raise ShapeError(f"padding leaves a result of the sizes {sizes}")
@@ -376,7 +376,7 @@ def _geometry(
     shape = weight.dims if isinstance(weight, Node) else tuple(getattr(weight, "shape", ()))
     if len(shape) != axes + 2:
         raise ShapeError(f"{what}: the weight has to have rank {axes + 2}, got shape {shape}")
-    kernel = static_kernel(shape[2:], what)
+    kernel = static_kernel(shape[2:])
     steps = per_axis(stride, axes, f"{what}: stride")
     gaps = per_axis(dilation, axes, f"{what}: dilation")
     return {

@@ -75,7 +75,7 @@ def astype(x: Node, dtype: Any) -> Node:
     target = dtype_of(dtype)
     if x.dtype.kind == "c" and target.kind != "c":
         raise GraphTypeError(
-            f"astype: {x!r} is complex and {target} is not: the imaginary part would be lost"
+            f"{x!r} is complex and {target} is not: the imaginary part would be lost"
         )
     return x if target == x.dtype else build(ASTYPE, x, dtype=target.name)
 

@@ -28,24 +28,24 @@ __all__ = [
 ]  # fmt: skip
 
 
-def positions_of(x: Node, given: Any, what: str) -> Node:
+def positions_of(x: Node, given: Any) -> Node:
     """Return an array of positions as a node, or raise `GraphTypeError` where it holds none."""
     node = x.graph.lift(np.asarray(given) if not isinstance(given, Node) else given)
     if node.dtype.kind not in "iu":
-        raise GraphTypeError(f"{what}: positions are integers, got {node.dtype}")
+        raise GraphTypeError(f"positions are integers, got {node.dtype}")
     return node
 
 
-def check_along(x: Node, index: Node, axis: int, what: str) -> None:
+def check_along(x: Node, index: Node, axis: int) -> None:
     """Raise `ShapeError` where `index` cannot say for each of its places which entry to take."""
     if index.ndim != x.ndim:
         raise ShapeError(
-            f"{what}: the index has rank {index.ndim}, but {x!r} has rank {x.ndim}; "
+            f"the index has rank {index.ndim}, but {x!r} has rank {x.ndim}; "
             "the ranks have to be equal (ag.ops.take takes an index of any rank)"
         )
     for i, (dim, limit) in enumerate(zip(index.dims, x.dims, strict=True)):
         if i != axis and isinstance(dim, int) and isinstance(limit, int) and dim > limit:
-            raise ShapeError(f"{what}: dim {dim} of the index at axis {i} exceeds {limit} of {x!r}")
+            raise ShapeError(f"dim {dim} of the index at axis {i} exceeds {limit} of {x!r}")
 
 
 @along_axis("index")
@@ -76,9 +76,9 @@ def gather(x: Node, axis: int, index: Any) -> Node:
         The ranks differ, the index is longer than `x` along another axis, or there is no such
         axis.
     """
-    place = one_axis(axis, x.ndim, "gather")
-    node = positions_of(x, index, "gather")
-    check_along(x, node, place, "gather")
+    place = one_axis(axis, x.ndim)
+    node = positions_of(x, index)
+    check_along(x, node, place)
     return take_index(x, (ALONG, place), [node])
 
 
@@ -99,21 +99,19 @@ def take_along_axis(x: Node, indices: Any, axis: int | None = -1) -> Node:
     axis : int or None
         None flattens `x`.
     """
-    node = positions_of(x, indices, "take_along_axis")
+    node = positions_of(x, indices)
     if axis is None:
         x, axis = ravel(x), 0
-    place = one_axis(axis, x.ndim, "take_along_axis")
+    place = one_axis(axis, x.ndim)
     if node.ndim != x.ndim:
-        check_along(x, node, place, "take_along_axis")
+        check_along(x, node, place)
     pairs = list(zip(x.dims, node.dims, strict=True))
     x = _stretched(x, [(mine, other) for mine, other in pairs], place)
     node = _stretched(node, [(mine, other) for other, mine in pairs], place)
     for i, (mine, other) in enumerate(zip(x.dims, node.dims, strict=True)):
         known = UNKNOWN not in (mine, other) and isinstance(mine - other, int)
         if i != place and known and mine != other:
-            raise ShapeError(
-                f"take_along_axis: dims {mine} and {other} at axis {i} do not broadcast"
-            )
+            raise ShapeError(f"dims {mine} and {other} at axis {i} do not broadcast")
     return take_index(x, (ALONG, place), [node])
 
 
@@ -141,11 +139,11 @@ def gather_nd(x: Node, indices: Any) -> Node:
     indices : integer array or node
         Its last dim is a known int, at most the rank of `x`: a position for each of as many axes.
     """
-    node = positions_of(x, indices, "gather_nd")
+    node = positions_of(x, indices)
     depth = node.dims[-1] if node.ndim else None
     if not isinstance(depth, int) or depth > x.ndim:
         raise ShapeError(
-            f"gather_nd: the last dim of the indices has to be an int of at most {x.ndim}, "
+            f"the last dim of the indices has to be an int of at most {x.ndim}, "
             f"the rank of {x!r}, got {node!r}"
         )
     if depth == 0:
@@ -167,13 +165,13 @@ def at(x: Node, *coords: Any) -> Node:
     *coords : int, dim or 0-d integer node
     """
     if len(coords) != x.ndim:
-        raise ShapeError(f"at: {len(coords)} coordinates for {x!r} of rank {x.ndim}")
+        raise ShapeError(f"{len(coords)} coordinates for {x!r} of rank {x.ndim}")
     for coord in coords:
         scalar = isinstance(coord, (int, np.integer, Dim)) and not isinstance(coord, bool)
         if not scalar and not (
             isinstance(coord, Node) and not coord.ndim and coord.dtype.kind in "iu"
         ):
-            raise GraphTypeError(f"at: a coordinate is an int or a 0-d integer node, got {coord!r}")
+            raise GraphTypeError(f"a coordinate is an int or a 0-d integer node, got {coord!r}")
     return getitem(x, coords)
 
 
@@ -197,7 +195,7 @@ def size_of(x: Node, axis: int | None = None) -> Node:
     x : node
     axis : int, optional
     """
-    place = None if axis is None else one_axis(axis, x.ndim, "size_of")
+    place = None if axis is None else one_axis(axis, x.ndim)
     dims: Shape = x.dims if place is None else (x.dims[place],)
     size = dims_product(dims)
     if isinstance(size, int):
@@ -267,6 +265,6 @@ def pick(x: Node, index: Any, axis: int = -1) -> Node:
         the run.
     axis : int
     """
-    place = one_axis(axis, x.ndim, "pick")
+    place = one_axis(axis, x.ndim)
     order = [i for i in range(x.ndim) if i != place] + [place]
     return build(_PICK, transpose(x, order), index)

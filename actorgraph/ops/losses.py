@@ -134,7 +134,7 @@ def softmax(x: Node, axis: int = -1) -> Node:
     axis : int
         Along which the result sums to 1; a scalar has axis 0.
     """
-    return build(_SOFTMAX, x, axis=one_axis(axis, x.ndim, "softmax"))
+    return build(_SOFTMAX, x, axis=one_axis(axis, x.ndim))
 
 
 @along_axis("x")
@@ -143,7 +143,7 @@ def log_softmax(x: Node, axis: int = -1) -> Node:
 
     Parameters and errors are those of `softmax`.
     """
-    return build(_LOG_SOFTMAX, x, axis=one_axis(axis, x.ndim, "log_softmax"))
+    return build(_LOG_SOFTMAX, x, axis=one_axis(axis, x.ndim))
 
 
 @along_axis("x")
@@ -258,10 +258,10 @@ def reduced(losses: Node, reduction: str) -> Node:
     return mean(losses) if reduction == "mean" else sum(losses)
 
 
-def check_reduction(reduction: str, what: str) -> None:
+def check_reduction(reduction: str) -> None:
     """Raise `GraphTypeError` where there is no such reduction."""
     if reduction not in REDUCTIONS:
-        raise GraphTypeError(f"{what}: reduction is one of {REDUCTIONS}, got {reduction!r}")
+        raise GraphTypeError(f"reduction is one of {REDUCTIONS}, got {reduction!r}")
 
 
 @raises(types="The dtypes differ, or there is no such reduction.", shapes="The shapes differ.")
@@ -276,8 +276,8 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     reduction : {"mean", "sum", "none"}
         Over all elements; "none" gives one loss per element.
     """
-    check_reduction(reduction, "mse_loss")
-    difference = subtract(*same_shape(x, y, "mse_loss"))
+    check_reduction(reduction)
+    difference = subtract(*same_shape(x, y))
     return reduced(multiply(difference, difference), reduction)
 
 
@@ -289,17 +289,17 @@ def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
 
     Parameters and errors are those of `mse_loss`.
     """
-    check_reduction(reduction, "l1_loss")
-    first, other = same_shape(x, y, "l1_loss")
+    check_reduction(reduction)
+    first, other = same_shape(x, y)
     return reduced(abs(first - other), reduction)
 
 
 l1 = l1_loss
 
 
-def _bent(x: Any, y: Any, delta: float, what: str) -> Node:
+def _bent(x: Any, y: Any, delta: float) -> Node:
     """Return Huber's loss of each element: half a square up to delta, then a line."""
-    first, other = same_shape(x, y, what)
+    first, other = same_shape(x, y)
     distance = abs(first - other)
     near = minimum(distance, delta)
     # Nothing is squared that is above delta, so nothing overflows.
@@ -327,10 +327,8 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
     delta : float
         Above 0.
     """
-    check_reduction(reduction, "huber_loss")
-    return reduced(
-        _bent(x, y, above_zero(delta, "huber_loss: delta", 1e-300), "huber_loss"), reduction
-    )
+    check_reduction(reduction)
+    return reduced(_bent(x, y, above_zero(delta, "huber_loss: delta", 1e-300)), reduction)
 
 
 huber = huber_loss
@@ -349,25 +347,25 @@ def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0
     reduction : {"mean", "sum", "none"}
     beta : float
     """
-    check_reduction(reduction, "smooth_l1_loss")
+    check_reduction(reduction)
     width = above_zero(beta, "smooth_l1_loss: beta", 0)
     if not width:
         return l1_loss(x, y, reduction=reduction)
-    return reduced(_bent(x, y, width, "smooth_l1_loss") / width, reduction)
+    return reduced(_bent(x, y, width) / width, reduction)
 
 
 smooth_l1 = smooth_l1_loss
 
 
 @raises(shapes="Their shapes can be shown to differ.")
-def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, Node]:
+def same_shape(x: Any, y: Any, witness: Any = None) -> tuple[Node, Node]:
     """Return both as nodes of one graph, where one of them (or the witness) is a node."""
     node = next((part for part in (x, y, witness) if isinstance(part, Node)), None)
     if node is None:
-        raise GraphTypeError(f"{what} needs at least one node, got {type(x).__name__}")
+        raise GraphTypeError(f"needs at least one node, got {type(x).__name__}")
     first, other = node.graph.lift(x), node.graph.lift(y)
     if shapes_differ(first.dims, other.dims):
-        raise ShapeError(f"{what}: shapes {first.shape} and {other.shape} differ")
+        raise ShapeError(f"shapes {first.shape} and {other.shape} differ")
     return first, other
 
 
@@ -388,11 +386,9 @@ def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
         Least norm.
     """
     product = multiply(x, y)
-    place = one_axis(axis, product.ndim, "cosine_similarity")
+    place = one_axis(axis, product.ndim)
     if product.dtype.kind not in "fV":
-        raise GraphTypeError(
-            f"cosine_similarity: {product.dtype} is not a float; convert with .astype('float32')"
-        )
+        raise GraphTypeError(f"{product.dtype} is not a float; convert with .astype('float32')")
     # In half precision the square of eps would be 0.
     least = max(float(eps) ** 2, tiny(product.dtype))
     for part in product.inputs:
@@ -432,7 +428,7 @@ def pdist(x: Node, p: float = 2.0) -> Node:
         Order of the norm.
     """
     if x.ndim != 2 or isinstance(x.dims[0], Dim):
-        raise ShapeError(f"pdist takes a matrix of a known number of rows, got {x!r}")
+        raise ShapeError(f"takes a matrix of a known number of rows, got {x!r}")
     first, second = np.triu_indices(x.dims[0], 1)
     return norm(take(x, first, 0) - take(x, second, 0), p, -1)
 

@@ -189,10 +189,10 @@ def _affine(y: Node, scale: Any, bias: Any, axes: Axes = ()) -> Node:
     return y
 
 
-def _behind_channels(x: Node, what: str) -> Axes:
+def _behind_channels(x: Node) -> Axes:
     """Return the places, in a parameter of one entry per channel, of the axes behind channels."""
     if x.ndim < 2:
-        raise ShapeError(f"{what} takes (batch, channels, ...), got {x!r}")
+        raise ShapeError(f"takes (batch, channels, ...), got {x!r}")
     return tuple(range(1, x.ndim - 1))
 
 
@@ -258,11 +258,11 @@ def group_norm(
         One entry per channel.
     eps : float
     """
-    axes = _behind_channels(x, "group_norm")
+    axes = _behind_channels(x)
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
-        raise ShapeError(f"group_norm: num_groups is an int >= 1, got {num_groups!r}")
+        raise ShapeError(f"num_groups is an int >= 1, got {num_groups!r}")
     if isinstance(x.dims[1], int) and x.dims[1] % num_groups:
-        raise ShapeError(f"group_norm: {x.dims[1]} channels do not make {num_groups} groups")
+        raise ShapeError(f"{x.dims[1]} channels do not make {num_groups} groups")
     grouped = group_dim(x, 1, num_groups)
     y = _normalized(grouped, tuple(range(2, grouped.ndim)), eps)
     return _affine(reshape_like(y, x), weight, bias, axes)
@@ -283,9 +283,9 @@ def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float =
     eps : float
     """
     if x.ndim < 3:
-        raise ShapeError(f"instance_norm takes (batch, channels, axes), got {x!r}")
+        raise ShapeError(f"takes (batch, channels, axes), got {x!r}")
     y = _normalized(x, tuple(range(2, x.ndim)), eps)
-    return _affine(y, weight, bias, _behind_channels(x, "instance_norm"))
+    return _affine(y, weight, bias, _behind_channels(x))
 
 
 class BatchNorm(NamedTuple):
@@ -327,9 +327,9 @@ def batch_norm(
     BatchNorm
         ``(y, mean, var)``: `y` of the shape of `x`, the others of shape (channels,).
     """
-    axes = _behind_channels(x, "batch_norm")
+    axes = _behind_channels(x)
     if (mean is None) != (var is None):
-        raise GraphTypeError("batch_norm takes both mean and var, or neither")
+        raise GraphTypeError("takes both mean and var, or neither")
     if mean is not None:
         centre, spread = x.graph.lift(mean), x.graph.lift(var)
         factor = 1 / sqrt(spread + float(eps))
@@ -339,7 +339,7 @@ def batch_norm(
         return BatchNorm(_affine(y, scale, bias, axes), centre, spread)
     over = (0, *range(2, x.ndim))
     if all(x.dims[i] == 1 for i in over):
-        raise ShapeError(f"batch_norm: {x!r} has one value per channel, so there is no variance")
+        raise ShapeError(f"{x!r} has one value per channel, so there is no variance")
     y = _affine(_normalized(x, over, eps), scale, bias, axes)
     return BatchNorm(y, reductions.mean(x, over), variance(x, over, ddof=1))
 
@@ -361,9 +361,9 @@ def local_response_norm(
         Channels in a window.
     alpha, beta, k : float
     """
-    axes = _behind_channels(x, "local_response_norm")
+    axes = _behind_channels(x)
     if size < 1:
-        raise ShapeError(f"local_response_norm: size is an int >= 1, got {size!r}")
+        raise ShapeError(f"size is an int >= 1, got {size!r}")
     if 0 in x.dims:
         return x  # no window fits, and there is nothing to divide
     ones = (1,) * len(axes)

@@ -49,9 +49,9 @@ class MaxPool(NamedTuple):
     """Of each maximum, its number among the entries of its channel in row-major order: int64."""
 
 
-def _check_rank(x: Node, axes: int, what: str) -> None:
+def _check_rank(x: Node, axes: int) -> None:
     if x.ndim not in (axes + 1, axes + 2):
-        raise ShapeError(f"{what} takes rank {axes + 1} or {axes + 2}, got {x!r}")
+        raise ShapeError(f"takes rank {axes + 1} or {axes + 2}, got {x!r}")
 
 
 def _steps(kernel_size: Any, stride: Any, axes: int, what: str) -> tuple[Any, Any]:
@@ -65,7 +65,7 @@ def _geometry(
     axes: int, what: str, x: Node, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
     ceil_mode: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    _check_rank(x, axes, what)
+    _check_rank(x, axes)
     kernel, steps = _steps(kernel_size, stride, axes, what)
     gaps = per_axis(dilation, axes, f"{what}: dilation")
     pads = read_padding(padding, kernel, steps, gaps, what)
@@ -203,7 +203,7 @@ def _max_unpool(
         that the pool could have had.
     """
     what = f"max_unpool{axes}d"
-    _check_rank(x, axes, what)
+    _check_rank(x, axes)
     lead = x.ndim - axes
     kernel, steps = _steps(kernel_size, stride, axes, what)
     pads = per_axis(padding, axes, f"{what}: padding", 0)
@@ -257,7 +257,7 @@ def _fractional_max_pool(
         Shape (batch, channels, *output_size), of the dtype of `x`.
     """
     what = f"fractional_max_pool{axes}d"
-    _check_rank(x, axes, what)
+    _check_rank(x, axes)
     lead: tuple[Any, ...] = x.dims[: x.ndim - axes]
     sizes: tuple[Any, ...] = x.dims[x.ndim - axes :]
     if UNKNOWN in lead or not all(isinstance(size, int) for size in sizes):
@@ -295,7 +295,7 @@ def _fractional_max_pool(
 
 
 def _adaptive_sizes(x: Node, output_size: Any, axes: int, what: str) -> tuple[Any, ...]:
-    _check_rank(x, axes, what)
+    _check_rank(x, axes)
     given = tuple(output_size) if isinstance(output_size, Iterable) else (output_size,) * axes
     if len(given) != axes:
         raise ShapeError(f"{what}: output_size is one int or {axes} of them, got {output_size!r}")
@@ -353,15 +353,15 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = over_axes(
 )
 
 
-def _all_places(x: Node, what: str) -> tuple[int, ...]:
+def _all_places(x: Node) -> tuple[int, ...]:
     if x.ndim < 3:
-        raise ShapeError(f"{what} takes (batch, channels, axes), got {x!r}")
+        raise ShapeError(f"takes (batch, channels, axes), got {x!r}")
     return tuple(range(2, x.ndim))
 
 
 def global_avg_pool(x: Node) -> Node:
     """Mean over all axes behind batch and channels, which stay as dims of size 1."""
-    return mean(x, _all_places(x, "global_avg_pool"), keepdims=True)
+    return mean(x, _all_places(x), keepdims=True)
 
 
 def global_max_pool(x: Node) -> Node:
@@ -369,4 +369,4 @@ def global_max_pool(x: Node) -> Node:
 
     Entries that tie share the gradient equally, as in `max`.
     """
-    return maximum_over(x, _all_places(x, "global_max_pool"), keepdims=True)
+    return maximum_over(x, _all_places(x), keepdims=True)

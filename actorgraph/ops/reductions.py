@@ -192,7 +192,7 @@ _CUMPROD: Op = declare(
 def _run(op: Op, x: Node, axis: Any) -> Node:
     if axis is None:
         x, axis = (x if x.ndim == 1 else reshape(x, (-1,))), 0
-    (one,) = axes_of((axis,), x.ndim, op.name)
+    (one,) = axes_of((axis,), x.ndim)
     return build(op, x, axis=one, reverse=False)
 
 
@@ -248,8 +248,8 @@ _EXTREME: Op = declare(
 )  # fmt: skip
 
 
-def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
-    (place,) = axes_of((axis,), x.ndim, what)
+def _running(x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
+    (place,) = axes_of((axis,), x.ndim)
     positions = build(_EXTREME, x, axis=place, largest=largest)
     return gather(x, place, positions), positions
 
@@ -271,13 +271,13 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
         The gradient of the values goes to the entries that they were; of equal entries to the
         last, as in PyTorch.  The int64 indices have none.
     """
-    return _running("cummax", x, axis, largest=True)
+    return _running(x, axis, largest=True)
 
 
 @along_axis("x")
 def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the smallest entry so far along an axis, and its position; otherwise as `cummax`."""
-    return _running("cummin", x, axis, largest=False)
+    return _running(x, axis, largest=False)
 
 
 def _log_forward(xp: Any, x: Any, axis: int) -> Any:
@@ -320,7 +320,7 @@ def logcumsumexp(x: Node, axis: int = -1) -> Node:
 
     Type ``f[*s] -> f[*s]``.
     """
-    (place,) = axes_of((axis,), x.ndim, "logcumsumexp")
+    (place,) = axes_of((axis,), x.ndim)
     return build(_LOGCUMSUMEXP, x, axis=place)
 
 
@@ -545,7 +545,7 @@ def logaddexp(x: Any, y: Any) -> Node:
     """
     if not (is_complex(x) or is_complex(y)):
         return _logaddexp(x, y)
-    x, y = lifted_pair(x, y, "logaddexp")
+    x, y = lifted_pair(x, y)
     first = real(x) >= real(y)
     larger, smaller = where(first, x, y), where(first, y, x)
     return larger + log1p(exp(smaller - larger))

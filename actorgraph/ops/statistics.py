@@ -167,7 +167,7 @@ def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
 
 
 def _spread_of(op: Op, x: Node, axis: Any, keepdims: bool, ddof: float) -> Node:
-    axes = axes_of(axis, x.ndim, op.name)
+    axes = axes_of(axis, x.ndim)
     return build(op, x, axis=axes, keepdims=bool(keepdims), ddof=ddof)
 
 
@@ -277,7 +277,7 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     if isinstance(p, (str, bool)) or not isinstance(p, (int, float, np.number)) or p != p:
         raise GraphError(f"norm: p is a number such as 1, 2 or inf, got {p!r}")
     x = size_of_each(x) if is_complex(x) else x
-    axes = axes_of(axis, x.ndim, "norm")
+    axes = axes_of(axis, x.ndim)
     return build(_NORM, x, axis=axes, keepdims=bool(keepdims), p=float(p))
 
 
@@ -303,7 +303,7 @@ def average(
     Node, or pair of Node
         Where the weights sum to 0 the division says what NumPy's does.
     """
-    axes = axes_of(axis, x.ndim, "average")
+    axes = axes_of(axis, x.ndim)
     if weights is None:
         found = mean(x, axis, keepdims)
         total = astype(size_of(x), x.dtype) / astype(size_of(found), x.dtype)
@@ -423,23 +423,23 @@ _PICKS = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
 _HALVES = ("midpoint", "averaged_inverted_cdf")
 
 
-def _rows(x: Node, axes: tuple[int, ...], what: str) -> Node:
+def _rows(x: Node, axes: tuple[int, ...]) -> Node:
     """Return the node with its axes merged into the first."""
     if any(x.dims[i] == 0 for i in axes):
-        raise ShapeError(f"{what}: no elements to choose from along axis {axes} of {x!r}")
+        raise ShapeError(f"no elements to choose from along axis {axes} of {x!r}")
     rest = [i for i in range(x.ndim) if i not in axes]
     return merge_dims(transpose(x, (*axes, *rest)), (len(axes), *[1] * len(rest)))
 
 
-def _fractions(x: Node, q: Any, whole: float, what: str) -> Node:
+def _fractions(x: Node, q: Any, whole: float) -> Node:
     """Return q as a node of fractions; what is no node is checked."""
     if not isinstance(q, Node):
         array = np.asarray(q, "float64")
         if not ((array >= 0) & (array <= whole)).all():
-            raise GraphError(f"{what}: q is between 0 and {whole:g}, got {q!r}")
+            raise GraphError(f"q is between 0 and {whole:g}, got {q!r}")
         q = x.graph.constant(array)
     if q.ndim > 1:
-        raise ShapeError(f"{what}: q is a number or has one dim, got shape {q.shape}")
+        raise ShapeError(f"q is a number or has one dim, got shape {q.shape}")
     return astype(q, "float64") / whole
 
 
@@ -453,9 +453,9 @@ def _quantile(
             f"{what}: {x!r} holds no numbers between its values; convert it first, "
             f".astype('float64'), or choose one with method='lower'"
         )
-    axes = axes_of(axis, x.ndim, what)
-    q = _fractions(x, q, whole, what)
-    ordered = sort(_rows(x, axes, what), 0)
+    axes = axes_of(axis, x.ndim)
+    q = _fractions(x, q, whole)
+    ordered = sort(_rows(x, axes), 0)
     if what.startswith("nan"):
         y = _of_numbers(ordered, q, method)
     else:

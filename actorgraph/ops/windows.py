@@ -80,10 +80,10 @@ def read_padding(padding: Any, kernel: Ints, stride: Ints, dilation: Ints, what:
 
 
 @raises(shapes="A dim is symbolic, unknown or 0.")
-def static_kernel(dims: Shape, what: str) -> Ints:
+def static_kernel(dims: Shape) -> Ints:
     """Return the dims of a kernel, which have to be positive ints."""
     if any(isinstance(dim, Dim) or dim < 1 for dim in dims):
-        raise ShapeError(f"{what}: the kernel has to have known sizes above 0, got {dims}")
+        raise ShapeError(f"the kernel has to have known sizes above 0, got {dims}")
     return dims  # type: ignore[return-value]
 
 
@@ -347,7 +347,7 @@ def col2im(
     sizes = tuple(size) if isinstance(size, Iterable) else (size,) * (columns.ndim - 2)
     geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2, "col2im")
     if len(sizes) != columns.ndim - 2:
-        raise ShapeError(f"col2im: size has {columns.ndim - 2} entries, got {size!r}")
+        raise ShapeError(f"size has {columns.ndim - 2} entries, got {size!r}")
     return build(_COL2IM, columns, size=sizes, **geometry)
 
 
@@ -363,7 +363,7 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
     kernel_size, dilation, padding, stride : int or pair of int
     """
     if x.ndim not in (3, 4):
-        raise ShapeError(f"unfold takes rank 3 or 4, got {x!r}")
+        raise ShapeError(f"takes rank 3 or 4, got {x!r}")
     rows = im2col(x if x.ndim == 4 else expand_dims(x, 0), kernel_size, stride, padding, dilation)
     columns = swap_last(flatten(rows, 1, 2))
     return columns if x.ndim == 4 else squeeze(columns, 0)
@@ -386,7 +386,7 @@ def fold(
     kernel_size, dilation, padding, stride : int or pair of int
     """
     if x.ndim not in (2, 3):
-        raise ShapeError(f"fold takes rank 2 or 3, got {x!r}")
+        raise ShapeError(f"takes rank 2 or 3, got {x!r}")
     sizes = per_axis(output_size, 2, "fold: output_size")
     kernel = per_axis(kernel_size, 2, "fold: kernel_size")
     steps = per_axis(stride, 2, "fold: stride")
