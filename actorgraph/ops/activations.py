@@ -314,7 +314,7 @@ def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
     Type ``f[*s] -> f[*s]``.  `clip` has gradient 1 at its bounds; this one is PyTorch's hardtanh.
     """
     if min_val > max_val:
-        raise GraphError(f"hardtanh: min_val {min_val!r} is above max_val {max_val!r}")
+        raise GraphError(f"min_val {min_val!r} is above max_val {max_val!r}")
     return build(_HARDTANH, x, low=float(min_val), high=float(max_val))
 
 
@@ -431,7 +431,7 @@ def celu(x: Node, alpha: float = 1.0) -> Node:
         Not 0.
     """
     if not alpha:
-        raise GraphError("celu: alpha divides x and cannot be 0")
+        raise GraphError("alpha divides x and cannot be 0")
     return build(_ELU, x, alpha=float(alpha), scale=1.0, rate=1.0 / float(alpha))
 
 
@@ -500,7 +500,7 @@ def gelu(x: Node, approximate: str = "none") -> Node:
         "tanh" is ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``.
     """
     if approximate not in ("none", "tanh"):
-        raise GraphError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")
+        raise GraphError(f"approximate is 'none' or 'tanh', got {approximate!r}")
     if approximate == "tanh":
         return build(_GELU_TANH, x)
     need_scipy()

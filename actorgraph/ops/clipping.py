@@ -69,6 +69,6 @@ def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node
     """
     max_norm = _checked(max_norm)
     if not nodes:
-        raise GraphError("clip_by_global_norm needs at least one node")
+        raise GraphError("needs at least one node")
     total = norm(stack([norm(node) for node in nodes]))
     return [_shrunk(node, total, max_norm) for node in nodes], total

@@ -371,19 +371,19 @@ _WEIGHT: Op = declare(
 
 
 def _geometry(
-    weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any, axes: int, what: str
+    weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any, axes: int
 ) -> dict[str, Any]:
     shape = weight.dims if isinstance(weight, Node) else tuple(getattr(weight, "shape", ()))
     if len(shape) != axes + 2:
-        raise ShapeError(f"{what}: the weight has to have rank {axes + 2}, got shape {shape}")
+        raise ShapeError(f"the weight has to have rank {axes + 2}, got shape {shape}")
     kernel = static_kernel(shape[2:])
-    steps = per_axis(stride, axes, f"{what}: stride")
-    gaps = per_axis(dilation, axes, f"{what}: dilation")
+    steps = per_axis(stride, axes, "stride")
+    gaps = per_axis(dilation, axes, "dilation")
     return {
         "stride": steps,
-        "padding": read_padding(padding, kernel, steps, gaps, what),
+        "padding": read_padding(padding, kernel, steps, gaps),
         "dilation": gaps,
-        "groups": per_axis(groups, 1, f"{what}: groups")[0],
+        "groups": per_axis(groups, 1, "groups")[0],
     }
 
 
@@ -436,7 +436,7 @@ def _convolve(
     >>> ag.ops.conv2d(x, np.zeros((16, 3, 3, 3), "float32"), stride=2, padding=1).shape
     (batch, 16, 4, 4)
     """
-    geometry = _geometry(weight, stride, padding, dilation, groups, axes, f"conv{axes}d")
+    geometry = _geometry(weight, stride, padding, dilation, groups, axes)
     return _applied(CONV, x, weight, bias, axes, **geometry)
 
 
@@ -470,15 +470,14 @@ def _conv_transpose(
     groups : int
         Channels and features are divided into so many independent groups.
     """
-    what = f"conv_transpose{axes}d"
     if isinstance(padding, str) and padding != "valid":
-        raise GraphTypeError(f"{what}: padding is ints or pairs of ints, got {padding!r}")
-    geometry = _geometry(weight, stride, padding, dilation, groups, axes, what)
-    extra = per_axis(output_padding, axes, f"{what}: output_padding", 0)
+        raise GraphTypeError(f"padding is ints or pairs of ints, got {padding!r}")
+    geometry = _geometry(weight, stride, padding, dilation, groups, axes)
+    extra = per_axis(output_padding, axes, "output_padding", 0)
     limits = map(max, geometry["stride"], geometry["dilation"])
     if any(more >= limit for more, limit in zip(extra, limits, strict=True)):
         raise ShapeError(
-            f"{what}: output_padding {extra} has to be below the stride {geometry['stride']} "
+            f"output_padding {extra} has to be below the stride {geometry['stride']} "
             f"or the dilation {geometry['dilation']}"
         )
     return _applied(TRANSPOSE, x, weight, bias, axes, extra=extra, **geometry)

@@ -154,7 +154,7 @@ def bincount(x: Node, weights: Any = None, minlength: int = 0) -> Node:
         One dim, whose size only a run knows (None).  To write into a known size use `index_add`.
     """
     if not isinstance(minlength, (int, np.integer)) or minlength < 0:
-        raise GraphError(f"bincount: minlength is an int from 0 on, got {minlength!r}")
+        raise GraphError(f"minlength is an int from 0 on, got {minlength!r}")
     operands = [x] if weights is None else [x, weights]
     return build(_BINCOUNT, *operands, minlength=int(minlength))
 

@@ -312,7 +312,7 @@ def triplet_margin_loss(
         Take the distance from positive to negative where it is smaller.
     reduction : {"mean", "sum", "none"}
     """
-    order = above_zero(p, "triplet_margin_loss: p", 1e-300)
+    order = above_zero(p, "p", 1e-300)
 
     def distance(x: Node, y: Node) -> Node:
         return pairwise_distance(x, y, order, eps)

@@ -226,7 +226,7 @@ _ENTROPY_PULL: Op = declare(
     doc="Gradient of cross_entropy: minus the cotangent at each target, else 0.", traced=True,
 )  # fmt: skip
 
-_ENTROPY = declare(
+_ENTROPY: Op = declare(
     "cross_entropy", _entropy_scheme, _entropy_forward,
     vjp=(lambda ct, y, *xs, **attrs: build(_ENTROPY_PULL, ct, *xs, **attrs), None),
     linear=(0,), cost=each(1, 1),
@@ -306,10 +306,10 @@ def _bent(x: Any, y: Any, delta: float) -> Node:
     return 0.5 * near * near + delta * (distance - near)
 
 
-def above_zero(value: Any, what: str, least: float) -> float:
+def above_zero(value: Any, name: str, least: float) -> float:
     """Return an option as a float, or raise `GraphTypeError` where it is below `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
-        raise GraphTypeError(f"{what} is a float {'>=' if least == 0 else '>'} 0, got {value!r}")
+        raise GraphTypeError(f"{name} is a float {'>=' if least == 0 else '>'} 0, got {value!r}")
     return float(value)
 
 
@@ -328,7 +328,7 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
         Above 0.
     """
     check_reduction(reduction)
-    return reduced(_bent(x, y, above_zero(delta, "huber_loss: delta", 1e-300)), reduction)
+    return reduced(_bent(x, y, above_zero(delta, "delta", 1e-300)), reduction)
 
 
 huber = huber_loss
@@ -348,7 +348,7 @@ def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0
     beta : float
     """
     check_reduction(reduction)
-    width = above_zero(beta, "smooth_l1_loss: beta", 0)
+    width = above_zero(beta, "beta", 0)
     if not width:
         return l1_loss(x, y, reduction=reduction)
     return reduced(_bent(x, y, width) / width, reduction)

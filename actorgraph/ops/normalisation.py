@@ -169,14 +169,14 @@ def _normalized(x: Node, axis: Axes, eps: float, centred: bool = True) -> Node:
     return build(_NORMALIZE, x, axis=axis, eps=float(eps), centred=centred)
 
 
-def _trailing(x: Node, normalized_shape: Any, what: str) -> Axes:
+def _trailing(x: Node, normalized_shape: Any) -> Axes:
     """Return the trailing axes that `normalized_shape` names, checked against `x`."""
     wanted = shape_from(normalized_shape)
     lead = x.ndim - len(wanted)
     if not wanted or lead < 0:
-        raise ShapeError(f"{what}: normalized_shape {wanted} does not fit {x!r}")
+        raise ShapeError(f"normalized_shape {wanted} does not fit {x!r}")
     for dim, got in zip(wanted, x.dims[lead:], strict=True):
-        Checks().equal(dim, got, f"{what}: normalized_shape {wanted} and the last dims of {x!r}")
+        Checks().equal(dim, got, f"normalized_shape {wanted} and the last dims of {x!r}")
     return tuple(range(lead, x.ndim))
 
 
@@ -215,7 +215,7 @@ def layer_norm(
         Of that shape.
     eps : float
     """
-    axes = _trailing(x, normalized_shape, "layer_norm")
+    axes = _trailing(x, normalized_shape)
     return _affine(_normalized(x, axes, eps), weight, bias)
 
 
@@ -236,7 +236,7 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
     eps : float, optional
         Default: the machine epsilon of the dtype.
     """
-    axes = _trailing(x, normalized_shape, "rms_norm")
+    axes = _trailing(x, normalized_shape)
     if eps is None:
         eps = machine_epsilon(x.dtype) if x.dtype.kind in "fV" else 0.0
     return _affine(_normalized(x, axes, eps, centred=False), weight, None)

@@ -136,10 +136,10 @@ def interpolate(
 upsample = interpolate
 
 
-def _check_blocks(x: Node, factor: Any, what: str) -> int:
+def _check_blocks(x: Node, factor: Any) -> int:
     if x.ndim < 3:
-        raise ShapeError(f"{what} takes rank 3 or more, got {x!r}")
-    return per_axis(factor, 1, f"{what}: factor")[0]
+        raise ShapeError(f"takes rank 3 or more, got {x!r}")
+    return per_axis(factor, 1, "factor")[0]
 
 
 @raises(shapes="The rank is below 3, or the channels are no multiple of the square.")
@@ -155,7 +155,7 @@ def pixel_shuffle(x: Node, upscale_factor: int) -> Node:
     upscale_factor : int
         r; its square divides the channels.
     """
-    factor = _check_blocks(x, upscale_factor, "pixel_shuffle")
+    factor = _check_blocks(x, upscale_factor)
     lead = x.ndim - 3
     channels = x.dims[lead]
     if isinstance(channels, Dim) or channels % factor**2:
@@ -177,7 +177,7 @@ def pixel_unshuffle(x: Node, downscale_factor: int) -> Node:
     downscale_factor : int
         Divides height and width, which have to be known.
     """
-    factor = _check_blocks(x, downscale_factor, "pixel_unshuffle")
+    factor = _check_blocks(x, downscale_factor)
     lead = x.ndim - 3
     for dim in x.dims[lead + 1 :]:
         if isinstance(dim, Dim) or dim % factor:
@@ -201,7 +201,7 @@ def channel_shuffle(x: Node, groups: int) -> Node:
     groups : int
         Divides the channels.
     """
-    parts = per_axis(groups, 1, "channel_shuffle: groups")[0]
+    parts = per_axis(groups, 1, "groups")[0]
     if x.ndim < 3 or isinstance(x.dims[1], Dim) or x.dims[1] % parts:
         raise ShapeError(f"the channels of {x!r} are no known multiple of {parts}")
     return ungroup_dims(swapaxes(group_dim(x, 1, parts), 1, 2), 1)
@@ -388,7 +388,7 @@ def yolo_decode(
         )
     assert isinstance(height, int)
     assert isinstance(width, int)
-    sizes = per_axis(net_size, 2, "yolo_decode: net_size")
+    sizes = per_axis(net_size, 2, "net_size")
     cells, strides, areas = _constants(boxes, height, width, sizes, x.dtype)
     # (batch, anchor, entry, height, width) to (batch, height, width, anchor, entry)
     t = transpose(group_dim(x, 1, len(boxes)), (0, 3, 4, 1, 2))

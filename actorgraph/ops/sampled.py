@@ -108,7 +108,7 @@ def stft(
     cut = _frames(x, n_fft, hop_length, win_length, window)
     half = not is_complex(x) if onesided is None else onesided
     if half and is_complex(x):
-        raise GraphError("stft: the spectrum of a complex signal has two sides")
+        raise GraphError("the spectrum of a complex signal has two sides")
     if center:
         x = pad(x, ((0, 0),) * (x.ndim - 1) + ((n_fft // 2, n_fft // 2),), pad_mode)
     if not x.ndim or not isinstance(x.dims[-1], int):
@@ -160,7 +160,7 @@ def istft(
     if x.ndim < 2 or x.dims[-2] != wanted or not isinstance(x.dims[-1], int):
         raise ShapeError(f"takes (..., {wanted}, frames) with a known number, got {x!r}")
     if return_complex and onesided:
-        raise GraphError("istft: a complex signal has a spectrum of two sides")
+        raise GraphError("a complex signal has a spectrum of two sides")
     rows, norm = swap_last(x), "ortho" if normalized else None
     half = getitem(rows, (Ellipsis, slice(None, n_fft // 2 + 1)))
     frames = ifft(rows, norm=norm) if return_complex else irfft(half, n_fft, norm=norm)

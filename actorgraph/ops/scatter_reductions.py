@@ -266,9 +266,7 @@ def segment_reduce(
     reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     _check(reduce)
     if (lengths is None) == (offsets is None) or (reduce == "mean" and initial is not None):
-        raise GraphError(
-            "segment_reduce takes either lengths= or offsets=, and initial= but for a mean"
-        )
+        raise GraphError("takes either lengths= or offsets=, and initial= but for a mean")
     if reduce == "mean" and x.dtype.kind in "iu":
         raise GraphTypeError(f"mean of {x!r}: convert it first, .astype('float64')")
     place = one_axis(axis, x.ndim)

@@ -275,7 +275,7 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
         Keep the axes as dims of size 1.
     """
     if isinstance(p, (str, bool)) or not isinstance(p, (int, float, np.number)) or p != p:
-        raise GraphError(f"norm: p is a number such as 1, 2 or inf, got {p!r}")
+        raise GraphError(f"p is a number such as 1, 2 or inf, got {p!r}")
     x = size_of_each(x) if is_complex(x) else x
     axes = axes_of(axis, x.ndim)
     return build(_NORM, x, axis=axes, keepdims=bool(keepdims), p=float(p))
@@ -444,19 +444,25 @@ def _fractions(x: Node, q: Any, whole: float) -> Node:
 
 
 def _quantile(
-    what: str, x: Node, q: Any, axis: Any, method: str, keepdims: bool, whole: float = 1
+    x: Node,
+    q: Any,
+    axis: Any,
+    method: str,
+    keepdims: bool,
+    whole: float = 1,
+    skips_nan: bool = False,
 ) -> Node:
     if method not in _METHODS:
-        raise GraphError(f"{what}: no method {method!r}; there are {', '.join(_METHODS)}")
+        raise GraphError(f"no method {method!r}; there are {', '.join(_METHODS)}")
     if x.dtype.kind in "biu" and method not in _PICKS:
         raise GraphTypeError(
-            f"{what}: {x!r} holds no numbers between its values; convert it first, "
+            f"{x!r} holds no numbers between its values; convert it first, "
             f".astype('float64'), or choose one with method='lower'"
         )
     axes = axes_of(axis, x.ndim)
     q = _fractions(x, q, whole)
     ordered = sort(_rows(x, axes), 0)
-    if what.startswith("nan"):
+    if skips_nan:
         y = _of_numbers(ordered, q, method)
     else:
         y = _read(ordered, size_of(ordered, 0), q, method, take)
@@ -519,14 +525,14 @@ def quantile(
     method : str
         One of the 13 of ``numpy.quantile``.
     """
-    return _quantile("quantile", x, q, axis, method, keepdims)
+    return _quantile(x, q, axis, method, keepdims)
 
 
 def percentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
     """`quantile` with `q` between 0 and 100, as ``numpy.percentile``."""
-    return _quantile("percentile", x, q, axis, method, keepdims, whole=100)
+    return _quantile(x, q, axis, method, keepdims, whole=100)
 
 
 def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
@@ -535,23 +541,23 @@ def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     PyTorch's takes the lower of the two: ``quantile(x, 0.5, method="lower")``.  Otherwise as
     `quantile`.
     """
-    return _quantile("median", x, 0.5, axis, "linear", keepdims)
+    return _quantile(x, 0.5, axis, "linear", keepdims)
 
 
 def nanquantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
     """`quantile` of what is not NaN, as ``numpy.nanquantile``; NaN of none, without a warning."""
-    return _quantile("nanquantile", x, q, axis, method, keepdims)
+    return _quantile(x, q, axis, method, keepdims, skips_nan=True)
 
 
 def nanpercentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
     """`percentile` of what is not NaN, as ``numpy.nanpercentile``."""
-    return _quantile("nanpercentile", x, q, axis, method, keepdims, whole=100)
+    return _quantile(x, q, axis, method, keepdims, whole=100, skips_nan=True)
 
 
 def nanmedian(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """`median` of what is not NaN, as ``numpy.nanmedian``; NaN of none, without a warning."""
-    return _quantile("nanmedian", x, 0.5, axis, "linear", keepdims)
+    return _quantile(x, 0.5, axis, "linear", keepdims, skips_nan=True)
