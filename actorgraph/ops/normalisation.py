@@ -296,6 +296,7 @@ class BatchNorm(NamedTuple):
     var: Node
 
 
+@returns("BatchNorm: ``(y, mean, var)``: `y` of the shape of `x`, the others of shape (channels,)")
 @raises(
     types="`x` is no float, one of `mean` and `var` is missing, or `eps` is no float >= 0.",
     shapes="A parameter's shape is not (channels,), or a batch has one known value per channel "
@@ -321,11 +322,6 @@ def batch_norm(
         One entry per channel; both or neither.
     eps : float
         Added to the variance.
-
-    Returns
-    -------
-    BatchNorm
-        ``(y, mean, var)``: `y` of the shape of `x`, the others of shape (channels,).
     """
     axes = _behind_channels(x)
     if (mean is None) != (var is None):

@@ -63,6 +63,8 @@ _TRANSPOSE: Op = declare(
 )  # fmt: skip
 
 
+@raises(shapes="`axes` is no permutation of the axes of `x`.")
+@returns("Node: a view; `x` itself where the order stays")
 def transpose(x: Node, axes: Any = None) -> Node:
     """Reorder the axes, as ``numpy.transpose``.
 
@@ -72,15 +74,6 @@ def transpose(x: Node, axes: Any = None) -> Node:
         Any shape and dtype.
     axes : sequence of int, optional
         Which axis of `x` each axis of the result is; default: the axes in reverse.
-
-    Returns
-    -------
-    Node: a view; `x` itself where the order stays
-
-    Raises
-    ------
-    ShapeError
-        `axes` is no permutation of the axes of `x`.
     """
     order = tuple(range(x.ndim))
     if axes is None:

@@ -281,6 +281,7 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     return build(_NORM, x, axis=axes, keepdims=bool(keepdims), p=float(p))
 
 
+@returns("Node, or pair of Node: where the weights sum to 0 the division says what NumPy's does")
 @raises(types="`x` is an int.", shapes="The weights fit neither `x` nor the axes.")
 def average(
     x: Node, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
@@ -297,11 +298,6 @@ def average(
         Return the sum of the weights too.
     keepdims : bool
         Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node, or pair of Node
-        Where the weights sum to 0 the division says what NumPy's does.
     """
     axes = axes_of(axis, x.ndim)
     if weights is None:
