@@ -85,7 +85,7 @@ class InGraph:
                 setattr(solver, name, type(getattr(solver, name))(found[name]))
 
     def push(self) -> None:
-        """Copy the state from the solver to the buffers, or raise `GraphError` if it does not fit."""
+        """Copy the state from the solver to the buffers; raise `GraphError` if it misfits."""
         if self._ages != [slot.state.step - self._solver.steps for slot in self._slots]:
             raise GraphError(
                 "parameters joined at other steps; load the state before as_graph(...)"

@@ -126,7 +126,7 @@ def _nothing(*arrays: Any) -> np.ndarray[Any, Any]:
 
 
 def put(places: Sequence[tuple[Array, Held | None]], vector: Vector) -> None:
-    """Write the parts of a vector to their places: those of graphs at one moment and on the lane."""
+    """Write the parts of a vector to their places: those of graphs all at one moment."""
     arrays = [array for array, _ in places]
     held = [one for _, one in places if one is not None]
     if isinstance(vector, LaneVector) and len(held) == len(places):
