@@ -114,7 +114,7 @@ _CALLS.update({
 
 
 def example_in(text: str, name: str) -> str:
-    """Return the docstring of a function with an example, if a call is known."""
+    """Return the docstring of a function with an example, if there is a call for it."""
     call = _CALLS.get(name)
     return text if call is None else with_example(text, f"ag.ops.{name}{call}")
 
@@ -133,7 +133,7 @@ Function = Callable[..., Any]
 
 
 def translating(function: Function) -> Function:
-    """Return a function whose errors name it, and say what is meant by arguments it has not."""
+    """Return a function whose errors begin with its name and explain unknown arguments."""
     told, wrong = _error_of, (TypeError, GraphError)  # which the globals of `own` have not
 
     def call(*args: Any, **given: Any) -> Any:
@@ -152,14 +152,14 @@ def translating(function: Function) -> Function:
 
 
 def install(families: Iterable[ModuleType]) -> None:
-    """Let the functions that modules export translate; another name is of the same function."""
+    """Wrap the functions that modules export by `translating`; aliases stay one function."""
     change_public(map(vars, families), translating)
 
 
 def _error_of(
     function: Function, args: Any, given: Mapping[str, Any], error: Exception
 ) -> Exception:
-    """Return what to raise: an error that begins with the name that the user wrote."""
+    """Return the error to raise: it begins with the name of the function that was called."""
     if not isinstance(error, GraphError):
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             return refusal(function, args, given)
@@ -173,7 +173,7 @@ _NAMED = (GraphError, GraphTypeError, ShapeError)
 
 
 def named(error: GraphError, name: str) -> GraphError:
-    """Return an error that begins with a function's name, where it names none yet."""
+    """Return the error with a function's name in front, unless it is there."""
     text = str(error)
     if type(error) not in _NAMED or text.startswith((f"{name}:", f"{name} ", f"{name}(", "np.")):
         return error

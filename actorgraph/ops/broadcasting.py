@@ -235,7 +235,7 @@ def _broadcast_forward(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
 def _broadcast_strides(
     old: tuple[int, ...], new: tuple[int, ...], step: int
 ) -> tuple[int, ...] | None:
-    """Return the strides of a contiguous array when broadcast, None for what NumPy is asked."""
+    """Return the strides of a broadcast contiguous array, None where NumPy has to decide."""
     lead = len(new) - len(old)
     if lead < 0 or 0 in new or any(a not in (1, b) for a, b in zip(old, new[lead:], strict=True)):
         return None

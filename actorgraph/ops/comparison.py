@@ -147,7 +147,7 @@ def _is_bool(value: Any) -> bool:
 
 
 def _or_logic(bits: Any, logic: Any) -> Any:
-    """Return the op on bits that of bools is logic."""
+    """Return a function that is `logic` of bools and `bits` of integers."""
 
     def either(*values: Any) -> Node:
         result: Node = (logic if all(map(_is_bool, values)) else bits)(*values)

@@ -61,7 +61,7 @@ _LEAST = 3 << 12
 
 
 def _rows(batch: int, entries: int, size_of_one: int, flops: float = CUT_FLOPS) -> int:
-    """Return how many of the batch are taken at a time; sums keep the order that follows."""
+    """Return how many of the batch make a block; the order of sums follows from it."""
     block = _BLOCK if flops >= CUT_FLOPS else 4 * _BLOCK
     return max(1, min(batch, max(block, _LEAST * entries) // max(1, size_of_one)))
 
@@ -70,7 +70,7 @@ def _for_each_block(
     xp: Any, batch: int, rows: int, flops: float, compute: Callable[[slice, Any], object],
     room: Callable[[], Any],
 ) -> None:  # fmt: skip
-    """Call ``compute(block, room())``; who computes several blocks has one array for all."""
+    """Call ``compute(block, room())`` for each block; a thread reuses its array for all of them."""
     free: list[Any] = []
 
     def part(index: int) -> None:
@@ -225,9 +225,9 @@ def _weight_forward(
 
 
 def _chunks(blocks: int, flops: float, size: int) -> tuple[slice, ...]:
-    """Return the blocks whose products one thread adds up; several chunks where it takes long.
+    """Return chunks of blocks, each summed by one thread; several where the work is long.
 
-    Each has a sum of its own, of `size` numbers.
+    Each chunk has its own sum of `size` numbers.
     """
     count = 1
     if flops >= CUT_FLOPS:

@@ -160,7 +160,7 @@ def bincount(x: Node, weights: Any = None, minlength: int = 0) -> Node:
 
 
 def _sorted_edges(x: Node, bins: Any) -> tuple[Node, Node]:
-    """Return edges in rising order and `x` in one dtype; what is no node is checked."""
+    """Return edges in rising order and `x` in one dtype; arrays are checked."""
     if isinstance(bins, Node):
         return bins, x
     edges = np.asarray(bins)

@@ -175,7 +175,7 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
 
 
 def _weights(y: Node, first: int, **attrs: Any) -> Node:
-    """Return what `start` (first = 1) or `stop` (first = 0) counts in each entry."""
+    """Return the weight of `start` (first = 1) or `stop` (first = 0) in each entry."""
     ends = (y.graph.constant(np.array(end, y.dtype)) for end in (first, 1 - first))
     return build(_LINSPACE, *ends, **attrs)
 

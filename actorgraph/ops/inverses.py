@@ -265,7 +265,7 @@ def matrix_power(x: Node, n: int) -> Node:
 
 
 def _cut(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
-    """Return up to which share of the largest singular value of each matrix values count as 0."""
+    """Return the tolerance of each matrix, relative to its largest singular value."""
     if rtol is None:
         rtol = 0.0 if atol else max(x.shape[-2:]) * float(xp.finfo(x.dtype).eps)
     if not atol:

@@ -328,7 +328,7 @@ def rows_stacked(vectors: Node, *matrices: Node) -> Node:
 
 
 def _gaps(w: Any, mode: str) -> Any:
-    """Return w_j - w_i, its like for squares, or w_j (mode "value"), in row i and column j.
+    """Return w_j - w_i, w_j^2 - w_i^2 ("squares") or w_j ("value") in row i and column j.
 
     Of "eigenvalues" the differences are complex, of the other modes w is real.
     """

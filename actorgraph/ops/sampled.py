@@ -33,7 +33,7 @@ __all__ = [
 
 
 class _Frames(NamedTuple):
-    """How a signal is cut: points of a frame and from one to the next, and a window or None."""
+    """How a signal is cut: points a frame, points between starts of frames, and the window."""
 
     points: int
     hop: int

@@ -177,12 +177,12 @@ def _svd_parts(stacked: Node, x: Node) -> tuple[Node, Node, Node]:
 
 
 def _outside(vectors: Node, x: Node) -> Node:
-    """Take away what lies in the span of orthonormal columns."""
+    """Return `x` without its part in the span of orthonormal columns."""
     return x - vectors @ (adjoint(vectors) @ x)
 
 
 def _has_rest(x: Node) -> tuple[bool, bool]:
-    """Return whether the left and the right vectors may leave directions out."""
+    """Return whether the left, and the right, vectors may span less than the whole space."""
     rows, columns = x.dims[-2:]
     if isinstance(rows, int) and isinstance(columns, int):
         return rows > columns, columns > rows

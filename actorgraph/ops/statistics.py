@@ -428,7 +428,7 @@ def _rows(x: Node, axes: tuple[int, ...]) -> Node:
 
 
 def _fractions(x: Node, q: Any, whole: float) -> Node:
-    """Return q as a node of fractions; what is no node is checked."""
+    """Return q as a node of fractions; numbers and arrays are checked."""
     if not isinstance(q, Node):
         array = np.asarray(q, "float64")
         if not ((array >= 0) & (array <= whole)).all():

@@ -175,7 +175,7 @@ MOVES: ContextVar[Any] = ContextVar("MOVES", default=None)
 
 def to_columns(xp: Any, x: Any, frame: Frame, columns: Any) -> Any:
     """Write the windows of x (batch, channels, *sizes) to (batch, channels, kernel, *outs)."""
-    if not _is_moved(x, columns, frame, False):
+    if not _moved_by_code(x, columns, frame, False):
         for position, (out, part) in enumerate(taps(frame)):
             columns[:, :, position][out] = x[part]
     return columns
@@ -184,14 +184,14 @@ def to_columns(xp: Any, x: Any, frame: Frame, columns: Any) -> Any:
 def from_columns(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
     """Write sums of columns (batch, channels, kernel, *outs) to (batch, channels, *sizes)."""
     out.fill(0)
-    if not _is_moved(out, columns, frame, True):
+    if not _moved_by_code(out, columns, frame, True):
         for position, (place, part) in enumerate(taps(frame)):
             out[part] += columns[:, :, position][place]
     return out
 
 
-def _is_moved(x: Any, columns: Any, frame: Frame, adds: bool) -> bool:
-    """Have machine code do it, if there is some that can; return whether all is done."""
+def _moved_by_code(x: Any, columns: Any, frame: Frame, adds: bool) -> bool:
+    """Move by machine code, if there is some for it; return whether all is moved."""
     moves = MOVES.get()
     return moves is not None and moves(x, columns, frame, taps, adds)
 
