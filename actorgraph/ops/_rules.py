@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import reduce
+from inspect import getdoc
 from math import prod
 from typing import Any, ParamSpec, TypeVar
 
@@ -124,7 +126,18 @@ def returns(what: str) -> Callable[[F], F]:
     return _saying("Returns", what)
 
 
-_SECTIONS = ("Returns", "Raises", "Examples")
+def as_of(other: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator that copies the sections Parameters and Raises of another function."""
+    text = getdoc(other) or ""
+    sections = [
+        _saying(title, *found[1].split("\n"))
+        for title in ("Parameters", "Raises")
+        if (found := re.search(rf"(?ms)^{title}\n-+\n(.*?)(?:\n\n|\Z)", text))
+    ]
+    return lambda function: reduce(lambda made, document: document(made), sections, function)
+
+
+_SECTIONS = ("Parameters", "Returns", "Raises", "Examples")
 
 
 def _saying(title: str, *said: str) -> Callable[[F], F]:

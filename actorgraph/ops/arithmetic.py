@@ -122,7 +122,6 @@ _sign: Unary = unary(
 )  # fmt: skip
 
 
-@raises(types="`x` is bool.")
 def abs(x: Any) -> Node:
     """Absolute value; of complex numbers the length, which is real.
 
@@ -136,7 +135,6 @@ def abs(x: Any) -> Node:
     return complex_abs(x) if is_complex(x) else _abs(x)
 
 
-@raises(types="`x` is bool.")
 def sign(x: Any) -> Node:
     """Return -1, 0 or 1; of a complex number ``x / abs(x)``, and 0 of 0.
 
@@ -147,6 +145,11 @@ def sign(x: Any) -> Node:
     ----------
     x : node
         Any shape.
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is bool.
     """
     return complex_sign(x) if is_complex(x) else _sign(x)
 

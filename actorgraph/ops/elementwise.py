@@ -55,7 +55,6 @@ _REAL: Op = declare(
 )  # fmt: skip
 
 
-@raises(types="The dtype is not supported, or complex values would lose their imaginary part.")
 def astype(x: Node, dtype: Any) -> Node:
     """Convert the values to another dtype; the node itself where it has that dtype.
 
@@ -67,6 +66,11 @@ def astype(x: Node, dtype: Any) -> Node:
     x : node
     dtype : dtype
         Any dtype of NumPy that graphs hold.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is not supported, or complex values would lose their imaginary part.
     """
     target = dtype_of(dtype)
     if x.dtype.kind == "c" and target.kind != "c":

@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._rules import NO_NORM, NO_POINTS, declare, on, raises, returns
+from actorgraph.ops._rules import NO_NORM, NO_POINTS, as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.elementwise import astype, real_part
 from actorgraph.ops.rearranging import roll
@@ -441,16 +441,15 @@ def ihfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) ->
     return conj(rfftn(x, s, axes, OTHER_NORM[checked(x, norm)]))
 
 
+@as_of(irfft)
 def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
-    """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``.
-
-    Parameters and errors are those of `irfft`.
-    """
+    """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``."""
     return irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm)])
 
 
+@as_of(rfft)
 def ihfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
-    """Undo `hfft`, as ``numpy.fft.ihfft``; parameters and errors are those of `rfft`."""
+    """Undo `hfft`, as ``numpy.fft.ihfft``."""
     return conj(rfft(x, n, axis, OTHER_NORM[checked(x, norm)]))
 
 

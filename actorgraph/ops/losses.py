@@ -19,7 +19,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, IN_PLACE, KEPT, Along, Attrs, LoopRule, Op, Sample
 from actorgraph.ops import _rules
 from actorgraph.ops._arrays import is_half, largest, through_float32, tiny
-from actorgraph.ops._rules import declare, each, on, raises, returns, tangents
+from actorgraph.ops._rules import as_of, declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import abs, multiply, sqrt, square, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum
 from actorgraph.ops.elementwise import astype, exp, maximum, minimum
@@ -137,18 +137,17 @@ def softmax(x: Node, axis: int = -1) -> Node:
     return build(_SOFTMAX, x, axis=one_axis(axis, x.ndim))
 
 
+@as_of(softmax)
 @along_axis("x")
 def log_softmax(x: Node, axis: int = -1) -> Node:
-    """Return ``x - log(sum(exp(x)))`` along an axis, computed from ``x - max(x)``.
-
-    Parameters and errors are those of `softmax`.
-    """
+    """Return ``x - log(sum(exp(x)))`` along an axis, computed from ``x - max(x)``."""
     return build(_LOG_SOFTMAX, x, axis=one_axis(axis, x.ndim))
 
 
+@as_of(softmax)
 @along_axis("x")
 def softmin(x: Node, axis: int = -1) -> Node:
-    """Return ``softmax(-x)``; parameters and errors are those of `softmax`."""
+    """Return ``softmax(-x)`` along an axis."""
     return softmax(-x, axis)
 
 
@@ -284,11 +283,9 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
 mse = mse_loss
 
 
+@as_of(mse_loss)
 def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
-    """Return ``abs(x - y)``, reduced; the slope is 0 where x = y.
-
-    Parameters and errors are those of `mse_loss`.
-    """
+    """Return ``abs(x - y)``, reduced; the slope is 0 where x = y."""
     check_reduction(reduction)
     first, other = same_shape(x, y)
     return reduced(abs(first - other), reduction)

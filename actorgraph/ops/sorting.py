@@ -15,7 +15,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import running
-from actorgraph.ops._rules import declare, each, on, raises, returns
+from actorgraph.ops._rules import as_of, declare, each, on, raises, returns
 from actorgraph.ops.arithmetic import floor_divide, mod
 from actorgraph.ops.assignment import index_put, scatter_add
 from actorgraph.ops.broadcasting import (
@@ -118,21 +118,11 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     return build(_SORT, x, axis=one_axis(axis, x.ndim), descending=bool(descending))
 
 
-@raises(types="`x` is bool or complex.", shapes="There is no such axis.")
+@as_of(sort)
 @returns("Node: it has no gradient")
 @along_axis("x")
 def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
-    """Return the int64 positions that sort along an axis; equal values keep their order.
-
-    Parameters
-    ----------
-    x : node
-        Real numbers.
-    axis : int or None
-        None sorts the flattened array.
-    descending : bool
-        The largest first; NaN counts as the largest.
-    """
+    """Return the int64 positions that sort along an axis; equal values keep their order."""
     if axis is None:
         x, axis = ravel(x), 0
     return build(_ARGSORT, x, axis=one_axis(axis, x.ndim), descending=bool(descending))

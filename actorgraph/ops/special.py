@@ -309,7 +309,6 @@ _ZETA: Op = nary_elementwise(
 )  # fmt: skip
 
 
-@raises(other="SciPy is missing, or `s` is not a number above 1.")
 def zeta(s: float, x: Any) -> Node:
     """Zeta function of Hurwitz, the sum of ``(x + k) ** -s`` over k = 0, 1, 2 and so on.
 
@@ -321,6 +320,11 @@ def zeta(s: float, x: Any) -> Node:
     s : float
         The exponent, above 1.
     x : node
+
+    Raises
+    ------
+    GraphError
+        SciPy is missing, or `s` is not a number above 1.
     """
     need_scipy()
     if not isinstance(s, (int, float)) or not s > 1:
@@ -328,7 +332,6 @@ def zeta(s: float, x: Any) -> Node:
     return build(_ZETA, x, s=float(s))
 
 
-@raises(other="SciPy is missing, or `n` is no order.")
 def polygamma(n: int, x: Any) -> Node:
     """Derivative of order `n` of `digamma`; from 1 on ``(-1) ** (n + 1) * n! * zeta(n + 1, x)``.
 
@@ -340,6 +343,11 @@ def polygamma(n: int, x: Any) -> Node:
     n : int
         Order, at least 0.
     x : node
+
+    Raises
+    ------
+    GraphError
+        SciPy is missing, or `n` is no order.
     """
     if not isinstance(n, int) or n < 0:
         raise GraphError(f"the order is an int >= 0, got {n!r}")

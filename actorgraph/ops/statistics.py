@@ -22,7 +22,7 @@ from actorgraph.ops._arrays import (
     smallest,
 )
 from actorgraph.ops._declare import Binary, binary, reduction_op
-from actorgraph.ops._rules import WRONG_AXIS, declare, each, on, raises, returns
+from actorgraph.ops._rules import WRONG_AXIS, as_of, declare, each, on, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import imag, is_complex, power, real, sign, sqrt
 from actorgraph.ops.broadcasting import (
@@ -144,21 +144,12 @@ def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
     return _spread_of(_VAR, x, axis, keepdims, ddof)
 
 
-@raises(types="`x` is an int or bool.", shapes=WRONG_AXIS)
+@as_of(var)
 def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> Node:
     """Standard deviation over `axis`: the square root of `var`.
 
     Type ``f[*s] -> f[*out]``.  Its gradient is 0 where it is 0 (all elements equal), where the
     square root has none.  NaN, without a warning, where n is not above `ddof`.
-
-    Parameters
-    ----------
-    x : node
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
-    ddof : int
-        Degrees of freedom to subtract; 0 as in NumPy, where PyTorch takes 1.
     """
     if is_complex(x):
         parts = [_spread_of(_STD, part, axis, keepdims, ddof) for part in (real(x), imag(x))]
