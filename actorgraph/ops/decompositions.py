@@ -309,7 +309,7 @@ def _reduced(x: Node) -> tuple[Node, Node]:
 
 
 def _completed(q: Node, r: Node, x: Node) -> QRResult:
-    rows = known(x, -2)
+    rows = known(x, -2, " for mode='complete'")
     if rows == r.dims[-2]:
         return QRResult(q, r)
     rest = complement(q)

@@ -416,9 +416,11 @@ def gap_divide(x: Node, w: Node, mode: str) -> Node:
     return build(_GAP_DIVIDE, x, w, mode=mode)
 
 
-def known(x: Node, axis: int) -> Any:
+def known(x: Node, axis: int, why: str = "") -> Any:
     """Return a dim, or raise where only the run knows it."""
     dim = x.dims[axis]
     if dim is UNKNOWN:
-        raise ShapeError(f"needs to know the dim at axis {axis} of {x!r}; name it with a symbol")
+        raise ShapeError(
+            f"needs to know the dim at axis {axis} of {x!r}{why}; name it with a symbol"
+        )
     return dim
