@@ -134,7 +134,13 @@ def as_of(other: Callable[..., Any]) -> Callable[[F], F]:
         for title in ("Parameters", "Raises")
         if (found := re.search(rf"(?ms)^{title}\n-+\n(.*?)(?:\n\n|\Z)", text))
     ]
-    return lambda function: reduce(lambda made, document: document(made), sections, function)
+
+    def document(function: F) -> F:
+        for write in sections:
+            write(function)
+        return function
+
+    return document
 
 
 _SECTIONS = ("Parameters", "Returns", "Raises", "Examples")
