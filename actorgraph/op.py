@@ -107,37 +107,6 @@ class Together:
     first: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Factoring:
-    """An op split into two, `first` and `rest`, with the same bits.
-
-    Several ops of a task that have the same first part and share its arguments compute that part
-    once (`lower.sharing`).
-
-    Parameters
-    ----------
-    first : Op
-        The part that may be shared.
-    attrs : mapping
-        Attributes of `first`.
-    shared : tuple of int
-        Arguments that the ops have to share; `first` is applied to the first of them.
-    rest : Op
-        Takes the result of `first` in place of that argument, and the op's attributes.
-    beside : bool
-        Whether `rest` takes all arguments instead, followed by the result of `first`.
-    follows : bool
-        Whether `rest` relies on checks that another op, one with ``follows=False``, has made.
-    """
-
-    first: Op
-    attrs: Attrs
-    shared: tuple[int, ...]
-    rest: Op
-    beside: bool = False
-    follows: bool = False
-
-
 class Memory(NamedTuple):
     """What an op guarantees of its result's memory; buffer plans and cost predictions rely on it.
 
@@ -193,13 +162,13 @@ class LoopRule(NamedTuple):
     ----------
     kind : "value", "view" or "row"
         ``"value"``: elementwise.  ``"view"``: the elements of the first operand in another shape.
-        ``"row"``: computed from the maximum of each row (along the last axis) of an operand, and
-        the sum of the exponentials of the differences from it.
+        ``"row"``: computed from what is known of each row (along the last axis) of an operand: its
+        class, or its maximum and the sum of the exponentials of the differences from it.
     text : str
         The expression of one element.  For ``"value"`` it uses NumPy's functions, the operands
-        ``x, y, z``, and attributes by their names.  For ``"row"`` it uses ``x``, the operand, ``m``
-        and ``e``, the maximum and the sum, ``is_class``, whether the element is at the row's class,
-        and ``ct``, a cotangent.
+        ``x, y, z``, and attributes by their names.  For ``"row"`` it uses ``x``, the operand, and
+        ``m`` and ``e``, the maximum and the sum; with `classes` instead ``is_class``, whether the
+        element is at the row's class, and ``ct``, a cotangent.
     of : int
         The operand that has the rows.
     classes : bool
@@ -301,8 +270,6 @@ class Op:
         Where the forward runs: in the worker that runs its actor; as a coroutine on the event loop
         of the run's caller; in a thread of its own, because it blocks; or nowhere, because the op
         waits for the value of a lane (`lower.placing`).
-    split : Factoring, optional
-        How steps may share the first part of the op; not for two-byte floats.
     typing : callable, optional
         ``typing(checks, types, attrs) -> Tensor`` replaces scheme and shape rule if the type
         follows from graphs among the attributes.
@@ -340,7 +307,6 @@ class Op:
     concurrency: int | None = None
     checked: bool = False
     runs_on: Literal["worker", "loop", "thread", "lane"] = "worker"
-    split: Factoring | None = None
     typing: Callable[[Checks, tuple[Tensor, ...], Attrs], Tensor] | None = None
     kernel: Callable[..., Any] | None = None
     predicted: Callable[[Any, Mapping[str, int]], float] | None = None

@@ -300,7 +300,7 @@ class LoopWriter:
     def _row(self, step: Node) -> None:
         """Write what a step computes for each row, before the loop over its elements."""
         rule, level = rows_of(step.op), self.levels[step.id]
-        if rule is not None:
+        if rule is not None and not rule.classes:
             self._sum_exponentials(step.inputs[rule.of])
         if rule is not None and rule.classes:
             target = self._converted(self.values[step.inputs[rule.of + 1].id], "l").name
@@ -455,19 +455,20 @@ class LoopWriter:
         return _Value(text.write(rule, names), "?" if step.dtype.char == "?" else char)
 
     def _of_row(self, step: Node, rule: LoopRule) -> _Value:
-        """Return the value of a softmax-like step, in float64 except for its exponential."""
-        highest, total = self.summed[step.inputs[rule.of].id]
-        known = {"x": self.values[step.inputs[rule.of].id], "m": highest, "e": total}
+        """Return the value of a step of a row, in float64 except for its exponential."""
+        known = {"x": self.values[step.inputs[rule.of].id]}
+        if not rule.classes:
+            known["m"], known["e"] = self.summed[step.inputs[rule.of].id]
         if _POWER in rule.text:
-            known["power"] = self._power(known["x"], highest.name)
-        if rule.classes:
-            target = self._converted(self.values[step.inputs[rule.of + 1].id], "l").name
-            known["is_class"] = _Value(self._new(f"icmp eq i64 {self.j}, {target}"), "?")
-            known["ct"] = self._converted(self.values[step.inputs[0].id], "d")
-        if rule.classes and step.attrs.get("reduction") == "mean":
-            shared = self._by_char["d"].call("divide", known["ct"].name, self._as_double("%rows"))
-            known["ct"] = _Value(shared, "d")
+            known["power"] = self._power(known["x"], known["m"].name)
         names = {name: self._converted(one, "d").name for name, one in known.items()}
+        if rule.classes and not rule.picks:
+            target = self._converted(self.values[step.inputs[rule.of + 1].id], "l").name
+            names["is_class"] = self._new(f"icmp eq i64 {self.j}, {target}")
+            names["ct"] = self._converted(self.values[step.inputs[0].id], "d").name
+            if step.attrs["reduction"] == "mean":
+                rows = self._as_double("%rows")
+                names["ct"] = self._by_char["d"].call("divide", names["ct"], rows)
         return _Value(
             self._by_char["d"].write(_rule(rule.text.replace(_POWER, "power")), names), "d"
         )

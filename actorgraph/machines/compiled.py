@@ -129,15 +129,6 @@ class Compiled:
         """Whether loops, or parts of one, may run at the same time."""
         return not (self.placing or self.interpreter or self.watch)
 
-    @cached_property
-    def shares(self) -> bool:
-        """Whether ops of a task may share their first part (see `lower.sharing`)."""
-        return (
-            not (self.interpreter or self.jit)
-            and any(one.name == "share" for one in self.late)
-            and any(node.op.split is not None for node in self.joint.order)
-        )
-
     def derivative_is_zero(self, node: Node) -> bool:
         """Return whether the node's derivative is zero because nothing depends on it."""
         if node.dtype.kind not in "fcV" or self.mode.kind == "forward":
@@ -253,10 +244,6 @@ class Compiled:
             from actorgraph.jit import lowering as jit
 
             lowered = jit.fused(lowered, self.result_of, symbols, self.is_apart)
-        elif self.shares:
-            from actorgraph.lower.sharing import shared
-
-            lowered = [shared(steps, self.joint) for steps in lowered]
         if self.has_waves:
             from actorgraph.control.waves import with_waves
 

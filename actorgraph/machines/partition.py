@@ -181,7 +181,7 @@ def table_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
 
 
 def work_us(spec: TaskSpec, costs: Costs) -> float:
-    """Return the time of workers for a task; first parts that steps share count with these."""
+    """Return the time that workers spend on a task."""
     return sum([costs.get(node.id, 0.0) for node in spec.steps if not node.op.waits])
 
 
@@ -265,9 +265,6 @@ def _buffers(
     for index, spec in enumerate(tasks):
         if work_us(spec, costs) < _LEASING_US:
             continue
-        # The shared first part of several steps (`lower.sharing`) is laid out like its operand.
-        shared = [step for step in spec.steps if step.id < 0] if compiled.shares else ()
-        regular_ids.update([step.id for step in shared if step.inputs[0].id in regular_ids])
         if len(spec.steps) > 1:
             buffered[index] = writable(spec.steps, spec.kept, regular_ids)
         out[index] = leaving(spec.steps, buffered[index], regular_ids) - over

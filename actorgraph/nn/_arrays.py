@@ -1,4 +1,4 @@
-"""Graphs for the arrays that a module is called on, made once for arrays that are alike."""
+"""Graphs for calls of modules on arrays: made once for all arrays of equal dtypes and dims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
-    """Return what a module computes of arrays, as arrays.
+    """Run a module on arrays and return arrays.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
 
 
 def _check_floats(module: Module, leaves: list[Any], error: GraphTypeError) -> None:
-    """Raise, from a layer's error, where an array is of another float dtype than parameters."""
+    """Raise, from a layer's error, if an array has another float dtype than the parameters."""
     dtypes = {one.dtype for one in module.parameters() if one.dtype.kind in "fV"}
     if len(dtypes) != 1:
         return
@@ -73,12 +73,12 @@ def _check_floats(module: Module, leaves: list[Any], error: GraphTypeError) -> N
 
 
 def held(module: Module) -> tuple[int, ...]:
-    """Return what tells parameters and buffers; those of a machine live as long as it."""
+    """Return the ids of parameters and buffers, unique while a machine keeps them alive."""
     return tuple(map(id, (*module.parameters(), *module.buffers())))
 
 
 def fed(leaves: list[Any]) -> dict[str, Any]:
-    """Return the arrays among leaves as feeds of the graph that was made for them."""
+    """Return the arrays among leaves as feeds of their graph."""
     arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
     return {f"input_{number}": array for number, array in enumerate(arrays)}
 
@@ -90,23 +90,23 @@ def made_for(
     make: Callable[[list[Any]], Any],
     name: str,
 ) -> Any:
-    """Return what `make` has made of inputs of a graph for arrays like these.
+    """Return the result of `make` for arrays of these dtypes and dims, from the cache `known`.
 
-    Arrays of as many rows have one symbol, so that another number of rows needs nothing new; where
-    a layer has to know how many there are, the numbers.
+    Arrays with equal numbers of rows share a symbol, so one result serves every number of rows; if
+    a layer needs to know the number, the graph is made for that number.
 
     Parameters
     ----------
     leaves : list
         Arrays, and values that go to `make` as they are.
     known : dict
-        Where it is looked up and kept.
+        The cache.
     key : callable
-        Returns what else decides; is asked again when something was made, which may change it.
+        Returns the rest of the key; called again after `make`, which may change it.
     make : callable
-        Takes the leaves, nodes in the place of arrays.
+        Takes the leaves, with nodes in the place of arrays.
     name : str
-        Of the graph.
+        Name of the graph.
     """
     arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
     kinds = [_kind(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
@@ -121,15 +121,15 @@ def made_for(
             except (GraphTypeError, ShapeError):
                 if dims is sizes:
                     raise
-                made = _KNOWS_ROWS
+                made = _NEEDS_SIZES
             known[(*kinds, *dims, key())] = made
-        if made is not _KNOWS_ROWS:
+        if made is not _NEEDS_SIZES:
             return made
     raise AssertionError("sizes were refused without an error")
 
 
-_KNOWS_ROWS = object()
-"""Stands where a symbol for the number of rows was refused."""
+_NEEDS_SIZES = object()
+"""Marks in the cache that a symbol for the number of rows was refused."""
 
 
 def _kind(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:

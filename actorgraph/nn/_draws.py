@@ -1,4 +1,4 @@
-"""First values of layers: drawn as PyTorch draws them."""
+"""Initial parameters of layers, from PyTorch's distributions."""
 
 from __future__ import annotations
 

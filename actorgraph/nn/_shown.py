@@ -40,7 +40,7 @@ _LIKE = {
     "([ag.nn.Linear(3, 4)])[0](x)": "ModuleList",
     "({'one': ag.nn.Linear(3, 4)})['one'](x)": "ModuleDict",
 }  # fmt: skip
-"""What is written behind the name; letters are the placeholders of `ops._foreign`."""
+"""The calls, written behind the name; letters are the placeholders of `ops._foreign`."""
 
 
 def document(layers: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`Sized`: a layer that may learn its input's size where it is first called."""
+"""`Sized`: a layer that may take its input's size from its first call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sized(Layer, ABC):
         """Make the parameters for inputs of that size."""
 
     def start(self, size: int | None) -> None:
-        """Note the size and make the parameters, or leave both to the first call."""
+        """Set the size and make the parameters, or leave both to the first call."""
         setattr(self, self.size_name, size)
         if size is None:
             self.weight = self.bias = None
@@ -46,7 +46,7 @@ class Sized(Layer, ABC):
             self.make(size)
 
     def prepare(self, *args: Any) -> None:
-        """Make parameters for what comes; see `Module.prepare`."""
+        """Make parameters for the input; see `Module.prepare`."""
         x = args[0]
         if getattr(self, self.size_name) is None and isinstance(x, Node):
             size = x.dims[self.axis] if x.ndim > max(self.axis, 0) else None
@@ -60,28 +60,28 @@ class Sized(Layer, ABC):
     def prepare_for(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Make parameters for a state; see `Module.prepare_for`."""
         shape = shapes.get("weight", ())
-        # An empty weight may name any size, at no cost to a file that lies.
+        # The shape of an empty weight proves nothing: a corrupt file could claim any size.
         if getattr(self, self.size_name) is None and len(shape) > self.weight_axis and all(shape):
             self.start(self.size_of_weight(shape))
 
     def size_of_weight(self, shape: tuple[int, ...]) -> int:
-        """Return the input's size by the shape of a weight."""
+        """Return the input's size from the shape of a weight."""
         return shape[self.weight_axis]
 
 
 def settings(module: Module) -> str:
-    """Return what the constructor was given, read off the attributes of the same names."""
+    """Return the constructor's arguments, read from the attributes of the same names."""
     from inspect import signature
 
-    told = []
+    texts = []
     for name, parameter in signature(type(module)).parameters.items():
         value = module.__dict__.get(name, parameter.default)
         if value is parameter.empty or isinstance(value, Module) or name == "dtype":
             continue
         plain = isinstance(value, (bool, int, float, str, tuple))
         if parameter.default is parameter.empty or (plain and value != parameter.default):
-            told.append(f"{name}={value!r}")
-    return ", ".join(told)
+            texts.append(f"{name}={value!r}")
+    return ", ".join(texts)
 
 
 def per_axis(value: Any, axes: int) -> tuple[int, ...]:

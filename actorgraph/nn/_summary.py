@@ -86,9 +86,9 @@ def _shape(result: Any) -> str:
 
 
 def _flops(node: Node) -> int:
-    """Return the operations of a node; leaves and views have none."""
+    """Return the flops of a node; leaves and views have none."""
     if node.is_leaf or not prod(bind_shape(node.dims, {}, 1)):
         return 0
     shapes = tuple(bind_shape(part.dims, {}, 1) for part in node.inputs)
     found = node.op.flops(shapes, bind_shape(node.dims, {}, 1), node.attrs)
-    return int(found) if found > 1 else 0  # 1 is the least that an op has, a view too
+    return int(found) if found > 1 else 0  # every op has at least 1, a view too

@@ -1,4 +1,4 @@
-"""`AdaptiveLogSoftmaxWithLoss`: many classes of which few are frequent, in clusters."""
+"""`AdaptiveLogSoftmaxWithLoss`: a softmax over many classes, of which few are frequent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from actorgraph.node import Node
 
 
 class AdaptiveLogSoftmax(NamedTuple):
-    """What `AdaptiveLogSoftmaxWithLoss` returns."""
+    """The result of `AdaptiveLogSoftmaxWithLoss`."""
 
     output: Any
     """Logarithms of the probabilities of the targets."""
@@ -103,7 +103,7 @@ class AdaptiveLogSoftmaxWithLoss(Layer):
         if single:
             x, head, target = (ops.expand_dims(one, 0) for one in (x, head, target))
         ends = (*self.cutoffs, self.n_classes)
-        # A target that is no class is no place of the head either, which raises in the run.
+        # A target that is no class is no index of the head either, which raises in the run.
         place: Any = ops.minimum(target, first - 1)
         for end in ends:
             place = place + ops.astype(target >= end, target.dtype)

@@ -34,11 +34,11 @@ _ELSEWHERE = {
     "half": "net.to(dtype='float16')",
     "zero_grad": "gradients never accumulate over runs",
 }
-"""What users of PyTorch ask a module for, and who has it here."""
+"""Attributes of PyTorch's modules, and what has them here."""
 
 
 class _Building(NamedTuple):
-    """The outermost call of a module that is under way."""
+    """The outermost module call in progress."""
 
     graph: Graph
     paths: dict[int, str]  # of modules, by id
@@ -49,7 +49,7 @@ _building: ContextVar[_Building | None] = ContextVar("building", default=None)
 
 @answering
 class Module(Answering):
-    """What computes with parameters of its own; subclass it and write `forward`.
+    """A computation with its own parameters; subclass it and write `forward`.
 
     Parameters, buffers and modules that are attributes, or in lists, tuples and dicts that are,
     belong to the module, under dotted names.  Called on nodes it adds to their graph: its
@@ -86,17 +86,17 @@ class Module(Answering):
     training = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the module computes of nodes, as nodes."""
+        """Build the module's nodes from nodes, and return them."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(self, ...); write one")
 
     def prepare(self, *args: Any) -> None:
-        """Make parameters whose sizes depend on what the module is called on, before `forward`."""
+        """Make parameters whose sizes depend on the arguments; called before `forward`."""
 
     def prepare_for(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Make such parameters for a state of these shapes, by the module's own names."""
+        """Make such parameters for a state with these shapes, by the module's own names."""
 
     def extra_repr(self) -> str:
-        """Return what `repr` shows of the module's own settings."""
+        """Return the text of the module's own settings for `repr`."""
         return ""
 
     # -- calls ----------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Module(Answering):
         return result
 
     def _paths(self, graph: Graph) -> dict[int, str]:
-        """Return a path for each module, under a first word where another has their names."""
+        """Return a path for each module, with a prefix if another module has taken the names."""
         held = [*self.named_parameters(), *self.named_buffers()]
         word = type(self).__name__.lower()
         for first in chain(("", word), (f"{word}_{number}" for number in count(2))):
@@ -180,10 +180,10 @@ class Module(Answering):
         return partial(hooks.pop, key, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what copies have too; each makes machines of its own."""
+        """Return the state that copies share; each copy makes its own machines."""
         return {name: value for name, value in vars(self).items() if name != "_machines"}
 
-    # -- what belongs to it ---------------------------------------------------------------------
+    # -- members -----------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = self.__dict__.setdefault("_held", {})
@@ -257,7 +257,7 @@ class Module(Answering):
         return (module for _, module in self.named_modules())
 
     def _named(self, *kinds: type[_H]) -> Iterator[tuple[str, _H]]:
-        """Yield what is held, module by module and kind after kind; each once."""
+        """Yield parameters or buffers of these kinds, module by module; each once."""
         seen: set[int] = set()
         for name, value in self._all_named(*kinds):
             if id(value) not in seen:
@@ -265,7 +265,7 @@ class Module(Answering):
                 yield name, value
 
     def _all_named(self, *kinds: type[_H]) -> Iterator[tuple[str, _H]]:
-        """Yield what is held, module by module and kind after kind, by each of its names."""
+        """Yield parameters or buffers of these kinds, module by module, under all their names."""
         for path, module in self.named_modules():
             own = [*module._own()]
             for kind in kinds:
@@ -296,17 +296,17 @@ class Module(Answering):
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Let graphs that are built from here on train (or not), and return the module."""
+        """Let graphs built from now on train (or not), and return the module."""
         for module in self.modules():
             object.__setattr__(module, "training", bool(mode))
         return self
 
     def eval(self) -> Self:
-        """Let graphs that are built from here on evaluate: no dropout, running statistics."""
+        """Let graphs built from now on evaluate: no dropout, running statistics."""
         return self.train(False)
 
     def to(self, dtype: Any = None, device: Any = None) -> Self:
-        """Take float parameters and buffers of another dtype, and return the module.
+        """Convert float parameters and buffers to another dtype, and return the module.
 
         They are new objects: graphs that were built before go on with the old ones.
         """
@@ -341,7 +341,7 @@ class Module(Answering):
         return {name: np.array(held.present()) for name, held in self._named(Parameter, Buffer)}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Take the values of a state, of all or of none.
+        """Load the values of a state: all of them or none.
 
         Parameters
         ----------
@@ -387,7 +387,7 @@ class Module(Answering):
             )
         take(copies([(held, given[name]) for name, held in known.items() if name in given]))
 
-    # -- shown ----------------------------------------------------------------------------------
+    # -- display -----------------------------------------------------------------------------------
 
     def _header(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
@@ -432,7 +432,7 @@ def _array_of(name: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 def _found(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is held and the modules in a value, with dotted names."""
+    """Yield the parameters, buffers and modules in a value, with dotted names."""
     if isinstance(value, (Held, Module)):
         yield name, value
     elif type(value) in (list, tuple):

@@ -29,7 +29,7 @@ class Stateless(Layer):
     """
 
     _of: ClassVar[Callable[..., Any]]
-    _names: ClassVar[dict[str, str]]  # of settings, as the function calls them, and as we do
+    _names: ClassVar[dict[str, str]]  # names of settings: the function's, and ours
     _trains: ClassVar[bool]
     __signature__: ClassVar[Signature]
 
@@ -56,14 +56,14 @@ class Stateless(Layer):
             bound = self.__signature__.bind(*args, **kwargs)
         except TypeError as error:
             name, known = type(self).__name__, self.__signature__
-            told = advice(name, known.parameters, kwargs)
-            raise told or GraphTypeError(f"{name}{known}: {error}") from None
+            advised = advice(name, known.parameters, kwargs)
+            raise advised or GraphTypeError(f"{name}{known}: {error}") from None
         bound.apply_defaults()
         for name, value in bound.arguments.items():
             setattr(self, name, value)
 
     def forward(self, *args: Any) -> Any:
-        """Return what the function makes of the arguments and the settings."""
+        """Apply the function to the arguments and the settings."""
         chosen = {name: getattr(self, ours) for name, ours in self._names.items()}
         if self._trains:
             chosen["training"] = self.training

@@ -1,15 +1,15 @@
-"""What forwards share: scalars by dtype, floats of two bytes, what is quick, and other devices.
+"""Shared parts of forwards: scalars by dtype, two-byte floats, fast paths, and other devices.
 
-A Python scalar operand costs 0.2 us a call, and makes float32 of bfloat16, where NumPy's own dtypes
-stay as they are.  Floats of two bytes (float16, bfloat16) are computed in float32 and rounded once.
+A Python scalar operand costs 0.2 us a call, and turns bfloat16 into float32, where it keeps NumPy's
+own dtypes.  Floats of two bytes (float16, bfloat16) are computed in float32 and rounded once.
 
-What NumPy does slowly in the obvious way is done as fast as it can.  Figures are of float32,
-128x512 where no shape is named, on a processor with AVX-512 and NumPy 2.4. Other array modules,
-other dtypes and few elements go the obvious way.
+Where the obvious NumPy call is slow, a faster form stands here.  Figures are of float32, 128x512
+where no shape is named, on a processor with AVX-512 and NumPy 2.4.  Other array modules, other
+dtypes and few elements take the obvious call.
 
-What CuPy lacks, or does silently wrong, is done in another way where arrays are not NumPy's; on
-NumPy each such function is the call that it stands for.  On a device nothing here looks at a value,
-but for `by_host`: who launches does not wait, and what is launched can be captured.
+Where CuPy lacks a function, or is silently wrong, arrays that are not NumPy's take another way; on
+NumPy each such function is the call that it is named for.  On a device only `by_host` reads a
+value: launching never waits, and launches can be captured.
 """
 
 from __future__ import annotations
@@ -66,20 +66,20 @@ def scalar(x: Any, value: float) -> Any:
 
 
 def is_traced(xp: Any) -> bool:
-    """Return whether a forward is asked for what it would do, with arrays that hold no numbers."""
+    """Return whether a forward is being traced: its arrays hold no numbers (`lower.traced`)."""
     # NumPy takes 1 us to say that it has no such name.
     return xp is not np and getattr(xp, "is_traced", False)
 
 
 def on_host(xp: Any) -> bool:
-    """Return whether a forward is to do what it does with NumPy, in earnest or traced."""
+    """Return whether a forward computes with NumPy, or is traced for it."""
     return xp is np or is_traced(xp)
 
 
 def holds(xp: Any, usual: Any) -> bool:
     """Return whether a condition is true.
 
-    Rows are written for where it is: a walk of them declines where it is not.
+    When traced, it is assumed: a walk of the rows declines where it is false.
     """
     if is_traced(xp):
         xp.expect(usual)
@@ -112,10 +112,10 @@ def highest(dtype: np.dtype[Any]) -> float:
 
 
 def through_float32(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the forward with arguments of two-byte floats widened and its result narrowed.
+    """Return the forward with two-byte float arguments widened and its result narrowed.
 
-    The first array has the result's dtype.  Other dtypes are passed on with their ``out``; who
-    knows that there is one of these takes the forward itself, the attribute ``own``.
+    The first array has the result's dtype.  Other dtypes are passed on with their ``out``; callers
+    that know the dtype to be another one take the forward itself, the attribute ``own``.
     """
 
     @wraps(forward)
@@ -206,7 +206,7 @@ def _ones(dtype: np.dtype[Any]) -> Any:
 
 @cache
 def dot_tells() -> bool:
-    """Return whether `ndarray.dot` tells of overflow as `np.errstate` wants: from NumPy 2.3 on."""
+    """Return whether `ndarray.dot` reports overflow as `np.errstate` asks: from NumPy 2.3 on."""
     huge = np.full((2, 2), 1e200)
     try:
         with np.errstate(over="raise"):
@@ -301,7 +301,7 @@ def raise_if(xp: Any, bad: Any, kind: type[Exception], text: str, of: Any = None
 
 
 def in_range(xp: Any, indices: Any, size: int) -> None:
-    """Raise `IndexError` where indices are out of range on a device; NumPy looks by itself."""
+    """Raise `IndexError` where indices are out of range on a device; NumPy checks by itself."""
     if xp is not np and indices.size:
         bad = ((indices < -size) | (indices >= size)).any()
         text = f"an index from {{}} to {{}} is out of bounds for dim {size}"
@@ -353,5 +353,5 @@ def combine_at(xp: Any, name: str | None, out: Any, places: Any, values: Any) ->
 
 
 def by_host(xp: Any, function: Callable[..., Any], *arrays: Any) -> Any:
-    """Return what a function of NumPy arrays gives that a device's library lacks; it waits."""
+    """Return a function of NumPy arrays that the device's library lacks; waits for the device."""
     return xp.asarray(function(*[x.get() if hasattr(x, "get") else x for x in arrays]))

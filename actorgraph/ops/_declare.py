@@ -1,4 +1,4 @@
-"""Declarers: what most ops share is named once, so that a rule states only its own mathematics.
+"""Declarers: name the algebra that most ops share once, so that a rule states only its own part.
 
 `unary` and `binary` declare elementwise ops by one derivative an argument: a function linear in
 its first argument, which serves as vjp (summed to the argument's shape) and as jvp.  They and
@@ -36,13 +36,13 @@ T = TypeVar("T")
 
 Derivative: TypeAlias = Callable[..., Any]
 Unary: TypeAlias = Callable[[Any], Node]
-"""What users call for an op of one argument."""
+"""The function that users call for an op of one argument."""
 Binary: TypeAlias = Callable[[Any, Any], Node]
-"""What users call for an op of two arguments."""
+"""The function that users call for an op of two arguments."""
 
 
 class Reduction(Protocol):
-    """What users call for a reduction over axes."""
+    """The function that users call for a reduction over axes."""
 
     def __call__(self, x: Any, axis: Any = None, keepdims: bool = False) -> Node:
         """Build the node; `axis` is an int, a tuple of ints, or None for all."""
@@ -53,7 +53,7 @@ _SHAPES: Mapping[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
     2: (((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1), (1, 3)), ((), (3,)), ((0, 2), (2,))),
     3: (((3, 4), (3, 4), (3, 4)), ((3, 1), (4,), ()), ((), (3,), ()), ((0, 2), (2,), ())),
 }
-"""What the law tests try an elementwise op on, by the number of its arguments."""
+"""Shapes on which the law tests try an elementwise op, by the number of its arguments."""
 
 
 def nary_elementwise(
@@ -67,8 +67,8 @@ def nary_elementwise(
     of a ufunc, or an expression of NumPy's functions and the operands ``x, y, z``; the op, the
     compiled loops and the laws follow from it.  A derivative is ``(t, y, *xs, **attrs) -> node``,
     linear in `t`; None where it is zero or where the argument has none.  `flops` is the cost of an
-    element, in additions; the laws draw float arguments from `low` to `high`.  It is `traced`
-    unless somebody says that it is not, or its loop is its row.
+    element, in additions; the laws draw float arguments from `low` to `high`.  The op is `traced`
+    by default, unless the loop of its ufunc is its row.
     """
     if isinstance(forward, str):
         operands = ", ".join("xyz"[: len(derivatives)])
@@ -197,7 +197,7 @@ def reduction(
     op = reduction_op(name, scheme, forward, doc=doc, **more)
 
     def function(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
-        return build(op, x, axis=axes_of(axis, x.ndim, name), keepdims=bool(keepdims))
+        return build(op, x, axis=axes_of(axis, x.ndim), keepdims=bool(keepdims))
 
     documented(function, op, _OVER_AXES, notes)
     return function
@@ -206,7 +206,7 @@ def reduction(
 def documented(
     function: Any, op: Op, parameters: str, notes: str = "", name: str = "", doc: str = ""
 ) -> None:
-    """Give the function that users call its op's name and a docstring made of the declaration."""
+    """Give a public function its op's name, and a docstring made from the declaration."""
     function.__name__ = function.__qualname__ = name or op.name
     function.__module__ = "actorgraph.ops"
     function.__doc__ = (
@@ -243,13 +243,13 @@ def over_axes(
 def variant(
     rule: Callable[Concatenate[T, P], R], given: T, name: str, words: Mapping[str, str]
 ) -> Callable[P, R]:
-    """Return the rule as a function for which its first argument is `given`.
+    """Return the rule as a function with its first argument fixed to `given`.
 
-    `words` stand in the name and in the docstring for what they are told for.
+    Each key of `words` is replaced by its value in the name and in the docstring.
     """
     for word, meaning in words.items():
         name = name.replace(word, meaning)
-    # A copy, so that Python's own complaints about arguments have the name that was called.
+    # A copy, so that Python's own errors about arguments show the public name.
     own = FunctionType(rule.__code__, rule.__globals__, name, rule.__defaults__)
     own.__qualname__, own.__kwdefaults__ = name, rule.__kwdefaults__
 
@@ -262,8 +262,8 @@ def variant(
     for word, meaning in words.items():
         text = text.replace(word, meaning)
     function.__doc__ = text
-    asked = signature(rule)
-    function.__signature__ = asked.replace(  # type: ignore[attr-defined]
-        parameters=[*asked.parameters.values()][1:]
+    full = signature(rule)
+    function.__signature__ = full.replace(  # type: ignore[attr-defined]
+        parameters=[*full.parameters.values()][1:]
     )
     return function

@@ -8,7 +8,7 @@ from inspect import signature
 from types import ModuleType
 from typing import Any
 
-from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.keywords import advice, change_public, refusal, standing_for
 
 _NAME = re.compile(r"\b[a-z]\b")
@@ -114,7 +114,7 @@ _CALLS.update({
 
 
 def example_in(text: str, name: str) -> str:
-    """Return the docstring of a function with an example, if a call is known."""
+    """Return the docstring of a function with an example, if there is a call for it."""
     call = _CALLS.get(name)
     return text if call is None else with_example(text, f"ag.ops.{name}{call}")
 
@@ -133,8 +133,8 @@ Function = Callable[..., Any]
 
 
 def translating(function: Function) -> Function:
-    """Return a function whose errors name it, and say what is meant by arguments it has not."""
-    told, wrong = _error_of, (TypeError, ShapeError)  # which the globals of `own` have not
+    """Return a function whose errors begin with its name and explain unknown arguments."""
+    told, wrong = _error_of, (TypeError, GraphError)  # which the globals of `own` have not
 
     def call(*args: Any, **given: Any) -> Any:
         try:
@@ -152,21 +152,30 @@ def translating(function: Function) -> Function:
 
 
 def install(families: Iterable[ModuleType]) -> None:
-    """Let the functions that modules export translate; another name is of the same function."""
+    """Wrap the functions that modules export by `translating`; aliases stay one function."""
     change_public(map(vars, families), translating)
 
 
 def _error_of(
     function: Function, args: Any, given: Mapping[str, Any], error: Exception
 ) -> Exception:
-    """Return what to raise: an error that begins with the name that the user wrote."""
-    if not isinstance(error, (GraphTypeError, ShapeError)):
+    """Return the error to raise: it begins with the name of the function that was called."""
+    if not isinstance(error, GraphError):
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             return refusal(function, args, given)
         known = signature(function).parameters
         any_name = any(one.kind is one.VAR_KEYWORD for one in known.values())
         return (None if any_name else advice(function.__name__, known, given)) or error
-    name = function.__name__
-    if str(error).startswith((f"{name}:", f"{name} ", f"{name}(", f"np.{name}")):
+    return named(error, function.__name__)
+
+
+_NAMED = (GraphError, GraphTypeError, ShapeError)
+
+
+def named(error: GraphError, name: str) -> GraphError:
+    """Return the error with a function's name in front, unless it is there."""
+    text = str(error)
+    if type(error) not in _NAMED or text.startswith((f"{name}:", f"{name} ", f"{name}(", "np.")):
         return error
-    return type(error)(f"{name}: {error}", reference=error.reference)
+    link = " " if text.startswith(("takes ", "needs ")) else ": "
+    return type(error)(f"{name}{link}{text}", reference=error.reference)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import REGISTRY
 from actorgraph.operands import as_node
@@ -31,6 +31,7 @@ from actorgraph.ops import (
     shaping,
     sorting,
 )
+from actorgraph.ops._foreign import named
 from actorgraph.ops._numpy_names import NUMPY_ONLY, diff, node_of, nodes_of, select
 from actorgraph.ops.arithmetic import is_complex
 from actorgraph.ops.broadcasting import broadcast_like, broadcast_to, conj, expand_dims
@@ -46,7 +47,7 @@ _FULL = slice(None)
 
 
 def _along(axis: int, ndim: int, key: Any) -> tuple[Any, ...]:
-    return (*[_FULL] * shaping.one_axis(axis, ndim, "axis"), key)
+    return (*[_FULL] * shaping.one_axis(axis, ndim), key)
 
 
 def array(
@@ -164,24 +165,24 @@ def choose(a: Any, choices: Any) -> Node:
     )
 
 
-def _known(a: Node, axis: int | None, name: str) -> tuple[Node, int, int]:
+def _known(a: Node, axis: int | None) -> tuple[Node, int, int]:
     a, axis = (ravel(a), 0) if axis is None else (a, axis)
-    dim = a.dims[shaping.one_axis(axis, a.ndim, name)]
+    dim = a.dims[shaping.one_axis(axis, a.ndim)]
     if not isinstance(dim, int):
-        raise ShapeError(f"np.{name} on nodes: dim {dim} of {a!r} is known only in a run")
+        raise ShapeError(f"dim {dim} of {a!r} is known only in a run")
     return a, axis, dim
 
 
 def delete(arr: Node, obj: Any, axis: int | None = None) -> Node:
     """The entries along an axis but for some."""
-    arr, axis, dim = _known(arr, axis, "delete")
+    arr, axis, dim = _known(arr, axis)
     return indexing.take(arr, np.delete(np.arange(dim), obj), axis)
 
 
 def insert(arr: Node, obj: Any, values: Any, axis: int | None = None) -> Node:
     """The entries along an axis with others before those at some places."""
-    arr, axis, dim = _known(arr, axis, "insert")
-    (_, more), place = nodes_of((arr, values)), shaping.one_axis(axis, arr.ndim, "insert")
+    arr, axis, dim = _known(arr, axis)
+    (_, more), place = nodes_of((arr, values)), shaping.one_axis(axis, arr.ndim)
     if np.ndim(obj) == 0 and more.ndim == arr.ndim - 1 and more.ndim:
         more = expand_dims(more, place)
     count = more.dims[place] if np.ndim(obj) == 0 and more.ndim == arr.ndim else np.size(obj)
@@ -592,7 +593,10 @@ def _call_own(target: Function, name: str, args: Any, given: Mapping[str, Any]) 
         signature(target).bind(*args, **given)
     except TypeError as error:
         raise GraphTypeError(f"np.{name} on nodes: {error}") from None
-    return target(*args, **given)
+    try:
+        return target(*args, **given)
+    except GraphError as error:
+        raise named(error, f"np.{name}") from None
 
 
 def names() -> list[str]:

@@ -96,14 +96,14 @@ def array_split(ary: Node, indices_or_sections: Any, axis: int = 0) -> list[Node
 
 
 def _cut(ary: Node, indices: list[Any], axis: int) -> list[Node]:
-    place = shaping.one_axis(axis, ary.ndim, "split")
+    place = shaping.one_axis(axis, ary.ndim)
     ends = zip([None, *indices], [*indices, None], strict=True)
     return [ary[(*[_FULL] * place, slice(start, stop))] for start, stop in ends]
 
 
 def rot90(m: Node, k: int = 1, axes: Sequence[int] = (0, 1)) -> Node:
     """Turn by quarters in the plane of two axes."""
-    first, second = (shaping.one_axis(axis, m.ndim, "rot90") for axis in axes)
+    first, second = (shaping.one_axis(axis, m.ndim) for axis in axes)
     if first == second:
         raise ShapeError(f"rot90: the axes {tuple(axes)} are one axis")
     quarters = k % 4
@@ -116,14 +116,14 @@ def rot90(m: Node, k: int = 1, axes: Sequence[int] = (0, 1)) -> Node:
 
 def rollaxis(a: Node, axis: int, start: int = 0) -> Node:
     """Move an axis before the place `start`."""
-    place = shaping.one_axis(axis, a.ndim, "rollaxis")
+    place = shaping.one_axis(axis, a.ndim)
     start = start + a.ndim if start < 0 else start
     return rearranging.moveaxis(a, place, start - (place < start))
 
 
 def diff(a: Node, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Node:
     """Differences of neighbours, `n` times, with values before and behind them."""
-    place = shaping.one_axis(axis, a.ndim, "diff")
+    place = shaping.one_axis(axis, a.ndim)
     if not n:
         return a
     lead = (_FULL,) * place
@@ -156,7 +156,7 @@ def gradient(f: Node, *varargs: Any, axis: Any = None, edge_order: int = 1) -> A
 
 
 def _slope(f: Node, step: Any, axis: int, edge_order: int) -> Node:
-    place = shaping.one_axis(axis, f.ndim, "gradient")
+    place = shaping.one_axis(axis, f.ndim)
     dim = f.dims[place]
     if isinstance(dim, int) and dim <= edge_order:
         raise ShapeError(f"np.gradient needs {edge_order + 1} entries along axis {axis} of {f!r}")
@@ -231,7 +231,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def _places(a: Node, kth: Any, axis: int | None) -> None:
-    size = size_of(a.dims if axis is None else (a.dims[shaping.one_axis(axis, a.ndim, "sort")],))
+    size = size_of(a.dims if axis is None else (a.dims[shaping.one_axis(axis, a.ndim)],))
     for place in np.ravel(kth):
         if isinstance(size, int) and not -size <= place < size:
             raise ShapeError(f"np.partition on nodes: kth={place} is outside of {size} entries")

@@ -1,7 +1,7 @@
-"""Records: nodes with several results, read by `item`, and what derivatives make of them.
+"""Records: nodes with several results, read by `item`, and their derivatives.
 
-The cotangent of a record, and its tangent, are nodes that no machine computes: a rule takes apart
-what they were built of.
+The cotangent and the tangent of a record are nodes that no machine computes: rules take them apart
+into the nodes that they were built of.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from actorgraph.types import Checks, Record, Tensor
 
 
 def any_types(arity: int, attrs: Attrs) -> str:
-    """Return the scheme of an op whose `typing` says what it takes."""
+    """Return the scheme of an op whose `typing` decides the types."""
     return " -> ".join([f"a{i}[*s{i}]" for i in range(arity + 1)])
 
 
@@ -83,10 +83,10 @@ def summed(ct: Node, other: Node) -> Node:
 
 
 def cotangents(ct: Node) -> dict[int, Node]:
-    """Return the cotangents of a record's fields, of those that have one."""
+    """Return the cotangents of the fields of a record that have one."""
     return dict(zip(ct.attrs["fields"], ct.inputs, strict=True))
 
 
 def tangent_of(record: Node, other: Node, places: Mapping[int, int]) -> Node:
-    """Return the tangent of a record: `places` tells which field of `other` is that of which."""
+    """Return the tangent of a record: `places` maps its fields to fields of `other`."""
     return build(_TANGENT, other, type=record.type, places=tuple(places.items()))

@@ -1,10 +1,12 @@
-"""An op as one declaration, what follows from its being linear, and its errors in docstrings."""
+"""Op declarations, the jvp of linear ops, and decorators that write docstring sections."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import reduce
+from inspect import getdoc
 from math import prod
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,7 +26,7 @@ def _add(x: Node, y: Node) -> Node:
 
 
 def tangents(*rules: Any) -> Rule:
-    """Return the jvp that adds what the operands' tangents give: ``rule(t, y, *xs, **attrs)`` each.
+    """Return the jvp that adds the terms of the operands, ``rule(t, y, *xs, **attrs)`` each.
 
     None stands for an operand that nothing is differentiated by.
     """
@@ -40,12 +42,12 @@ def tangents(*rules: Any) -> Rule:
 
 
 def on(*shapes: tuple[int, ...], **attrs: Any) -> Sample:
-    """Return the sample of arguments of these shapes, with these attributes."""
+    """Return a sample: arguments of these shapes, and these attributes."""
     return Sample(shapes, attrs)
 
 
 def each(flops: float, of: int | None = None) -> Callable[..., Any]:
-    """Return the cost of so many additions an element of the result, or of the argument `of`."""
+    """Return the cost of `flops` additions for each element of the result, or of argument `of`."""
 
     def cost(shapes: Any, result: Any, attrs: Any) -> Any:
         return flops * prod(result if of is None else shapes[of])
@@ -68,7 +70,7 @@ declare = _declaring(Op)
 
 
 def _linear_jvp(name: str, linear: tuple[int, ...]) -> Rule:
-    """Return the jvp of an op that is linear in each of some operands: it of their tangents."""
+    """Return the jvp of an op that is linear in some operands: the op applied to each tangent."""
 
     def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:
         op = REGISTRY[name]
@@ -82,7 +84,7 @@ def _linear_jvp(name: str, linear: tuple[int, ...]) -> Rule:
 
 
 _MARGIN = "" if sys.version_info >= (3, 13) else "    "
-"""What docstrings are indented by: from Python 3.13 on they come without."""
+"""The indent of docstrings; from Python 3.13 on they have none."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -105,30 +107,47 @@ WRONG_AXIS = "An axis is out of range or given twice."
 def raises(
     types: str = "", shapes: str = "", *, both: str = "", other: str = ""
 ) -> Callable[[F], F]:
-    """Return a decorator that says in the docstring what a function raises.
+    """Return a decorator that writes the section Raises of a docstring.
 
     Parameters
     ----------
     types, shapes, both, other : str
         When it raises `GraphTypeError`, `ShapeError`, one of these two, `GraphError`.
     """
-    said = {
+    sections = {
         "GraphError": other, "GraphTypeError": types, "GraphTypeError, ShapeError": both,
         "ShapeError": shapes,
     }  # fmt: skip
-    return _saying("Raises", *[f"{name}\n    {text}" for name, text in said.items() if text])
+    return _saying("Raises", *[f"{name}\n    {text}" for name, text in sections.items() if text])
 
 
 def returns(what: str) -> Callable[[F], F]:
-    """Return a decorator that says in the docstring what a function returns."""
+    """Return a decorator that writes the section Returns of a docstring."""
     return _saying("Returns", what)
 
 
-_SECTIONS = ("Returns", "Raises", "Examples")
+def as_of(other: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator that copies the sections Parameters and Raises of another function."""
+    text = getdoc(other) or ""
+    sections = [
+        _saying(title, *found[1].split("\n"))
+        for title in ("Parameters", "Raises")
+        if (found := re.search(rf"(?ms)^{title}\n-+\n(.*?)(?:\n\n|\Z)", text))
+    ]
+
+    def document(function: F) -> F:
+        for write in sections:
+            write(function)
+        return function
+
+    return document
+
+
+_SECTIONS = ("Parameters", "Returns", "Raises", "Examples")
 
 
 def _saying(title: str, *said: str) -> Callable[[F], F]:
-    """Return a decorator that writes a section in front of those that come after it."""
+    """Return a decorator that inserts a section before the sections that follow it."""
     section = "\n".join(["", title, "-" * len(title), *said]).replace("\n", f"\n{_MARGIN}")
     later = _SECTIONS[_SECTIONS.index(title) + 1 :]
 

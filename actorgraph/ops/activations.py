@@ -282,7 +282,7 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
     axis : int
         Along which the result sums to 1.
     """
-    return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim, "sparsemax"))
+    return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim))
 
 
 def _op(
@@ -314,7 +314,7 @@ def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
     Type ``f[*s] -> f[*s]``.  `clip` has gradient 1 at its bounds; this one is PyTorch's hardtanh.
     """
     if min_val > max_val:
-        raise GraphError(f"hardtanh: min_val {min_val!r} is above max_val {max_val!r}")
+        raise GraphError(f"min_val {min_val!r} is above max_val {max_val!r}")
     return build(_HARDTANH, x, low=float(min_val), high=float(max_val))
 
 
@@ -378,7 +378,7 @@ def prelu(x: Node, weight: Any) -> Node:
     if not is_weak(weight):
         weight = x.graph.lift(weight)
         if weight.ndim > 1:
-            raise ShapeError(f"prelu takes one slope or one per channel, got {weight!r}")
+            raise ShapeError(f"takes one slope or one per channel, got {weight!r}")
         if weight.ndim and x.ndim == 0:
             weight = squeeze(weight, 0)
         elif weight.ndim and x.ndim > 2:
@@ -431,7 +431,7 @@ def celu(x: Node, alpha: float = 1.0) -> Node:
         Not 0.
     """
     if not alpha:
-        raise GraphError("celu: alpha divides x and cannot be 0")
+        raise GraphError("alpha divides x and cannot be 0")
     return build(_ELU, x, alpha=float(alpha), scale=1.0, rate=1.0 / float(alpha))
 
 
@@ -500,7 +500,7 @@ def gelu(x: Node, approximate: str = "none") -> Node:
         "tanh" is ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``.
     """
     if approximate not in ("none", "tanh"):
-        raise GraphError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")
+        raise GraphError(f"approximate is 'none' or 'tanh', got {approximate!r}")
     if approximate == "tanh":
         return build(_GELU_TANH, x)
     need_scipy()
@@ -542,7 +542,7 @@ def softshrink(x: Node, lambd: float = 0.5) -> Node:
     lambd : float
         At least 0.
     """
-    return build(_SOFTSHRINK, x, lambd=_not_negative(lambd, "softshrink"))
+    return build(_SOFTSHRINK, x, lambd=_not_negative(lambd))
 
 
 @raises(types=NO_FLOAT, other="`lambd` is negative.")
@@ -557,12 +557,12 @@ def hardshrink(x: Node, lambd: float = 0.5) -> Node:
     lambd : float
         At least 0.
     """
-    return build(_HARDSHRINK, x, lambd=_not_negative(lambd, "hardshrink"))
+    return build(_HARDSHRINK, x, lambd=_not_negative(lambd))
 
 
-def _not_negative(lambd: float, what: str) -> float:
+def _not_negative(lambd: float) -> float:
     if not lambd >= 0:
-        raise GraphError(f"{what}: lambd has to be at least 0, got {lambd!r}")
+        raise GraphError(f"lambd has to be at least 0, got {lambd!r}")
     return float(lambd)
 
 

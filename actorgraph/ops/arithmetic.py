@@ -122,7 +122,6 @@ _sign: Unary = unary(
 )  # fmt: skip
 
 
-@raises(types="`x` is bool.")
 def abs(x: Any) -> Node:
     """Absolute value; of complex numbers the length, which is real.
 

@@ -225,17 +225,15 @@ def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
     accumulate : bool
         Add instead of replace, as in ``torch.Tensor.put_``.
     """
-    node = positions_of(x, indices, "put")
+    node = positions_of(x, indices)
     return reshape_like(index_put(ravel(x), node, values, accumulate), x)
 
 
-def along(
-    what: str, x: Node, axis: int, index: Any, src: Any
-) -> tuple[Node, Sequence[Node], Index]:
+def along(x: Node, axis: int, index: Any, src: Any) -> tuple[Node, Sequence[Node], Index]:
     """Return the values, operands and attribute ``index`` of a write along an axis."""
-    place = one_axis(axis, x.ndim, what)
-    node = positions_of(x, index, what)
-    check_along(x, node, place, what)
+    place = one_axis(axis, x.ndim)
+    node = positions_of(x, index)
+    check_along(x, node, place)
     values = as_node(src, x)
     if values.ndim == node.ndim and values.ndim:
         # PyTorch allows more values than positions, and leaves the others out.
@@ -271,7 +269,7 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
         Of the type of `x`.  Of several writes to one place the last in C order stays, and gets
         the gradient; PyTorch leaves this undefined.
     """
-    values, arrays, static = along("scatter", x, axis, index, src)
+    values, arrays, static = along(x, axis, index, src)
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
@@ -293,7 +291,7 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     src : node, array or scalar
         Broadcasts to the shape of the index; entries beyond it are left out.
     """
-    values, arrays, static = along("scatter_add", x, axis, index, src)
+    values, arrays, static = along(x, axis, index, src)
     return build(INDEX_ADD, x, values, *arrays, index=static)
 
 
@@ -315,18 +313,16 @@ def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> No
         Broadcasts to the shape of `x` with ``len(index)`` along the axis.
     alpha : scalar or node
     """
-    values, arrays, static = of_slices("index_add", x, axis, index, source)
+    values, arrays, static = of_slices(x, axis, index, source)
     values = values if is_weak(alpha) and alpha == 1 else values * alpha
     return build(INDEX_ADD, x, values, *arrays, index=static)
 
 
-def of_slices(
-    what: str, x: Node, axis: int, index: Any, source: Any
-) -> tuple[Node, Sequence[Node], Index]:
+def of_slices(x: Node, axis: int, index: Any, source: Any) -> tuple[Node, Sequence[Node], Index]:
     """Return the values, operands and attribute ``index`` of a write of slices of an axis."""
-    place = one_axis(axis, x.ndim, what)
-    node = positions_of(x, index, what)
+    place = one_axis(axis, x.ndim)
+    node = positions_of(x, index)
     if node.ndim != 1:
-        raise ShapeError(f"{what}: the index has one dim, got {node!r}")
+        raise ShapeError(f"the index has one dim, got {node!r}")
     _, static, arrays = read_index(x, (*[_FULL] * place, node))
     return broadcast_like(as_node(source, x), take_index(x, static, arrays)), arrays, static

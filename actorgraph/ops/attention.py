@@ -73,9 +73,7 @@ def scaled_dot_product_attention(
     """
     keys, values = query.graph.lift(key), query.graph.lift(value)
     if min(query.ndim, keys.ndim) < 2:
-        raise ShapeError(
-            f"scaled_dot_product_attention takes rank 2 or more, got {query!r} and {keys!r}"
-        )
+        raise ShapeError(f"takes rank 2 or more, got {query!r} and {keys!r}")
     if enable_gqa:
         keys, values = (_for_heads(node, query) for node in (keys, values))
     scale = _scale(query) if scale is None else float(scale)
@@ -84,9 +82,7 @@ def scaled_dot_product_attention(
         return _attended(*operands, scale=scale, dropout_p=dropout_p, is_causal=is_causal)
     for node in operands:
         if node.dtype not in (query.dtype, np.bool_):
-            raise GraphTypeError(
-                f"scaled_dot_product_attention: mixed dtypes, {query.dtype} and {node.dtype}"
-            )
+            raise GraphTypeError(f"mixed dtypes, {query.dtype} and {node.dtype}")
     wide = [node if node.dtype == np.bool_ else astype(node, "float32") for node in operands]
     y = _attended(*wide, scale=scale, dropout_p=dropout_p, is_causal=is_causal)
     return astype(y, query.dtype)

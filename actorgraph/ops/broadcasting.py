@@ -29,7 +29,7 @@ _R = TypeVar("_R")
 
 
 @raises(shapes="An axis is out of range, given twice, or no int.")
-def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     """Return axes as a sorted tuple of non-negative ints; None means all of them.
 
     A scalar may be reduced along axis 0 or -1, which changes nothing, as in NumPy and PyTorch.
@@ -44,10 +44,10 @@ def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     for one in given:
         if not isinstance(one, (int, np.integer)) or not -ndim <= one < ndim:
             wanted = f"an int in [-{ndim}, {ndim})" if ndim else "there: a scalar has no axes"
-            raise ShapeError(f"{what}: axis {one!r} is not {wanted}")
+            raise ShapeError(f"axis {one!r} is not {wanted}")
         axes.append(int(one) % ndim)
     if len(set(axes)) != len(axes):
-        raise ShapeError(f"{what}: axis {axis!r} names a dim twice")
+        raise ShapeError(f"axis {axis!r} names a dim twice")
     return tuple(sorted(axes))
 
 
@@ -172,7 +172,7 @@ def expand_dims(x: Node, axis: int | tuple[int, ...]) -> Node:
     axis : int or tuple of int
     """
     count = len(tuple(axis)) if isinstance(axis, Iterable) else 1
-    axes = axes_of(axis, x.ndim + count, "expand_dims")
+    axes = axes_of(axis, x.ndim + count)
     return build(_EXPAND, x, axis=axes) if axes else x
 
 
@@ -204,7 +204,7 @@ def squeeze(x: Node, axis: int | tuple[int, ...] | None = None) -> Node:
     """
     if axis is None:
         axis = tuple(i for i, dim in enumerate(x.dims) if dim == 1)
-    axes = axes_of(axis, x.ndim, "squeeze")
+    axes = axes_of(axis, x.ndim)
     return build(_SQUEEZE, x, axis=axes) if axes else x
 
 
@@ -235,7 +235,7 @@ def _broadcast_forward(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
 def _broadcast_strides(
     old: tuple[int, ...], new: tuple[int, ...], step: int
 ) -> tuple[int, ...] | None:
-    """Return the strides of a contiguous array when broadcast, None for what NumPy is asked."""
+    """Return the strides of a broadcast contiguous array, None where NumPy has to decide."""
     lead = len(new) - len(old)
     if lead < 0 or 0 in new or any(a not in (1, b) for a, b in zip(old, new[lead:], strict=True)):
         return None
@@ -350,7 +350,7 @@ def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     keepdims : bool
         Keep the axes as dims of size 1.
     """
-    return build(_SUM, x, axis=axes_of(axis, x.ndim, "sum"), keepdims=bool(keepdims))
+    return build(_SUM, x, axis=axes_of(axis, x.ndim), keepdims=bool(keepdims))
 
 
 _SUM_LIKE: Op = declare(

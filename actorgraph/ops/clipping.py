@@ -24,9 +24,9 @@ def _shrunk(x: Node, length: Node, max_norm: Any) -> Node:
     return x * (factor if factor.dtype == x.dtype else astype(factor, x.dtype))
 
 
-def _checked(max_norm: Any, what: str) -> Any:
+def _checked(max_norm: Any) -> Any:
     if is_weak(max_norm) and not max_norm > 0:
-        raise GraphError(f"{what}: max_norm has to be above 0, got {max_norm!r}")
+        raise GraphError(f"max_norm has to be above 0, got {max_norm!r}")
     return max_norm
 
 
@@ -46,7 +46,7 @@ def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
     axis : int, tuple of int, or None for all
         The axes that make a vector; each vector is clipped by itself.
     """
-    max_norm = _checked(max_norm, "clip_by_norm")
+    max_norm = _checked(max_norm)
     return _shrunk(x, norm(x, 2, axis, keepdims=True), max_norm)
 
 
@@ -67,8 +67,8 @@ def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node
     max_norm : scalar or node
         Above 0.
     """
-    max_norm = _checked(max_norm, "clip_by_global_norm")
+    max_norm = _checked(max_norm)
     if not nodes:
-        raise GraphError("clip_by_global_norm needs at least one node")
+        raise GraphError("needs at least one node")
     total = norm(stack([norm(node) for node in nodes]))
     return [_shrunk(node, total, max_norm) for node in nodes], total

@@ -147,7 +147,7 @@ def _is_bool(value: Any) -> bool:
 
 
 def _or_logic(bits: Any, logic: Any) -> Any:
-    """Return the op on bits that of bools is logic."""
+    """Return a function that is `logic` of bools and `bits` of integers."""
 
     def either(*values: Any) -> Node:
         result: Node = (logic if all(map(_is_bool, values)) else bits)(*values)
@@ -246,7 +246,7 @@ def ldexp(x: Any, y: Any) -> Node:
     y : node or array
         Integers, which have no gradient; or as in PyTorch floats or complex numbers, which have.
     """
-    x, y = lifted_pair(x, y, "ldexp")
+    x, y = lifted_pair(x, y)
     return _ldexp(x, y) if y.dtype.kind in "iu" else multiply(x, power(2.0, y))
 
 

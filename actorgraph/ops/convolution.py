@@ -61,7 +61,7 @@ _LEAST = 3 << 12
 
 
 def _rows(batch: int, entries: int, size_of_one: int, flops: float = CUT_FLOPS) -> int:
-    """Return how many of the batch are taken at a time; sums keep the order that follows."""
+    """Return how many of the batch make a block; the order of sums follows from it."""
     block = _BLOCK if flops >= CUT_FLOPS else 4 * _BLOCK
     return max(1, min(batch, max(block, _LEAST * entries) // max(1, size_of_one)))
 
@@ -70,7 +70,7 @@ def _for_each_block(
     xp: Any, batch: int, rows: int, flops: float, compute: Callable[[slice, Any], object],
     room: Callable[[], Any],
 ) -> None:  # fmt: skip
-    """Call ``compute(block, room())``; who computes several blocks has one array for all."""
+    """Call ``compute(block, room())`` for each block; a thread reuses its array for all of them."""
     free: list[Any] = []
 
     def part(index: int) -> None:
@@ -225,9 +225,9 @@ def _weight_forward(
 
 
 def _chunks(blocks: int, flops: float, size: int) -> tuple[slice, ...]:
-    """Return the blocks whose products one thread adds up; several chunks where it takes long.
+    """Return chunks of blocks, each summed by one thread; several where the work is long.
 
-    Each has a sum of its own, of `size` numbers.
+    Each chunk has its own sum of `size` numbers.
     """
     count = 1
     if flops >= CUT_FLOPS:
@@ -250,7 +250,7 @@ def _conv_shape(
     checks.equal(x[1], w[1] * groups, "channels of the input and of the weight (times groups)")
     if isinstance(w[0], int) and w[0] % groups:
         raise ShapeError(f"{w[0]} features cannot be divided into {groups} groups")
-    kernel = static_kernel(w[2:], "convolution")
+    kernel = static_kernel(w[2:])
     pads = pads_of(padding, x[2:], kernel, stride, dilation)
     outs = out_sizes(x[2:], kernel, stride, dilation, pads) if size is None else size
     return (x[0], w[0], *outs)
@@ -261,7 +261,7 @@ def _transpose_shape(checks: Checks, ct: Shape, w: Shape, *like: Shape, **attrs:
     checks.equal(ct[1], w[0], "channels of the input and of the weight")
     if isinstance(w[0], int) and w[0] % attrs["groups"]:
         raise ShapeError(f"{w[0]} channels cannot be divided into {attrs['groups']} groups")
-    kernel = static_kernel(w[2:], "transposed convolution")
+    kernel = static_kernel(w[2:])
     sizes = sizes_of(ct[2:], kernel, like, attrs)
     if any(isinstance(size, int) and size < 0 for size in sizes):
         raise ShapeError(f"padding leaves a result of the sizes {sizes}")
@@ -371,19 +371,19 @@ _WEIGHT: Op = declare(
 
 
 def _geometry(
-    weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any, axes: int, what: str
+    weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any, axes: int
 ) -> dict[str, Any]:
     shape = weight.dims if isinstance(weight, Node) else tuple(getattr(weight, "shape", ()))
     if len(shape) != axes + 2:
-        raise ShapeError(f"{what}: the weight has to have rank {axes + 2}, got shape {shape}")
-    kernel = static_kernel(shape[2:], what)
-    steps = per_axis(stride, axes, f"{what}: stride")
-    gaps = per_axis(dilation, axes, f"{what}: dilation")
+        raise ShapeError(f"the weight has to have rank {axes + 2}, got shape {shape}")
+    kernel = static_kernel(shape[2:])
+    steps = per_axis(stride, axes, "stride")
+    gaps = per_axis(dilation, axes, "dilation")
     return {
         "stride": steps,
-        "padding": read_padding(padding, kernel, steps, gaps, what),
+        "padding": read_padding(padding, kernel, steps, gaps),
         "dilation": gaps,
-        "groups": per_axis(groups, 1, f"{what}: groups")[0],
+        "groups": per_axis(groups, 1, "groups")[0],
     }
 
 
@@ -436,7 +436,7 @@ def _convolve(
     >>> ag.ops.conv2d(x, np.zeros((16, 3, 3, 3), "float32"), stride=2, padding=1).shape
     (batch, 16, 4, 4)
     """
-    geometry = _geometry(weight, stride, padding, dilation, groups, axes, f"conv{axes}d")
+    geometry = _geometry(weight, stride, padding, dilation, groups, axes)
     return _applied(CONV, x, weight, bias, axes, **geometry)
 
 
@@ -470,15 +470,14 @@ def _conv_transpose(
     groups : int
         Channels and features are divided into so many independent groups.
     """
-    what = f"conv_transpose{axes}d"
     if isinstance(padding, str) and padding != "valid":
-        raise GraphTypeError(f"{what}: padding is ints or pairs of ints, got {padding!r}")
-    geometry = _geometry(weight, stride, padding, dilation, groups, axes, what)
-    extra = per_axis(output_padding, axes, f"{what}: output_padding", 0)
+        raise GraphTypeError(f"padding is ints or pairs of ints, got {padding!r}")
+    geometry = _geometry(weight, stride, padding, dilation, groups, axes)
+    extra = per_axis(output_padding, axes, "output_padding", 0)
     limits = map(max, geometry["stride"], geometry["dilation"])
     if any(more >= limit for more, limit in zip(extra, limits, strict=True)):
         raise ShapeError(
-            f"{what}: output_padding {extra} has to be below the stride {geometry['stride']} "
+            f"output_padding {extra} has to be below the stride {geometry['stride']} "
             f"or the dilation {geometry['dilation']}"
         )
     return _applied(TRANSPOSE, x, weight, bias, axes, extra=extra, **geometry)

@@ -90,7 +90,7 @@ def _position(name: str, doc: str) -> Reduction:
         if axis is not None:
             if not isinstance(axis, int):
                 raise ShapeError(f"{name} takes one axis or None, got {axis!r}")
-            (axis,) = axes_of(axis, x.ndim, name) or (None,)
+            (axis,) = axes_of(axis, x.ndim) or (None,)
         return build(op, x, axis=axis, keepdims=bool(keepdims))
 
     parameters = (
@@ -154,18 +154,18 @@ def bincount(x: Node, weights: Any = None, minlength: int = 0) -> Node:
         One dim, whose size only a run knows (None).  To write into a known size use `index_add`.
     """
     if not isinstance(minlength, (int, np.integer)) or minlength < 0:
-        raise GraphError(f"bincount: minlength is an int from 0 on, got {minlength!r}")
+        raise GraphError(f"minlength is an int from 0 on, got {minlength!r}")
     operands = [x] if weights is None else [x, weights]
     return build(_BINCOUNT, *operands, minlength=int(minlength))
 
 
-def _sorted_edges(x: Node, bins: Any, what: str) -> tuple[Node, Node]:
-    """Return edges in rising order and `x` in one dtype; what is no node is checked."""
+def _sorted_edges(x: Node, bins: Any) -> tuple[Node, Node]:
+    """Return edges in rising order and `x` in one dtype; arrays are checked."""
     if isinstance(bins, Node):
         return bins, x
     edges = np.asarray(bins)
     if edges.ndim != 1 or (edges[1:] < edges[:-1]).any():
-        raise ShapeError(f"{what}: bins are edges of one dim in rising order, got {bins!r}")
+        raise ShapeError(f"bins are edges of one dim in rising order, got {bins!r}")
     if edges.dtype.kind == "f" and x.dtype.kind in "iu":
         x = astype(x, "float64")
     return as_node(bins, x), x
@@ -191,7 +191,7 @@ def digitize(x: Node, bins: Any, right: bool = False) -> Node:
     falling = (
         not isinstance(bins, Node) and np.ndim(bins) == 1 and len(bins) and (bins[0] > bins[-1])
     )
-    edges, x = _sorted_edges(x, bins[::-1] if falling else bins, "digitize")
+    edges, x = _sorted_edges(x, bins[::-1] if falling else bins)
     place = searchsorted(edges, x, side)
     return len(bins) - place if falling else place
 
@@ -201,7 +201,7 @@ def _edges(x: Node, bins: Any, limits: Any) -> tuple[Node, Node]:
     if isinstance(bins, (str, bool)):
         raise GraphTypeError(f"histogram: bins is a number of bins or their edges, got {bins!r}")
     if not isinstance(bins, (int, np.integer)):
-        return _sorted_edges(x, bins, "histogram")
+        return _sorted_edges(x, bins)
     if bins < 1:
         raise GraphError(f"histogram: there is at least 1 bin, got {bins}")
     x = astype(x, "float64") if x.dtype.kind in "iu" else x
@@ -251,7 +251,7 @@ def histogram(
     edges, x = _edges(x, bins, range)
     size = edges.dims[0]
     if not isinstance(size, int) or size < 2:
-        raise ShapeError(f"histogram: the number of edges is a known int from 2 on, got {edges!r}")
+        raise ShapeError(f"the number of edges is a known int from 2 on, got {edges!r}")
     flat = ravel(x)
     place = where(flat == edges[-1], size - 1, searchsorted(edges, flat, "right"))
     if weights is None:
@@ -310,7 +310,7 @@ def reduce_where(
         if identity is None:
             raise GraphTypeError(f"{name} with where= takes initial= too: no entry may be left")
         x = choose(mask, x, identity)
-    axes = axes_of(axis, x.ndim, name)
+    axes = axes_of(axis, x.ndim)
     if initial is not None and 0 in [x.dims[i] for i in axes]:
         kept = [1 if i in axes else dim for i, dim in enumerate(x.dims)]
         dims = kept if keepdims else [dim for i, dim in enumerate(kept) if i not in axes]

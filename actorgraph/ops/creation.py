@@ -27,11 +27,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _graph_of(graph: Any, what: str) -> Graph:
+def _graph_of(graph: Any) -> Graph:
     found = graph.graph if isinstance(graph, Node) else graph
     if not isinstance(found, Graph):
         raise GraphTypeError(
-            f"{what} takes a graph, or a node of it, as its first argument, got {graph!r}"
+            f"takes a graph, or a node of it, as its first argument, got {graph!r}"
         )
     return found
 
@@ -53,10 +53,10 @@ def full(graph: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Node:
     dtype : dtype, optional
         Default: that of the value, where a Python float is float32.
     """
-    home = _graph_of(graph, "full")
+    home = _graph_of(graph)
     dims = shape_from(shape)
     if UNKNOWN in dims:
-        raise ShapeError(f"full: every dim has to be an int or a symbol, got {shape!r}")
+        raise ShapeError(f"every dim has to be an int or a symbol, got {shape!r}")
     if isinstance(fill_value, Node):
         value = home.lift(fill_value)
         return broadcast_to(value if dtype is None else astype(value, dtype), dims)
@@ -152,19 +152,19 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
     >>> ag.ops.arange(ag.Graph(), "n").shape
     (n,)
     """
-    home = _graph_of(graph, "arange")
+    home = _graph_of(graph)
     if stop is None:
         start, stop = 0, start
     first, last = (symbol(end) if isinstance(end, str) else end for end in (start, stop))
     ends: tuple[Any, ...] = (first, last, step)
     for end in ends:
         if not isinstance(end, (Dim, int, float, np.integer, np.floating)) or end is UNKNOWN:
-            raise GraphTypeError(f"arange: {end!r} is neither a number nor a dim that runs bind")
+            raise GraphTypeError(f"{end!r} is neither a number nor a dim that runs bind")
     symbolic = any(isinstance(end, Dim) for end in ends)
     exact = all(isinstance(end, (Dim, int, np.integer)) for end in ends)
     if isinstance(step, Dim) or step == 0 or (symbolic and not exact):
         raise GraphTypeError(
-            f"arange: the step is a number other than 0, and an int next to dims, got {ends}"
+            f"the step is a number other than 0, and an int next to dims, got {ends}"
         )
     kind = dtype_of(dtype if dtype is not None else "int64" if exact else "float32")
     if not symbolic:
@@ -175,7 +175,7 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
 
 
 def _weights(y: Node, first: int, **attrs: Any) -> Node:
-    """Return what `start` (first = 1) or `stop` (first = 0) counts in each entry."""
+    """Return the weight of `start` (first = 1) or `stop` (first = 0) in each entry."""
     ends = (y.graph.constant(np.array(end, y.dtype)) for end in (first, 1 - first))
     return build(_LINSPACE, *ends, **attrs)
 
@@ -220,10 +220,10 @@ def linspace(
     dtype : dtype, optional
         Float or complex; default: that of a node among the ends, else float32.
     """
-    home = _graph_of(graph, "linspace")
+    home = _graph_of(graph)
     (size,) = shape_from((num,))
     if size is UNKNOWN:
-        raise ShapeError("linspace: num has to be an int, a symbol or a dim, got None")
+        raise ShapeError("num has to be an int, a symbol or a dim, got None")
     nodes = [end for end in (start, stop) if isinstance(end, Node)]
     kind = dtype_of(dtype if dtype is not None else nodes[0].dtype if nodes else "float32")
     ends = [
@@ -256,10 +256,10 @@ def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -
         The diagonal: above the main one where positive.
     dtype : dtype
     """
-    home = _graph_of(graph, "eye")
+    home = _graph_of(graph)
     rows, columns = shape_from((n, n if m is None else m))
     if UNKNOWN in (rows, columns):
-        raise ShapeError("eye: sizes have to be ints, symbols or dims, got None")
+        raise ShapeError("sizes have to be ints, symbols or dims, got None")
     kind = dtype_of(dtype)
     if isinstance(rows, int) and isinstance(columns, int):
         return home.constant(np.eye(rows, columns, k, kind))
@@ -283,12 +283,12 @@ def meshgrid(*xs: Node, indexing: str = "xy") -> list[Node]:
     """
     if not xs or indexing not in ("xy", "ij"):
         raise GraphTypeError(
-            f"meshgrid takes at least one node and indexing 'xy' or 'ij', got {len(xs)} nodes and "
+            f"takes at least one node and indexing 'xy' or 'ij', got {len(xs)} nodes and "
             f"{indexing!r}"
         )
     for x in xs:
         if x.ndim > 1:
-            raise ShapeError(f"meshgrid: arguments have one dim at most, got {x!r}")
+            raise ShapeError(f"arguments have one dim at most, got {x!r}")
     flat = [x if x.ndim else expand_dims(x, 0) for x in xs]
     others = [tuple(i for i in range(len(xs)) if i != axis) for axis in range(len(xs))]
     spread = [expand_dims(x, rest) for x, rest in zip(flat, others, strict=True)]

@@ -30,6 +30,7 @@ from actorgraph.ops.losses import (
     check_reduction,
     cosine_similarity,
     log_softmax,
+    minus_at,
     pairwise_distance,
     plain_cross_entropy,
     reduced,
@@ -74,8 +75,8 @@ def kl_div(
     """
     if reduction not in (*REDUCTIONS, "batchmean"):
         known = (*REDUCTIONS, "batchmean")
-        raise GraphTypeError(f"kl_div: reduction is one of {known}, got {reduction!r}")
-    x, t = same_shape(log_probs, targets, "kl_div")
+        raise GraphTypeError(f"reduction is one of {known}, got {reduction!r}")
+    x, t = same_shape(log_probs, targets)
     if log_target:
         losses = exp(t) * (t - x)
     else:
@@ -102,8 +103,8 @@ def poisson_nll_loss(
     eps : float
     reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction, "poisson_nll_loss")
-    x, t = same_shape(x, targets, "poisson_nll_loss")
+    check_reduction(reduction)
+    x, t = same_shape(x, targets)
     losses = exp(x) - t * x if log_input else x - t * log(x + float(eps))
     if full:
         many = where(t > 1, t, 1)
@@ -128,7 +129,7 @@ def gaussian_nll_loss(
     eps : float
     reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction, "gaussian_nll_loss")
+    check_reduction(reduction)
     difference = square(subtract(x, targets))
     graph = difference.graph
     spread = graph.constant(var, dtype=difference.dtype) if is_weak(var) else graph.lift(var)
@@ -151,14 +152,14 @@ def margin_ranking_loss(
     margin : float
     reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction, "margin_ranking_loss")
+    check_reduction(reduction)
     return reduced(relu(margin - (x1 - x2) * targets), reduction)
 
 
 def soft_margin_loss(x: Any, targets: Any, *, reduction: str = "mean") -> Node:
     """Return ``log(1 + exp(-target x))``, reduced, for targets 1 and -1 of the shape of `x`."""
-    check_reduction(reduction, "soft_margin_loss")
-    x, targets = same_shape(x, targets, "soft_margin_loss")
+    check_reduction(reduction)
+    x, targets = same_shape(x, targets)
     return reduced(softplus(neg(x * targets)), reduction)
 
 
@@ -174,8 +175,8 @@ def hinge_embedding_loss(
     margin : float
     reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction, "hinge_embedding_loss")
-    x, targets = same_shape(x, targets, "hinge_embedding_loss")
+    check_reduction(reduction)
+    x, targets = same_shape(x, targets)
     alike = where(targets != -1, x, 0)
     return reduced(alike + where(targets != 1, relu(margin - x), 0), reduction)
 
@@ -197,7 +198,7 @@ def cosine_embedding_loss(
     margin : float
     reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction, "cosine_embedding_loss")
+    check_reduction(reduction)
     cos = cosine_similarity(x1, x2, -1)
     targets = x1.graph.lift(targets)
     losses = where(targets == 1, 1 - cos, 0) + where(targets == -1, relu(cos - margin), 0)
@@ -218,16 +219,16 @@ def multilabel_soft_margin_loss(
     reduction : {"mean", "sum", "none"}
         Over the rows.
     """
-    check_reduction(reduction, "multilabel_soft_margin_loss")
-    x, targets = same_shape(x, targets, "multilabel_soft_margin_loss")
+    check_reduction(reduction)
+    x, targets = same_shape(x, targets)
     losses = neg(targets * logsigmoid(x) + (1 - targets) * logsigmoid(neg(x)))
     losses = losses if weight is None else losses * weight
     return reduced(mean(losses, -1), reduction)
 
 
-def _classes(x: Node, what: str) -> int:
+def _classes(x: Node) -> int:
     if x.ndim not in (1, 2) or isinstance(x.dims[-1], Dim):
-        raise ShapeError(f"{what} takes (batch, classes) with known classes, got {x!r}")
+        raise ShapeError(f"takes (batch, classes) with known classes, got {x!r}")
     return x.dims[-1]
 
 
@@ -249,10 +250,10 @@ def multi_margin_loss(
         One factor per class, for the rows of that target.
     reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction, "multi_margin_loss")
+    check_reduction(reduction)
     if p not in (1, 2):
-        raise GraphTypeError(f"multi_margin_loss: p is 1 or 2, got {p!r}")
-    count = _classes(x, "multi_margin_loss")
+        raise GraphTypeError(f"p is 1 or 2, got {p!r}")
+    count = _classes(x)
     targets = x.graph.lift(targets)
     if targets.ndim == x.ndim:  # PyTorch takes one target for one row as a vector, too
         targets = targets.reshape(targets.dims[:-1])
@@ -277,8 +278,8 @@ def multilabel_margin_loss(x: Node, targets: Any, *, reduction: str = "mean") ->
     reduction : {"mean", "sum", "none"}
         Over the rows.
     """
-    check_reduction(reduction, "multilabel_margin_loss")
-    count = _classes(x, "multilabel_margin_loss")
+    check_reduction(reduction)
+    count = _classes(x)
     targets = x.graph.lift(targets)
     counts = cumprod((targets >= 0).astype(x.dtype), -1)
     labels = where(counts > 0, targets, 0)
@@ -311,14 +312,12 @@ def triplet_margin_loss(
         Take the distance from positive to negative where it is smaller.
     reduction : {"mean", "sum", "none"}
     """
-    order = above_zero(p, "triplet_margin_loss: p", 1e-300)
+    order = above_zero(p, "p", 1e-300)
 
     def distance(x: Node, y: Node) -> Node:
         return pairwise_distance(x, y, order, eps)
 
-    return _triplet(
-        anchor, positive, negative, distance, margin, swap, reduction, "triplet_margin_loss"
-    )
+    return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
 
 
 triplet = triplet_margin_loss
@@ -331,17 +330,16 @@ def triplet_margin_with_distance_loss(
     """Return `triplet_margin_loss` for any distance of two nodes, `pairwise_distance` if none."""
     return _triplet(
         anchor, positive, negative, distance_function or pairwise_distance, margin, swap, reduction,
-        "triplet_margin_with_distance_loss",
     )  # fmt: skip
 
 
 def _triplet(
     anchor: Any, positive: Any, negative: Any, distance: Any, margin: float, swap: bool,
-    reduction: str, what: str,
+    reduction: str,
 ) -> Node:  # fmt: skip
-    check_reduction(reduction, what)
-    first, near = same_shape(anchor, positive, what, negative)
-    _, far = same_shape(first, negative, what)
+    check_reduction(reduction)
+    first, near = same_shape(anchor, positive, negative)
+    _, far = same_shape(first, negative)
     apart = distance(first, far)
     if swap:
         apart = minimum(apart, distance(near, far))
@@ -374,8 +372,8 @@ def _picked(
     return chosen, weights, valid
 
 
-def _classes_last(x: Node, axis: int, what: str) -> Node:
-    place = one_axis(axis, x.ndim, what)
+def _classes_last(x: Node, axis: int) -> Node:
+    place = one_axis(axis, x.ndim)
     return x if place == x.ndim - 1 else moveaxis(x, place, -1)
 
 
@@ -387,11 +385,11 @@ def _averaged(losses: Node, weights: Node, reduction: str) -> Node:
     return sum(losses) / where(total == 0, nan, total)
 
 
-def _check_options(reduction: str, weight: Any, what: str) -> None:
-    check_reduction(reduction, what)
+def _check_options(reduction: str, weight: Any) -> None:
+    check_reduction(reduction)
     if isinstance(weight, str):
         raise GraphTypeError(
-            f"{what}: the third argument is the weight of the classes; write reduction={weight!r}"
+            f"the third argument is the weight of the classes; write reduction={weight!r}"
         )
 
 
@@ -426,11 +424,11 @@ def nll_loss(
         A scalar, or of the shape of `targets`.  The mean over nothing is NaN, with gradient NaN or
         0 and no warning.
     """
-    _check_options(reduction, weight, "nll_loss")
-    log_probs = _classes_last(log_probs, axis, "nll_loss")
+    _check_options(reduction, weight)
+    log_probs = _classes_last(log_probs, axis)
+    if weight is None and ignore_index is None:
+        return minus_at(log_probs, targets, reduction)
     chosen, weights, valid = _picked(log_probs, targets, weight, ignore_index)
-    if weight is None and valid is None:
-        return reduced(neg(chosen), reduction)
     losses = neg(weights * (chosen if valid is None else where(valid, chosen, 0)))
     return _averaged(losses, weights, reduction)
 
@@ -448,7 +446,7 @@ def cross_entropy(
     logits: Node, targets: Any, weight: Any = None, *, reduction: str = "mean",
     ignore_index: int | None = None, label_smoothing: float = 0.0, axis: int = -1,
 ) -> Node:  # fmt: skip
-    """Return ``logsumexp(logits) - logits[target]``, stable; in one op where no option is given.
+    """Return ``logsumexp(logits) - logits[target]``, as `nll_loss` of `log_softmax`.
 
     With probabilities q of classes as targets: ``-sum over c of w[c] q[c] log p[c]``, and a mean
     divides by the number of rows.  With options of the others:
@@ -475,17 +473,17 @@ def cross_entropy(
     axis : int
         Where the classes stand in `logits` (and in probabilities); 1 in PyTorch.
     """
-    _check_options(reduction, weight, "cross_entropy")
+    _check_options(reduction, weight)
     if not 0 <= label_smoothing <= 1:
-        raise GraphTypeError(f"cross_entropy: label_smoothing is in [0, 1], got {label_smoothing}")
+        raise GraphTypeError(f"label_smoothing is in [0, 1], got {label_smoothing}")
     targets = logits.graph.lift(targets)
-    logits = _classes_last(logits, axis, "cross_entropy")
+    logits = _classes_last(logits, axis)
     if targets.dtype.kind in "fV":
         if ignore_index is not None:
             raise GraphTypeError(
-                "cross_entropy: probabilities have no index to ignore; give rows of zeros instead"
+                "probabilities have no index to ignore; give rows of zeros instead"
             )
-        soft = targets if targets.ndim < logits.ndim else _classes_last(targets, axis, "targets")
+        soft = targets if targets.ndim < logits.ndim else _classes_last(targets, axis)
         losses = _soft_losses(logits, soft, weight, float(label_smoothing))
         return reduced(losses, reduction)
     if weight is None and ignore_index is None and not label_smoothing:
@@ -613,8 +611,8 @@ def binary_cross_entropy(
         Factor of each loss; broadcasts.
     reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction, "binary_cross_entropy")
-    p, t = same_shape(probabilities, targets, "binary_cross_entropy")
+    check_reduction(reduction)
+    p, t = same_shape(probabilities, targets)
     return _weighted(
         neg(t * _log_floored(p) + (1 - t) * _log_of_rest_floored(p)), weight, reduction
     )
@@ -640,8 +638,8 @@ def bce_with_logits(
         Factor of each loss, and of its part with a positive target; they broadcast.
     reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction, "bce_with_logits")
-    x, t = same_shape(logits, targets, "bce_with_logits")
+    check_reduction(reduction)
+    x, t = same_shape(logits, targets)
     positive = t if pos_weight is None else t * pos_weight
     return _weighted(positive * softplus(neg(x)) + (1 - t) * softplus(x), weight, reduction)
 
@@ -662,8 +660,8 @@ def hinge_loss(scores: Any, targets: Any, margin: float = 1.0, reduction: str = 
     margin : float
     reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction, "hinge_loss")
-    x, t = same_shape(scores, targets, "hinge_loss")
+    check_reduction(reduction)
+    x, t = same_shape(scores, targets)
     return reduced(relu(float(margin) - t * x), reduction)
 
 

@@ -330,7 +330,7 @@ def ctc_loss(
     >>> ag.ops.ctc_loss(x, np.ones((2, 2), int), [5, 5], [2, 1]).shape
     ()
     """
-    check_reduction(reduction, "ctc_loss")
+    check_reduction(reduction)
     lift = log_probs.graph.lift
     lengths = lift(target_lengths)
     losses = build(

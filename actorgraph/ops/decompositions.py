@@ -135,10 +135,10 @@ def solve_triangular(
     unitriangular : bool
         Take the diagonal of `a` for ones.
     """
-    a, b = lifted_pair(a, b, "solve_triangular")
-    as_square(a, "solve_triangular")
+    a, b = lifted_pair(a, b)
+    as_square(a)
     if b.ndim == 0:
-        raise ShapeError(f"solve_triangular takes a right side of at least one dim, got {b!r}")
+        raise ShapeError(f"takes a right side of at least one dim, got {b!r}")
     if not left:
         turned = expand_dims(b, -1) if b.ndim == 1 else swap_last(b)
         result = _triangular(swap_last(a), turned, not upper, bool(unitriangular))
@@ -160,7 +160,7 @@ def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
         Shape (..., n, n); L, or with `upper` its adjoint.
     upper : bool
     """
-    b, factor = lifted_pair(b, factor, "cholesky_solve")
+    b, factor = lifted_pair(b, factor)
     lower = adjoint(factor) if upper else factor
     columns = expand_dims(b, -1) if b.ndim == 1 else b
     inner = solve_triangular(lower, columns, upper=False)
@@ -246,7 +246,7 @@ def cholesky(x: Node, upper: bool = False) -> Node:
     upper : bool
         Return ``L^H`` instead.
     """
-    lower = build(_CHOLESKY, as_square(x, "cholesky"))
+    lower = build(_CHOLESKY, as_square(x))
     return adjoint(lower) if upper else lower
 
 
@@ -298,7 +298,7 @@ _QR: Op = declare(
 
 
 def _reduced(x: Node) -> tuple[Node, Node]:
-    columns, rows = known(as_matrices(x, "qr"), -1, "qr"), x.dims[-2]
+    columns, rows = known(as_matrices(x), -1), x.dims[-2]
     if not (isinstance(rows, int) and isinstance(columns, int) and rows < columns):
         return _qr_parts(build(_QR, x))
     # A wide matrix: the first columns give Q, which rotates the others.
@@ -309,7 +309,7 @@ def _reduced(x: Node) -> tuple[Node, Node]:
 
 
 def _completed(q: Node, r: Node, x: Node) -> QRResult:
-    rows = known(x, -2, "qr with mode='complete'")
+    rows = known(x, -2, " for mode='complete'")
     if rows == r.dims[-2]:
         return QRResult(q, r)
     rest = complement(q)
@@ -343,7 +343,7 @@ def qr(x: Node, mode: str = "reduced") -> Any:
         (..., k, n); the diagonal of `R` is real.
     """
     if mode not in ("reduced", "complete", "r"):
-        raise GraphTypeError(f"qr: mode is 'reduced', 'complete' or 'r', got {mode!r}")
+        raise GraphTypeError(f"mode is 'reduced', 'complete' or 'r', got {mode!r}")
     q, r = _reduced(x)
     if mode == "r":
         return r
@@ -366,14 +366,14 @@ def householder_product(x: Any, tau: Any) -> Node:
     tau : node or array
         Shape (..., k), k <= n.
     """
-    x, tau = lifted_pair(x, tau, "householder_product")
-    rows, columns = (known(as_matrices(x, "householder_product"), axis, "householder_product")
+    x, tau = lifted_pair(x, tau)
+    rows, columns = (known(as_matrices(x), axis)
                      for axis in (-2, -1))  # fmt: skip
-    count = known(tau, -1, "householder_product")
+    count = known(tau, -1)
     known_dims = all(isinstance(dim, int) for dim in (rows, columns, count))
     if not (known_dims and count <= columns <= rows):
         raise ShapeError(
-            "householder_product takes tall matrices of known dims, and at most a number for each "
+            "takes tall matrices of known dims, and at most a number for each "
             f"column, got {x!r} and {tau!r}"
         )
     unit = eye(x, rows, columns, dtype=x.dtype)

@@ -205,7 +205,7 @@ def opaque(
     <ranks_1: int64[n]>
     """
     if not callable(fn):
-        raise GraphTypeError(f"opaque takes a function of arrays, got {shown(fn)}")
+        raise GraphTypeError(f"takes a function of arrays, got {shown(fn)}")
     name = str(getattr(fn, "__name__", "opaque")) if name is None else text("name", name)
     rules = checked_rules(name, vjp, jvp)
     result = "a0" if dtype is None else dtype_of(dtype).name

@@ -9,10 +9,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT_OUT, Attrs, LoopRule, Memory, Op, Sample
-from actorgraph.ops._arrays import exp_without_warning, limited, zero
+from actorgraph.op import Attrs, LoopRule, Memory, Op, Sample
+from actorgraph.ops._arrays import limited, zero
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
-from actorgraph.ops._rules import declare, each, on, raises, returns
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.types import dtype_of
 
 __all__ = [
@@ -75,7 +75,7 @@ def astype(x: Node, dtype: Any) -> Node:
     target = dtype_of(dtype)
     if x.dtype.kind == "c" and target.kind != "c":
         raise GraphTypeError(
-            f"astype: {x!r} is complex and {target} is not: the imaginary part would be lost"
+            f"{x!r} is complex and {target} is not: the imaginary part would be lost"
         )
     return x if target == x.dtype else build(ASTYPE, x, dtype=target.name)
 
@@ -299,10 +299,3 @@ log10 = unary(
 log1p = unary(
     "log1p", "log1p", lambda t, y, x: t / (x + 1), "log(1 + x), exact near 0.", low=-0.5, flops=5
 )
-
-
-EXPONENTIALS = Op(
-    "exponentials", "f[*s] -> f[*s]", exp_without_warning, cost=each(5), memory=KEPT_OUT,
-    traced=True,
-)  # fmt: skip
-"""What functions of the exponentials and their gradients share: inf where one is too large."""

@@ -158,14 +158,12 @@ def embedding_bag(
     """
     if mode not in ("mean", "sum", "max") or (per_sample_weights is not None and mode != "sum"):
         raise GraphTypeError(
-            f"embedding_bag: mode is 'mean', 'sum' or 'max', and 'sum' with weights, got {mode!r}"
+            f"mode is 'mean', 'sum' or 'max', and 'sum' with weights, got {mode!r}"
         )
     lift = weight.graph.lift
     index = lift(index)
     if index.ndim != (2 if offsets is None else 1):
-        raise ShapeError(
-            f"embedding_bag takes a matrix, or a vector with offsets, of indices, got {index!r}"
-        )
+        raise ShapeError(f"takes a matrix, or a vector with offsets, of indices, got {index!r}")
     rows = embedding(index, weight, padding_idx)
     if per_sample_weights is not None:
         rows = rows * expand_dims(lift(per_sample_weights), -1)

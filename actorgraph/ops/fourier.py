@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._rules import NO_NORM, NO_POINTS, declare, on, raises, returns
+from actorgraph.ops._rules import NO_NORM, NO_POINTS, as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.elementwise import astype, real_part
 from actorgraph.ops.rearranging import roll
@@ -81,13 +81,13 @@ _RESIZE_LIKE: Op = declare(
 )  # fmt: skip
 
 
-def resize(x: Node, axis: int, size: Any, what: str) -> Node:
+def resize(x: Node, axis: int, size: Any) -> Node:
     """Return `x` with so many entries along an axis; None keeps those it has."""
     if size is None:
         return x
     (dim,) = shape_from((size,))
     if dim == 0:
-        raise ShapeError(f"{what}: the number of points along axis {axis} has to be at least 1")
+        raise ShapeError(f"the number of points along axis {axis} has to be at least 1")
     return x if dim == x.dims[axis] else build(_RESIZE, x, axis=axis, size=dim)
 
 
@@ -124,40 +124,40 @@ def complex_of(dtype: np.dtype[Any]) -> str:
     return np.result_type(dtype, np.complex64).name
 
 
-def checked(x: Node, norm: str | None, what: str) -> str:
+def checked(x: Node, norm: str | None) -> str:
     """Return the norm by its name, or raise where dtype or norm do not suit."""
     if x.dtype.kind not in "fc":
         raise GraphTypeError(
-            f"{what} takes floats and complex numbers, got {x!r}; convert with .astype('float64')"
+            f"takes floats and complex numbers, got {x!r}; convert with .astype('float64')"
         )
     if norm is not None and norm not in _NORMS:
-        raise GraphTypeError(f"{what}: norm is one of {', '.join(_NORMS)}, got {norm!r}")
+        raise GraphTypeError(f"norm is one of {', '.join(_NORMS)}, got {norm!r}")
     return norm or "backward"
 
 
-def places_and_sizes(x: Node, s: Any, axes: Any, what: str) -> tuple[tuple[int, ...], list[Any]]:
+def places_and_sizes(x: Node, s: Any, axes: Any) -> tuple[tuple[int, ...], list[Any]]:
     """Return the axes of a transform over several, and the number of points of each or None."""
     if axes is None:
         count = x.ndim if s is None else len(tuple(s))
         axes = range(x.ndim - count, x.ndim)
     axes = (axes,) if isinstance(axes, int) else axes
-    places = tuple(one_axis(axis, x.ndim, what) for axis in axes)
+    places = tuple(one_axis(axis, x.ndim) for axis in axes)
     if len(set(places)) != len(places):
-        raise ShapeError(f"{what}: axes {tuple(axes)} name a dim twice")
+        raise ShapeError(f"axes {tuple(axes)} name a dim twice")
     sizes = [None] * len(places) if s is None else list(s)
     if len(sizes) != len(places):
-        raise ShapeError(f"{what}: got {len(sizes)} sizes for {len(places)} axes")
+        raise ShapeError(f"got {len(sizes)} sizes for {len(places)} axes")
     # As in NumPy, -1 keeps what an axis has.
     return places, [None if isinstance(size, int) and size == -1 else size for size in sizes]
 
 
-def _transform(x: Node, s: Any, axes: Any, norm: str | None, inverse: bool, what: str) -> Node:
-    norm = checked(x, norm, what)
-    places, sizes = places_and_sizes(x, s, axes, what)
+def _transform(x: Node, s: Any, axes: Any, norm: str | None, inverse: bool) -> Node:
+    norm = checked(x, norm)
+    places, sizes = places_and_sizes(x, s, axes)
     for axis, size in zip(places, sizes, strict=True):
-        x = resize(x, axis, size, what)
+        x = resize(x, axis, size)
         if x.dims[axis] == 0:
-            raise ShapeError(f"{what}: {x!r} has no points along axis {axis}")
+            raise ShapeError(f"{x!r} has no points along axis {axis}")
     dtype = complex_of(x.dtype)
     if not places:
         return astype(x, dtype)
@@ -179,12 +179,12 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
     norm : {"backward", "ortho", "forward"}, optional
         Which way the division by n, or half of it, belongs to; default "backward".
     """
-    return _transform(x, None if n is None else (n,), (axis,), norm, False, "fft")
+    return _transform(x, None if n is None else (n,), (axis,), norm, False)
 
 
 def ifft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Inverse of `fft`, as ``numpy.fft.ifft``; parameters and errors as those of `fft`."""
-    return _transform(x, None if n is None else (n,), (axis,), norm, True, "ifft")
+    return _transform(x, None if n is None else (n,), (axis,), norm, True)
 
 
 @returns("Node: complex")
@@ -203,12 +203,12 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
     norm : {"backward", "ortho", "forward"}, optional
         As in `fft`.
     """
-    return _transform(x, s, axes, norm, False, "fftn")
+    return _transform(x, s, axes, norm, False)
 
 
 def ifftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Inverse of `fftn`, as ``numpy.fft.ifftn``; parameters and errors as there."""
-    return _transform(x, s, axes, norm, True, "ifftn")
+    return _transform(x, s, axes, norm, True)
 
 
 def _weights(xp: Any, points: int, n: int, inner: float, dtype: Any) -> Any:
@@ -280,11 +280,11 @@ def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     >>> ag.ops.rfft(ag.Graph().input("x", ("batch", 8), "float32")).shape
     (batch, 5)
     """
-    norm = checked(x, norm, "rfft")
-    place = one_axis(axis, x.ndim, "rfft")
-    x = resize(x, place, n, "rfft")
+    norm = checked(x, norm)
+    place = one_axis(axis, x.ndim)
+    x = resize(x, place, n)
     if x.dims[place] == 0:
-        raise ShapeError(f"rfft: {x!r} has no points along axis {axis}")
+        raise ShapeError(f"{x!r} has no points along axis {axis}")
     return build(_RFFT, x, axis=place, norm=norm, dtype=complex_of(x.dtype))
 
 
@@ -354,14 +354,14 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
     >>> ag.ops.irfft(ag.Graph().input("x", ("batch", 5), "complex64")).shape
     (batch, 8)
     """
-    norm = checked(x, norm, "irfft")
-    place = one_axis(axis, x.ndim, "irfft")
+    norm = checked(x, norm)
+    place = one_axis(axis, x.ndim)
     points = None if n is None else shape_from((n,))[0]
     dim = x.dims[place]
     if points == 0 or dim == 0 or (points is None and dim == 1):
-        raise ShapeError(f"irfft: no points along axis {axis} of the result for {x!r}")
+        raise ShapeError(f"no points along axis {axis} of the result for {x!r}")
     if points is UNKNOWN:
-        raise ShapeError("irfft: n has to be an int or a symbol")
+        raise ShapeError("n has to be an int or a symbol")
     dtype = np.dtype(complex_of(x.dtype)).type(0).real.dtype.name
     return build(_IRFFT, x, axis=place, n=points, norm=norm, dtype=dtype)
 
@@ -406,18 +406,18 @@ def _described(takes: str, gives: str, axes: str = _ALL) -> Callable[[_T], _T]:
     return describe
 
 
-def _split(x: Node, s: Any, axes: Any, what: str) -> tuple[Any, Any, int, Any]:
+def _split(x: Node, s: Any, axes: Any) -> tuple[Any, Any, int, Any]:
     """Return the axes and sizes but for the last, and the last."""
-    places, sizes = places_and_sizes(x, s, axes, what)
+    places, sizes = places_and_sizes(x, s, axes)
     if not places:
-        raise ShapeError(f"{what} takes at least one axis")
+        raise ShapeError("takes at least one axis")
     return places[:-1], sizes[:-1], places[-1], sizes[-1]
 
 
 @_described("Float.", "Complex; of the last axis ``n // 2 + 1`` entries.")
 def rfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Transform real signals over several axes, as ``numpy.fft.rfftn``: half of the spectrum."""
-    places, sizes, last, size = _split(x, s, axes, "rfftn")
+    places, sizes, last, size = _split(x, s, axes)
     half = rfft(x, size, last, norm)
     return fftn(half, sizes, places, norm) if places else half
 
@@ -425,33 +425,32 @@ def rfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> 
 @_described("Complex or float.", "Float; of the last axis by default twice the entries less 2.")
 def irfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Undo `rfftn`, as ``numpy.fft.irfftn``."""
-    places, sizes, last, size = _split(x, s, axes, "irfftn")
+    places, sizes, last, size = _split(x, s, axes)
     return irfft(ifftn(x, sizes, places, norm) if places else x, size, last, norm)
 
 
 @_described("Complex or float.", "Float; of the last axis by default twice the entries less 2.")
 def hfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Transform signals with real spectra, given by half, as ``torch.fft.hfftn``."""
-    return irfftn(conj(x), s, axes, OTHER_NORM[checked(x, norm, "hfftn")])
+    return irfftn(conj(x), s, axes, OTHER_NORM[checked(x, norm)])
 
 
 @_described("Float.", "Complex; of the last axis ``n // 2 + 1`` entries.")
 def ihfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Undo `hfftn`, as ``torch.fft.ihfftn``."""
-    return conj(rfftn(x, s, axes, OTHER_NORM[checked(x, norm, "ihfftn")]))
+    return conj(rfftn(x, s, axes, OTHER_NORM[checked(x, norm)]))
 
 
+@as_of(irfft)
 def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
-    """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``.
-
-    Parameters and errors are those of `irfft`.
-    """
-    return irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm, "hfft")])
+    """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``."""
+    return irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm)])
 
 
+@as_of(rfft)
 def ihfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
-    """Undo `hfft`, as ``numpy.fft.ihfft``; parameters and errors are those of `rfft`."""
-    return conj(rfft(x, n, axis, OTHER_NORM[checked(x, norm, "ihfft")]))
+    """Undo `hfft`, as ``numpy.fft.ihfft``."""
+    return conj(rfft(x, n, axis, OTHER_NORM[checked(x, norm)]))
 
 
 def _last_two(over_axes: Any, takes: str, gives: str) -> Any:
@@ -477,20 +476,20 @@ hfft2 = _last_two(hfftn, _ANY, "Float.")
 ihfft2 = _last_two(ihfftn, "Float.", "Complex.")
 
 
-def _shifted(x: Node, axes: Any, back: bool, what: str) -> Node:
+def _shifted(x: Node, axes: Any, back: bool) -> Node:
     given = range(x.ndim) if axes is None else axes if isinstance(axes, tuple) else (axes,)
-    places = tuple(one_axis(place, x.ndim, what) for place in given)
+    places = tuple(one_axis(place, x.ndim) for place in given)
     sizes = [x.dims[place] for place in places]
     if not all(isinstance(size, int) for size in sizes):
-        raise ShapeError(f"{what}: the dims of {x!r} have to be known ints")
+        raise ShapeError(f"the dims of {x!r} have to be known ints")
     return roll(x, [-(size // 2) if back else size // 2 for size in sizes], places)
 
 
 def fftshift(x: Node, axes: Any = None) -> Node:
     """Put the frequency 0 into the middle, as ``numpy.fft.fftshift``."""
-    return _shifted(x, axes, False, "fftshift")
+    return _shifted(x, axes, False)
 
 
 def ifftshift(x: Node, axes: Any = None) -> Node:
     """Undo `fftshift`, as ``numpy.fft.ifftshift``."""
-    return _shifted(x, axes, True, "ifftshift")
+    return _shifted(x, axes, True)

@@ -393,7 +393,7 @@ def take(x: Node, indices: Any, axis: int | None = None) -> Node:
     """
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
-    place = axes_of((axis,), x.ndim, "take")[0]
+    place = axes_of((axis,), x.ndim)[0]
     return getitem(x, (*[_FULL] * place, indices))
 
 
@@ -438,6 +438,6 @@ def one_hot(indices: Node, depth: int | Dim, dtype: Any = "float32") -> Node:
         Of the result.
     """
     if isinstance(depth, (int, np.integer)) and depth < 0:
-        raise ShapeError(f"one_hot: depth {depth} is negative")
+        raise ShapeError(f"depth {depth} is negative")
     size = depth if isinstance(depth, Dim) else operator.index(depth)
     return build(_ONE_HOT, indices, depth=size, dtype=dtype_of(dtype).name)

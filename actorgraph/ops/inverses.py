@@ -67,7 +67,7 @@ def inv(x: Node) -> Node:
     x : node
         Shape (..., n, n), float or complex of at least 32 bits a number.
     """
-    return build(_INV, as_square(x, "inv"))
+    return build(_INV, as_square(x))
 
 
 def _cofactor_forward(xp: Any, x: Any) -> Any:
@@ -122,7 +122,7 @@ def det(x: Node) -> Node:
     x : node
         Shape (..., n, n), float or complex of at least 32 bits a number.
     """
-    return build(_DET, as_square(x, "det"))
+    return build(_DET, as_square(x))
 
 
 class SlogdetResult(NamedTuple):
@@ -178,7 +178,7 @@ def slogdet(x: Node) -> SlogdetResult:
     SlogdetResult
         Nodes `sign`, of the dtype of `x`, and `logabsdet`, which is real; shape (...).
     """
-    both = build(_SLOGDET, as_square(x, "slogdet"))
+    both = build(_SLOGDET, as_square(x))
     sign, logabs = getitem(both, (Ellipsis, 0)), getitem(both, (Ellipsis, 1))
     return SlogdetResult(sign, real_like(logabs))
 
@@ -226,10 +226,10 @@ def solve(a: Any, b: Any) -> Node:
     b : node or array
         Shape (n,) or (..., n, k), of the dtype of `a`; leading dims broadcast.
     """
-    a, b = lifted_pair(a, b, "solve")
-    as_square(a, "solve")
+    a, b = lifted_pair(a, b)
+    as_square(a)
     if b.ndim == 0:
-        raise ShapeError(f"solve takes a right side of at least one dim, got {b!r}")
+        raise ShapeError(f"takes a right side of at least one dim, got {b!r}")
     return squeeze(_solve(a, expand_dims(b, -1)), -1) if b.ndim == 1 else _solve(a, b)
 
 
@@ -248,7 +248,7 @@ def matrix_power(x: Node, n: int) -> Node:
         The power; 0 gives unit matrices.
     """
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
-        raise GraphTypeError(f"matrix_power takes an int as the power, got {n!r}")
+        raise GraphTypeError(f"takes an int as the power, got {n!r}")
     diagonal = matrix_diagonal(x, square=True)
     if n == 0:
         return diag_embed(zeros_like(diagonal) + 1)
@@ -265,7 +265,7 @@ def matrix_power(x: Node, n: int) -> Node:
 
 
 def _cut(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
-    """Return up to which share of the largest singular value of each matrix values count as 0."""
+    """Return the tolerance of each matrix, relative to its largest singular value."""
     if rtol is None:
         rtol = 0.0 if atol else max(x.shape[-2:]) * float(xp.finfo(x.dtype).eps)
     if not atol:
@@ -337,7 +337,7 @@ def pinv(
     hermitian : bool
         Take the Hermitian part of each matrix.
     """
-    x = as_matrices(x, "pinv")
+    x = as_matrices(x)
     return build(_PINV, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))
 
 
@@ -370,5 +370,5 @@ def matrix_rank(
     rtol, atol, hermitian : optional
         As in `pinv`.
     """
-    x = as_matrices(x, "matrix_rank")
+    x = as_matrices(x)
     return build(_RANK, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))

@@ -110,7 +110,7 @@ def dot(x: Any, y: Any) -> Node:
     ranks = _rank(x), _rank(y)
     if max(ranks) > 2:
         raise ShapeError(
-            f"dot takes ranks 0, 1 and 2, got ranks {ranks[0]} and {ranks[1]}; "
+            f"takes ranks 0, 1 and 2, got ranks {ranks[0]} and {ranks[1]}; "
             "for batches of matrices use matmul"
         )
     return matmul(x, y) if min(ranks) > 0 else multiply(x, y)
@@ -146,13 +146,13 @@ def _flat(value: Any) -> Any:
     return np.ravel(value)
 
 
-def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:
+def lifted_pair(x: Any, y: Any) -> tuple[Node, Node]:
     """Return two operands, of which one at least is a node, as nodes of its graph."""
     for one in (x, y):
         if isinstance(one, Node):
             return one.graph.lift(x), one.graph.lift(y)
     raise GraphTypeError(
-        f"{what} needs at least one node, got {type(x).__name__} and {type(y).__name__}; "
+        f"needs at least one node, got {type(x).__name__} and {type(y).__name__}; "
         "for arrays use NumPy itself"
     )
 
@@ -191,12 +191,12 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
     axis : int
         Along which the vectors lie in both.
     """
-    x, y = lifted_pair(x, y, "vecdot")
+    x, y = lifted_pair(x, y)
     return build(_VECDOT, _moved_last(x, axis), _moved_last(y, axis))
 
 
 def _moved_last(x: Node, axis: int) -> Node:
-    place = one_axis(axis, x.ndim, "vecdot")
+    place = one_axis(axis, x.ndim)
     return transpose(x, (*(i for i in range(x.ndim) if i != place), place))
 
 
@@ -218,22 +218,22 @@ def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False)
     transpose_x, transpose_y : bool
         Exchange the last two axes of the operand; it is not conjugated.
     """
-    x, y = lifted_pair(x, y, "bmm")
+    x, y = lifted_pair(x, y)
     for node in (x, y):
         if node.ndim < 2:
-            raise ShapeError(f"bmm takes batches of matrices, got {node!r}; for vectors use matmul")
+            raise ShapeError(f"takes batches of matrices, got {node!r}; for vectors use matmul")
     return matmul(swap_last(x) if transpose_x else x, swap_last(y) if transpose_y else y)
 
 
 def matvec(x: Any, y: Any) -> Node:
     """Return products of matrices with vectors, as ``numpy.matvec``; leading dims broadcast."""
-    x, y = lifted_pair(x, y, "matvec")
+    x, y = lifted_pair(x, y)
     return squeeze(matmul(x, expand_dims(y, -1)), -1)
 
 
 def vecmat(x: Any, y: Any) -> Node:
     """Return products of vectors, conjugated, with matrices, as ``numpy.vecmat``."""
-    x, y = lifted_pair(x, y, "vecmat")
+    x, y = lifted_pair(x, y)
     return squeeze(matmul(expand_dims(conj(x), -2), y), -2)
 
 
@@ -306,19 +306,19 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
         A pair of axes, or of sequences of axes, one for each operand; an int n pairs the last n
         axes of `x` with the first n of `y`.
     """
-    x, y = lifted_pair(x, y, "tensordot")
+    x, y = lifted_pair(x, y)
     if isinstance(axes, (int, np.integer)):
         if not 0 <= axes <= min(x.ndim, y.ndim):
-            raise ShapeError(f"tensordot: {axes} pairs of axes do not fit {x!r} and {y!r}")
+            raise ShapeError(f"{axes} pairs of axes do not fit {x!r} and {y!r}")
         given: Any = (range(x.ndim - int(axes), x.ndim), range(int(axes)))
     elif isinstance(axes, Sequence) and len(axes) == 2:
         given = axes
     else:
-        raise ShapeError(f"tensordot: axes has to be an int or a pair, got {axes!r}")
+        raise ShapeError(f"axes has to be an int or a pair, got {axes!r}")
     x_axes, y_axes = (_distinct(part, node) for part, node in zip(given, (x, y), strict=True))
     if len(x_axes) != len(y_axes):
         raise ShapeError(
-            f"tensordot: {len(x_axes)} axes of the first operand cannot be paired with "
+            f"{len(x_axes)} axes of the first operand cannot be paired with "
             f"{len(y_axes)} of the second"
         )
     return _tensordot(x, y, x_axes, y_axes)
@@ -326,7 +326,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
 
 def _distinct(axes: Any, node: Node) -> Axes:
     given = (axes,) if isinstance(axes, (int, np.integer)) else tuple(axes)
-    found = tuple(one_axis(axis, node.ndim, "tensordot") for axis in given)
+    found = tuple(one_axis(axis, node.ndim) for axis in given)
     if len(set(found)) != len(found):
         raise ShapeError(f"tensordot: axes {given} name a dim of {node!r} twice")
     return found
@@ -345,7 +345,7 @@ def kron(x: Any, y: Any) -> Node:
     x, y : node or array
         Of one dtype, any number and any rank.
     """
-    x, y = lifted_pair(x, y, "kron")
+    x, y = lifted_pair(x, y)
     rank = max(x.ndim, y.ndim)
     x, y = (expand_dims(node, tuple(range(rank - node.ndim))) for node in (x, y))
     left = expand_dims(x, tuple(range(1, 2 * rank, 2)))
@@ -365,10 +365,10 @@ def cross(x: Any, y: Any, axis: int = -1) -> Node:
     axis : int
         Along which the vectors lie in both.
     """
-    nodes = lifted_pair(x, y, "cross")
+    nodes = lifted_pair(x, y)
     for node in nodes:
-        if node.dims[one_axis(axis, node.ndim, "cross")] != 3:
-            raise ShapeError(f"cross takes vectors of 3 along axis {axis}, got {node!r}")
+        if node.dims[one_axis(axis, node.ndim)] != 3:
+            raise ShapeError(f"takes vectors of 3 along axis {axis}, got {node!r}")
     (x1, y1), (x2, y2) = ([roll(node, -shift, axis) for node in nodes] for shift in (1, 2))
     return multiply(x1, y2) - multiply(x2, y1)
 
@@ -404,11 +404,11 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
     """
     home = next((one for one in arrays if isinstance(one, Node)), None)
     if home is None:
-        raise GraphTypeError("multi_dot needs at least one node; for arrays use NumPy itself")
+        raise GraphTypeError("needs at least one node; for arrays use NumPy itself")
     nodes = [home.graph.lift(one) for one in arrays]
     for place, node in enumerate(nodes):
         if node.ndim != 2 and not (node.ndim == 1 and place in (0, len(nodes) - 1)):
-            raise ShapeError(f"multi_dot takes matrices, and vectors at both ends, got {node!r}")
+            raise ShapeError(f"takes matrices, and vectors at both ends, got {node!r}")
     inner: list[Any] = [node.dims[0] for node in nodes[1:]]
     first, last = nodes[0].dims, nodes[-1].dims
     dims = [first[0] if len(first) > 1 else 1, *inner, last[1] if len(last) > 1 else 1]
@@ -437,6 +437,6 @@ def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
     """
     count = (x.dims[-1] if x.ndim else None) if n is None else n
     if not isinstance(count, (int, np.integer)) or not x.ndim:
-        raise ShapeError(f"vander takes vectors and a number of columns, got {x!r} and {n!r}")
+        raise ShapeError(f"takes vectors and a number of columns, got {x!r} and {n!r}")
     powers = np.arange(count) if increasing else np.arange(count)[::-1]
     return power(expand_dims(x, -1), powers.astype(x.dtype))

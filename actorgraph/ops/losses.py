@@ -1,35 +1,30 @@
 """Softmax, cross entropy and losses of differences, in stable forms; distances and angles.
 
-Cross entropy is one op forward and one op backward, and both begin with the logarithm of softmax:
-where one task computes both, it computes that once (`Op.split`).  The row's maximum is subtracted
-before `exp`, so no finite logits overflow.  Source of the gradient: d loss / d logits = softmax -
-onehot.
-
-Where classes are few, NumPy spends its time on the ends of rows; so softmax, its logarithm and
-cross entropy look at a copy with the classes in the first axis: 2 to 5 times faster from 128 rows
-of 10 classes on.
+The row's maximum is subtracted before `exp`, so no finite logits overflow.  Where classes are few,
+NumPy spends its time on the ends of rows; so softmax and its logarithm look at a copy with the
+classes in the first axis: 2 to 5 times faster from 128 rows of 10 classes on.
 
 An empty batch: the mean of no losses is NaN, without a warning, and gradients are empty.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import IN_PLACE, KEPT, Along, Attrs, Factoring, LoopRule, Memory, Op, Sample
+from actorgraph.op import FRESH_OUT, IN_PLACE, KEPT, Along, Attrs, LoopRule, Op, Sample
 from actorgraph.ops import _rules
-from actorgraph.ops._arrays import largest, one, through_float32, tiny
-from actorgraph.ops._rules import declare, each, on, raises, returns, tangents
+from actorgraph.ops._arrays import is_half, largest, through_float32, tiny
+from actorgraph.ops._rules import as_of, declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import abs, multiply, sqrt, square, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum
 from actorgraph.ops.elementwise import astype, exp, maximum, minimum
-from actorgraph.ops.indexing import check_classes, take
-from actorgraph.ops.reductions import divide_by_size, mean
+from actorgraph.ops.gathering import places_in_rows
+from actorgraph.ops.indexing import take
+from actorgraph.ops.reductions import mean
 from actorgraph.ops.shaping import one_axis
 from actorgraph.ops.statistics import norm
 from actorgraph.types import Dim, shapes_differ
@@ -88,13 +83,9 @@ def _softmax_forward(xp: Any, x: Any, axis: int, out: Any = None) -> Any:
     return e
 
 
-def _softmax_derivative(t: Node, y: Node, axis: int) -> Node:
+def _softmax_along(t: Node, y: Node, x: Node, axis: int) -> Node:
     """Apply the Jacobian of softmax, which is symmetric, so that it serves both modes."""
     return y * (t - sum(t * y, axis, keepdims=True))
-
-
-def _softmax_along(t: Node, y: Node, x: Node, axis: int) -> Node:
-    return _softmax_derivative(t, y, axis)
 
 
 _SOFTMAX = declare(
@@ -143,30 +134,25 @@ def softmax(x: Node, axis: int = -1) -> Node:
     axis : int
         Along which the result sums to 1; a scalar has axis 0.
     """
-    return build(_SOFTMAX, x, axis=one_axis(axis, x.ndim, "softmax"))
+    return build(_SOFTMAX, x, axis=one_axis(axis, x.ndim))
 
 
+@as_of(softmax)
 @along_axis("x")
 def log_softmax(x: Node, axis: int = -1) -> Node:
-    """Return ``x - log(sum(exp(x)))`` along an axis, computed from ``x - max(x)``.
-
-    Parameters and errors are those of `softmax`.
-    """
-    return build(_LOG_SOFTMAX, x, axis=one_axis(axis, x.ndim, "log_softmax"))
+    """Return ``x - log(sum(exp(x)))`` along an axis, computed from ``x - max(x)``."""
+    return build(_LOG_SOFTMAX, x, axis=one_axis(axis, x.ndim))
 
 
+@as_of(softmax)
 @along_axis("x")
 def softmin(x: Node, axis: int = -1) -> Node:
-    """Return ``softmax(-x)``; parameters and errors are those of `softmax`."""
+    """Return ``softmax(-x)`` along an axis."""
     return softmax(-x, axis)
 
 
 REDUCTIONS = ("mean", "sum", "none")
 """What becomes of the losses of all targets or elements."""
-
-
-def _loss_type(attrs: Attrs) -> str:
-    return "f[*s]" if attrs["reduction"] == "none" else "f[]"
 
 
 def _entropy_scheme(arity: int, attrs: Attrs) -> str:
@@ -177,29 +163,13 @@ def _pull_scheme(arity: int, attrs: Attrs) -> str:
     return f"{_loss_type(attrs)} -> f[*s, c] -> i[*s] -> f[*s, c]"
 
 
-def _places(xp: Any, targets: Any, classes: int) -> Any:
-    """Return where each row's target stands in the flattened logits."""
-    rows = targets.size
-    starts = _row_starts(rows, classes) if xp is np and rows <= _MANY_ROWS else None
-    starts = xp.arange(rows) * classes if starts is None else starts
-    return starts + targets.reshape(-1).astype(xp.int64, copy=False)
+def _loss_type(attrs: Attrs) -> str:
+    return "f[*s]" if attrs["reduction"] == "none" else "f[]"
 
 
-_MANY_ROWS = 4096
-
-
-@lru_cache(maxsize=64)
-def _row_starts(rows: int, classes: int) -> Any:
-    """Return where rows begin: making it anew costs 1.5 us, three times the sum with it."""
-    starts = np.arange(rows) * classes
-    starts.flags.writeable = False
-    return starts
-
-
-def _losses(xp: Any, logs: Any, targets: Any, reduction: str) -> Any:
-    """Return cross entropy by the logarithm of softmax."""
-    check_classes(xp, targets, logs.shape[-1])
-    chosen = logs.reshape(-1).take(_places(xp, targets, logs.shape[-1]))
+@through_float32
+def _entropy_forward(xp: Any, logs: Any, targets: Any, reduction: str) -> Any:
+    chosen = logs.reshape(-1).take(places_in_rows(xp, targets, logs.shape[-1]))
     if reduction == "none":
         return xp.subtract(0, chosen).reshape(targets.shape)  # neg would make -0 of 0
     total = 0 - xp.add.reduce(chosen, None)
@@ -208,45 +178,55 @@ def _losses(xp: Any, logs: Any, targets: Any, reduction: str) -> Any:
     return total / chosen.size if chosen.size else xp.full((), xp.nan, logs.dtype)
 
 
-def _slopes(xp: Any, ct: Any, logs: Any, targets: Any, reduction: str, out: Any = None) -> Any:
-    """Return the gradient of cross entropy by the logarithm of softmax, for targets in range."""
-    out = xp.exp(logs, out=xp.empty(logs.shape, logs.dtype) if out is None else out)
-    out.reshape(-1)[_places(xp, targets, logs.shape[-1])] -= one(xp, logs)
-    if reduction == "none":
-        ct = ct[..., None]
-    elif reduction == "mean":
-        ct = xp.asarray(ct / max(targets.size, 1))  # a scalar costs a ufunc 0.5 us more
-    out *= ct
+@through_float32
+def _entropy_pull(
+    xp: Any, ct: Any, logs: Any, targets: Any, reduction: str, out: Any = None
+) -> Any:
+    slopes = xp.empty(targets.size, logs.dtype)
+    slopes[...] = -(ct / max(targets.size, 1) if reduction == "mean" else ct.reshape(-1))
+    out = xp.empty(logs.shape, logs.dtype) if out is None else out
+    out.fill(0)
+    out.reshape(-1)[places_in_rows(xp, targets, logs.shape[-1])] = slopes
     return out
 
 
-@through_float32
-def _entropy_forward(xp: Any, logits: Any, targets: Any, reduction: str) -> Any:
-    return _losses(xp, _log_softmax_forward(xp, logits, -1), targets, reduction)
-
-
-@through_float32
-def _entropy_pull(xp: Any, ct: Any, logits: Any, targets: Any, reduction: str) -> Any:
-    check_classes(xp, targets, logits.shape[-1])
-    logs = _log_softmax_forward(xp, logits, -1)
-    return _slopes(xp, ct, logs, targets, reduction, logs if logs.flags.c_contiguous else None)
-
-
-# What is left of both ops where they share the logarithm; a pull comes behind its loss then.
-_REST_OF_ENTROPY = Op(
-    "cross_entropy_of_logs", _entropy_scheme, _losses,
-    cost=each(1, 1), memory=KEPT, traced=True,
-)  # fmt: skip
-_REST_OF_PULL = Op(
-    "cross_entropy_pull_of_logs", _pull_scheme, _slopes, cost=each(12),
-    memory=Memory("c", takes_out=True, in_place=(1,)), traced=True,
+_ENTROPY_PULL: Op = declare(
+    "cross_entropy_pull", _pull_scheme, _entropy_pull,
+    vjp=(lambda u, g, ct, *xs, **attrs: build(_ENTROPY, u, xs[1], **attrs), None, None),
+    linear=(0,), shape_only=(1,), cost=each(1),
+    samples=tuple(
+        Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
+        for reduction, ct, rows in (
+            ("mean", (), (3,)), ("sum", (), (2, 3)), ("none", (3,), (3,)), ("none", (), ()),
+        )
+    ),
+    memory=FRESH_OUT, loop=LoopRule("row", "where(is_class, negative(ct), 0)", of=1, classes=True),
+    doc="Gradient of cross_entropy: minus the cotangent at each target, else 0.", traced=True,
 )  # fmt: skip
 
+_ENTROPY: Op = declare(
+    "cross_entropy", _entropy_scheme, _entropy_forward,
+    vjp=(lambda ct, y, *xs, **attrs: build(_ENTROPY_PULL, ct, *xs, **attrs), None),
+    linear=(0,), cost=each(1, 1),
+    samples=tuple(
+        Sample(((*rows, 4), rows), {"reduction": reduction}, ints={1: 4})
+        for reduction in REDUCTIONS
+        for rows in ((3,), (2, 3), ())
+    ),
+    memory=KEPT, total="reduction", loop=LoopRule("row", "negative(x)", classes=True, picks=True),
+    traced=True,
+)  # fmt: skip
 
-def _slope(logits: Node, targets: Node, like: Node) -> Node:
-    """Return ``softmax - onehot``; `like` is any node of the losses' shape and dtype."""
-    ones = broadcast_like(like.graph.constant(1, dtype=like.dtype), like)
-    return build(_ENTROPY_PULL, ones, logits, targets, reduction="none")
+
+def minus_at(log_probs: Node, targets: Any, reduction: str) -> Node:
+    """Return ``-log_probs[target]``, reduced."""
+    return build(_ENTROPY, log_probs, targets, reduction=reduction)
+
+
+def plain_cross_entropy(logits: Node, targets: Any, reduction: str) -> Node:
+    """Return cross entropy without options; floats of two bytes are rounded once."""
+    wide = astype(logits, "float32") if is_half(logits.dtype) else logits
+    return astype(minus_at(log_softmax(wide), targets, reduction), logits.dtype)
 
 
 def reduced(losses: Node, reduction: str) -> Node:
@@ -256,74 +236,10 @@ def reduced(losses: Node, reduction: str) -> Node:
     return mean(losses) if reduction == "mean" else sum(losses)
 
 
-def _rows(logits: Node) -> tuple[int, ...]:
-    """Return the axes along which targets are counted."""
-    return tuple(range(logits.ndim - 1))
-
-
-def _along(u: Node, logits: Node, targets: Node, reduction: str) -> Node:
-    """Return the derivative of the loss along a direction `u` of the logits."""
-    row = sum(u, -1)
-    return reduced(sum(u * _slope(logits, targets, row), -1), reduction)
-
-
-def _curvature(u: Node, ct: Node, logits: Node, targets: Node, reduction: str) -> Node:
-    """Return the Hessian of the loss, which is symmetric, times `u`, weighted with `ct`."""
-    probability = softmax(logits)
-    if reduction == "none":
-        u = u * expand_dims(ct, -1)
-    else:
-        u = u * (ct if reduction == "sum" else divide_by_size(ct, logits, _rows(logits)))
-    return _softmax_derivative(u, probability, -1)
-
-
-_ENTROPY_PULL: Op = declare(
-    "cross_entropy_pull", _pull_scheme, _entropy_pull,
-    vjp=(
-        lambda u, g, ct, logits, targets, reduction: _along(u, logits, targets, reduction),
-        lambda u, g, ct, logits, targets, reduction: _curvature(u, ct, logits, targets, reduction),
-        None,
-    ),
-    jvp=tangents(
-        lambda t, g, ct, *rest, **attrs: build(_ENTROPY_PULL, t, *rest, **attrs),
-        lambda t, g, *xs, **attrs: _curvature(t, *xs, **attrs),
-    ),
-    cost=each(25),
-    samples=tuple(
-        Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
-        for reduction, ct, rows in (
-            ("mean", (), (3,)), ("sum", (), (2, 3)), ("none", (3,), (3,)), ("none", (), ()),
-        )
-    ),
-    memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
-    loop=LoopRule("row", "(exp(x - m) / e - is_class) * ct", of=1, classes=True),
-    doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.", traced=True,
-)  # fmt: skip
-
-_ENTROPY = declare(
-    "cross_entropy", _entropy_scheme, _entropy_forward,
-    vjp=(lambda ct, y, *xs, **attrs: build(_ENTROPY_PULL, ct, *xs, **attrs), None),
-    jvp=tangents(lambda t, y, *xs, **attrs: _along(t, *xs, **attrs)), cost=each(25, 0),
-    samples=tuple(
-        Sample(((*rows, 4), rows), {"reduction": reduction}, ints={1: 4})
-        for reduction in REDUCTIONS
-        for rows in ((3,), (2, 3), ())
-    ),
-    memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
-    total="reduction", loop=LoopRule("row", "log(e) - (x - m)", classes=True, picks=True),
-    traced=True,
-)  # fmt: skip
-
-
-def plain_cross_entropy(logits: Node, targets: Any, reduction: str) -> Node:
-    """Return cross entropy without options, in one op."""
-    return build(_ENTROPY, logits, targets, reduction=reduction)
-
-
-def check_reduction(reduction: str, what: str) -> None:
+def check_reduction(reduction: str) -> None:
     """Raise `GraphTypeError` where there is no such reduction."""
     if reduction not in REDUCTIONS:
-        raise GraphTypeError(f"{what}: reduction is one of {REDUCTIONS}, got {reduction!r}")
+        raise GraphTypeError(f"reduction is one of {REDUCTIONS}, got {reduction!r}")
 
 
 @raises(types="The dtypes differ, or there is no such reduction.", shapes="The shapes differ.")
@@ -338,40 +254,38 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     reduction : {"mean", "sum", "none"}
         Over all elements; "none" gives one loss per element.
     """
-    check_reduction(reduction, "mse_loss")
-    difference = subtract(*same_shape(x, y, "mse_loss"))
+    check_reduction(reduction)
+    difference = subtract(*same_shape(x, y))
     return reduced(multiply(difference, difference), reduction)
 
 
 mse = mse_loss
 
 
+@as_of(mse_loss)
 def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
-    """Return ``abs(x - y)``, reduced; the slope is 0 where x = y.
-
-    Parameters and errors are those of `mse_loss`.
-    """
-    check_reduction(reduction, "l1_loss")
-    first, other = same_shape(x, y, "l1_loss")
+    """Return ``abs(x - y)``, reduced; the slope is 0 where x = y."""
+    check_reduction(reduction)
+    first, other = same_shape(x, y)
     return reduced(abs(first - other), reduction)
 
 
 l1 = l1_loss
 
 
-def _bent(x: Any, y: Any, delta: float, what: str) -> Node:
+def _bent(x: Any, y: Any, delta: float) -> Node:
     """Return Huber's loss of each element: half a square up to delta, then a line."""
-    first, other = same_shape(x, y, what)
+    first, other = same_shape(x, y)
     distance = abs(first - other)
     near = minimum(distance, delta)
     # Nothing is squared that is above delta, so nothing overflows.
     return 0.5 * near * near + delta * (distance - near)
 
 
-def above_zero(value: Any, what: str, least: float) -> float:
+def above_zero(value: Any, name: str, least: float) -> float:
     """Return an option as a float, or raise `GraphTypeError` where it is below `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
-        raise GraphTypeError(f"{what} is a float {'>=' if least == 0 else '>'} 0, got {value!r}")
+        raise GraphTypeError(f"{name} is a float {'>=' if least == 0 else '>'} 0, got {value!r}")
     return float(value)
 
 
@@ -389,10 +303,8 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
     delta : float
         Above 0.
     """
-    check_reduction(reduction, "huber_loss")
-    return reduced(
-        _bent(x, y, above_zero(delta, "huber_loss: delta", 1e-300), "huber_loss"), reduction
-    )
+    check_reduction(reduction)
+    return reduced(_bent(x, y, above_zero(delta, "delta", 1e-300)), reduction)
 
 
 huber = huber_loss
@@ -411,25 +323,25 @@ def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0
     reduction : {"mean", "sum", "none"}
     beta : float
     """
-    check_reduction(reduction, "smooth_l1_loss")
-    width = above_zero(beta, "smooth_l1_loss: beta", 0)
+    check_reduction(reduction)
+    width = above_zero(beta, "beta", 0)
     if not width:
         return l1_loss(x, y, reduction=reduction)
-    return reduced(_bent(x, y, width, "smooth_l1_loss") / width, reduction)
+    return reduced(_bent(x, y, width) / width, reduction)
 
 
 smooth_l1 = smooth_l1_loss
 
 
 @raises(shapes="Their shapes can be shown to differ.")
-def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, Node]:
+def same_shape(x: Any, y: Any, witness: Any = None) -> tuple[Node, Node]:
     """Return both as nodes of one graph, where one of them (or the witness) is a node."""
     node = next((part for part in (x, y, witness) if isinstance(part, Node)), None)
     if node is None:
-        raise GraphTypeError(f"{what} needs at least one node, got {type(x).__name__}")
+        raise GraphTypeError(f"needs at least one node, got {type(x).__name__}")
     first, other = node.graph.lift(x), node.graph.lift(y)
     if shapes_differ(first.dims, other.dims):
-        raise ShapeError(f"{what}: shapes {first.shape} and {other.shape} differ")
+        raise ShapeError(f"shapes {first.shape} and {other.shape} differ")
     return first, other
 
 
@@ -450,11 +362,9 @@ def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
         Least norm.
     """
     product = multiply(x, y)
-    place = one_axis(axis, product.ndim, "cosine_similarity")
+    place = one_axis(axis, product.ndim)
     if product.dtype.kind not in "fV":
-        raise GraphTypeError(
-            f"cosine_similarity: {product.dtype} is not a float; convert with .astype('float32')"
-        )
+        raise GraphTypeError(f"{product.dtype} is not a float; convert with .astype('float32')")
     # In half precision the square of eps would be 0.
     least = max(float(eps) ** 2, tiny(product.dtype))
     for part in product.inputs:
@@ -494,7 +404,7 @@ def pdist(x: Node, p: float = 2.0) -> Node:
         Order of the norm.
     """
     if x.ndim != 2 or isinstance(x.dims[0], Dim):
-        raise ShapeError(f"pdist takes a matrix of a known number of rows, got {x!r}")
+        raise ShapeError(f"takes a matrix of a known number of rows, got {x!r}")
     first, second = np.triu_indices(x.dims[0], 1)
     return norm(take(x, first, 0) - take(x, second, 0), p, -1)
 

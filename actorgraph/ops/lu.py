@@ -206,10 +206,10 @@ _LU: Op = declare(
 )  # fmt: skip
 
 
-def _decomposed(x: Node, what: str) -> tuple[Node, Node]:
-    rows, columns = (known(as_matrices(x, what), axis, what) for axis in (-2, -1))
+def _decomposed(x: Node) -> tuple[Node, Node]:
+    rows, columns = (known(as_matrices(x), axis) for axis in (-2, -1))
     if rows != columns and not (isinstance(rows, int) and isinstance(columns, int)):
-        raise ShapeError(f"{what} takes square matrices or dims that are ints, got {x!r}")
+        raise ShapeError(f"takes square matrices or dims that are ints, got {x!r}")
     return _factors(build(_LU, x))
 
 
@@ -232,7 +232,7 @@ def lu(x: Node) -> LUResult:
         With k = min(m, n): the permutation `P` of shape (..., m, m), `L` of shape (..., m, k) with
         a diagonal of ones, and `U` of shape (..., k, n).
     """
-    factors, order = _decomposed(x, "lu")
+    factors, order = _decomposed(x)
     rows, columns = _sides(x)
     least = columns if rows == columns else min(rows, columns)
     lower = tril(_columns(factors, None, least), -1) + eye(x, rows, least, dtype=x.dtype)
@@ -255,7 +255,7 @@ def lu_factor(x: Node) -> LUFactorResult:
         `LU` of the shape of `x`: U, and L below its diagonal; and `permutation`, int64, shape
         (..., m), where SciPy and PyTorch give the exchanges of which it is made.
     """
-    return LUFactorResult(*_decomposed(x, "lu_factor"))
+    return LUFactorResult(*_decomposed(x))
 
 
 @returns("Node of the shape of `b`, broadcast")
@@ -275,10 +275,10 @@ def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: boo
     adjoint : bool
         Take ``a^H`` for a.
     """
-    matrix, b = lifted_pair(factors[0], b, "lu_solve")
+    matrix, b = lifted_pair(factors[0], b)
     columns = expand_dims(b, -1) if b.ndim == 1 else b if left else across(b)
     if columns.dims[-2] != matrix.dims[-1]:
-        raise ShapeError(f"lu_solve: {b!r} has not as many entries as the matrix {matrix!r}")
+        raise ShapeError(f"{b!r} has not as many entries as the matrix {matrix!r}")
     if left == adjoint:
         inner = solve_triangular(across(matrix), columns, upper=False)
         inner = solve_triangular(across(matrix), inner, upper=True, unitriangular=True)
@@ -300,9 +300,9 @@ def _reordered(x: Node, order: Node) -> Node:
     return take_along_axis(x, order, -2)
 
 
-def _sizes(dims: Sequence[Any], what: str) -> tuple[int, ...]:
+def _sizes(dims: Sequence[Any]) -> tuple[int, ...]:
     if not all(isinstance(dim, int) for dim in dims):
-        raise ShapeError(f"{what}: the dims have to be ints, got {tuple(dims)}")
+        raise ShapeError(f"the dims have to be ints, got {tuple(dims)}")
     return tuple(dims)
 
 
@@ -319,12 +319,12 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     axes : sequence of int, optional
         Axes of `a` to move to its end before.
     """
-    a, b = lifted_pair(a, b, "tensorsolve")
+    a, b = lifted_pair(a, b)
     if axes is not None:
         a = moveaxis(a, tuple(axes), tuple(range(a.ndim - len(axes), a.ndim)))
-    result = _sizes(a.dims[b.ndim :], "tensorsolve")
+    result = _sizes(a.dims[b.ndim :])
     flat = reshape(b, (prod(result),)) if b.ndim else b
-    matrix = reshape(a, (prod(_sizes(b.dims, "tensorsolve")), prod(result)))
+    matrix = reshape(a, (prod(_sizes(b.dims)), prod(result)))
     return reshape(solve(matrix, flat), result)
 
 
@@ -340,8 +340,8 @@ def tensorinv(a: Node, ind: int = 2) -> Node:
     ind : int
     """
     if not 0 < ind <= a.ndim:
-        raise ShapeError(f"tensorinv: ind has to be from 1 to {a.ndim}, got {ind!r}")
-    dims = _sizes(a.dims, "tensorinv")
+        raise ShapeError(f"ind has to be from 1 to {a.ndim}, got {ind!r}")
+    dims = _sizes(a.dims)
     matrix = reshape(a, (prod(dims[:ind]), prod(dims[ind:])))
     return reshape(inv(matrix), (*dims[ind:], *dims[:ind]))
 
@@ -380,9 +380,9 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
         NumPy's residuals are empty, too, where a run finds a rank below n: a shape in a graph
         does not depend on values.
     """
-    a, b = lifted_pair(a, b, "lstsq")
+    a, b = lifted_pair(a, b)
     columns = expand_dims(b, -1) if b.ndim == 1 else b
-    x = matmul(pinv(as_matrices(a, "lstsq"), rcond), columns)
+    x = matmul(pinv(as_matrices(a), rcond), columns)
     rows, unknowns = a.dims[-2:]
     if isinstance(rows, int) and isinstance(unknowns, int) and rows <= unknowns:
         residuals = real_like(a.graph.constant(np.zeros(0, a.dtype)))

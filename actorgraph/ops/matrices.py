@@ -78,12 +78,12 @@ def matrix_diagonal(x: Node, offset: int = 0, square: bool = False) -> Node:
     return build(_DIAGONAL, x, offset=int(offset), square=square)
 
 
-def _axes_last(x: Node, axis1: int, axis2: int, what: str) -> Node:
+def _axes_last(x: Node, axis1: int, axis2: int) -> Node:
     if x.ndim < 2:
-        raise ShapeError(f"{what} takes arrays of at least two dims, got {x!r}")
-    one, other = one_axis(axis1, x.ndim, what), one_axis(axis2, x.ndim, what)
+        raise ShapeError(f"takes arrays of at least two dims, got {x!r}")
+    one, other = one_axis(axis1, x.ndim), one_axis(axis2, x.ndim)
     if one == other:
-        raise ShapeError(f"{what}: axis1 and axis2 are both {one}; they have to differ")
+        raise ShapeError(f"axis1 and axis2 are both {one}; they have to differ")
     return transpose(x, (*(i for i in range(x.ndim) if i not in (one, other)), one, other))
 
 
@@ -101,7 +101,7 @@ def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     axis1, axis2 : int
         The axes of the rows and of the columns.
     """
-    return matrix_diagonal(_axes_last(x, axis1, axis2, "diagonal"), offset)
+    return matrix_diagonal(_axes_last(x, axis1, axis2), offset)
 
 
 @returns("Node: the two axes are gone")
@@ -118,7 +118,7 @@ def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     offset, axis1, axis2 : int
         As in `diagonal`.
     """
-    return sum_over(matrix_diagonal(_axes_last(x, axis1, axis2, "trace"), offset), -1)
+    return sum_over(matrix_diagonal(_axes_last(x, axis1, axis2), offset), -1)
 
 
 def _embed_shape(checks: Checks, x: Shape, *, offset: int) -> Shape:
@@ -169,7 +169,7 @@ def diag(x: Node, k: int = 0) -> Node:
     """
     if x.ndim not in (1, 2):
         raise ShapeError(
-            f"diag takes a vector or a matrix, got {x!r}; for batches use diagonal or diag_embed"
+            f"takes a vector or a matrix, got {x!r}; for batches use diagonal or diag_embed"
         )
     return diag_embed(x, k) if x.ndim == 1 else matrix_diagonal(x, k)
 
@@ -251,24 +251,24 @@ def cubic_cost(factor: float) -> Callable[..., float]:
     return cost
 
 
-def as_matrices(x: Node, what: str) -> Node:
+def as_matrices(x: Node) -> Node:
     """Return `x`, or raise where it is no batch of matrices that LAPACK takes."""
     if x.dtype.kind not in "fc" or x.dtype.itemsize < 4:
         wanted = "float32" if x.dtype.kind in "fV" else "float64"
         raise GraphTypeError(
-            f"{what} takes float32, float64, complex64 and complex128, got {x!r}; "
+            f"takes float32, float64, complex64 and complex128, got {x!r}; "
             f"convert with .astype({wanted!r})"
         )
     if x.ndim < 2:
-        raise ShapeError(f"{what} takes matrices, of at least two dims, got {x!r}")
+        raise ShapeError(f"takes matrices, of at least two dims, got {x!r}")
     return x
 
 
-def as_square(x: Node, what: str) -> Node:
+def as_square(x: Node) -> Node:
     """Return `x`, or raise where its matrices can be shown not to be square."""
-    rows, columns = as_matrices(x, what).dims[-2:]
+    rows, columns = as_matrices(x).dims[-2:]
     if isinstance(rows, int) and isinstance(columns, int) and rows != columns:
-        raise ShapeError(f"{what} takes square matrices, got {x!r}")
+        raise ShapeError(f"takes square matrices, got {x!r}")
     return x
 
 
@@ -288,12 +288,12 @@ def hermitian_array(xp: Any, x: Any) -> Any:
     return (x + xp.conjugate(xp.swapaxes(x, -1, -2))) * half
 
 
-def one_triangle(x: Node, uplo: str | None, what: str) -> Node:
+def one_triangle(x: Node, uplo: str | None) -> Node:
     """Return matrices whose Hermitian part is that of the lower or upper triangle, or all of x."""
     if uplo is None:
         return x
     if uplo not in ("L", "U"):
-        raise GraphTypeError(f"{what}: UPLO is 'L', 'U' or None, got {uplo!r}")
+        raise GraphTypeError(f"UPLO is 'L', 'U' or None, got {uplo!r}")
     return (half_lower(x) if uplo == "L" else half_upper(x)) * 2
 
 
@@ -328,7 +328,7 @@ def rows_stacked(vectors: Node, *matrices: Node) -> Node:
 
 
 def _gaps(w: Any, mode: str) -> Any:
-    """Return w_j - w_i, its like for squares, or w_j (mode "value"), in row i and column j.
+    """Return w_j - w_i, w_j^2 - w_i^2 ("squares") or w_j ("value") in row i and column j.
 
     Of "eigenvalues" the differences are complex, of the other modes w is real.
     """
@@ -416,11 +416,11 @@ def gap_divide(x: Node, w: Node, mode: str) -> Node:
     return build(_GAP_DIVIDE, x, w, mode=mode)
 
 
-def known(x: Node, axis: int, what: str) -> Any:
+def known(x: Node, axis: int, why: str = "") -> Any:
     """Return a dim, or raise where only the run knows it."""
     dim = x.dims[axis]
     if dim is UNKNOWN:
         raise ShapeError(
-            f"{what} needs to know the dim at axis {axis} of {x!r}; name it with a symbol"
+            f"needs to know the dim at axis {axis} of {x!r}{why}; name it with a symbol"
         )
     return dim

@@ -54,10 +54,10 @@ _NORMS: dict[Any, Callable[[Node], Node]] = {
 }  # fmt: skip
 
 
-def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:
+def _norm_of(ord: Any) -> Callable[[Node], Node]:
     found = None if isinstance(ord, bool) else _NORMS.get(ord)
     if found is None:
-        raise GraphError(f"{what}: the order is one of {', '.join(map(repr, _NORMS))}, got {ord!r}")
+        raise GraphError(f"the order is one of {', '.join(map(repr, _NORMS))}, got {ord!r}")
     return found
 
 
@@ -83,11 +83,11 @@ def matrix_norm(
     keepdims : bool
         Keep both axes as dims of size 1.
     """
-    one = _norm_of(ord, "matrix_norm")
-    as_matrices(x, "matrix_norm")
-    rows, columns = (one_axis(place, x.ndim, "matrix_norm") for place in axis)
+    one = _norm_of(ord)
+    as_matrices(x)
+    rows, columns = (one_axis(place, x.ndim) for place in axis)
     if rows == columns:
-        raise ShapeError(f"matrix_norm: the axes {tuple(axis)} are one axis")
+        raise ShapeError(f"the axes {tuple(axis)} are one axis")
     result = one(moveaxis(x, (rows, columns), (-2, -1)))
     return expand_dims(result, tuple(sorted((rows, columns)))) if keepdims else result
 
@@ -113,7 +113,7 @@ def cond(x: Node, p: Any = None) -> Node:
         values = svdvals(x)
         ends = getitem(values, (Ellipsis, 0)), getitem(values, (Ellipsis, -1))
         return ends[1] / ends[0] if p == -2 else ends[0] / ends[1]
-    one = _norm_of(p, "cond")
+    one = _norm_of(p)
     return one(x) * one(inv(x))
 
 
@@ -181,4 +181,4 @@ def matrix_exp(x: Node) -> Node:
     x : node
         Shape (..., n, n), float or complex of at least 32 bits a number.
     """
-    return build(_EXP, as_square(x, "matrix_exp"))
+    return build(_EXP, as_square(x))

@@ -169,14 +169,14 @@ def _normalized(x: Node, axis: Axes, eps: float, centred: bool = True) -> Node:
     return build(_NORMALIZE, x, axis=axis, eps=float(eps), centred=centred)
 
 
-def _trailing(x: Node, normalized_shape: Any, what: str) -> Axes:
+def _trailing(x: Node, normalized_shape: Any) -> Axes:
     """Return the trailing axes that `normalized_shape` names, checked against `x`."""
     wanted = shape_from(normalized_shape)
     lead = x.ndim - len(wanted)
     if not wanted or lead < 0:
-        raise ShapeError(f"{what}: normalized_shape {wanted} does not fit {x!r}")
+        raise ShapeError(f"normalized_shape {wanted} does not fit {x!r}")
     for dim, got in zip(wanted, x.dims[lead:], strict=True):
-        Checks().equal(dim, got, f"{what}: normalized_shape {wanted} and the last dims of {x!r}")
+        Checks().equal(dim, got, f"normalized_shape {wanted} and the last dims of {x!r}")
     return tuple(range(lead, x.ndim))
 
 
@@ -189,10 +189,10 @@ def _affine(y: Node, scale: Any, bias: Any, axes: Axes = ()) -> Node:
     return y
 
 
-def _behind_channels(x: Node, what: str) -> Axes:
+def _behind_channels(x: Node) -> Axes:
     """Return the places, in a parameter of one entry per channel, of the axes behind channels."""
     if x.ndim < 2:
-        raise ShapeError(f"{what} takes (batch, channels, ...), got {x!r}")
+        raise ShapeError(f"takes (batch, channels, ...), got {x!r}")
     return tuple(range(1, x.ndim - 1))
 
 
@@ -215,7 +215,7 @@ def layer_norm(
         Of that shape.
     eps : float
     """
-    axes = _trailing(x, normalized_shape, "layer_norm")
+    axes = _trailing(x, normalized_shape)
     return _affine(_normalized(x, axes, eps), weight, bias)
 
 
@@ -236,7 +236,7 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
     eps : float, optional
         Default: the machine epsilon of the dtype.
     """
-    axes = _trailing(x, normalized_shape, "rms_norm")
+    axes = _trailing(x, normalized_shape)
     if eps is None:
         eps = machine_epsilon(x.dtype) if x.dtype.kind in "fV" else 0.0
     return _affine(_normalized(x, axes, eps, centred=False), weight, None)
@@ -258,11 +258,11 @@ def group_norm(
         One entry per channel.
     eps : float
     """
-    axes = _behind_channels(x, "group_norm")
+    axes = _behind_channels(x)
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
-        raise ShapeError(f"group_norm: num_groups is an int >= 1, got {num_groups!r}")
+        raise ShapeError(f"num_groups is an int >= 1, got {num_groups!r}")
     if isinstance(x.dims[1], int) and x.dims[1] % num_groups:
-        raise ShapeError(f"group_norm: {x.dims[1]} channels do not make {num_groups} groups")
+        raise ShapeError(f"{x.dims[1]} channels do not make {num_groups} groups")
     grouped = group_dim(x, 1, num_groups)
     y = _normalized(grouped, tuple(range(2, grouped.ndim)), eps)
     return _affine(reshape_like(y, x), weight, bias, axes)
@@ -283,9 +283,9 @@ def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float =
     eps : float
     """
     if x.ndim < 3:
-        raise ShapeError(f"instance_norm takes (batch, channels, axes), got {x!r}")
+        raise ShapeError(f"takes (batch, channels, axes), got {x!r}")
     y = _normalized(x, tuple(range(2, x.ndim)), eps)
-    return _affine(y, weight, bias, _behind_channels(x, "instance_norm"))
+    return _affine(y, weight, bias, _behind_channels(x))
 
 
 class BatchNorm(NamedTuple):
@@ -296,6 +296,7 @@ class BatchNorm(NamedTuple):
     var: Node
 
 
+@returns("BatchNorm: ``(y, mean, var)``: `y` of the shape of `x`, the others of shape (channels,)")
 @raises(
     types="`x` is no float, one of `mean` and `var` is missing, or `eps` is no float >= 0.",
     shapes="A parameter's shape is not (channels,), or a batch has one known value per channel "
@@ -321,15 +322,10 @@ def batch_norm(
         One entry per channel; both or neither.
     eps : float
         Added to the variance.
-
-    Returns
-    -------
-    BatchNorm
-        ``(y, mean, var)``: `y` of the shape of `x`, the others of shape (channels,).
     """
-    axes = _behind_channels(x, "batch_norm")
+    axes = _behind_channels(x)
     if (mean is None) != (var is None):
-        raise GraphTypeError("batch_norm takes both mean and var, or neither")
+        raise GraphTypeError("takes both mean and var, or neither")
     if mean is not None:
         centre, spread = x.graph.lift(mean), x.graph.lift(var)
         factor = 1 / sqrt(spread + float(eps))
@@ -339,7 +335,7 @@ def batch_norm(
         return BatchNorm(_affine(y, scale, bias, axes), centre, spread)
     over = (0, *range(2, x.ndim))
     if all(x.dims[i] == 1 for i in over):
-        raise ShapeError(f"batch_norm: {x!r} has one value per channel, so there is no variance")
+        raise ShapeError(f"{x!r} has one value per channel, so there is no variance")
     y = _affine(_normalized(x, over, eps), scale, bias, axes)
     return BatchNorm(y, reductions.mean(x, over), variance(x, over, ddof=1))
 
@@ -361,9 +357,9 @@ def local_response_norm(
         Channels in a window.
     alpha, beta, k : float
     """
-    axes = _behind_channels(x, "local_response_norm")
+    axes = _behind_channels(x)
     if size < 1:
-        raise ShapeError(f"local_response_norm: size is an int >= 1, got {size!r}")
+        raise ShapeError(f"size is an int >= 1, got {size!r}")
     if 0 in x.dims:
         return x  # no window fits, and there is nothing to divide
     ones = (1,) * len(axes)

@@ -49,30 +49,29 @@ class MaxPool(NamedTuple):
     """Of each maximum, its number among the entries of its channel in row-major order: int64."""
 
 
-def _check_rank(x: Node, axes: int, what: str) -> None:
+def _check_rank(x: Node, axes: int) -> None:
     if x.ndim not in (axes + 1, axes + 2):
-        raise ShapeError(f"{what} takes rank {axes + 1} or {axes + 2}, got {x!r}")
+        raise ShapeError(f"takes rank {axes + 1} or {axes + 2}, got {x!r}")
 
 
-def _steps(kernel_size: Any, stride: Any, axes: int, what: str) -> tuple[Any, Any]:
-    kernel = per_axis(kernel_size, axes, f"{what}: kernel_size")
+def _steps(kernel_size: Any, stride: Any, axes: int) -> tuple[Any, Any]:
+    kernel = per_axis(kernel_size, axes, "kernel_size")
     # PyTorch takes an empty tuple for None.
     given = stride is not None and stride != ()
-    return kernel, per_axis(stride, axes, f"{what}: stride") if given else kernel
+    return kernel, per_axis(stride, axes, "stride") if given else kernel
 
 
 def _geometry(
-    axes: int, what: str, x: Node, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
-    ceil_mode: bool,
+    axes: int, x: Node, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
 ) -> dict[str, Any]:  # fmt: skip
-    _check_rank(x, axes, what)
-    kernel, steps = _steps(kernel_size, stride, axes, what)
-    gaps = per_axis(dilation, axes, f"{what}: dilation")
-    pads = read_padding(padding, kernel, steps, gaps, what)
+    _check_rank(x, axes)
+    kernel, steps = _steps(kernel_size, stride, axes)
+    gaps = per_axis(dilation, axes, "dilation")
+    pads = read_padding(padding, kernel, steps, gaps)
     for width, gap, pair in zip(kernel, gaps, pads, strict=False):
         if not isinstance(pads, str) and max(pair) > (gap * (width - 1) + 1) // 2:
             raise ShapeError(
-                f"{what}: padding {pair} is more than half of the kernel ({width} entries, {gap} "
+                f"padding {pair} is more than half of the kernel ({width} entries, {gap} "
                 "apart), so that a window could lie outside of the input"
             )
     return {
@@ -118,8 +117,7 @@ def _max_pool(
     >>> ag.ops.max_unpool2d(y, indices, 2).shape
     (batch, 3, 8, 8)
     """
-    what = f"max_pool{axes}d"
-    geometry = _geometry(axes, what, x, kernel_size, stride, padding, dilation, ceil_mode)
+    geometry = _geometry(axes, x, kernel_size, stride, padding, dilation, ceil_mode)
     y = build(MAX, x, **geometry)
     return MaxPool(y, build(PLACES, x, y, **geometry)) if return_indices else y
 
@@ -146,13 +144,12 @@ def _avg_pool(
     divisor_override : float, optional
         What every sum is divided by, instead of a number of entries; 1 gives sums.
     """
-    what = f"avg_pool{axes}d"
-    geometry = _geometry(axes, what, x, kernel_size, stride, padding, 1, ceil_mode)
+    geometry = _geometry(axes, x, kernel_size, stride, padding, 1, ceil_mode)
     divisor: str | float = "all" if count_include_pad else "inside"
     if divisor_override is not None:
         divisor = float(divisor_override)
         if not divisor:
-            raise GraphTypeError(f"{what}: divisor_override must not be 0")
+            raise GraphTypeError("divisor_override must not be 0")
     return build(AVERAGE, x, divisor=divisor, **geometry)
 
 
@@ -175,8 +172,7 @@ def _lp_pool(
     kernel_size, stride, ceil_mode
         As of `max_pool{n}d`.
     """
-    what = f"lp_pool{axes}d"
-    geometry = _geometry(axes, what, x, kernel_size, stride, 0, 1, ceil_mode)
+    geometry = _geometry(axes, x, kernel_size, stride, 0, 1, ceil_mode)
     average = build(AVERAGE, power(x, float(norm_type)), divisor="all", **geometry)
     return power(average * float(prod(geometry["kernel"])), 1 / float(norm_type))
 
@@ -202,11 +198,10 @@ def _max_unpool(
         Sizes of what was pooled, with or without batch and channels.  Default: the least sizes
         that the pool could have had.
     """
-    what = f"max_unpool{axes}d"
-    _check_rank(x, axes, what)
+    _check_rank(x, axes)
     lead = x.ndim - axes
-    kernel, steps = _steps(kernel_size, stride, axes, what)
-    pads = per_axis(padding, axes, f"{what}: padding", 0)
+    kernel, steps = _steps(kernel_size, stride, axes)
+    pads = per_axis(padding, axes, "padding", 0)
     if output_size is None:
         sizes: Any = tuple(
             (dim - 1) * step - 2 * pad + width
@@ -215,7 +210,7 @@ def _max_unpool(
     else:
         sizes = shape_from(tuple(output_size)[-axes:])
     if len(sizes) != axes or UNKNOWN in (*x.dims[:lead], *sizes):
-        raise ShapeError(f"{what}: {axes} sizes have to be known, got {sizes} for {x!r}")
+        raise ShapeError(f"{axes} sizes have to be known, got {sizes} for {x!r}")
     total = 1
     for size in sizes:
         total = size * total
@@ -256,21 +251,20 @@ def _fractional_max_pool(
     Node, or MaxPool with ``return_indices``
         Shape (batch, channels, *output_size), of the dtype of `x`.
     """
-    what = f"fractional_max_pool{axes}d"
-    _check_rank(x, axes, what)
+    _check_rank(x, axes)
     lead: tuple[Any, ...] = x.dims[: x.ndim - axes]
     sizes: tuple[Any, ...] = x.dims[x.ndim - axes :]
     if UNKNOWN in lead or not all(isinstance(size, int) for size in sizes):
-        raise ShapeError(f"{what}: the last {axes} sizes have to be ints, got {x!r}")
-    kernel = per_axis(kernel_size, axes, f"{what}: kernel_size")
+        raise ShapeError(f"the last {axes} sizes have to be ints, got {x!r}")
+    kernel = per_axis(kernel_size, axes, "kernel_size")
     if (output_size is None) == (output_ratio is None):
-        raise GraphTypeError(f"{what}: give either output_size or output_ratio")
+        raise GraphTypeError("give either output_size or output_ratio")
     if output_size is None:
         shares = output_ratio if isinstance(output_ratio, Iterable) else (output_ratio,) * axes
         output_size = [int(size * share) for size, share in zip(sizes, shares, strict=True)]
-    outs = per_axis(output_size, axes, f"{what}: output_size")
+    outs = per_axis(output_size, axes, "output_size")
     if any(out + width - 1 > size for out, width, size in zip(outs, kernel, sizes, strict=True)):
-        raise ShapeError(f"{what}: {outs} windows of {kernel} entries do not fit in {sizes}")
+        raise ShapeError(f"{outs} windows of {kernel} entries do not fit in {sizes}")
     if _random_samples is None:
         samples = uniform(x, (*lead, axes))
     else:
@@ -294,17 +288,17 @@ def _fractional_max_pool(
     return MaxPool(y, indices) if return_indices else y
 
 
-def _adaptive_sizes(x: Node, output_size: Any, axes: int, what: str) -> tuple[Any, ...]:
-    _check_rank(x, axes, what)
+def _adaptive_sizes(x: Node, output_size: Any, axes: int) -> tuple[Any, ...]:
+    _check_rank(x, axes)
     given = tuple(output_size) if isinstance(output_size, Iterable) else (output_size,) * axes
     if len(given) != axes:
-        raise ShapeError(f"{what}: output_size is one int or {axes} of them, got {output_size!r}")
+        raise ShapeError(f"output_size is one int or {axes} of them, got {output_size!r}")
     sizes = []
     for one, dim in zip(given, x.dims[x.ndim - axes :], strict=True):
         kept = one is None
-        size = dim if kept else per_axis(one, 1, f"{what}: output_size")[0]
+        size = dim if kept else per_axis(one, 1, "output_size")[0]
         if size is UNKNOWN:
-            raise ShapeError(f"{what}: only a run knows the dim of {x!r} that should stay")
+            raise ShapeError(f"only a run knows the dim of {x!r} that should stay")
         sizes.append(size)
     return tuple(sizes)
 
@@ -323,7 +317,7 @@ def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
     output_size : {ints}
         Sizes of the result; None keeps that of the input.
     """
-    sizes = _adaptive_sizes(x, output_size, axes, f"adaptive_avg_pool{axes}d")
+    sizes = _adaptive_sizes(x, output_size, axes)
     return build(RESAMPLE, x, size=sizes, mode="average", ratios=None)
 
 
@@ -333,7 +327,7 @@ def _adaptive_max_pool(axes: int, x: Node, output_size: Any, return_indices: boo
     Parameters and errors are those of `adaptive_avg_pool{n}d`; `x` is any real number.  With
     `return_indices` the result is a `MaxPool`.
     """
-    sizes = _adaptive_sizes(x, output_size, axes, f"adaptive_max_pool{axes}d")
+    sizes = _adaptive_sizes(x, output_size, axes)
     y = build(ADAPTIVE_MAX, x, size=sizes)
     return MaxPool(y, build(ADAPTIVE_PLACES, x, y, size=sizes)) if return_indices else y
 
@@ -353,15 +347,15 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = over_axes(
 )
 
 
-def _all_places(x: Node, what: str) -> tuple[int, ...]:
+def _all_places(x: Node) -> tuple[int, ...]:
     if x.ndim < 3:
-        raise ShapeError(f"{what} takes (batch, channels, axes), got {x!r}")
+        raise ShapeError(f"takes (batch, channels, axes), got {x!r}")
     return tuple(range(2, x.ndim))
 
 
 def global_avg_pool(x: Node) -> Node:
     """Mean over all axes behind batch and channels, which stay as dims of size 1."""
-    return mean(x, _all_places(x, "global_avg_pool"), keepdims=True)
+    return mean(x, _all_places(x), keepdims=True)
 
 
 def global_max_pool(x: Node) -> Node:
@@ -369,4 +363,4 @@ def global_max_pool(x: Node) -> Node:
 
     Entries that tie share the gradient equally, as in `max`.
     """
-    return maximum_over(x, _all_places(x, "global_max_pool"), keepdims=True)
+    return maximum_over(x, _all_places(x), keepdims=True)

@@ -253,7 +253,7 @@ _MOST_TRIALS = 2**24
 
 
 def _floats(xp: Any, draw: Any, shape: Any, dtype: str) -> Any:
-    """Return what ``draw(shape, dtype)`` gives, in a dtype that streams may not know."""
+    """Return ``draw(shape, dtype)``, also for a dtype that streams do not know."""
     own = dtype if dtype in ("float32", "float64") else "float32"
     return xp.asarray(draw(shape, own)).astype(dtype_of(dtype), copy=False)
 

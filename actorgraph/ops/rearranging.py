@@ -59,10 +59,10 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     places = []
     for axes in (source, destination):
         given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
-        axes_of(given, x.ndim, "moveaxis")  # which raises for duplicates
-        places.append([one_axis(axis, x.ndim, "moveaxis") for axis in given])
+        axes_of(given, x.ndim)  # which raises for duplicates
+        places.append([one_axis(axis, x.ndim) for axis in given])
     if len(places[0]) != len(places[1]):
-        raise ShapeError(f"moveaxis: {source!r} and {destination!r} name different numbers of axes")
+        raise ShapeError(f"{source!r} and {destination!r} name different numbers of axes")
     order = [axis for axis in range(x.ndim) if axis not in places[0]]
     for to, axis in sorted(zip(places[1], places[0], strict=True)):
         order.insert(to, axis)
@@ -80,7 +80,7 @@ def flip(x: Node, axis: Any = None) -> Node:
         Any shape and dtype.
     axis : int, tuple of int, or None for all
     """
-    axes = axes_of(axis, x.ndim, "flip")
+    axes = axes_of(axis, x.ndim)
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
 
 
@@ -120,11 +120,11 @@ def roll(x: Node, shift: Any, axis: Any = None) -> Node:
     shifts = tuple(shift) if isinstance(shift, Iterable) else (shift,) * len(given)
     for by in shifts:
         if not isinstance(by, (int, np.integer)):
-            raise GraphTypeError(f"roll: a shift is an int, got {by!r}")
-    axes_of(given, x.ndim, "roll")
+            raise GraphTypeError(f"a shift is an int, got {by!r}")
+    axes_of(given, x.ndim)
     if len(shifts) != len(given):
-        raise ShapeError(f"roll: {len(shifts)} shifts for {len(given)} axes")
-    places = tuple(one_axis(one, x.ndim, "roll") for one in given)
+        raise ShapeError(f"{len(shifts)} shifts for {len(given)} axes")
+    places = tuple(one_axis(one, x.ndim) for one in given)
     return build(_ROLL, x, shift=tuple(map(int, shifts)), axis=places) if given else x
 
 
@@ -212,19 +212,19 @@ def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
     """
     if axis is None:
         x, axis = ravel(x), 0
-    place = one_axis(axis, x.ndim, "repeat")
+    place = one_axis(axis, x.ndim)
     if isinstance(repeats, (list, tuple, np.ndarray)) and np.ndim(repeats):
-        times: Any = tuple(_count(one, "repeat") for one in repeats)
+        times: Any = tuple(_count(one) for one in repeats)
         times = times[0] if len(times) == 1 else times  # one number means all entries
     else:
-        times = repeats if isinstance(repeats, Dim) else _count(repeats, "repeat")
+        times = repeats if isinstance(repeats, Dim) else _count(repeats)
     return build(_REPEAT, x, repeats=times, axis=place)
 
 
-def _count(value: Any, what: str) -> int:
+def _count(value: Any) -> int:
     array = np.asarray(value) if not isinstance(value, Node) else None
     if array is None or array.ndim or array.dtype.kind not in "iu" or array < 0:
-        raise GraphTypeError(f"{what}: a number of copies is a non-negative int, got {value!r}")
+        raise GraphTypeError(f"a number of copies is a non-negative int, got {value!r}")
     return int(array)
 
 
@@ -280,7 +280,7 @@ def tile(x: Node, reps: Any) -> Node:
     given = tuple(reps) if isinstance(reps, Iterable) and not isinstance(reps, str) else (reps,)
     times = shape_from(given)
     if UNKNOWN in times:
-        raise ShapeError(f"tile: a number of copies is an int or a dim, got {reps!r}")
+        raise ShapeError(f"a number of copies is an int or a dim, got {reps!r}")
     return build(_TILE, x, reps=times)
 
 
@@ -396,9 +396,9 @@ def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 
     widths = _read_widths(pad_width, x)
     if mode != "constant":
         if mode not in _OWN:
-            raise GraphTypeError(f"pad: mode {mode!r} is not one of constant, {', '.join(_OWN)}")
+            raise GraphTypeError(f"mode {mode!r} is not one of constant, {', '.join(_OWN)}")
         if isinstance(constant_values, Node) or constant_values != 0:
-            raise GraphTypeError(f"pad: constant_values has no meaning in mode {mode!r}")
+            raise GraphTypeError(f"constant_values has no meaning in mode {mode!r}")
         return build(_PAD_OWN, x, widths=widths, mode=mode) if _any(widths) else x
     return build(_PAD, x, constant_values, widths=widths) if _any(widths) else x
 

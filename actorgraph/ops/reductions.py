@@ -25,7 +25,7 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, MEAN, Along, Factoring, LoopRule, Memory, Op
+from actorgraph.op import IN_PLACE, KEPT_OUT, MEAN, Along, LoopRule, Op
 from actorgraph.ops._arrays import (
     accumulator,
     exp_without_warning,
@@ -50,13 +50,12 @@ from actorgraph.ops.broadcasting import (
     broadcast_like,
     conj,
     expand_dims,
-    expanded,
     reduced_shape,
     spread,
     sum,
     zeros_like,
 )
-from actorgraph.ops.elementwise import EXPONENTIALS, astype, clip, exp, isnan, log1p, maximum, where
+from actorgraph.ops.elementwise import astype, clip, exp, isnan, log1p, maximum, where
 from actorgraph.ops.gathering import gather
 from actorgraph.ops.linalg import lifted_pair
 from actorgraph.ops.reshaping import reshape
@@ -193,7 +192,7 @@ _CUMPROD: Op = declare(
 def _run(op: Op, x: Node, axis: Any) -> Node:
     if axis is None:
         x, axis = (x if x.ndim == 1 else reshape(x, (-1,))), 0
-    (one,) = axes_of((axis,), x.ndim, op.name)
+    (one,) = axes_of((axis,), x.ndim)
     return build(op, x, axis=one, reverse=False)
 
 
@@ -249,8 +248,8 @@ _EXTREME: Op = declare(
 )  # fmt: skip
 
 
-def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
-    (place,) = axes_of((axis,), x.ndim, what)
+def _running(x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
+    (place,) = axes_of((axis,), x.ndim)
     positions = build(_EXTREME, x, axis=place, largest=largest)
     return gather(x, place, positions), positions
 
@@ -272,13 +271,13 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
         The gradient of the values goes to the entries that they were; of equal entries to the
         last, as in PyTorch.  The int64 indices have none.
     """
-    return _running("cummax", x, axis, largest=True)
+    return _running(x, axis, largest=True)
 
 
 @along_axis("x")
 def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the smallest entry so far along an axis, and its position; otherwise as `cummax`."""
-    return _running("cummin", x, axis, largest=False)
+    return _running(x, axis, largest=False)
 
 
 def _log_forward(xp: Any, x: Any, axis: int) -> Any:
@@ -321,7 +320,7 @@ def logcumsumexp(x: Node, axis: int = -1) -> Node:
 
     Type ``f[*s] -> f[*s]``.
     """
-    (place,) = axes_of((axis,), x.ndim, "logcumsumexp")
+    (place,) = axes_of((axis,), x.ndim)
     return build(_LOGCUMSUMEXP, x, axis=place)
 
 
@@ -450,8 +449,7 @@ nanmax = _extremum("nanmax", "Maximum over axes of what is not NaN.", _NAN_LOSES
 nanmin = _extremum("nanmin", "Minimum over axes of what is not NaN.", _NAN_LOSES)
 
 
-# Of logarithms of sums between these nothing was lost to overflow or underflow, nor is it from
-# cotangents of 1e-25 to 1e25 times exp(-y), of float32.
+# Of logarithms of sums between these nothing was lost to overflow or underflow.
 _NEAR = 30
 
 
@@ -463,15 +461,9 @@ def _is_near(xp: Any, y: Any) -> bool:
     return bool(np.vdot(y, y) < _NEAR**2 or (y.size and y.min() > -_NEAR and y.max() < _NEAR))
 
 
-def _may_be_near(xp: Any, x: Any) -> bool:
-    return on_host(xp) and x.dtype.char in "fd"
-
-
-def _logsumexp_forward(xp: Any, x: Any, e: Any = None, *, axis: Axes, keepdims: bool) -> Any:
-    """Return logsumexp, by the exponentials where they are given: some may be inf."""
-    if _may_be_near(xp, x):
-        e = exp_without_warning(np, x) if e is None else e
-        result = _log_of_rows(e, axis, keepdims)
+def _logsumexp_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
+    if on_host(xp) and x.dtype.char in "fd":
+        result = _log_of_rows(exp_without_warning(np, x), axis, keepdims)
         if _is_near(xp, result):
             return result
     return _shifted_logsumexp(xp, x, axis, keepdims)
@@ -505,72 +497,10 @@ def _softmax(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     return exp(x - maximum(_kept(y, axis, keepdims), _lowest(x)))
 
 
-def _pull_forward(
-    xp: Any, ct: Any, y: Any, x: Any, e: Any = None, *, axis: Axes, keepdims: bool, out: Any = None
-) -> Any:
-    """Return ct * exp(x - y), by the exponentials of x where they are given: some may be inf."""
-    if _may_be_near(xp, x) and _is_near(xp, y):
-        e = exp_without_warning(np, x) if e is None else e
-        rates = np.exp(-y) * ct
-        return np.multiply(e, rates if keepdims else expanded(np, rates, axis), out=out)
-    if not keepdims:
-        ct, y = expanded(xp, ct, axis), expanded(xp, y, axis)
-    e = xp.exp(x - xp.maximum(y, scalar(y, _lowest(y))))
-    return xp.multiply(e, ct, out=out)
-
-
-def _pull_vjp(argnum: int) -> Any:
-    def vjp(g: Node, z: Node, ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-        if argnum == 0:
-            return sum(g * _softmax(y, x, axis, keepdims), axis, keepdims)
-        return -sum(g * z, axis, keepdims) if argnum == 1 else g * z
-
-    return vjp
-
-
-def _pull_jvp(
-    tans: tuple[Node | None, ...], z: Node, ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool
-) -> Node | None:
-    of_ct, of_y, of_x = tans
-    parts = []
-    if of_ct is not None:
-        parts.append(build(_PULL, of_ct, y, x, axis=axis, keepdims=keepdims))
-    if of_y is not None:
-        parts.append(z * -_kept(of_y, axis, keepdims))
-    if of_x is not None:
-        parts.append(z * of_x)
-    return add_all(parts)
-
-
-_REST_OF_PULL = Op(
-    "logsumexp_pull_of_exponentials", "f[*r] -> f[*r] -> f[*s] -> f[*s] -> f[*s]", _pull_forward,
-    cost=each(2), memory=Memory("kept", takes_out=True, in_place=(3,)), traced=True,
-)  # fmt: skip
-_PULL: Op = declare(
-    "logsumexp_pull", "f[*r] -> f[*r] -> f[*s] -> f[*s]", _pull_forward,
-    vjp=tuple(map(_pull_vjp, range(3))), jvp=_pull_jvp, cost=each(6), traced=True,
-    samples=(
-        on((3,), (3,), (3, 4), axis=(1,), keepdims=False),
-        on((3, 1), (3, 1), (3, 4), axis=(1,), keepdims=True),
-        on((), (), (2, 3), axis=(0, 1), keepdims=False), on((), (), (), axis=(), keepdims=False),
-    ),
-    memory=KEPT, split=Factoring(EXPONENTIALS, {}, (2,), _REST_OF_PULL, beside=True),
-    doc="Gradient of logsumexp: ct * exp(x - y), where y is its result; 0 in a row of -inf.",
-)  # fmt: skip
-
-
-_REST_OF_LOGSUMEXP = Op(
-    "logsumexp_of_exponentials", "f[*s] -> f[*s] -> f[*out]", _logsumexp_forward,
-    shape=lambda checks, x, e, **attrs: reduced_shape(checks, x, **attrs),
-    cost=each(2, 0), memory=KEPT, traced=True,
-)  # fmt: skip
-
 logsumexp = reduction(
     "logsumexp", "f[*s] -> f[*out]", _logsumexp_forward,
     "log(sum(exp(x))) over axes, without overflow.", shape=_extremum_shape,
-    vjp=(lambda ct, y, x, axis, keepdims: build(_PULL, ct, y, x, axis=axis, keepdims=keepdims),),
     slope=_softmax, samples=_SAMPLES, cost=each(6, 0),
-    memory=KEPT, split=Factoring(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
     notes="Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or "
     "vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.", traced=True,
 )  # fmt: skip
@@ -615,7 +545,7 @@ def logaddexp(x: Any, y: Any) -> Node:
     """
     if not (is_complex(x) or is_complex(y)):
         return _logaddexp(x, y)
-    x, y = lifted_pair(x, y, "logaddexp")
+    x, y = lifted_pair(x, y)
     first = real(x) >= real(y)
     larger, smaller = where(first, x, y), where(first, y, x)
     return larger + log1p(exp(smaller - larger))

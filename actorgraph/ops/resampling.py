@@ -107,17 +107,17 @@ def interpolate(
     axes = x.ndim - 2
     if mode not in _MODES or _MODES[mode][0] not in (0, axes) or axes < 1:
         raise GraphTypeError(
-            f"interpolate: mode {mode!r} does not fit {x!r}; modes are 'nearest', 'nearest-exact' "
+            f"mode {mode!r} does not fit {x!r}; modes are 'nearest', 'nearest-exact' "
             "and 'area', and 'linear', 'bilinear' or 'bicubic', and 'trilinear' for one, two and "
             "three axes behind the channels"
         )
     kind = _MODES[mode][1]
     if align_corners and kind not in ("linear", "cubic"):
-        raise GraphTypeError(f"interpolate: align_corners has no meaning for mode {mode!r}")
+        raise GraphTypeError(f"align_corners has no meaning for mode {mode!r}")
     if antialias and mode not in ("bilinear", "bicubic"):
-        raise GraphTypeError(f"interpolate: antialias has no meaning for mode {mode!r}")
+        raise GraphTypeError(f"antialias has no meaning for mode {mode!r}")
     if (size is None) == (scale_factor is None):
-        raise GraphTypeError("interpolate takes one of size and scale_factor")
+        raise GraphTypeError("takes one of size and scale_factor")
     ratios = None
     if size is None:
         factors = _factors(scale_factor, axes)
@@ -128,7 +128,7 @@ def interpolate(
     else:
         sizes = shape_from(size if isinstance(size, Iterable) else (size,) * axes)
     if len(sizes) != axes or any(dim is UNKNOWN or dim == 0 for dim in sizes):
-        raise ShapeError(f"interpolate: {axes} sizes above 0 have to be known, got {sizes}")
+        raise ShapeError(f"{axes} sizes above 0 have to be known, got {sizes}")
     name = ("smooth " if antialias else "") + kind + (" of corners" if align_corners else "")
     return build(RESAMPLE, x, size=sizes, mode=name, ratios=ratios)
 
@@ -136,10 +136,10 @@ def interpolate(
 upsample = interpolate
 
 
-def _check_blocks(x: Node, factor: Any, what: str) -> int:
+def _check_blocks(x: Node, factor: Any) -> int:
     if x.ndim < 3:
-        raise ShapeError(f"{what} takes rank 3 or more, got {x!r}")
-    return per_axis(factor, 1, f"{what}: factor")[0]
+        raise ShapeError(f"takes rank 3 or more, got {x!r}")
+    return per_axis(factor, 1, "factor")[0]
 
 
 @raises(shapes="The rank is below 3, or the channels are no multiple of the square.")
@@ -155,11 +155,11 @@ def pixel_shuffle(x: Node, upscale_factor: int) -> Node:
     upscale_factor : int
         r; its square divides the channels.
     """
-    factor = _check_blocks(x, upscale_factor, "pixel_shuffle")
+    factor = _check_blocks(x, upscale_factor)
     lead = x.ndim - 3
     channels = x.dims[lead]
     if isinstance(channels, Dim) or channels % factor**2:
-        raise ShapeError(f"pixel_shuffle: channels {channels} are no known multiple of {factor**2}")
+        raise ShapeError(f"channels {channels} are no known multiple of {factor**2}")
     # (..., c, r, r, h, w)
     x = group_dim(group_dim(x, lead, size=factor), lead, size=factor)
     x = transpose(x, (*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2))
@@ -177,11 +177,11 @@ def pixel_unshuffle(x: Node, downscale_factor: int) -> Node:
     downscale_factor : int
         Divides height and width, which have to be known.
     """
-    factor = _check_blocks(x, downscale_factor, "pixel_unshuffle")
+    factor = _check_blocks(x, downscale_factor)
     lead = x.ndim - 3
     for dim in x.dims[lead + 1 :]:
         if isinstance(dim, Dim) or dim % factor:
-            raise ShapeError(f"pixel_unshuffle: size {dim} is no known multiple of {factor}")
+            raise ShapeError(f"size {dim} is no known multiple of {factor}")
     # (..., c, h, r, w, r)
     x = group_dim(group_dim(x, lead + 2, size=factor), lead + 1, size=factor)
     x = transpose(x, (*range(lead + 1), lead + 2, lead + 4, lead + 1, lead + 3))
@@ -201,9 +201,9 @@ def channel_shuffle(x: Node, groups: int) -> Node:
     groups : int
         Divides the channels.
     """
-    parts = per_axis(groups, 1, "channel_shuffle: groups")[0]
+    parts = per_axis(groups, 1, "groups")[0]
     if x.ndim < 3 or isinstance(x.dims[1], Dim) or x.dims[1] % parts:
-        raise ShapeError(f"channel_shuffle: the channels of {x!r} are no known multiple of {parts}")
+        raise ShapeError(f"the channels of {x!r} are no known multiple of {parts}")
     return ungroup_dims(swapaxes(group_dim(x, 1, parts), 1, 2), 1)
 
 
@@ -223,7 +223,7 @@ def affine_grid(theta: Node, size: Sequence[int], align_corners: bool = False) -
     """
     sizes, axes = tuple(size)[2:], len(size) - 2
     if axes not in (2, 3) or theta.ndim != 3 or theta.dims[1:] != (axes, axes + 1):
-        raise ShapeError(f"affine_grid: {theta!r} does not fit images of size {tuple(size)}")
+        raise ShapeError(f"{theta!r} does not fit images of size {tuple(size)}")
     along = [np.linspace(-1, 1, n) if n > 1 else np.zeros(1) for n in sizes]
     if not align_corners:
         along = [line * ((n - 1) / n) for line, n in zip(along, sizes, strict=True)]
@@ -309,14 +309,14 @@ def grid_sample(
     modes = ("bilinear", "nearest", "bicubic")[: 3 if axes == 2 else 2]
     if mode not in modes or padding_mode not in ("zeros", "border", "reflection"):
         raise GraphTypeError(
-            f"grid_sample: mode is one of {modes} and padding_mode 'zeros', 'border' or "
+            f"mode is one of {modes} and padding_mode 'zeros', 'border' or "
             f"'reflection', got {mode!r} and {padding_mode!r}"
         )
     if axes not in (2, 3) or grid.ndim != x.ndim or grid.dims[-1] != axes:
-        raise ShapeError(f"grid_sample: a grid {grid!r} does not fit {x!r}")
+        raise ShapeError(f"a grid {grid!r} does not fit {x!r}")
     sizes = [dim for dim in x.dims[2:] if isinstance(dim, int) and dim > 0]
     if len(sizes) < axes or UNKNOWN in grid.dims:
-        raise ShapeError(f"grid_sample: sizes above 0 have to be known, got {x!r} and {grid!r}")
+        raise ShapeError(f"sizes above 0 have to be known, got {x!r} and {grid!r}")
     along = []
     for axis, size in enumerate(sizes):
         place = expand_dims(flatten(getitem(grid, (..., axes - 1 - axis)), 1), 1)
@@ -371,25 +371,24 @@ def yolo_decode(
     """
     boxes = np.asarray(anchors, np.float64)
     if boxes.ndim != 2 or boxes.shape[1] != 2:
-        raise GraphTypeError(f"yolo_decode: anchors are pairs (width, height), got {anchors!r}")
+        raise GraphTypeError(f"anchors are pairs (width, height), got {anchors!r}")
     chosen = range(len(boxes)) if mask is None else mask
     if any(not 0 <= index < len(boxes) for index in chosen):
-        raise GraphTypeError(f"yolo_decode: mask {mask!r} names none of {len(boxes)} anchors")
+        raise GraphTypeError(f"mask {mask!r} names none of {len(boxes)} anchors")
     boxes = boxes[list(chosen)]
     if x.ndim != 4 or any(isinstance(dim, Dim) for dim in x.dims[1:]):
         raise ShapeError(
-            f"yolo_decode takes (batch, channels, height, width), all but the batch known; got "
-            f"{x!r}"
+            f"takes (batch, channels, height, width), all but the batch known; got {x!r}"
         )
     _, channels, height, width = x.dims
     if channels != len(boxes) * (5 + classes):
         raise ShapeError(
-            f"yolo_decode: {len(boxes)} anchors and {classes} classes need "
+            f"{len(boxes)} anchors and {classes} classes need "
             f"{len(boxes) * (5 + classes)} channels, got {channels}"
         )
     assert isinstance(height, int)
     assert isinstance(width, int)
-    sizes = per_axis(net_size, 2, "yolo_decode: net_size")
+    sizes = per_axis(net_size, 2, "net_size")
     cells, strides, areas = _constants(boxes, height, width, sizes, x.dtype)
     # (batch, anchor, entry, height, width) to (batch, height, width, anchor, entry)
     t = transpose(group_dim(x, 1, len(boxes)), (0, 3, 4, 1, 2))

@@ -72,7 +72,7 @@ def reshape(x: Node, *shape: Any) -> Node:
     given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
     given = tuple(given)
     if len([dim for dim in given if isinstance(dim, int) and dim == -1]) > 1:
-        raise ShapeError(f"reshape: only one dim of {given} may be -1")
+        raise ShapeError(f"only one dim of {given} may be -1")
     dims = tuple(-1 if isinstance(d, int) and d == -1 else shape_from((d,))[0] for d in given)
     dims = _resolved(dims, x.dims)
     return x if dims == x.dims and UNKNOWN not in dims else build(_RESHAPE, x, shape=dims)
@@ -161,7 +161,7 @@ def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
         return reshape(x, (1,))
     start, end = (_axis(axis, x.ndim) for axis in (start_axis, end_axis))
     if start > end:
-        raise ShapeError(f"flatten: start_axis {start_axis} stands behind end_axis {end_axis}")
+        raise ShapeError(f"start_axis {start_axis} stands behind end_axis {end_axis}")
     if start == end:
         return x
     if UNKNOWN in x.dims:

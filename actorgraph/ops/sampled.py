@@ -33,35 +33,35 @@ __all__ = [
 
 
 class _Frames(NamedTuple):
-    """How a signal is cut: points of a frame and from one to the next, and a window or None."""
+    """How a signal is cut: points a frame, points between starts of frames, and the window."""
 
     points: int
     hop: int
     window: Node | None
 
-    def positions(self, length: int, what: str) -> Any:
+    def positions(self, length: int) -> Any:
         """Return the positions of each frame in a signal."""
         if length < self.points:
-            raise ShapeError(f"{what}: {length} points are fewer than n_fft={self.points}")
+            raise ShapeError(f"{length} points are fewer than n_fft={self.points}")
         starts = np.arange(0, length - self.points + 1, self.hop)
         return starts[:, None] + np.arange(self.points)
 
 
 def _frames(
-    x: Node, n_fft: int, hop_length: int | None, win_length: int | None, window: Any, what: str
+    x: Node, n_fft: int, hop_length: int | None, win_length: int | None, window: Any
 ) -> _Frames:
     hop = n_fft // 4 if hop_length is None else hop_length
     width = n_fft if win_length is None else win_length
     if not (n_fft > 0 and hop > 0 and 0 < width <= n_fft):
         raise GraphError(
-            f"{what}: n_fft and hop_length are at least 1 and win_length at most n_fft, got "
+            f"n_fft and hop_length are at least 1 and win_length at most n_fft, got "
             f"{n_fft}, {hop} and {width}"
         )
     if window is None and width == n_fft:
         return _Frames(n_fft, hop, None)
     node = x.graph.lift(np.ones(width, x.dtype) if window is None else window)
     if node.dims != (width,):
-        raise ShapeError(f"{what}: the window has {width} points, got {node!r}")
+        raise ShapeError(f"the window has {width} points, got {node!r}")
     before = (n_fft - width) // 2
     return _Frames(n_fft, hop, pad(node, (before, n_fft - width - before)))
 
@@ -105,15 +105,15 @@ def stft(
     >>> ag.ops.stft(ag.Graph().input("x", ("batch", 100)), 16).shape
     (batch, 9, 26)
     """
-    cut = _frames(x, n_fft, hop_length, win_length, window, "stft")
+    cut = _frames(x, n_fft, hop_length, win_length, window)
     half = not is_complex(x) if onesided is None else onesided
     if half and is_complex(x):
-        raise GraphError("stft: the spectrum of a complex signal has two sides")
+        raise GraphError("the spectrum of a complex signal has two sides")
     if center:
         x = pad(x, ((0, 0),) * (x.ndim - 1) + ((n_fft // 2, n_fft // 2),), pad_mode)
     if not x.ndim or not isinstance(x.dims[-1], int):
-        raise ShapeError(f"stft: the number of points has to be a known int, got {x!r}")
-    frames = take(x, cut.positions(x.dims[-1], "stft"), -1)
+        raise ShapeError(f"the number of points has to be a known int, got {x!r}")
+    frames = take(x, cut.positions(x.dims[-1]), -1)
     frames = frames if cut.window is None else frames * astype(cut.window, x.dtype)
     transform = rfft if half else fft
     return swap_last(transform(frames, norm="ortho" if normalized else None))
@@ -154,13 +154,13 @@ def istft(
     >>> ag.ops.istft(ag.Graph().input("x", ("batch", 9, 26), "complex64"), 16).shape
     (batch, 100)
     """
-    cut = _frames(x, n_fft, hop_length, win_length, window, "istft")
+    cut = _frames(x, n_fft, hop_length, win_length, window)
     onesided = x.dims[-2:-1] != (n_fft,) if onesided is None else onesided
     wanted = n_fft // 2 + 1 if onesided else n_fft
     if x.ndim < 2 or x.dims[-2] != wanted or not isinstance(x.dims[-1], int):
-        raise ShapeError(f"istft takes (..., {wanted}, frames) with a known number, got {x!r}")
+        raise ShapeError(f"takes (..., {wanted}, frames) with a known number, got {x!r}")
     if return_complex and onesided:
-        raise GraphError("istft: a complex signal has a spectrum of two sides")
+        raise GraphError("a complex signal has a spectrum of two sides")
     rows, norm = swap_last(x), "ortho" if normalized else None
     half = getitem(rows, (Ellipsis, slice(None, n_fft // 2 + 1)))
     frames = ifft(rows, norm=norm) if return_complex else irfft(half, n_fft, norm=norm)
@@ -173,7 +173,7 @@ def istft(
     if weights is None:
         weights = x.graph.lift(np.ones(n_fft, frames.dtype))
     weights = weights if weights.dtype == frames.dtype else _like(weights, frames)
-    places = cut.positions(total, "istft")
+    places = cut.positions(total)
     squares = broadcast_to(weights * weights, places.shape)
     result = getitem(_added(frames * weights, places, total), inside)
     result = result / getitem(_added(squares, places, total), inside)
@@ -260,7 +260,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -
 def _areas(y: Any, x: Any, dx: Any, axis: int) -> Node:
     """Return the integral between each two neighbours along an axis."""
     y, *given = nodes_of((y, dx if x is None else x))
-    lead = (slice(None),) * one_axis(axis, y.ndim, "trapezoid")
+    lead = (slice(None),) * one_axis(axis, y.ndim)
     later, earlier = (*lead, slice(1, None)), (*lead, slice(None, -1))
     width = given[0]
     if x is not None and width.ndim == 1:

@@ -154,9 +154,9 @@ def _identity(dtype: np.dtype[Any], reduce: str) -> Any:
     return -inf if reduce == "amax" else inf
 
 
-def _check(what: str, reduce: str) -> None:
+def _check(reduce: str) -> None:
     if reduce not in _REDUCTIONS:
-        raise GraphError(f"{what}: reduce is one of {', '.join(_REDUCTIONS)}, got {reduce!r}")
+        raise GraphError(f"reduce is one of {', '.join(_REDUCTIONS)}, got {reduce!r}")
 
 
 def _reduced(
@@ -206,8 +206,8 @@ def scatter_reduce(
     include_self : bool
         Whether the entry of `x` counts too where something is written.
     """
-    _check("scatter_reduce", reduce)
-    values, arrays, static = along("scatter_reduce", x, axis, index, src)
+    _check(reduce)
+    values, arrays, static = along(x, axis, index, src)
     return _reduced(x, values, arrays, static, reduce, include_self)
 
 
@@ -230,8 +230,8 @@ def index_reduce(
     reduce : str
     include_self : bool
     """
-    _check("index_reduce", reduce)
-    values, arrays, static = of_slices("index_reduce", x, axis, index, source)
+    _check(reduce)
+    values, arrays, static = of_slices(x, axis, index, source)
     return _reduced(x, values, arrays, static, reduce, include_self)
 
 
@@ -264,18 +264,16 @@ def segment_reduce(
         The lengths have not one dim, the segments are not all of the axis, or a dim of `x` is None.
     """
     reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
-    _check("segment_reduce", reduce)
+    _check(reduce)
     if (lengths is None) == (offsets is None) or (reduce == "mean" and initial is not None):
-        raise GraphError(
-            "segment_reduce takes either lengths= or offsets=, and initial= but for a mean"
-        )
+        raise GraphError("takes either lengths= or offsets=, and initial= but for a mean")
     if reduce == "mean" and x.dtype.kind in "iu":
-        raise GraphTypeError(f"segment_reduce: mean of {x!r}: convert it first, .astype('float64')")
-    place = one_axis(axis, x.ndim, "segment_reduce")
+        raise GraphTypeError(f"mean of {x!r}: convert it first, .astype('float64')")
+    place = one_axis(axis, x.ndim)
     counts, ends = _segments(x.dims[place], x, lengths, offsets)
     dims = (*x.dims[:place], counts.dims[0], *x.dims[place + 1 :])
     if UNKNOWN in dims:
-        raise ShapeError(f"segment_reduce: every dim has to be an int or a symbol, got {dims}")
+        raise ShapeError(f"every dim has to be an int or a symbol, got {dims}")
     row = getitem(x, (*[0] * place, slice(None), *[0] * (x.ndim - place - 1)))
     segment = searchsorted(ends, _numbers(row), side="right")
     begin = _identity(x.dtype, reduce) if initial is None else initial
@@ -291,7 +289,7 @@ def segment_reduce(
 
 def _segments(dim: Any, x: Node, lengths: Any, offsets: Any) -> tuple[Node, Node]:
     """Return how many entries each segment has, and where it ends; constants are checked."""
-    given = positions_of(x, lengths if offsets is None else offsets, "segment_reduce")
+    given = positions_of(x, lengths if offsets is None else offsets)
     if given.ndim != 1:
         raise ShapeError(f"segment_reduce: lengths and offsets have one dim, got {given!r}")
     if given.op is CONSTANT and isinstance(dim, int):
@@ -304,8 +302,8 @@ def _segments(dim: Any, x: Node, lengths: Any, offsets: Any) -> tuple[Node, Node
     return given[1:] - given[:-1], given[1:]
 
 
-def _at(x: Node, axis: int, part: Any, what: str) -> tuple[Any, ...]:
-    return (*[slice(None)] * one_axis(axis, x.ndim, what), part)
+def _at(x: Node, axis: int, part: Any) -> tuple[Any, ...]:
+    return (*[slice(None)] * one_axis(axis, x.ndim), part)
 
 
 def masked_fill(x: Node, mask: Any, value: Any) -> Node:
@@ -316,27 +314,27 @@ def masked_fill(x: Node, mask: Any, value: Any) -> Node:
 @along_axis("x")
 def index_fill(x: Node, axis: int, index: Any, value: Any) -> Node:
     """Return `x` with a value in the slices along an axis that an index of one dim names."""
-    values, arrays, static = of_slices("index_fill", x, axis, index, value)
+    values, arrays, static = of_slices(x, axis, index, value)
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
 @along_axis("x")
 def index_copy(x: Node, axis: int, index: Any, source: Any) -> Node:
     """Return `x` with the slices of `source` in its own along an axis; the last one stays."""
-    values, arrays, static = of_slices("index_copy", x, axis, index, source)
+    values, arrays, static = of_slices(x, axis, index, source)
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
 def select_scatter(x: Node, src: Any, axis: int, index: int) -> Node:
     """Return `x` with `src` as its slice at one place along an axis."""
-    return index_put(x, _at(x, axis, index, "select_scatter"), src)
+    return index_put(x, _at(x, axis, index), src)
 
 
 def slice_scatter(
     x: Node, src: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Node:
     """Return `x` with `src` in place of ``x[start:end:step]`` along an axis."""
-    return index_put(x, _at(x, axis, slice(start, end, step), "slice_scatter"), src)
+    return index_put(x, _at(x, axis, slice(start, end, step)), src)
 
 
 def masked_select(x: Node, mask: Any) -> Node:
@@ -354,20 +352,20 @@ def index_select(x: Node, axis: int, index: Any) -> Node:
 
 def narrow(x: Node, axis: int, start: int, length: int) -> Node:
     """Return so many entries along an axis from a place on."""
-    dim, stop = x.dims[one_axis(axis, x.ndim, "narrow")], start + length
+    dim, stop = x.dims[one_axis(axis, x.ndim)], start + length
     if length < 0 or (isinstance(dim, int) and not -dim <= start <= stop <= dim * (start >= 0)):
         raise ShapeError(f"{length} entries from {start} on are not all in dim {dim} of {x!r}")
-    return getitem(x, _at(x, axis, slice(start, None if start < 0 == stop else stop), "narrow"))
+    return getitem(x, _at(x, axis, slice(start, None if start < 0 == stop else stop)))
 
 
 @along_axis("x")
 def kthvalue(x: Node, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     """Return the k-th smallest value along an axis, from 1 on, and its position."""
-    place = one_axis(axis, x.ndim, "kthvalue")
+    place = one_axis(axis, x.ndim)
     dim = x.dims[place]
     if k < 1 or (isinstance(dim, int) and k > dim):
         raise ShapeError(f"k is between 1 and the dim {dim} of {x!r}, got {k}")
-    position = getitem(argsort(x, place), _at(x, place, slice(k - 1, k), "kthvalue"))
+    position = getitem(argsort(x, place), _at(x, place, slice(k - 1, k)))
     found = gather(x, place, position), position
     return found if keepdims else (squeeze(found[0], place), squeeze(position, place))
 
@@ -405,7 +403,7 @@ def dist(x: Node, y: Any, p: float = 2) -> Node:
 
 def renorm(x: Node, p: float, axis: int, maxnorm: float) -> Node:
     """Return `x` with its slices along an axis scaled down to a p-norm of at most `maxnorm`."""
-    place = one_axis(axis, x.ndim, "renorm")
+    place = one_axis(axis, x.ndim)
     others = tuple(i for i in range(x.ndim) if i != place)
     size = norm(x, p, others, keepdims=True)
     return x * astype(where(size > maxnorm, maxnorm / (size + 1e-7), 1), x.dtype)

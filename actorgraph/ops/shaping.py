@@ -29,13 +29,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-def one_axis(axis: Any, ndim: int, what: str) -> int:
+def one_axis(axis: Any, ndim: int) -> int:
     """Return `axis` as an int in ``[0, ndim)``, or raise `ShapeError`."""
     if isinstance(axis, Iterable):
-        raise ShapeError(f"{what}: axis has to be one int, got {axis!r}")
-    axes = axes_of((axis,), ndim, what)
+        raise ShapeError(f"axis has to be one int, got {axis!r}")
+    axes = axes_of((axis,), ndim)
     if not axes:
-        raise ShapeError(f"{what}: axis {axis} is not there: a scalar has no axes")
+        raise ShapeError(f"axis {axis} is not there: a scalar has no axes")
     return axes[0]
 
 
@@ -63,6 +63,8 @@ _TRANSPOSE: Op = declare(
 )  # fmt: skip
 
 
+@raises(shapes="`axes` is no permutation of the axes of `x`.")
+@returns("Node: a view; `x` itself where the order stays")
 def transpose(x: Node, axes: Any = None) -> Node:
     """Reorder the axes, as ``numpy.transpose``.
 
@@ -72,23 +74,14 @@ def transpose(x: Node, axes: Any = None) -> Node:
         Any shape and dtype.
     axes : sequence of int, optional
         Which axis of `x` each axis of the result is; default: the axes in reverse.
-
-    Returns
-    -------
-    Node: a view; `x` itself where the order stays
-
-    Raises
-    ------
-    ShapeError
-        `axes` is no permutation of the axes of `x`.
     """
     order = tuple(range(x.ndim))
     if axes is None:
         wanted = order[::-1]
     else:
-        wanted = tuple(one_axis(axis, x.ndim, "transpose") for axis in axes)
+        wanted = tuple(one_axis(axis, x.ndim) for axis in axes)
         if tuple(sorted(wanted)) != order:
-            raise ShapeError(f"transpose: {tuple(axes)} does not name each axis of {x!r} once")
+            raise ShapeError(f"{tuple(axes)} does not name each axis of {x!r} once")
     return x if wanted == order else build(_TRANSPOSE, x, axes=wanted)
 
 
@@ -96,7 +89,7 @@ def transpose(x: Node, axes: Any = None) -> Node:
 def swapaxes(x: Node, axis1: int, axis2: int) -> Node:
     """Exchange two axes; a view."""
     order = list(range(x.ndim))
-    one, other = (one_axis(axis, x.ndim, "swapaxes") for axis in (axis1, axis2))
+    one, other = (one_axis(axis, x.ndim) for axis in (axis1, axis2))
     order[one], order[other] = other, one
     return transpose(x, order)
 
@@ -248,21 +241,21 @@ def concatenate(nodes: Iterable[Any], axis: int | None = 0) -> Node:
     axis : int or None
         None joins the flattened arrays.
     """
-    parts = _lifted(nodes, "concatenate")
+    parts = _lifted(nodes)
     if axis is None:
         parts, axis = [reshape(part, (-1,)) for part in parts], 0
-    return build(_CONCATENATE, *parts, axis=one_axis(axis, parts[0].ndim, "concatenate"))
+    return build(_CONCATENATE, *parts, axis=one_axis(axis, parts[0].ndim))
 
 
-def _lifted(nodes: Iterable[Any], what: str) -> list[Node]:
+def _lifted(nodes: Iterable[Any]) -> list[Node]:
     """Return nodes and arrays as nodes of one graph."""
     given = [nodes] if isinstance(nodes, Node) else list(nodes)
     for one in given:
         if isinstance(one, Node):
             if given[0] is nodes:
-                raise GraphTypeError(f"{what} takes a list of nodes, got the node {nodes!r}")
+                raise GraphTypeError(f"takes a list of nodes, got the node {nodes!r}")
             return [one.graph.lift(part) for part in given]
-    raise GraphTypeError(f"{what} needs at least one node, got {len(given)} without any")
+    raise GraphTypeError(f"needs at least one node, got {len(given)} without any")
 
 
 @raises(types="The dtypes differ, or there is no node.", shapes="The shapes of the parts differ.")
@@ -279,7 +272,7 @@ def array(values: Any, dtype: Any = None) -> Node:
     """
     home = _first_node(values)
     if home is None:
-        raise GraphTypeError(f"array: there is no node in {values!r}; use graph.constant")
+        raise GraphTypeError(f"there is no node in {values!r}; use graph.constant")
     found = _nested(values, home)
     return found if dtype is None else astype(found, dtype)
 
@@ -331,8 +324,8 @@ def stack(nodes: Iterable[Any], axis: int = 0) -> Node:
     axis : int
         Place of the new axis in the result.
     """
-    parts = _lifted(nodes, "stack")
-    return build(_STACK, *parts, axis=one_axis(axis, parts[0].ndim + 1, "stack"))
+    parts = _lifted(nodes)
+    return build(_STACK, *parts, axis=one_axis(axis, parts[0].ndim + 1))
 
 
 _FULL = slice(None)
@@ -405,16 +398,16 @@ def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
         arrays).  The sizes add up to the dim, in the run where it is not known earlier.
     axis : int
     """
-    place = one_axis(axis, x.ndim, "split")
+    place = one_axis(axis, x.ndim)
     if isinstance(parts, (int, np.integer)) and not isinstance(parts, bool):
         count, sizes = int(parts), None
     elif isinstance(parts, Iterable) and not isinstance(parts, (str, Node)):
         sizes = shape_from(tuple(parts))
         count = len(sizes)
     else:
-        raise GraphTypeError(f"split: parts is a number or a list of sizes, got {parts!r}")
+        raise GraphTypeError(f"parts is a number or a list of sizes, got {parts!r}")
     if count < 1 or (sizes and UNKNOWN in sizes):
-        raise ShapeError(f"split: at least one part of a known size is needed, got {parts!r}")
+        raise ShapeError(f"at least one part of a known size is needed, got {parts!r}")
     _check_sizes(x, x.dims[place], place, count, sizes)
     attrs = {"parts": count, "sizes": sizes, "axis": place}
     return [_part(x, part, attrs) for part in range(count)]
@@ -461,10 +454,10 @@ def unstack(x: Node, axis: int = 0) -> list[Node]:
     axis : int
         Its dim is a known int, since it decides how many nodes there are.
     """
-    place = one_axis(axis, x.ndim, "unstack")
+    place = one_axis(axis, x.ndim)
     dim = x.dims[place]
     if not isinstance(dim, int):
         raise ShapeError(
-            f"unstack: dim {dim} of {x!r} is known only in a run; index the node, x[i], instead"
+            f"dim {dim} of {x!r} is known only in a run; index the node, x[i], instead"
         )
     return [getitem(x, (*[_FULL] * place, number)) for number in range(dim)]

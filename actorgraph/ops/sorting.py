@@ -15,7 +15,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import running
-from actorgraph.ops._rules import declare, each, on, raises, returns
+from actorgraph.ops._rules import as_of, declare, each, on, raises, returns
 from actorgraph.ops.arithmetic import floor_divide, mod
 from actorgraph.ops.assignment import index_put, scatter_add
 from actorgraph.ops.broadcasting import (
@@ -115,27 +115,17 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     """
     if axis is None:
         x, axis = ravel(x), 0
-    return build(_SORT, x, axis=one_axis(axis, x.ndim, "sort"), descending=bool(descending))
+    return build(_SORT, x, axis=one_axis(axis, x.ndim), descending=bool(descending))
 
 
-@raises(types="`x` is bool or complex.", shapes="There is no such axis.")
+@as_of(sort)
 @returns("Node: it has no gradient")
 @along_axis("x")
 def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
-    """Return the int64 positions that sort along an axis; equal values keep their order.
-
-    Parameters
-    ----------
-    x : node
-        Real numbers.
-    axis : int or None
-        None sorts the flattened array.
-    descending : bool
-        The largest first; NaN counts as the largest.
-    """
+    """Return the int64 positions that sort along an axis; equal values keep their order."""
     if axis is None:
         x, axis = ravel(x), 0
-    return build(_ARGSORT, x, axis=one_axis(axis, x.ndim, "argsort"), descending=bool(descending))
+    return build(_ARGSORT, x, axis=one_axis(axis, x.ndim), descending=bool(descending))
 
 
 def _topk_shape(checks: Checks, x: Shape, *, k: int, axis: int, largest: bool) -> Shape:
@@ -185,9 +175,9 @@ def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, N
         The gradient of the values goes to the entries that they were; the int64 indices have
         none.
     """
-    place = one_axis(axis, x.ndim, "topk")
+    place = one_axis(axis, x.ndim)
     if not isinstance(k, (int, np.integer, Dim)) or isinstance(k, bool):
-        raise GraphTypeError(f"topk: k is an int or a dim, got {k!r}")
+        raise GraphTypeError(f"k is an int or a dim, got {k!r}")
     (count,) = shape_from((k,))
     indices = build(_TOPK, x, k=count, axis=place, largest=bool(largest))
     return gather(x, place, indices), indices
@@ -238,7 +228,7 @@ def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
         Of values that are as frequent the smallest.  Its gradient goes to the entry at its
         position; the int64 indices have none.
     """
-    place = one_axis(axis, x.ndim, "mode")
+    place = one_axis(axis, x.ndim)
     positions = build(_MODE, x, axis=place)
     values = gather(x, place, positions)
     if keepdims:
@@ -277,7 +267,7 @@ def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
         `ordered` has not one dim.
     """
     if side not in ("left", "right"):
-        raise GraphTypeError(f"searchsorted: side is 'left' or 'right', got {side!r}")
+        raise GraphTypeError(f"side is 'left' or 'right', got {side!r}")
     return build(_SEARCH, ordered, x, side=side)
 
 
@@ -367,7 +357,7 @@ def nonzero(x: Node) -> tuple[Node, ...]:
     ((None,), dtype('int64'))
     """
     if not x.ndim:
-        raise ShapeError(f"nonzero: {x!r} has no axes; use ag.ops.ravel(x) first")
+        raise ShapeError(f"{x!r} has no axes; use ag.ops.ravel(x) first")
     left = flatnonzero(x)
     places = []
     for axis in range(x.ndim - 1, 0, -1):
@@ -427,7 +417,7 @@ def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
     """
     held = x.graph.lift(mask if isinstance(mask, Node) else np.asarray(mask))
     if held.dtype.kind != "b":
-        raise GraphTypeError(f"masked_scatter: the mask holds bools, got {held!r}")
+        raise GraphTypeError(f"the mask holds bools, got {held!r}")
     flat, held = ravel(x), ravel(broadcast_like(held, x))
     values = ravel(as_node(source, x))
     places = positions_where(held, flat)

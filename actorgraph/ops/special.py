@@ -328,7 +328,7 @@ def zeta(s: float, x: Any) -> Node:
     """
     need_scipy()
     if not isinstance(s, (int, float)) or not s > 1:
-        raise GraphError(f"zeta: the exponent is a number above 1, got {s!r}")
+        raise GraphError(f"the exponent is a number above 1, got {s!r}")
     return build(_ZETA, x, s=float(s))
 
 
@@ -350,7 +350,7 @@ def polygamma(n: int, x: Any) -> Node:
         SciPy is missing, or `n` is no order.
     """
     if not isinstance(n, int) or n < 0:
-        raise GraphError(f"polygamma: the order is an int >= 0, got {n!r}")
+        raise GraphError(f"the order is an int >= 0, got {n!r}")
     return zeta(n + 1, x) * ((-1.0) ** (n + 1) * factorial(n)) if n else digamma(x)
 
 
@@ -366,7 +366,7 @@ def multigammaln(x: Node, p: int) -> Node:
         Number of dims, at least 1.
     """
     if not isinstance(p, int) or p < 1:
-        raise GraphError(f"multigammaln: the number of dims is an int >= 1, got {p!r}")
+        raise GraphError(f"the number of dims is an int >= 1, got {p!r}")
     terms: Node = add_all([lgamma(x - j / 2) for j in range(p)])  # type: ignore[assignment]
     return terms + p * (p - 1) / 4 * math.log(pi)
 

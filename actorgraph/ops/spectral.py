@@ -113,7 +113,7 @@ def eigh(x: Node, UPLO: str | None = None) -> EighResult:
     EighResult
         `eigenvalues`, real, shape (..., n), ascending; `eigenvectors`, shape (..., n, n).
     """
-    both = build(_EIGH, one_triangle(as_square(x, "eigh"), UPLO, "eigh"))
+    both = build(_EIGH, one_triangle(as_square(x), UPLO))
     return EighResult(real_like(_first_row(both)), read_rows(both, 1, None))
 
 
@@ -150,7 +150,7 @@ def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     UPLO : {"L", "U"}, optional
         As in `eigh`.
     """
-    return real_like(build(_EIGVALSH, one_triangle(as_square(x, "eigvalsh"), UPLO, "eigvalsh")))
+    return real_like(build(_EIGVALSH, one_triangle(as_square(x), UPLO)))
 
 
 class SVDResult(NamedTuple):
@@ -177,12 +177,12 @@ def _svd_parts(stacked: Node, x: Node) -> tuple[Node, Node, Node]:
 
 
 def _outside(vectors: Node, x: Node) -> Node:
-    """Take away what lies in the span of orthonormal columns."""
+    """Return `x` without its part in the span of orthonormal columns."""
     return x - vectors @ (adjoint(vectors) @ x)
 
 
 def _has_rest(x: Node) -> tuple[bool, bool]:
-    """Return whether the left and the right vectors may leave directions out."""
+    """Return whether the left, and the right, vectors may span less than the whole space."""
     rows, columns = x.dims[-2:]
     if isinstance(rows, int) and isinstance(columns, int):
         return rows > columns, columns > rows
@@ -263,8 +263,8 @@ def svd(x: Node, full_matrices: bool = False) -> SVDResult:
         With k = min(m, n): `U` of shape (..., m, k), `S`, real, shape (..., k), descending, and
         `Vh` of shape (..., k, n); of full matrices (..., m, m) and (..., n, n).
     """
-    as_matrices(x, "svd")
-    known(x, -1, "svd"), known(x, -2, "svd")
+    as_matrices(x)
+    known(x, -1), known(x, -2)
     s, u, v = _svd_parts(build(_SVD, x), x)
     if full_matrices:
         u, v = _completed(u), _completed(v)
@@ -304,8 +304,8 @@ def svdvals(x: Node) -> Node:
     x : node
         As in `svd`.
     """
-    as_matrices(x, "svdvals")
-    known(x, -1, "svdvals"), known(x, -2, "svdvals")
+    as_matrices(x)
+    known(x, -1), known(x, -2)
     return real_like(build(_SVDVALS, x))
 
 
@@ -425,7 +425,7 @@ def eig(x: Node) -> EigResult:
         `eigenvalues`, shape (..., n), in LAPACK's order; `eigenvectors`, shape (..., n, n), of
         length 1, with a largest entry that is real.
     """
-    return EigResult(*_parts(build(_EIG, as_square(x, "eig"), dtype=_complex_name(x))))
+    return EigResult(*_parts(build(_EIG, as_square(x), dtype=_complex_name(x))))
 
 
 @returns("Node: complex, shape (..., n), in LAPACK's order")
@@ -441,4 +441,4 @@ def eigvals(x: Node) -> Node:
     x : node
         As in `eig`.
     """
-    return build(_EIGVALS, as_square(x, "eigvals"), dtype=_complex_name(x))
+    return build(_EIGVALS, as_square(x), dtype=_complex_name(x))

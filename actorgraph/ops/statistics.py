@@ -22,7 +22,7 @@ from actorgraph.ops._arrays import (
     smallest,
 )
 from actorgraph.ops._declare import Binary, binary, reduction_op
-from actorgraph.ops._rules import WRONG_AXIS, declare, each, on, raises, returns
+from actorgraph.ops._rules import WRONG_AXIS, as_of, declare, each, on, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import imag, is_complex, power, real, sign, sqrt
 from actorgraph.ops.broadcasting import (
@@ -144,21 +144,12 @@ def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
     return _spread_of(_VAR, x, axis, keepdims, ddof)
 
 
-@raises(types="`x` is an int or bool.", shapes=WRONG_AXIS)
+@as_of(var)
 def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> Node:
     """Standard deviation over `axis`: the square root of `var`.
 
     Type ``f[*s] -> f[*out]``.  Its gradient is 0 where it is 0 (all elements equal), where the
     square root has none.  NaN, without a warning, where n is not above `ddof`.
-
-    Parameters
-    ----------
-    x : node
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
-    ddof : int
-        Degrees of freedom to subtract; 0 as in NumPy, where PyTorch takes 1.
     """
     if is_complex(x):
         parts = [_spread_of(_STD, part, axis, keepdims, ddof) for part in (real(x), imag(x))]
@@ -167,7 +158,7 @@ def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
 
 
 def _spread_of(op: Op, x: Node, axis: Any, keepdims: bool, ddof: float) -> Node:
-    axes = axes_of(axis, x.ndim, op.name)
+    axes = axes_of(axis, x.ndim)
     return build(op, x, axis=axes, keepdims=bool(keepdims), ddof=ddof)
 
 
@@ -275,12 +266,13 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
         Keep the axes as dims of size 1.
     """
     if isinstance(p, (str, bool)) or not isinstance(p, (int, float, np.number)) or p != p:
-        raise GraphError(f"norm: p is a number such as 1, 2 or inf, got {p!r}")
+        raise GraphError(f"p is a number such as 1, 2 or inf, got {p!r}")
     x = size_of_each(x) if is_complex(x) else x
-    axes = axes_of(axis, x.ndim, "norm")
+    axes = axes_of(axis, x.ndim)
     return build(_NORM, x, axis=axes, keepdims=bool(keepdims), p=float(p))
 
 
+@returns("Node, or pair of Node: where the weights sum to 0 the division says what NumPy's does")
 @raises(types="`x` is an int.", shapes="The weights fit neither `x` nor the axes.")
 def average(
     x: Node, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
@@ -297,13 +289,8 @@ def average(
         Return the sum of the weights too.
     keepdims : bool
         Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node, or pair of Node
-        Where the weights sum to 0 the division says what NumPy's does.
     """
-    axes = axes_of(axis, x.ndim, "average")
+    axes = axes_of(axis, x.ndim)
     if weights is None:
         found = mean(x, axis, keepdims)
         total = astype(size_of(x), x.dtype) / astype(size_of(found), x.dtype)
@@ -423,40 +410,46 @@ _PICKS = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
 _HALVES = ("midpoint", "averaged_inverted_cdf")
 
 
-def _rows(x: Node, axes: tuple[int, ...], what: str) -> Node:
+def _rows(x: Node, axes: tuple[int, ...]) -> Node:
     """Return the node with its axes merged into the first."""
     if any(x.dims[i] == 0 for i in axes):
-        raise ShapeError(f"{what}: no elements to choose from along axis {axes} of {x!r}")
+        raise ShapeError(f"no elements to choose from along axis {axes} of {x!r}")
     rest = [i for i in range(x.ndim) if i not in axes]
     return merge_dims(transpose(x, (*axes, *rest)), (len(axes), *[1] * len(rest)))
 
 
-def _fractions(x: Node, q: Any, whole: float, what: str) -> Node:
-    """Return q as a node of fractions; what is no node is checked."""
+def _fractions(x: Node, q: Any, whole: float) -> Node:
+    """Return q as a node of fractions; numbers and arrays are checked."""
     if not isinstance(q, Node):
         array = np.asarray(q, "float64")
         if not ((array >= 0) & (array <= whole)).all():
-            raise GraphError(f"{what}: q is between 0 and {whole:g}, got {q!r}")
+            raise GraphError(f"q is between 0 and {whole:g}, got {q!r}")
         q = x.graph.constant(array)
     if q.ndim > 1:
-        raise ShapeError(f"{what}: q is a number or has one dim, got shape {q.shape}")
+        raise ShapeError(f"q is a number or has one dim, got shape {q.shape}")
     return astype(q, "float64") / whole
 
 
 def _quantile(
-    what: str, x: Node, q: Any, axis: Any, method: str, keepdims: bool, whole: float = 1
+    x: Node,
+    q: Any,
+    axis: Any,
+    method: str,
+    keepdims: bool,
+    whole: float = 1,
+    skips_nan: bool = False,
 ) -> Node:
     if method not in _METHODS:
-        raise GraphError(f"{what}: no method {method!r}; there are {', '.join(_METHODS)}")
+        raise GraphError(f"no method {method!r}; there are {', '.join(_METHODS)}")
     if x.dtype.kind in "biu" and method not in _PICKS:
         raise GraphTypeError(
-            f"{what}: {x!r} holds no numbers between its values; convert it first, "
+            f"{x!r} holds no numbers between its values; convert it first, "
             f".astype('float64'), or choose one with method='lower'"
         )
-    axes = axes_of(axis, x.ndim, what)
-    q = _fractions(x, q, whole, what)
-    ordered = sort(_rows(x, axes, what), 0)
-    if what.startswith("nan"):
+    axes = axes_of(axis, x.ndim)
+    q = _fractions(x, q, whole)
+    ordered = sort(_rows(x, axes), 0)
+    if skips_nan:
         y = _of_numbers(ordered, q, method)
     else:
         y = _read(ordered, size_of(ordered, 0), q, method, take)
@@ -519,14 +512,14 @@ def quantile(
     method : str
         One of the 13 of ``numpy.quantile``.
     """
-    return _quantile("quantile", x, q, axis, method, keepdims)
+    return _quantile(x, q, axis, method, keepdims)
 
 
 def percentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
     """`quantile` with `q` between 0 and 100, as ``numpy.percentile``."""
-    return _quantile("percentile", x, q, axis, method, keepdims, whole=100)
+    return _quantile(x, q, axis, method, keepdims, whole=100)
 
 
 def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
@@ -535,23 +528,23 @@ def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     PyTorch's takes the lower of the two: ``quantile(x, 0.5, method="lower")``.  Otherwise as
     `quantile`.
     """
-    return _quantile("median", x, 0.5, axis, "linear", keepdims)
+    return _quantile(x, 0.5, axis, "linear", keepdims)
 
 
 def nanquantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
     """`quantile` of what is not NaN, as ``numpy.nanquantile``; NaN of none, without a warning."""
-    return _quantile("nanquantile", x, q, axis, method, keepdims)
+    return _quantile(x, q, axis, method, keepdims, skips_nan=True)
 
 
 def nanpercentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
     """`percentile` of what is not NaN, as ``numpy.nanpercentile``."""
-    return _quantile("nanpercentile", x, q, axis, method, keepdims, whole=100)
+    return _quantile(x, q, axis, method, keepdims, whole=100, skips_nan=True)
 
 
 def nanmedian(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """`median` of what is not NaN, as ``numpy.nanmedian``; NaN of none, without a warning."""
-    return _quantile("nanmedian", x, 0.5, axis, "linear", keepdims)
+    return _quantile(x, 0.5, axis, "linear", keepdims, skips_nan=True)

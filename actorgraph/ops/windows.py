@@ -47,23 +47,23 @@ class Frame(NamedTuple):
 
 
 @raises(shapes="It is of another length, or an entry is no int or below `least`.")
-def per_axis(value: Any, axes: int, what: str, least: int = 1) -> Ints:
+def per_axis(value: Any, axes: int, name: str, least: int = 1) -> Ints:
     """Return an int, or a sequence of one int for all or one per axis, as a tuple."""
     given = tuple(value) if isinstance(value, Iterable) else (value,) * axes
     for one in given:
         if isinstance(one, bool) or not isinstance(one, (int, np.integer)) or one < least:
-            raise ShapeError(f"{what} is one int >= {least} or {axes} of them, got {value!r}")
+            raise ShapeError(f"{name} is one int >= {least} or {axes} of them, got {value!r}")
     if len(given) not in (1, axes):
-        raise ShapeError(f"{what} is one int or {axes} of them, got {value!r}")
+        raise ShapeError(f"{name} is one int or {axes} of them, got {value!r}")
     return tuple(map(int, given if len(given) == axes else given * axes))
 
 
-def read_padding(padding: Any, kernel: Ints, stride: Ints, dilation: Ints, what: str) -> Padding:
+def read_padding(padding: Any, kernel: Ints, stride: Ints, dilation: Ints) -> Padding:
     """Return padding as pairs; "same" stays where it depends on the size of the input."""
     axes = len(kernel)
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
-            raise GraphTypeError(f"{what}: padding is 'same', 'valid' or ints, got {padding!r}")
+            raise GraphTypeError(f"padding is 'same', 'valid' or ints, got {padding!r}")
         if padding == "valid":
             return ((0, 0),) * axes
         if set(stride) != {1}:
@@ -73,17 +73,17 @@ def read_padding(padding: Any, kernel: Ints, stride: Ints, dilation: Ints, what:
     if isinstance(padding, Iterable):
         given = tuple(padding)
         if len(given) == axes and all(isinstance(one, Iterable) for one in given):
-            pairs = [per_axis(one, 2, f"{what}: a pair of padding", 0) for one in given]
+            pairs = [per_axis(one, 2, "a pair of padding", 0) for one in given]
             return tuple((low, high) for low, high in pairs)
         padding = given
-    return tuple((one, one) for one in per_axis(padding, axes, f"{what}: padding", 0))
+    return tuple((one, one) for one in per_axis(padding, axes, "padding", 0))
 
 
 @raises(shapes="A dim is symbolic, unknown or 0.")
-def static_kernel(dims: Shape, what: str) -> Ints:
+def static_kernel(dims: Shape) -> Ints:
     """Return the dims of a kernel, which have to be positive ints."""
     if any(isinstance(dim, Dim) or dim < 1 for dim in dims):
-        raise ShapeError(f"{what}: the kernel has to have known sizes above 0, got {dims}")
+        raise ShapeError(f"the kernel has to have known sizes above 0, got {dims}")
     return dims  # type: ignore[return-value]
 
 
@@ -175,7 +175,7 @@ MOVES: ContextVar[Any] = ContextVar("MOVES", default=None)
 
 def to_columns(xp: Any, x: Any, frame: Frame, columns: Any) -> Any:
     """Write the windows of x (batch, channels, *sizes) to (batch, channels, kernel, *outs)."""
-    if not _is_moved(x, columns, frame, False):
+    if not _moved_by_code(x, columns, frame, False):
         for position, (out, part) in enumerate(taps(frame)):
             columns[:, :, position][out] = x[part]
     return columns
@@ -184,14 +184,14 @@ def to_columns(xp: Any, x: Any, frame: Frame, columns: Any) -> Any:
 def from_columns(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
     """Write sums of columns (batch, channels, kernel, *outs) to (batch, channels, *sizes)."""
     out.fill(0)
-    if not _is_moved(out, columns, frame, True):
+    if not _moved_by_code(out, columns, frame, True):
         for position, (place, part) in enumerate(taps(frame)):
             out[part] += columns[:, :, position][place]
     return out
 
 
-def _is_moved(x: Any, columns: Any, frame: Frame, adds: bool) -> bool:
-    """Have machine code do it, if there is some that can; return whether all is done."""
+def _moved_by_code(x: Any, columns: Any, frame: Frame, adds: bool) -> bool:
+    """Move by machine code, if there is some for it; return whether all is moved."""
     moves = MOVES.get()
     return moves is not None and moves(x, columns, frame, taps, adds)
 
@@ -297,11 +297,11 @@ _COL2IM: Op = declare(
 )  # fmt: skip
 
 
-def _geometry(kernel: Any, stride: Any, padding: Any, dilation: Any, axes: int, what: str) -> Any:
-    sizes = per_axis(kernel, axes, f"{what}: kernel_size")
-    steps = per_axis(stride, axes, f"{what}: stride")
-    gaps = per_axis(dilation, axes, f"{what}: dilation")
-    pads = read_padding(padding, sizes, steps, gaps, what)
+def _geometry(kernel: Any, stride: Any, padding: Any, dilation: Any, axes: int) -> Any:
+    sizes = per_axis(kernel, axes, "kernel_size")
+    steps = per_axis(stride, axes, "stride")
+    gaps = per_axis(dilation, axes, "dilation")
+    pads = read_padding(padding, sizes, steps, gaps)
     return {"kernel": sizes, "stride": steps, "padding": pads, "dilation": gaps}
 
 
@@ -323,7 +323,7 @@ def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilatio
         Zeros before and after each axis.  "same" gives ``ceil(size / stride)`` windows; where the
         padding is odd, one more stands at the end.
     """
-    geometry = _geometry(kernel_size, stride, padding, dilation, x.ndim - 2, "im2col")
+    geometry = _geometry(kernel_size, stride, padding, dilation, x.ndim - 2)
     return build(_IM2COL, x, size=None, **geometry)
 
 
@@ -345,9 +345,9 @@ def col2im(
         As of `im2col`.
     """
     sizes = tuple(size) if isinstance(size, Iterable) else (size,) * (columns.ndim - 2)
-    geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2, "col2im")
+    geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2)
     if len(sizes) != columns.ndim - 2:
-        raise ShapeError(f"col2im: size has {columns.ndim - 2} entries, got {size!r}")
+        raise ShapeError(f"size has {columns.ndim - 2} entries, got {size!r}")
     return build(_COL2IM, columns, size=sizes, **geometry)
 
 
@@ -363,7 +363,7 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
     kernel_size, dilation, padding, stride : int or pair of int
     """
     if x.ndim not in (3, 4):
-        raise ShapeError(f"unfold takes rank 3 or 4, got {x!r}")
+        raise ShapeError(f"takes rank 3 or 4, got {x!r}")
     rows = im2col(x if x.ndim == 4 else expand_dims(x, 0), kernel_size, stride, padding, dilation)
     columns = swap_last(flatten(rows, 1, 2))
     return columns if x.ndim == 4 else squeeze(columns, 0)
@@ -386,12 +386,12 @@ def fold(
     kernel_size, dilation, padding, stride : int or pair of int
     """
     if x.ndim not in (2, 3):
-        raise ShapeError(f"fold takes rank 2 or 3, got {x!r}")
-    sizes = per_axis(output_size, 2, "fold: output_size")
-    kernel = per_axis(kernel_size, 2, "fold: kernel_size")
-    steps = per_axis(stride, 2, "fold: stride")
-    gaps = per_axis(dilation, 2, "fold: dilation")
-    pads = tuple((one, one) for one in per_axis(padding, 2, "fold: padding", 0))
+        raise ShapeError(f"takes rank 2 or 3, got {x!r}")
+    sizes = per_axis(output_size, 2, "output_size")
+    kernel = per_axis(kernel_size, 2, "kernel_size")
+    steps = per_axis(stride, 2, "stride")
+    gaps = per_axis(dilation, 2, "dilation")
+    pads = tuple((one, one) for one in per_axis(padding, 2, "padding", 0))
     windows = out_sizes(sizes, kernel, steps, gaps, pads)
     rows = swap_last(x if x.ndim == 3 else expand_dims(x, 0))
     rows = reshape(rows, (rows.dims[0], *windows, rows.dims[2]))

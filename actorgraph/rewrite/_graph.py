@@ -24,7 +24,7 @@ def passes() -> tuple[Pass, ...]:
     >>> ag.rewrite.passes()[0]
     <pass log1p: log(1 + a) becomes log1p(a)>
     >>> ag.rewrite.passes()[-1]
-    <pass share: ops of one task with a common first part compute it once: the same kernels>
+    <pass slices: a sum of adjoints of disjoint slices becomes one array, each written as x + 0>
     """
     from actorgraph.rewrite.exact import EXACT  # late: importing the package does not need it
 

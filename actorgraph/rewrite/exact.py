@@ -299,8 +299,5 @@ EXACT: tuple[Pass, ...] = (
     _by_machines(
         "slices", "a sum of adjoints of disjoint slices becomes one array, each written as x + 0"
     ),
-    _by_machines(
-        "share", "ops of one task with a common first part compute it once: the same kernels"
-    ),
 )
 """All exact passes, in the order in which they are tried."""

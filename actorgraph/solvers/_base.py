@@ -3,11 +3,11 @@
 A solver itself is two methods, `init` and `update`, that see arrays only. Guarantees kept here:
 
 - every parameter of a step is validated before the first one is written;
-- a step is made for all parameters, or changes neither a parameter nor a state: everything is
-  computed into other arrays first, and one `store.switch` decides, wherever an interrupt strikes;
-- state follows the `Held` of a parameter, whichever graph's node shows it, else the node, else the
-  position in the list;
-- what is held is replaced, see `store`; arrays without a node are written;
+- a step changes all parameters, or neither a parameter nor a state: everything is computed into
+  other arrays first, and one `store.switch` commits it, wherever an interrupt strikes;
+- state is keyed by the `Held` of a parameter, whichever graph's node shows it, else by the node,
+  else by the position in the list;
+- the array of a `Held` is replaced, see `store`; arrays without a node are written in place;
 - the dtype of a parameter never changes.
 
 Nodes are compared by identity only: `==` on a node builds a graph node.
@@ -40,17 +40,17 @@ from actorgraph.solvers._slots import (
 from actorgraph.store import PROMISES, Held, present, switch
 
 _TOTAL = "accumulated gradients"
-"""Their name in what `state_dict` returns of a parameter."""
+"""Their name in the state that `state_dict` returns for a parameter."""
 
 LEAST_SCALE = 2.0**-24
-"""Of losses: where gradients are infinite below, no scale mends them."""
+"""The smallest loss scale: gradients that are infinite here are infinite at every scale."""
 
 _TRIES = 8
-"""Times that a step begins again where other threads set a parameter meanwhile."""
+"""How often a step is tried again when another thread has set a parameter meanwhile."""
 
 
 def _without_parameters(init: Any) -> Any:
-    """Return an `__init__` that says what to do of parameters, which other libraries give it."""
+    """Return an `__init__` that explains what to do when it gets parameters, as in PyTorch."""
 
     @wraps(init)
     def refusing(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -65,7 +65,7 @@ def _without_parameters(init: Any) -> Any:
 
 
 class Loop(NamedTuple):
-    """What a `LoopSolver` does to one element, as text that a compiler makes fast.
+    """What a `LoopSolver` does to one element, as text that can be compiled.
 
     Attributes
     ----------
@@ -94,13 +94,13 @@ class OneCall(NamedTuple):
     Attributes
     ----------
     calls : list of tuple
-        Functions of C and their arguments; together they write the values and the states after.
-    tell : callable
-        Is called after them.
+        C functions and their arguments; together they write the new values and states.
+    report : callable
+        Called after them; it warns of floating-point errors.
     """
 
     calls: list[tuple[Any, ...]]
-    tell: Callable[[], None]
+    report: Callable[[], None]
 
 
 @answering
@@ -176,10 +176,10 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         self.scaled = 0  # steps since the scale has changed
         self.steps = self.accumulated = 0
         self._slots: dict[tuple[str, int], Slot[State]] = {}
-        self._unkeyed: int | None = None  # number of things without a node, fixed by the first step
-        self._groups: dict[int, tuple[Any, AbstractSolver[State]]] = {}  # by id of what is stepped
-        self._main: AbstractSolver[State] = self  # of a group, that whose steps count
-        self._loaded: dict[str, Any] = {}  # states of parameters that are yet to come
+        self._unkeyed: int | None = None  # number of values without a node, fixed by the first step
+        self._groups: dict[int, tuple[Any, AbstractSolver[State]]] = {}  # by the id of their key
+        self._main: AbstractSolver[State] = self  # of a group: the solver that counts the steps
+        self._loaded: dict[str, Any] = {}  # states of parameters that no step has had yet
         self.away, self.helped = False, True
         self._in_graph: Any = None
 
@@ -264,9 +264,9 @@ class AbstractSolver(Answering, ABC, Generic[State]):
     def apply(
         self, slots: Sequence[Slot[State]], grads: Sequence[Array], values: Sequence[Array]
     ) -> GraphError | None:
-        """Step parameters by their gradients, all at once; returns what `advance` does.
+        """Step parameters by their gradients, all at once; return what `advance` returns.
 
-        For whoever has no duals, such as a compiled step, which has `slots`.
+        For callers that have `slots` and no duals, such as a compiled step.
         """
         prepared = self.prepared(slots, grads, values)
         if prepared is None:
@@ -279,11 +279,11 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             return self.advance(slots, values, outs, states)
         refused = self.advance(slots, values, outs, None, one.calls)
         if refused is None:
-            one.tell()
+            one.report()
         return refused
 
     def in_one_call(self, given: Stepped[State]) -> OneCall | None:
-        """Return what `updated` does as calls that cannot fail; None where there are none."""
+        """Return the work of `updated` as calls that cannot fail, or None if there are none."""
         return None
 
     @property
@@ -299,7 +299,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         values: Sequence[Any],
         caller: Caller = HOST,
     ) -> Sequence[Any] | None:
-        """Return the gradients of a step, clipped, or None where there is none yet, or ever."""
+        """Return the clipped gradients of a step, or None if this call makes no step."""
         if self._in_graph is not None:
             raise GraphError(
                 f"{self!r} is in a graph: each run of {self._in_graph.step!r} is a step"
@@ -314,7 +314,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             if self.scale != 1:
                 grads = scaled(caller, grads, 1 / self.scale)
         if self.accumulate > 1:
-            # Other arrays than before: whatever strikes, those before are as they were.
+            # New arrays: an interrupt leaves the sums so far as they were.
             grads = added(caller, [slot.total for slot in slots], grads)
             if self.accumulated + 1 < self.accumulate:
                 caller.wait(grads)
@@ -331,10 +331,10 @@ class AbstractSolver(Answering, ABC, Generic[State]):
     def measure(
         self, slots: Sequence[Any], grads: Sequence[Any], values: Sequence[Any], caller: Caller
     ) -> None:
-        """Look at all that is stepped, before it is."""
+        """Look at all parameters and gradients before the step."""
 
     def _rescaled(self, scale: float) -> list[tuple[Any, ...]]:
-        """Return the calls after which losses have this scale."""
+        """Return the calls that set the loss scale."""
         return [(setattr, self, "scale", scale), (setattr, self, "scaled", 0)]
 
     def _grown(self) -> list[tuple[Any, ...]]:
@@ -346,7 +346,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         return self._rescaled(2 * self.scale)
 
     def come_home(self) -> None:
-        """Have all states on the host."""
+        """Move all states to the host."""
         if self.away:
             for slot in self._slots.values():
                 if isinstance(slot.state, Away):
@@ -369,7 +369,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         ]
 
     def by_lines(self, given: Stepped[State], shared: bool) -> list[State] | None:
-        """Do what `updated` does for all parameters together; None where each is by itself."""
+        """Step all parameters together, as `updated` does, or return None if that cannot be."""
         return None
 
     def as_graph(self, loss: Any, parameters: Iterable[Any] | None = None) -> Any:
@@ -449,15 +449,15 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         return not whole and type(self).measure is AbstractSolver.measure
 
     def __repr__(self) -> str:
-        told = [
+        settings = [
             f"{name}={getattr(self, name)!r}"
             for name, default in self._defaults().items()
             if name == "lr" or getattr(self, name, default) != default
         ]
-        return f"<{' '.join([type(self).__name__, *told])}, {self.steps} steps>"
+        return f"<{' '.join([type(self).__name__, *settings])}, {self.steps} steps>"
 
     def _defaults(self) -> dict[str, Any]:
-        """Return the settings and what they are by default, those of all solvers last."""
+        """Return the settings and their defaults, those that all solvers share last."""
         from inspect import signature
 
         own = signature(type(self)).parameters.values()
@@ -467,16 +467,16 @@ class AbstractSolver(Answering, ABC, Generic[State]):
 
     def pack(self, state: State) -> dict[str, Any]:
         """Return a state as arrays and numbers by name, for `state_dict`."""
-        raise GraphError(f"{type(self).__name__} says not how its state is saved; write pack")
+        raise GraphError(f"{type(self).__name__} does not say how its state is saved; write pack")
 
     def unpack(self, state: State, packed: Mapping[str, Any]) -> State:
-        """Return the state that `pack` has packed; `state` is a new one of the same parameter."""
-        raise GraphError(f"{type(self).__name__} says not how its state is read; write unpack")
+        """Return the state that `pack` packed; `state` is a fresh one of the same parameter."""
+        raise GraphError(f"{type(self).__name__} does not say how its state is read; write unpack")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it takes to go on: the number of steps, and each parameter's state.
+        """Return what is needed to resume: the number of steps, and each parameter's state by name.
 
-        Settings are not part of it; parameters go by name.
+        Settings are not part of it.
         """
         states: dict[str, Any] = {}
         self.come_home()
@@ -491,20 +491,20 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             }
         if len(states) < len(self._slots):
             raise GraphError("two parameters of the solver have one name; states go by name")
-        states = {**self._loaded, **states}  # of parameters that are yet to be stepped
+        states = {**self._loaded, **states}  # those of parameters that no step has had yet
         counts: dict[str, float] = {"steps": self.steps, "accumulated": self.accumulated}
         if self.loss_scale is not None:
             counts |= {"scale": self.scale, "scaled": self.scaled}
         return {"solver": type(self).__name__, **counts, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; parameters that are yet to be stepped take theirs when they come.
+        """Resume from a state; parameters that no step has had yet take theirs at their first step.
 
         Raises
         ------
         GraphError
             It is the state of another kind of solver, or of other parameters; nothing changes.
-            The first step says so of parameters that are yet to come.
+            Of parameters that no step has had yet the first step finds it.
         """
         if not isinstance(state, Mapping) or not {"solver", "steps", "states"} <= state.keys():
             raise GraphError(f"expected what state_dict() has returned, got {shown(state)}")
@@ -538,9 +538,9 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             raise GraphError(f"the state of {name!r} does not fit: {error}") from error
 
     def slots(self, nodes: Iterable[Any]) -> list[Slot[State]]:
-        """Return the state of each parameter node, made where this solver has not seen it.
+        """Return the slot of each parameter node; a new parameter gets one.
 
-        For whoever calls `update` by himself, such as a compiled step; `step` goes on with it.
+        For callers of `update`, such as a compiled step; `step` continues with the same slots.
         """
         found = []
         for node in nodes:
@@ -561,12 +561,12 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         states: Sequence[State] | None,
         first: Sequence[tuple[Any, ...]] = (),
     ) -> GraphError | None:
-        """Let all parameters of a step have the values and states that `update` has made.
+        """Commit the values and states of a step for all parameters.
 
-        `states` are None where the calls `first` make values and states themselves.
+        `states` is None where the calls in `first` write values and states themselves.
 
-        Returns what is to be raised where a parameter is another one than that of `values`, as
-        somebody has set it; then nothing has changed.
+        Returns the error to raise if somebody has set a parameter, so that it is no longer the one
+        in `values`; then nothing has changed.
 
         Raises
         ------
@@ -619,7 +619,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
     def _validated(
         self, duals: list[ValueGrad]
     ) -> tuple[list[Slot[State]], list[Array], list[Array]]:
-        """Return the states of parameters, their values and gradients."""
+        """Return slots, values and gradients of the parameters, all checked."""
         slots, values, grads, unkeyed, fresh = [], [], [], 0, {}
         seen: set[tuple[str, int]] = set()
         for position, dual in enumerate(duals):

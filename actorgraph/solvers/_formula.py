@@ -1,13 +1,12 @@
 """`LoopSolver`: a solver that is a few lines of arithmetic on the elements of a parameter.
 
-The lines are written once (`Loop`).  Machine code computes them for all parameters in one call,
-where llvmlite is installed and has made it (`devices.elementwise`); before and elsewhere ufuncs
-do, in blocks that stay in the cache.  Both give the same bits.
+The lines are written once (`Loop`).  Machine code computes them for all parameters in one call
+once llvmlite has compiled it (`devices.elementwise`); until then, and without llvmlite, ufuncs
+compute them in blocks that stay in the cache.  Both give the same bits.
 
-Both write what the solver keeps where it is, as calls of C functions without an instruction of
-Python's in between (`store.switch`): so no signal handler runs there, and all is stepped or
-nothing.  They allocate no array and cannot fail; where `np.errstate` raises, ufuncs write into
-other arrays.
+Both update the solver's state in place, as calls of C functions without a Python instruction in
+between (`store.switch`): no signal handler runs there, so all parameters are stepped or none.
+They allocate no array and cannot fail; where `np.errstate` raises, ufuncs write into other arrays.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK_BYTES, _SHARED_BYTES = 1 << 19, 1 << 23
-"""What is computed at once of each array, so that two threads seldom want Python's lock at once;
-and what calls of NumPy write in a step from which on other threads help."""
+"""The block size of each array, so large that two threads seldom want the GIL at once; and how many
+bytes NumPy's calls of a step write before other threads help."""
 
 _SOON, _LARGE = 32, 1 << 17
-"""Steps, or elements, from which on machine code is worth the second that it takes to make."""
+"""After so many steps, or from so many elements, compiling machine code (a second) pays."""
 
 _SILENT = frozenset({"ignore", "warn"})
-_TOLD = {
+_WARNINGS = {
     "divide": "divide by zero",
     "over": "overflow",
     "under": "underflow",
@@ -53,7 +52,7 @@ _TOLD = {
 }
 
 OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
-"""Of lines: the ufuncs that they mean."""
+"""The ufuncs of the operators in lines."""
 
 
 class Arrays:
@@ -64,7 +63,7 @@ class Arrays:
     step : int
     arrays : dict
     other : Arrays or None
-        The state before, whose arrays the state after takes over.
+        The previous state, whose arrays the next state takes over.
     """
 
     __slots__ = ("arrays", "other", "step")
@@ -74,9 +73,9 @@ class Arrays:
         self.other: Arrays | None = None
 
     def after(self, names: Sequence[str]) -> Arrays:
-        """Return the state after the next step, whose arrays of these names are to be written.
+        """Return the next state; the step writes its arrays of these names.
 
-        Nobody gets those arrays again: where the step fails, a thread may be writing them still.
+        They are never handed out again: if the step fails, a thread may still be writing them.
         """
         after, self.other = self.other, None
         if after is None or not len(names) == len(self.arrays) == len(after.arrays):
@@ -91,16 +90,16 @@ class Arrays:
 class _UfuncWriter:
     """Writes lines as calls of ufuncs that allocate nothing: ``(multiply, g, rest1, s0)``.
 
-    What is computed, in which order, is what Python makes of the lines; so are the bits.
+    Operations and their order are those of Python's expressions; so are the bits.
     """
 
     def __init__(self, loop: Loop) -> None:
         self.calls: list[str] = []
-        self.constants: dict[str, str] = {}  # names of numbers, by what they are
+        self.constants: dict[str, str] = {}  # names of constants, by their expressions
         self.registers = 0
         self._numbers = set(loop.numbers)
         self._free: list[str] = []
-        self._lent: set[str] = set()  # what operands are in that are used once
+        self._lent: set[str] = set()  # registers of operands that are used once
         self._grad: str | None = None  # where `g` is, if a line sets it
         self._values = {"p": "p", "g": "g", **{name: name for name in loop.arrays}}
         for place, line in enumerate(loop.lines):
@@ -164,14 +163,14 @@ class _Formula(NamedTuple):
     Attributes
     ----------
     calls : callable
-        Takes p, g and the arrays, what to write in the place of p and the arrays, room for what is
-        computed on the way, and the constants; returns ufuncs with their arguments.
+        Takes p, g and the arrays, where the new p and arrays go, registers for intermediate
+        results, and the constants; returns ufuncs with their arguments.
     constants : callable
-        Returns the constants of some numbers.
+        Returns the constants that follow from the numbers.
     registers : int
-        How many arrays there are to be room.
+        How many registers `calls` takes.
     ufuncs : int
-        How many there are.
+        How many calls it returns.
     """
 
     calls: Callable[..., tuple[Any, ...]]
@@ -235,10 +234,10 @@ class LoopSolver(AbstractSolver[Arrays]):
     """
 
     starts: Mapping[str, float] = {}
-    """What arrays of the state begin with, where it is not 0."""
+    """Initial values of arrays of the state, where they are not 0."""
 
     by_parts = True
-    """Whether the real and the imaginary part of a complex parameter are two parameters."""
+    """Whether the real and the imaginary part of a complex parameter are stepped separately."""
 
     @abstractmethod
     def loop(self) -> Loop:
@@ -286,7 +285,7 @@ class LoopSolver(AbstractSolver[Arrays]):
     def _by_code(
         self, loop: Loop, arrays: Sequence[Array], numbers: Sequence[float], shared: bool
     ) -> bool:
-        """Let machine code compute one parameter; return whether there is any that can."""
+        """Compute one parameter by machine code; return whether there is any for it."""
         errors, like, count = asked(), arrays[0], len(loop.arrays)
         char = like.dtype.char
         if char not in ("fdFD" if self.by_parts else "fd"):
@@ -302,7 +301,7 @@ class LoopSolver(AbstractSolver[Arrays]):
         pairs = zip(arrays[2 : 2 + count], arrays[3 + count :], strict=True)
         assert code.call is not None
         code.call((block, arrays[0], arrays[1], arrays[2 + count], *chain(*pairs)))
-        self._tell([(code, block)], errors)
+        self._report([(code, block)], errors)
         return True
 
     @property
@@ -311,18 +310,18 @@ class LoopSolver(AbstractSolver[Arrays]):
         return type(self).whole is LoopSolver.whole
 
     def in_one_call(self, given: Stepped[Arrays]) -> OneCall | None:
-        """Return the step of all parameters as calls; None where lines are not all of it."""
+        """Return the step of all parameters as calls, or None if it is more than its lines."""
         errors = asked()
         if not (self.has_loop and self._is_lines and _SILENT.issuperset(errors.values())):
             return None
         return self._code_call(errors, given) or self._ufunc_calls(errors, given)
 
     def _code_call(self, errors: Mapping[str, Any], given: Stepped[Arrays]) -> OneCall | None:
-        """Return the step as calls of machine code; None where there is none."""
+        """Return the step as calls of machine code, or None if there is none."""
         slots, grads, values, outs = given
         calls: list[tuple[Any, ...]] = []
         blocks: list[tuple[ElementCode, Array]] = []
-        for (char, step, _), places in self._alike(slots).items():
+        for (char, step, _), places in self._by_kind(slots).items():
             solver = slots[places[0]].solver
             loop, size = solver.loop(), sum([slots[place].size for place in places])
             wanted = size >= _LARGE or self._main.steps >= _SOON
@@ -348,7 +347,7 @@ class LoopSolver(AbstractSolver[Arrays]):
             called[0] = code.block(numbers, sizes, arrays_each, self._main.helped)
             blocks.append((code, called[0]))
             calls.insert(0, (code.call, tuple(called)))
-        return OneCall(calls, partial(self._tell, blocks, errors))
+        return OneCall(calls, partial(self._report, blocks, errors))
 
     def _ufunc_calls(self, errors: Mapping[str, Any], given: Stepped[Arrays]) -> OneCall:
         """Return the step as calls of ufuncs, which helpers share where they are long."""
@@ -356,7 +355,7 @@ class LoopSolver(AbstractSolver[Arrays]):
         after: list[tuple[Any, ...]] = []
         pieces: list[tuple[_Plan, Sequence[Array]]] = []
         size = 0
-        for (_, step, _), places in self._alike(slots).items():
+        for (_, step, _), places in self._by_kind(slots).items():
             first = slots[places[0]]
             plan = _Plan(first.solver, step + 1, first.dtype)
             for place in places:
@@ -374,21 +373,23 @@ class LoopSolver(AbstractSolver[Arrays]):
         return OneCall(calls, partial(self._warn, encountered, errors))
 
     def await_code(self, slots: Sequence[Any]) -> None:
-        """Have the machine code made that a step of these parameters needs, and wait for it."""
+        """Compile the machine code that a step of these parameters needs, and wait for it."""
         for slot in slots:
             char = slot.dtype.char.lower()
             if char in "fd":
                 _code(slot.solver.loop(), char, True, wait=True)
 
-    def _alike(self, slots: Sequence[Any]) -> dict[tuple[Any, ...], list[int]]:
-        """Return the places of parameters that have the same numbers and dtype."""
+    def _by_kind(self, slots: Sequence[Any]) -> dict[tuple[Any, ...], list[int]]:
+        """Group the places of parameters by dtype, step and solver, which give the numbers."""
         found: dict[tuple[Any, ...], list[int]] = {}
         for place, slot in enumerate(slots):
             key = slot.dtype.char, slot.state.step, id(slot.solver)
             found.setdefault(key, []).append(place)
         return found
 
-    def _tell(self, blocks: Sequence[tuple[ElementCode, Array]], errors: Mapping[str, Any]) -> None:
+    def _report(
+        self, blocks: Sequence[tuple[ElementCode, Array]], errors: Mapping[str, Any]
+    ) -> None:
         """Warn of floating-point errors, where `np.errstate` says so."""
         raised = 0
         for code, block in blocks:
@@ -397,13 +398,13 @@ class LoopSolver(AbstractSolver[Arrays]):
             return
         from actorgraph.devices.native import ERRORS
 
-        self._warn({_TOLD[kind] for kind, flag in ERRORS.items() if raised & flag}, errors)
+        self._warn({_WARNINGS[kind] for kind, flag in ERRORS.items() if raised & flag}, errors)
 
     def _warn(self, encountered: Collection[str], errors: Mapping[str, Any]) -> None:
-        for kind, what in _TOLD.items():
+        for kind, what in _WARNINGS.items():
             if what in encountered and errors[kind] == "warn":
-                told = f"{what} encountered in a step of {type(self).__name__}"
-                warnings.warn(told, RuntimeWarning, stacklevel=2)
+                text = f"{what} encountered in a step of {type(self).__name__}"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def pack(self, state: Arrays) -> dict[str, Any]:
         """Return the count and the arrays; see `AbstractSolver.pack`."""
@@ -419,7 +420,7 @@ class LoopSolver(AbstractSolver[Arrays]):
 
 
 def _code(loop: Loop, char: str, wanted: bool, wait: bool = False) -> ElementCode | None:
-    """Return the machine code of lines if it is there; have it made if it is `wanted`."""
+    """Return the machine code of lines if it is compiled; start compiling if it is `wanted`."""
     found = _codes.get((loop, char))
     if found is not None and found.call is not None:
         return found
@@ -427,7 +428,7 @@ def _code(loop: Loop, char: str, wanted: bool, wait: bool = False) -> ElementCod
     if found is None:
         if not (wanted or wait):
             return None
-        from actorgraph.devices.elementwise import code_of  # with what makes it, which few need
+        from actorgraph.devices.elementwise import code_of  # imports the compiler, which few need
         from actorgraph.lower.rates import path
 
         found = _codes[loop, char] = code_of(loop, char, os.path.dirname(path()))
@@ -437,7 +438,7 @@ def _code(loop: Loop, char: str, wanted: bool, wait: bool = False) -> ElementCod
 
 
 _codes: dict[tuple[Loop, str], ElementCode] = {}
-"""What was asked for in this process."""
+"""Machine code that this process has asked for."""
 
 
 @cache
@@ -450,7 +451,7 @@ def penalised(
 
 
 class _Plan:
-    """What steps of parameters have in common that are of one solver, age and dtype."""
+    """What parameters of one solver, step and dtype share in a step."""
 
     def __init__(self, solver: LoopSolver, number: int, dtype: np.dtype[Any]) -> None:
         self.loop, self.numbers = solver.loop(), solver.numbers(number)
@@ -462,7 +463,7 @@ class _Plan:
         self.constants = [np.asarray(one, self.dtype) for one in constants(*self.numbers)]
 
     def pieces(self, arrays: Sequence[Array]) -> list[tuple[_Plan, Sequence[Array]]]:
-        """Return the arrays that steps take first, in blocks."""
+        """Return the plan with each block of the arrays."""
         if arrays[0].nbytes <= _BLOCK_BYTES and not self.parted:
             return [(self, arrays)]
         if all(one.flags.c_contiguous for one in arrays):
@@ -480,7 +481,7 @@ class _Plan:
         ]
 
     def room(self, size: int) -> list[Array]:
-        """Return arrays for what is computed on the way."""
+        """Return arrays for intermediate results."""
         return [scratch(np, (size,), self.dtype) for _ in range(self._registers)]
 
     def calls(self, arrays: Sequence[Array], room: Sequence[Array]) -> tuple[Any, ...]:
@@ -489,7 +490,7 @@ class _Plan:
 
 
 def updated(places: Sequence[tuple[Any, ...]], shared: bool) -> list[Arrays]:
-    """Step parameters: of each the solver, state, gradient, value, and where the new one goes."""
+    """Step parameters, given as (solver, state, gradient, value, output); return the new states."""
     afters: list[Arrays] = []
     pieces: list[tuple[_Plan, Sequence[Array]]] = []
     plans: dict[Any, _Plan] = {}
@@ -526,9 +527,9 @@ def updated(places: Sequence[tuple[Any, ...]], shared: bool) -> list[Arrays]:
 def _drawn(
     pieces: Sequence[tuple[_Plan, Sequence[Array]]], parts: Iterable[int]
 ) -> tuple[Iterable[object], Callable[[], None]]:
-    """Return what makes, when it is iterated over, the calls of the pieces that it draws.
+    """Return an iterator that makes the calls of the pieces whose numbers it draws from `parts`.
 
-    And what has it forget the arrays: a helper may have it for longer.
+    The second result drops its arrays: a helper may hold the iterator for longer.
     """
     most: dict[_Plan, int] = {}
     for plan, block in pieces:
@@ -550,9 +551,9 @@ def _shared_calls(
     state: Any,
     failures: list[BaseException],
 ) -> list[tuple[Any, ...]]:
-    """Return calls that make the pieces, here and, where they are `shared`, in helpers.
+    """Return calls that compute the pieces in this thread and, if `shared`, in helpers.
 
-    Helpers have this state of `ERRORS`; what they raise under it is in `failures` then.
+    Helpers run under this state of `ERRORS` and append what they raise to `failures`.
     """
     helpers = 0
     if shared and hasattr(os, "sched_yield"):
@@ -577,15 +578,15 @@ def _help(
     state: Any,
     failures: list[BaseException],
 ) -> None:
-    """Do a helper's part; who shares waits until `ended` is ``[True]`` again.
+    """Do a helper's part; the calling thread waits until `ended` is ``[True]`` again.
 
-    He has to wait before anything is drawn, and when he looks nothing is left to be drawn: so a
-    helper that comes later writes nothing.
+    `ended` is cleared before the helper draws a piece, and the caller looks at it when no piece is
+    left: a helper that starts later draws nothing.
     """
     ERRORS.set(state)
     try:
         at_once([(ended.clear,), (deque, work, 0)])
-    except BaseException as error:  # noqa: BLE001 - it is that of who shares
+    except BaseException as error:  # noqa: BLE001 - the calling thread raises it
         failures.append(error)
     ended.append(True)
 

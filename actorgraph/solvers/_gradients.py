@@ -1,4 +1,4 @@
-"""What is done to gradients before a step, once for arrays of the host and of devices.
+"""Scaling, sums and clipping of gradients before a step, for arrays of the host and of devices.
 
 Each piece is a function of an array module and of arrays; who has the arrays calls it (`Caller`).
 """
@@ -14,18 +14,18 @@ import numpy as np
 
 
 class Caller(Protocol):
-    """Who computes with gradients, where they are; on devices all results are new arrays."""
+    """Computes with gradients where they are; on devices all results are new arrays."""
 
     on_host: bool
 
     def call(self, place: int, work: Callable[..., Any], *operands: Any) -> Any:
-        """Return ``work(xp, *operands)``, computed where the parameter of that place is."""
+        """Return ``work(xp, *operands)``, computed where the parameter at `place` is."""
 
     def read(self, value: Any) -> np.ndarray[Any, Any]:
-        """Return an array on the host, when it is there."""
+        """Wait for an array and return it on the host."""
 
     def wait(self, values: Sequence[Any]) -> None:
-        """Return when arrays are there."""
+        """Wait for arrays."""
 
 
 class _Host:
@@ -51,7 +51,7 @@ def are_finite(caller: Caller, grads: Sequence[Any]) -> bool:
 
 
 def added(caller: Caller, totals: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
-    """Return sums of gradients and of those before, all new arrays."""
+    """Return the sums of gradients so far and these, all new arrays."""
     return [
         caller.call(place, _copied, grad)
         if total is None
@@ -69,7 +69,7 @@ def scaled(
 
 
 def norm_factor(xp: Any, grads: Sequence[Any], bound: float) -> Any:
-    """Return what brings the norm of all gradients together to a bound, at most 1."""
+    """Return the factor, at most 1, that brings the norm of all gradients to a bound."""
     return _factor(xp, *[_square(xp, grad) for grad in grads], bound=bound)
 
 

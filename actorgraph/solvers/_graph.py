@@ -31,7 +31,7 @@ Values = dict[str, Node]
 
 @final
 class InGraph:
-    """Where the state of a solver is, once a graph has its step.
+    """Holds the state of a solver whose step is in a graph.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ class InGraph:
     loss : Node
         A scalar.
     wrt : iterable of nn.Parameter or Parameter, optional
-        What is stepped; default all parameters that the loss depends on.
+        The parameters to step; default all that the loss depends on.
 
     Attributes
     ----------
     step : Node
-        The number of steps after a run, which makes one if it computes this.
+        The number of steps made; a run that computes it makes one.
     """
 
     def __init__(self, solver: AbstractSolver[Any], loss: Node, wrt: Iterable[Any] | None) -> None:
@@ -57,12 +57,12 @@ class InGraph:
             ):
                 raise GraphError(
                     f"a step of {type(solver).__name__} is more than lines of arithmetic on "
-                    "elements, so no graph has it; use machine.compile_step(solver)"
+                    "elements, so it cannot be in a graph; use machine.compile_step(solver)"
                 )
         self._loops = [slot.solver.loop() for slot in slots]
         self._ages = [slot.state.step - solver.steps for slot in slots]
         self._buffers: dict[str, Buffer] = {}
-        self._after: dict[Node, Node] = {}  # what each of them is after a run
+        self._after: dict[Node, Node] = {}  # values of buffers and parameters after a run
         with loss.graph.building():
             self.step = self._written(loss, nodes)
             for one, value in self._after.items():
@@ -72,8 +72,8 @@ class InGraph:
     # -- states -------------------------------------------------------------------------------
 
     def pull(self) -> None:
-        """Give the solver the state that its buffers are in."""
-        arrays = self._graph.store.arrays  # of one moment
+        """Copy the state from the buffers to the solver."""
+        arrays = self._graph.store.arrays  # all of one moment
         found = {name: np.array(arrays[one.place]) for name, one in self._buffers.items()}
         solver = self._solver
         for place, slot in enumerate(self._slots):
@@ -85,7 +85,7 @@ class InGraph:
                 setattr(solver, name, type(getattr(solver, name))(found[name]))
 
     def push(self) -> None:
-        """Give the buffers the state of the solver, or raise `GraphError` where it does not fit."""
+        """Copy the state from the solver to the buffers; raise `GraphError` if it misfits."""
         if self._ages != [slot.state.step - self._solver.steps for slot in self._slots]:
             raise GraphError(
                 "parameters joined at other steps; load the state before as_graph(...)"
@@ -194,11 +194,11 @@ class InGraph:
 
 
 _COUNTS = ("steps", "accumulated", "scale", "scaled")
-"""What of a solver is one number."""
+"""Attributes of a solver that are one number each."""
 
 
 def _parameters(loss: Any, wrt: Iterable[Any] | None) -> list[Parameter]:
-    """Return the nodes that are stepped, or raise what is wrong with them."""
+    """Return the nodes to step, or raise `GraphError` if they cannot be stepped."""
     if not isinstance(loss, Node):
         raise GraphTypeError(f"as_graph takes the node of a loss, got {shown(loss)}")
     if loss.ndim or loss.dtype.kind not in "fV":
@@ -221,7 +221,7 @@ def _factor(bound: float, *grads: Any) -> Any:
 
 
 def _numbers(solver: LoopSolver, offset: int, steps: Any) -> Any:
-    """Return the numbers of the lines for the step after so many."""
+    """Return the numbers of the lines for the step that follows `steps` others."""
     then = copy(solver)
     then._main, then.steps = then, int(steps)
     return np.array(then.numbers(int(steps) + offset + 1))
@@ -232,7 +232,7 @@ def _whole(solver: LoopSolver, before: Any, made: Any, numbers: Any) -> Any:
 
 
 def _stepped(loop: Loop, values: Values, numbers: Values, slot: Slot[Any]) -> Values:
-    """Return what the lines make of the parameter and the arrays of its state."""
+    """Return the parameter and the arrays of its state after the lines."""
     if slot.dtype.kind != "c" or not slot.solver.by_parts:
         return _computed(loop, values, numbers, slot.dtype)
     real = np.empty(0, slot.dtype).real.dtype
@@ -259,7 +259,7 @@ def _joined(real: Node, imag: Node, dtype: Any) -> Node:
 
 
 def _computed(loop: Loop, values: Values, numbers: Values, dtype: Any) -> Values:
-    """Return all values after the lines, whose numbers are rounded to the dtype, as by NumPy."""
+    """Return all values after the lines; their numbers are rounded to the dtype, as NumPy does."""
     values = dict(values)
 
     def written(part: ast.expr) -> Any:

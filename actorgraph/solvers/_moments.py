@@ -1,4 +1,4 @@
-"""`TwoMoments`: what solvers have in common that estimate two moments of the gradient."""
+"""`TwoMoments`: the part that solvers with two moments of the gradient share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from actorgraph.solvers._settings import Rate
 
 DECAYS = "beta1", "rest1", "beta2", "rest2"
 MOMENTS = "mean = mean * beta1 + g * rest1", "variance = variance * beta2 + g * g * rest2"
-"""The lines of both, and their numbers; `TwoMoments.decays` are what these are."""
+"""The lines of both moments, and the names of the numbers that `TwoMoments.decays` returns."""
 
 
 @dataclass(eq=False, repr=False)
@@ -33,7 +33,7 @@ class TwoMoments(LoopSolver):
 
 @cache
 def adam_loop(before: str, amsgrad: bool) -> Loop:
-    """Return the step after a first line that is an L2 penalty, a decay, or none."""
+    """Return the step with a first line that is an L2 penalty, a decay, or none."""
     largest = ["largest = maximum(largest, variance)"] if amsgrad else []
     lines = [
         *([before] if before else []),

@@ -1,4 +1,4 @@
-"""What solvers are given: how it is checked and documented, and `solver`, which declares it."""
+"""Settings of solvers: how they are checked and documented, and `solver`, which declares them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _share = partial(real, below=1.0)
 
 
 class SolverSetting(NamedTuple):
-    """How a setting is checked, and what documentation says of it."""
+    """How a setting is checked and documented."""
 
     check: Callable[[str, Any], Any]
     kind: str = ""
@@ -89,10 +89,10 @@ SETTINGS = {
     "loss_scale": SolverSetting(_divisor),
     "growth_interval": SolverSetting(positive),
 }  # fmt: skip
-"""By name; those of all solvers are documented where they are declared."""
+"""Settings by name; those that all solvers share are documented where they are declared."""
 
 DIRECT_DECAY = r":math:`\lambda \ge 0`, of the parameter itself."
-"""What `weight_decay` means where it is no L2 penalty."""
+"""The meaning of `weight_decay` where it is no L2 penalty."""
 
 _EXAMPLE = """
 >>> import types
@@ -106,7 +106,7 @@ array({stepped})
 
 
 def check_settings(solver: Any) -> None:
-    """Have all settings that are no defaults checked, and be as they are used.
+    """Check all settings that are not the defaults, and convert them.
 
     Fields that are no `SETTINGS` are those of a user's own solver.
     """

@@ -1,4 +1,4 @@
-"""What a solver keeps of one parameter (`Slot`), on a device too (`Away`), and checks of those."""
+"""The state of one parameter (`Slot`), also on a device (`Away`), and checks of both."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ValueGrad(Protocol):
 
     @property
     def grad(self) -> Any:
-        """The gradient of the same shape, None where there is none."""
+        """The gradient, of the same shape, or None."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Slot(Generic[State]):
     total: Any = None  # of the gradients that the next step accumulates
 
     def fits(self, dual: ValueGrad) -> bool:
-        """Return whether value and gradient are arrays as at the first step."""
+        """Return whether value and gradient have the type, shape and dtype of the first step."""
         grad = dual.grad
         if type(grad) is not np.ndarray or grad.dtype != self.dtype or grad.shape != self.shape:
             return False
@@ -68,7 +68,7 @@ class Slot(Generic[State]):
         return same and value.shape == self.shape and value.flags.writeable
 
     def room(self) -> Array:
-        """Return an array for the value after a step, which nobody else gets."""
+        """Return an array for the value after a step; nobody else uses it."""
         if self.held is not None:
             return self.held.room()
         room, self.second = self.second, None
@@ -76,7 +76,7 @@ class Slot(Generic[State]):
 
 
 Stepped: TypeAlias = tuple[Sequence[Slot[State]], Sequence[Array], Sequence[Array], Sequence[Array]]
-"""Of the parameters of a step: slots, gradients, values, and where the values after go."""
+"""Slots, gradients, values and outputs of the parameters of a step."""
 
 
 class Away(NamedTuple):
@@ -99,7 +99,7 @@ class Away(NamedTuple):
         return int(self.shell.step)
 
     def home(self, solver: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Return it as the state of a parameter on the host."""
+        """Return the state on the host."""
         fetched = {name: one.fetch() for name, one in self.arrays.items()}
         return solver.unpack(
             solver.init(np.empty(shape, dtype)), {**solver.pack(self.shell), **fetched}
@@ -107,7 +107,7 @@ class Away(NamedTuple):
 
     @classmethod
     def emptied(cls, solver: Any, state: Any, dtype: np.dtype[Any]) -> tuple[Any, dict[str, Any]]:
-        """Return the shell of a state on the host, and its arrays."""
+        """Return a state on the host without its arrays, and the arrays."""
         packed = solver.pack(state)
         arrays = {name: one for name, one in packed.items() if isinstance(one, np.ndarray)}
         empty = np.empty(0, dtype)
@@ -116,7 +116,7 @@ class Away(NamedTuple):
 
 
 def described(dual: ValueGrad, node: object, position: int) -> str:
-    """Return a parameter as messages name it."""
+    """Return the name of a parameter for messages."""
     name = getattr(node, "name", None) or getattr(dual, "name", None)
     return f"parameter {name!r}" if name else f"parameter {position} of the list"
 
@@ -127,7 +127,7 @@ def bare(name: str) -> str:
 
 
 def checked(dual: ValueGrad, keyed: object, name: str) -> tuple[Array, Array]:
-    """Return value and gradient of a parameter, or raise what is wrong with them."""
+    """Return value and gradient of a parameter, or raise if they do not fit."""
     value = keyed.array if isinstance(keyed, Held) else dual.value
     grad = dual.grad
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fcV":

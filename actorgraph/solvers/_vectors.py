@@ -19,9 +19,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @final
 class LaneVector:
-    """A vector on a device, with what arithmetic L-BFGS needs; its numbers come to the host."""
+    """A vector on a device with the arithmetic that L-BFGS needs; scalars come to the host."""
 
-    __array_ufunc__ = None  # a number of NumPy's leaves the operator to this class
+    __array_ufunc__ = None  # NumPy's scalars leave the operator to this class
 
     def __init__(self, value: Handed, lane: Lane) -> None:
         self.value, self.lane = value, lane
@@ -56,7 +56,7 @@ class LaneVector:
             return self.value.fetch()
 
     def made(self, work: Callable[..., Any], *others: LaneVector) -> LaneVector:
-        """Return what `work` makes of this vector and others."""
+        """Return ``work`` of this vector and others, on the lane."""
         operands = [one.value for one in (self, *others)]
         return LaneVector(self.lane.launch(work, operands, name="L-BFGS"), self.lane)
 
@@ -65,12 +65,12 @@ Vector: TypeAlias = "Array | LaneVector"
 
 
 def lane_of(grads: Sequence[Any]) -> Lane | None:
-    """Return the lane where a vector of some gradients is, None for the host."""
+    """Return the lane for a vector of these gradients, None for the host."""
     return next((one.lane.device.lane(0) for one in grads if isinstance(one, Handed)), None)
 
 
 def gathered(arrays: Sequence[Any], lane: Lane | None) -> Vector:
-    """Return arrays of the host or of devices as one vector."""
+    """Join arrays of the host or of devices to one vector."""
     if lane is None:
         return np.concatenate([present(one).ravel() for one in arrays]) if arrays else np.empty(0)
     operands = [_on(lane.device, one) for one in arrays]
@@ -96,7 +96,7 @@ def largest(vector: Vector) -> float:
 
 @contextmanager
 def _causes() -> Iterator[None]:
-    """Raise what jobs have failed by: they are of no node."""
+    """Raise the cause of a failed job itself: the job belongs to no node."""
     try:
         yield
     except Failed as error:
@@ -104,7 +104,7 @@ def _causes() -> Iterator[None]:
 
 
 def complete(values: Sequence[Handed]) -> None:
-    """Return when values are there, or raise why one is not; they are known to hold then."""
+    """Wait for values, or raise why one failed; afterwards all count as checked."""
     by_device: dict[Device, list[Handed]] = {}
     for one in values:
         by_device.setdefault(one.lane.device, []).append(one)
@@ -126,7 +126,7 @@ def _nothing(*arrays: Any) -> np.ndarray[Any, Any]:
 
 
 def put(places: Sequence[tuple[Array, Held | None]], vector: Vector) -> None:
-    """Give places their parts of a vector, those of graphs at once, and where the vector is."""
+    """Write the parts of a vector to their places: those of graphs all at one moment."""
     arrays = [array for array, _ in places]
     held = [one for _, one in places if one is not None]
     if isinstance(vector, LaneVector) and len(held) == len(places):
@@ -144,7 +144,7 @@ def put(places: Sequence[tuple[Array, Held | None]], vector: Vector) -> None:
         return
     whole: Any = at(vector, None)
     start, values = 0, []
-    for array, one in places:  # what is written casts
+    for array, one in places:  # writing casts
         piece = whole[start : start + array.size].reshape(array.shape)
         start += array.size
         if one is None:

@@ -84,7 +84,7 @@ class LBFGS:
             choice("line_search_fn", line_search_fn, ("strong_wolfe",))
         self.line_search_fn = line_search_fn
         self.steps = 0
-        # Of gradients and of parameters, and the product of both.
+        # Changes of gradients, changes of parameters, and the product of both.
         self._changes: list[tuple[Any, Any, float]] = []
         self._scale = 1.0
         self._direction: Any | None = None
@@ -92,7 +92,7 @@ class LBFGS:
         self._length = self.lr
 
     def step(self, duals: Iterable[Any], closure: Callable[[], Any]) -> float:
-        """Step all parameters as often as it takes, and return the loss before.
+        """Step all parameters up to `max_iter` times, and return the loss before.
 
         Parameters
         ----------
@@ -131,17 +131,17 @@ class LBFGS:
         return loss
 
     def as_graph(self, loss: Any, parameters: Iterable[Any] | None = None) -> Any:
-        """Refuse: a step runs as often as it takes, which no graph says."""
+        """Refuse: a step calls the closure a number of times that no graph can express."""
         raise GraphError("a step of LBFGS calls its closure as often as it takes; use step(...)")
 
     def _take_along(self, lane: Any) -> None:
-        """Have what is remembered where the vectors of a step are."""
+        """Move the remembered vectors to where those of the step are."""
         self._changes = [(at(one, lane), at(two, lane), both) for one, two, both in self._changes]
         if self._direction is not None and self._grad is not None:
             self._direction, self._grad = at(self._direction, lane), at(self._grad, lane)
 
     def _found(self, evaluated: Objective, point: Any, loss: float, grad: Any) -> Any:
-        """Return the point where a step ends, from one with its loss and gradient."""
+        """Return the point where a step ends; it starts from a point with its loss and gradient."""
         calls = 1
         for iteration in range(1, self.max_iter + 1):
             if largest(grad) <= self.tolerance_grad:
@@ -177,7 +177,7 @@ class LBFGS:
         return point
 
     def _direct(self, grad: Any) -> Any:
-        """Take the last change in and return the direction of the next one."""
+        """Remember the last change and return the direction of the next step."""
         if self._direction is None or self._grad is None:
             self._direction = -grad
             return self._direction
@@ -197,7 +197,7 @@ class LBFGS:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it takes to go on."""
+        """Return what is needed to resume."""
         self._take_along(None)
         return {
             "solver": "LBFGS", "steps": self.steps, "scale": self._scale, "length": self._length,
@@ -206,7 +206,7 @@ class LBFGS:
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state.
+        """Resume from a state.
 
         Raises
         ------
@@ -264,7 +264,7 @@ class _Search:
         self.calls = 0
 
     def at(self, length: float) -> tuple[float, float, Any, float]:
-        """Return the length, the loss there, its gradient, and its slope along the line."""
+        """Return the length, and the loss, gradient and slope along the line there."""
         self.calls += 1
         loss, grad = self.evaluated(_less(self.point, -length, self.direction))
         return length, loss, grad, float(grad @ self.direction)
@@ -272,7 +272,7 @@ class _Search:
     def run(
         self, length: float, loss: float, grad: Any, slope: float
     ) -> tuple[float, Any, float, int]:
-        """Return loss, gradient and length of the point that was found, and the calls it took."""
+        """Return loss, gradient and length of the point found, and the number of calls made."""
         start = before = (0.0, loss, grad, slope)
         enough, flat, most = 1e-4, 0.9, 25
         span = largest(self.direction)
@@ -333,7 +333,7 @@ def _cubic(
     low: float | None = None,
     high: float | None = None,
 ) -> float:
-    """Return where a cubic through two points with their slopes is least, within bounds."""
+    """Return the minimum, within bounds, of the cubic through two points with their slopes."""
     (x1, f1, _, g1), (x2, f2, _, g2) = one, other
     bounds = sorted((x1, x2)) if low is None or high is None else [low, high]
     first = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
@@ -349,12 +349,12 @@ def _cubic(
 
 
 def _by_loss(bracket: list[tuple[float, float, Any, float]]) -> tuple[int, int]:
-    """Return the places of the lower and of the higher loss."""
+    """Return the indices of the lower and of the higher loss."""
     return (0, 1) if bracket[0][1] <= bracket[1][1] else (1, 0)
 
 
 def _places(duals: Iterable[Any]) -> list[tuple[Any, Held | None]]:
-    """Return the arrays of parameters, and what holds those that a graph has bound."""
+    """Return the arrays of parameters, each with its `Held` if a graph has bound it."""
     nodes = [dual if isinstance(dual, Held) else getattr(dual, "node", None) for dual in duals]
     found = [getattr(node, "held", node) for node in nodes]
     return [

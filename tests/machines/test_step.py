@@ -317,7 +317,7 @@ def test_a_step_is_seen_where_modes_are():
         step = machine.compile_step(ag.solvers.SGD(lr=0.1))
         for feeds in batches(3):
             step(feeds)
-        assert repr(step) == "<Step of <ActorMachine of cross_entropy_9 (open)> by SGD>"
+        assert repr(step) == "<Step of <ActorMachine of cross_entropy_10 (open)> by SGD>"
         assert machine.explain().startswith("mode step (n = 12)")
         assert machine.explain().endswith("in the calling thread")
         assert machine.source.startswith("# mode: step")

@@ -447,7 +447,6 @@ ROWS.update({
         "divide_by_size", shapes().map(lambda shape: ((shape,), {"size": 3}, {}))
     ),
     "deviation": applied("deviation", centred()),
-    "logsumexp_pull": pulled("logsumexp"),
     "getitem_adjoint": pulled("getitem"),
     "getitem_adjoint_like": pulled("getitem", sizes="unknown"),
     "last_writes": pulled("index_put", wrt=1),
