@@ -151,9 +151,14 @@ def _tell() -> None:
 
 def reporting_context(context: Context | None = None) -> Context:
     """Return the context, by default a new one, with NumPy telling of nodes in it."""
-    found = Context() if context is None else context
-    found.run(_tell)
-    return found
+    if context is None:
+        return _REPORTING.copy()
+    context.run(_tell)
+    return context
+
+
+_REPORTING = reporting_context(Context())
+"""What new ones are copies of: no state has to be looked up."""
 
 
 # -- warnings ---------------------------------------------------------------------------------
