@@ -308,7 +308,10 @@ class Graph:
             inputs = tuple(args)
         key_of_attrs = attrs_key(attrs) if attrs else NO_ATTRS_KEY
         owner = -1 if self._owner is None else self._owner.id
-        key = (op, key_of_attrs, owner, *[node.id for node in inputs])
+        if len(inputs) == 1:  # most often, and a comprehension is a call
+            key: Any = op, key_of_attrs, owner, inputs[0].id
+        else:
+            key = (op, key_of_attrs, owner, *[node.id for node in inputs])
         node = self._consed.get(key)
         if node is None:
             types = tuple([node.type for node in inputs])

@@ -358,7 +358,7 @@ class Variable(Node):
     place: int
 
     def __init__(self, *args: Any, **more: Any) -> None:
-        made = Node(*args, **more)
+        made = Node(*args, **more)  # as which it cannot be made itself: it has more fields
         for name in _Unfinished.__slots__[1:]:
             object.__setattr__(self, name, getattr(made, name))
 
