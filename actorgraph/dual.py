@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Dual:
+class Dual(metaclass=ABCMeta):
     """A value with its gradient or tangent.
 
     Parameters

@@ -300,10 +300,18 @@ class Graph:
         if self.inside is not None:
             return self.inside.apply(op, args, attrs)
         attrs = frozen(attrs) if attrs else NO_ATTRS
-        inputs = self._operands(op, args, attrs)
+        for arg in args:
+            if not isinstance(arg, Node) or arg.graph is not self:
+                inputs = self._operands(op, args, attrs)
+                break
+        else:
+            inputs = tuple(args)
         key_of_attrs = attrs_key(attrs) if attrs else NO_ATTRS_KEY
         owner = -1 if self._owner is None else self._owner.id
-        key = (op, key_of_attrs, owner, *[node.id for node in inputs])
+        if len(inputs) == 1:  # most often, and a comprehension is a call
+            key: Any = op, key_of_attrs, owner, inputs[0].id
+        else:
+            key = (op, key_of_attrs, owner, *[node.id for node in inputs])
         node = self._consed.get(key)
         if node is None:
             types = tuple([node.type for node in inputs])
@@ -318,13 +326,6 @@ class Graph:
         return node
 
     def _operands(self, op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[Node, ...]:
-        for arg in args:
-            if not isinstance(arg, Node):
-                break
-            if arg.graph is not self:
-                raise foreign(arg, self)
-        else:
-            return tuple(args)
         nodes: list[Any] = [
             None if is_weak(arg) or isinstance(arg, Dim) else lifted(arg, self, op) for arg in args
         ]
@@ -357,7 +358,7 @@ class Graph:
         type_: Tensor,
         checks: Checks,
     ) -> _N:
-        line = self._line or user_line()
+        line = self._line or user_line(3)
         # No message carries a constant, so owners share it.
         owner = None if op is CONSTANT else self._owner
         node = kind(self, len(self._nodes), op, inputs, attrs, type_, checks, line, owner)

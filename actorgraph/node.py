@@ -70,7 +70,29 @@ def _needs_value(message: str) -> GraphTypeError:
     return GraphTypeError(message, reference="AG112")
 
 
-class Node:
+class _Unfinished:
+    """What a node has, and is while it is made: nobody refuses to set an attribute."""
+
+    __slots__ = (
+        "__weakref__", "_name", "attrs", "checks", "dims", "dtype", "graph", "id", "inputs", "line",
+        "op", "owner", "type",
+    )  # fmt: skip
+
+    graph: Graph
+    id: int
+    op: Op
+    inputs: tuple[Node, ...]
+    attrs: Mapping[str, Any]
+    type: Tensor
+    dims: Shape
+    dtype: np.dtype[Any]
+    checks: Checks
+    line: Line
+    owner: Node | None
+    _name: str | None
+
+
+class Node(_Unfinished):
     """An op applied to nodes, or a leaf.
 
     Nodes are made by a `Graph` and by ops, never by hand.
@@ -100,23 +122,7 @@ class Node:
     (<y: float32[batch, 3]>, (batch, 3), 'multiply')
     """
 
-    __slots__ = (
-        "__weakref__", "_name", "attrs", "checks", "dims", "dtype", "graph", "id", "inputs", "line",
-        "op", "owner", "type",
-    )  # fmt: skip
-
-    graph: Graph
-    id: int
-    op: Op
-    inputs: tuple[Node, ...]
-    attrs: Mapping[str, Any]
-    type: Tensor
-    dims: Shape
-    dtype: np.dtype[Any]
-    checks: Checks
-    line: Line
-    owner: Node | None
-    _name: str | None
+    __slots__ = ()
 
     def __init__(
         self,
@@ -131,21 +137,21 @@ class Node:
         owner: Node | None = None,
         name: str | None = None,
     ) -> None:
-        put = object.__setattr__
-        put(self, "graph", graph)
-        put(self, "id", id)
-        put(self, "op", op)
-        put(self, "inputs", inputs)
-        put(
-            self, "attrs", attrs if attrs.__class__ is MappingProxyType else MappingProxyType(attrs)
-        )
-        put(self, "type", type)
-        put(self, "dims", type.row.dims)  # a node's type has no variables
-        put(self, "dtype", np.dtype(type.dtype.name))
-        put(self, "checks", checks)
-        put(self, "line", line)
-        put(self, "owner", owner)
-        put(self, "_name", name)
+        # As what may be written: to set each by `object.__setattr__` takes twice as long.
+        object.__setattr__(self, "__class__", _Unfinished)
+        self.graph = graph
+        self.id = id
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs if attrs.__class__ is MappingProxyType else MappingProxyType(attrs)
+        self.type = type
+        self.dims = type.row.dims  # type: ignore[assignment]  # a node's type has no variables
+        self.dtype = np.dtype(type.dtype.name)
+        self.checks = checks
+        self.line = line
+        self.owner = owner
+        self._name = name
+        self.__class__ = Node
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse, unless the class declares a property of that name with a setter."""
@@ -351,6 +357,11 @@ class Variable(Node):
     held: Held
     place: int
 
+    def __init__(self, *args: Any, **more: Any) -> None:
+        made = Node(*args, **more)  # `_Unfinished` has no room for the fields of this class
+        for name in _Unfinished.__slots__[1:]:
+            object.__setattr__(self, name, getattr(made, name))
+
     @property
     def value(self) -> np.ndarray[Any, Any]:
         """The current array, which may be written; see `store.Held.value`."""
@@ -424,9 +435,12 @@ def topological_order(
     return tuple([found[number] for number in sorted(found)])
 
 
-def user_line() -> Line:
-    """Return the innermost line outside this package on the stack of the caller's caller."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+def user_line(skipped: int = 2) -> Line:
+    """Return the innermost line outside this package on the stack, above `skipped` own frames.
+
+    Looking at a frame makes an object of it, so frames known to be ours are skipped.
+    """
+    frame = sys._getframe(skipped)
+    while (code := frame.f_code).co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+    return code.co_filename, frame.f_lineno, code.co_name

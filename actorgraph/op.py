@@ -491,7 +491,12 @@ def attrs_key(value: Any) -> Hashable:
     """
     kind = type(value)
     if kind in _MAPPINGS:
-        return dict, tuple([(name, attrs_key(value[name])) for name in sorted(value)])
+        parts = []
+        for name in sorted(value):
+            part = value[name]
+            own = type(part)
+            parts.append((name, (own, part) if own in _PLAIN else attrs_key(part)))
+        return dict, tuple(parts)
     if kind in _PLAIN or kind is Dim:
         return kind, value
     if kind is float:

@@ -70,10 +70,18 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 """Kind letter of a dtype variable: what it says in errors, and the NumPy kinds it admits."""
 
-_SUPPORTED = (
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 "
-    "float16 bfloat16 float32 float64 complex64 complex128"
-).split()
+_SUPPORTED = dict.fromkeys(
+    (
+        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 "
+        "float16 bfloat16 float32 float64 complex64 complex128"
+    ).split()
+)
+
+
+@lru_cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype, which NumPy puts together anew in 1 us."""
+    return dtype.name
 
 
 def dtype_of(dtype: object) -> np.dtype[np.generic]:
@@ -102,7 +110,7 @@ def dtype_of(dtype: object) -> np.dtype[np.generic]:
             f"not a dtype: {shown(dtype)}{near_names(dtype, _SUPPORTED)}; expected one of "
             f"{', '.join(_SUPPORTED)}"
         ) from error
-    if result.name not in _SUPPORTED or not result.isnative:
+    if _name_of(result) not in _SUPPORTED or not result.isnative:
         raise GraphTypeError(
             f"dtype {result} is not supported; use one of {', '.join(_SUPPORTED)}"
             " in the machine's byte order"
@@ -231,7 +239,7 @@ class Tensor:
     @staticmethod
     def of(dtype: object, shape: Shape) -> Tensor:
         """Return the concrete type of an array of `dtype` and `shape`."""
-        return _concrete(dtype_of(dtype).name, shape)
+        return _concrete(_name_of(dtype_of(dtype)), shape)
 
     @property
     def shape(self) -> Shape:

@@ -151,9 +151,14 @@ def _tell() -> None:
 
 def reporting_context(context: Context | None = None) -> Context:
     """Return the context, by default a new one, in which NumPy warns with nodes."""
-    context_used = Context() if context is None else context
-    context_used.run(_tell)
-    return context_used
+    if context is None:
+        return _REPORTING.copy()
+    context.run(_tell)
+    return context
+
+
+_REPORTING = reporting_context(Context())
+"""The context that new ones are copies of."""
 
 
 # -- warnings ---------------------------------------------------------------------------------

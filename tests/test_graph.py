@@ -444,6 +444,16 @@ def test_nodes_are_immutable(g, name):
         delattr(x, name)
 
 
+def test_a_node_stays_of_the_class_that_refuses_to_be_written(g):
+    leaves = [g.input("x", (3,)), g.parameter("w", np.ones(3)), g.buffer("b", np.ones(3))]
+
+    for node in [*leaves, leaves[0] + 1.0]:
+        with pytest.raises(AttributeError, match="nodes are immutable; cannot set '__class__'"):
+            node.__class__ = type(node).__mro__[-2]
+        with pytest.raises(AttributeError, match="nodes are immutable; cannot set 'op'"):
+            node.op = None
+
+
 def test_attributes_of_a_node_are_read_only(g):
     node = g.input("x", (3, 4)).sum(0)
 

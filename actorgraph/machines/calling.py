@@ -91,8 +91,9 @@ class Calling:
         return next((queue for queue in self._messages if not queue), None)
 
     def _may_send(self) -> bool:
+        firings = self._firings
         try:
-            return self._firings[0].outputs is not None and all(self._spent)
+            return bool(firings) and firings[0].outputs is not None and all(self._spent)
         except IndexError:  # another worker has sent it meanwhile
             return False
 
@@ -103,11 +104,16 @@ class Calling:
                 call = self._answered.popleft()
                 self._go_on(call.owner, call.answer)
                 del call
-            while self._may_send():
-                self._send(self._firings.popleft(), push)
+            self._send_done(push)
             if all(self._messages):
                 self._take(push)
+                self._send_done(push)  # it mostly ends at once
             push = yield
+
+    def _send_done(self, push: Push) -> None:
+        """Send the outputs of the first firings that have ended, as far as there is room."""
+        while self._may_send():
+            self._send(self._firings.popleft(), push)
 
     def _take(self, push: Push) -> None:
         """Take a message from each port, and start the steps."""
@@ -118,7 +124,7 @@ class Calling:
                 push(producer)
         firing = _Firing(messages[0].run)
         self._firings.append(firing)
-        if any(type(message) is Poison for message in messages):
+        if Poison in map(type, messages):
             firing.outputs = Poison(firing.run)
             return
         values: list[Any] = []
@@ -154,20 +160,21 @@ class Calling:
 
     def _send(self, firing: _Firing, push: Push) -> None:
         """Send the outputs of a firing, or poison."""
-        run, outputs = firing.run, firing.outputs
+        run = firing.run
+        outputs: Any = firing.outputs
         for held in self._spent:
             held.popleft()
+        dead = type(outputs) is Poison
+        for place, index in self._results:
+            run.deliver(index, outputs if dead else outputs[place])
+        if not self._targets:
+            return
         messages: list[Any]
-        if isinstance(outputs, Poison):
-            values: Any = [outputs] * len(self._task.spec.outputs)
+        if dead:
             messages = [outputs] * len(self._targets)
         else:
-            values = outputs
-            made = [Message(value, run) for value in values]
-            messages = [made[place] for place in self._sends]
-            messages += [tuple([values[place] for place in places]) for places in self._bundles]
-        for place, index in self._results:
-            run.deliver(index, values[place])
+            messages = [Message(outputs[place], run) for place in self._sends]
+            messages += [tuple([outputs[place] for place in places]) for places in self._bundles]
         for message, (queue, put, consumer) in zip(messages, self._targets, strict=True):
             put(message)
             if consumer.wait is queue:

@@ -29,7 +29,7 @@ from actorgraph.machines.stream import Stream
 from actorgraph.machines.tuner import Tuner
 from actorgraph.options import positive, seconds, whole
 from actorgraph.tiles import here
-from actorgraph.warned import asked, reporting_context
+from actorgraph.warned import DEFAULT, ERRORS, asked, reporting_context
 
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
@@ -321,6 +321,8 @@ class Lifetime(Answering, ABC):
 
 def current_errors() -> dict[str, Any] | None:
     """Return the caller's `np.errstate` as keywords, None for NumPy's default."""
+    if ERRORS.get() is DEFAULT:
+        return None  # no errstate was ever set here
     errors = asked()
     return None if errors == _DEFAULT_ERRORS else errors
 

@@ -87,28 +87,36 @@ def _interpreted(
     }
     uses = [(step.id, *[part.id for part in step.inputs]) for step in spec.steps]
     unused_after = last_uses(uses, [node.id for node in outputs])
+    turns = [
+        (step, kernel, [part.id for part in step.inputs], _is_plain(step, kernel), unused)
+        for step, kernel, unused in zip(spec.steps, kernels, unused_after, strict=True)
+    ]
 
     def steps(run: Run, out: Any, *given: Any) -> Generator[Any, Any, list[Any]]:
         values = {**fixed, **dict(zip(received, given, strict=True))}
         del given
-        for step, kernel, unused in zip(spec.steps, kernels, unused_after, strict=True):
-            inputs = [values[part.id] for part in step.inputs]
+        value_of = values.__getitem__
+        for step, kernel, operands, plain, unused in turns:
+            inputs = [*map(value_of, operands)]
             task.step = step, inputs
             if run.dead is not None:
                 raise Dead
-            kernel = run.kernels[kernel] if isinstance(kernel, int) else kernel
-            if step.op.waits:
-                try:
-                    values[step.id] = yield kernel, tuple(inputs)
-                finally:
-                    task.step = step, inputs  # other runs may have set it meanwhile
-            elif step.op.checked:
-                assert run.context is not None
-                values[step.id] = run.context.copy().run(kernel, *inputs)
-            elif step.op.kernel is not None:
-                values[step.id] = kernel(run, *inputs)
-            else:
+            if plain:
                 values[step.id] = kernel(*inputs)
+            else:
+                kernel = run.kernels[kernel] if isinstance(kernel, int) else kernel
+                if step.op.waits:
+                    try:
+                        values[step.id] = yield kernel, tuple(inputs)
+                    finally:
+                        task.step = step, inputs  # other runs may have set it meanwhile
+                elif step.op.checked:
+                    assert run.context is not None
+                    values[step.id] = run.context.copy().run(kernel, *inputs)
+                elif step.op.kernel is not None:
+                    values[step.id] = kernel(run, *inputs)
+                else:
+                    values[step.id] = kernel(*inputs)
             if log is not None:
                 log(_for_user(task, step), values[step.id])
             for number in unused:
@@ -116,6 +124,12 @@ def _interpreted(
         return [values[node.id] for node in outputs]
 
     return steps
+
+
+def _is_plain(step: Node, kernel: Any) -> bool:
+    """Return whether a step is nothing but its kernel's call on its operands."""
+    op = step.op
+    return not (isinstance(kernel, int) or op.waits or op.checked or op.kernel is not None)
 
 
 def _for_user(task: Task, step: Node) -> Node:

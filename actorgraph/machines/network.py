@@ -155,6 +155,9 @@ class Network:
             append(chosen(run.values))
             if task.wait is queue:
                 ready.append(task)
+        for calling, task in self.fed:
+            if task.wait is calling:
+                ready.append(task)
 
     def _adopt(self, binding: Binding, regular: bool) -> None:
         """Switch to another binding: kernels, memory of turns, predictions."""
@@ -197,6 +200,12 @@ class Network:
             task.spec.index: Calling(task) for task in self.tasks if interpreted or task.spec.waits
         }
         ports = [self._open_ports(task) for task in self.tasks]
+        # A `Calling` never waits for a queue: it is made ready once, when all has been brought.
+        self.fed = [
+            (calling, self.tasks[index])
+            for index, calling in self.callings.items()
+            if any(port.producer is None for port in self.tasks[index].spec.ports)
+        ]
         for task in self.tasks:
             task.joint = self.plan.compiled.joint
         sends: list[list[Channel]] = [[] for _ in self.tasks]
@@ -227,7 +236,7 @@ class Network:
             self.channels.append(channel)
             if port.producer is None:
                 places = [self.plan.compiled.leaf_index[node] for node in port.nodes] or [-1]
-                entry = channel.queue.append, self._signal(task, channel.messages), task
+                entry = channel.queue.append, channel.messages, task
                 if port.kind == "bundle":
                     self.bundles.append((itemgetter(*places), *entry))
                 else:

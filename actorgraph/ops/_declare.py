@@ -126,6 +126,8 @@ def unary(
     op = nary_elementwise(name, scheme, forward, (derivative,), doc=doc, **more)
 
     def function(x: Any) -> Node:
+        if isinstance(x, Node):
+            return x.graph.apply(op, (x,))  # as `build` does, in half the time
         return build(op, x)
 
     documented(function, op, "x : node\n    Any shape.", notes)

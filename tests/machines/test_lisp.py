@@ -88,3 +88,20 @@ def test_all_machines_tell_the_same_constructor(machine_type):
     own = dict(inspect.signature(machine_type).parameters)
     assert own.pop("log", None) is None or machine_type is ag.LispMachine
     assert own == dict(inspect.signature(ag.Machine).parameters)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_run_takes_one_turn_of_its_task_whatever_it_brings(backward):
+    graph = ag.Graph()
+    x, y = [graph.input(name, (3,), "float64") for name in "xy"]
+    w = graph.parameter("w", np.ones(3))
+    feeds = {"x": np.ones(3), "y": np.ones(3)}
+    with ag.LispMachine([(x * w + y).sum()]) as machine:
+        machine.run_sync(feeds, backward=backward)
+        [network] = machine._core.networks.values()
+        [task] = network.tasks
+        send, turns = task.send, []
+        task.send = lambda push: turns.append(push) or send(push)
+        machine.run_sync(feeds, backward=backward)
+        assert len(turns) == 1
+        assert not machine._core.scheduler.any_ready()

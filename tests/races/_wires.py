@@ -126,6 +126,21 @@ def asked_in_turn() -> tuple[list[Any], bool]:
     return [_asked_in_turn(np.sin(x)) + _asked_in_turn(x)], False
 
 
+_asked_of_two = ag.ops.define(
+    "races_asked_of_two",
+    scheme="f[*s] -> f[*s] -> f[*s]",
+    forward=lambda xp, x, y: x - y,
+    blocking=True,
+)
+
+
+def asked_of_two() -> tuple[list[Any], bool]:
+    """An op that waits, of two values that a run brings."""
+    graph = ag.Graph()
+    x, y = [graph.input(name, shape=(2,), dtype="float64") for name in "xy"]
+    return [_asked_of_two(x, y)], False
+
+
 @cache
 def plan_of(build: Callable[[], tuple[list[Any], bool]]) -> Plan:
     outputs, backward = build()
@@ -271,7 +286,7 @@ def expected(plan: Plan, number: int) -> list[np.ndarray]:
     """Return what one worker computes for the run of this number, alone in a fresh machine."""
     key = id(plan), number
     if key not in _expected:
-        builds = join, fan, chain, twins, asked, asked_in_turn
+        builds = join, fan, chain, twins, asked, asked_in_turn, asked_of_two
         build = next(f for f in builds if plan_of(f) is plan)
         alone = Machine(build, workers=1, max_in_flight=1)
         while len(alone.runs) <= number:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from actorgraph.errors import RunCancelled
 from actorgraph.machines import network as network_module
 from actorgraph.machines.calling import Calling
 from actorgraph.machines.calls import Calls
+from actorgraph.machines.network import Network
 from tests.races._interleave import assert_found, assert_holds, planted
-from tests.races._wires import Machine, _replaced, asked, asked_in_turn
+from tests.races._wires import Machine, _replaced, asked, asked_in_turn, asked_of_two
 
-FOCUS = ("take", "issue", "_turns", "_may_send", "__bool__", "_work", "actor", "enter", "leave")
+FOCUS = (
+    "take", "issue", "_turns", "_may_send", "__bool__", "_work", "actor", "enter", "leave",
+    "inject",
+)  # fmt: skip
 
 
 class Asked(Machine):
@@ -48,6 +54,22 @@ def in_turn():
     return Asked(asked_in_turn)
 
 
+class Fed(Asked):
+    """Another thread starts runs meanwhile, each of which brings two values."""
+
+    def __init__(self, inject=Network.inject, runs=3):
+        super().__init__(asked_of_two, runs=0)
+        self.network.inject = partial(inject, self.network)
+        self.more = [self.run() for _ in range(runs)]
+
+    def threads(self):
+        return [*super().threads(), lambda: [*map(self.start, self.more)]]
+
+
+def fed():
+    return Fed()
+
+
 class Cancelled(Asked):
     """A run dies meanwhile."""
 
@@ -68,7 +90,9 @@ def cancelled_in_turn():
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("make", [at_once, with_credits, in_turn, cancelled, cancelled_in_turn])
+@pytest.mark.parametrize(
+    "make", [at_once, with_credits, in_turn, fed, cancelled, cancelled_in_turn]
+)
 def test_every_run_ends_with_the_sequential_result(make):
     assert_holds(make, f"calls {make.__name__}", 1000, FOCUS)
 
@@ -104,11 +128,42 @@ def the_actor_is_woken_before_the_answer_is_there():
     return Asked(calls=WakesBeforeItPuts)
 
 
+class BringsOnlyAfter(Network):
+    inject = planted(
+        Network.inject,
+        """
+        for value, targets in zip((*run.values, None), self.entries, strict=True):
+            if targets:
+                message = Message(value, run)
+                for append, queue, task in targets:
+                    append(message)
+                    if task.wait is queue:
+                        ready.append(task)
+        """,
+        """
+        for calling, task in self.fed:
+            if task.wait is calling:
+                ready.append(task)
+        for value, targets in zip((*run.values, None), self.entries, strict=True):
+            if targets:
+                message = Message(value, run)
+                for append, queue, task in targets:
+                    append(message)
+        return
+        """,
+    )
+
+
+def the_actor_is_woken_before_all_has_been_brought():
+    return Fed(BringsOnlyAfter.inject, runs=1)  # another one would wake it again
+
+
 @pytest.mark.parametrize(
     ("bug", "place"),
     [
         (an_answer_is_no_reason_to_look_again, "_work"),
         (the_actor_is_woken_before_the_answer_is_there, "take"),
+        (the_actor_is_woken_before_all_has_been_brought, "inject"),
     ],
 )
 def test_a_planted_bug_is_found(bug, place):
