@@ -7,6 +7,7 @@ Where the program itself has set it in the main thread before, only the main thr
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -18,9 +19,7 @@ class OneThread:
     """BLAS on one thread, from now until `restore`."""
 
     def __init__(self) -> None:
-        from threadpoolctl import ThreadpoolController  # 1.5 ms that only a run pays
-
-        controller = ThreadpoolController().select(user_api="blas")
+        controller = _controller()
         self._limits: list[Any] = []
 
         def limit() -> None:
@@ -43,6 +42,26 @@ class OneThread:
         """Give BLAS the threads that it had."""
         for limits in reversed(self._limits):
             _apart(limits.restore_original_limits)
+
+
+_found: tuple[int, Any] = (0, None)
+"""How many modules there were when the libraries were looked for last, and what sets them."""
+
+
+def _controller() -> Any:
+    """Return what sets the threads of all BLAS libraries.
+
+    They are looked for again where a module was imported since: it takes 0.5 ms, a third of the
+    first run of a small graph.
+    """
+    global _found
+    modules, controller = _found
+    if controller is None or modules != len(sys.modules):
+        from threadpoolctl import ThreadpoolController  # 1.5 ms that only a run pays
+
+        controller = ThreadpoolController().select(user_api="blas")
+        _found = len(sys.modules), controller
+    return controller
 
 
 def _most(controller: Any) -> int:

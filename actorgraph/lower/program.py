@@ -155,6 +155,7 @@ class Tabling(NamedTuple):
     - `others`: what writes the rows of ops that no user has, ``write(rows, step)``
     - `strands`: threads that may walk rows beside each other
     - `flag`: set by a walk as soon as it has let go of Python's lock
+    - `called`: so many calls in Python there have been already
     - `known`: what `table.kinds` has found for these sizes, of types that the steps keep alive
     """
 
@@ -169,6 +170,7 @@ class Tabling(NamedTuple):
     flag: Flag | None = None
     known: dict[Any, str] | None = None
     strands: int = 1
+    called: int = 0
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:

@@ -257,7 +257,7 @@ class Stretch:
             if len(self._tables) >= _KEPT:
                 self._tables.clear()
             write = partial(self.write, symbols)
-            found = self._tables[key] = Asking(write, _CALLS, self._tabling.wait)
+            found = self._tables[key] = Asking(write, _CALLS - self._tabling.called, self._tabling.wait)
         return found
 
     def write(self, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None] | None:

@@ -20,7 +20,7 @@ class Binding:
     """What follows from the dims of a run: kernels, and predictions for placement.
 
     `direct` has the whole as functions of the leaves' values that nobody runs at the moment, by
-    whether they write into buffers; see `Inline.take`.
+    the `Inline` that they are of and whether they write into buffers; see `Inline.take`.
     """
 
     symbols: Mapping[str, int]
@@ -31,7 +31,7 @@ class Binding:
     is_large: bool  # whether feeds or results are so large that `Tally` counts them
     # What a run claims of `max_bytes`, by whether it may use buffers.
     claims: dict[bool, Claim] = field(default_factory=dict)
-    direct: dict[bool, list[Direct]] = field(default_factory=dict)
+    direct: dict[int, list[Direct]] = field(default_factory=dict)
     direct_turns: int = 0
     direct_seconds: float = 0.0  # of all direct runs together, then of the latest
     direct_latest: deque[float] = field(default_factory=partial(deque, maxlen=LATEST))

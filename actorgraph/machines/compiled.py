@@ -84,6 +84,11 @@ class Compiled:
 
         return native.expected() is None
 
+    @property
+    def may_begin_plain(self) -> bool:
+        """Whether tables may wait for some runs: nobody waits for them, and groups go beside."""
+        return bool(self.native) and self.native != "wait" and not self.jit
+
     def is_apart(self, step: Node, symbols: Mapping[str, int]) -> bool:
         """Return whether a step is computed faster by itself than in a group of `jit`."""
         if not self.walks:
@@ -272,11 +277,12 @@ class Compiled:
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
         xp = np if lane is None else lane.device.products or lane.device.xp
-        waits, quick = "wait" in (self.native, self.jit), self.jit and self.walks
+        waits = "wait" in (self.native, self.jit)
         found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
-        if self.walks and node.op.moves_windows:
+        # What `walks` has to import is for few kernels.
+        if node.op.moves_windows and self.walks:
             found = moving(found, waits)
-        if quick:
+        if self.jit and self.walks:
             from actorgraph.control.in_blocks import IN_BLOCKS
             from actorgraph.lower.quick_rows import quick_kernel, quick_product
 
@@ -285,9 +291,11 @@ class Compiled:
                 found = quick_product(found, wait)
             else:
                 found = quick_kernel(node, found, symbols, wait)
-        if self.walks and hasattr(found, "allow_tables"):  # a loop
+        if type(found) is np.ufunc:
+            return found
+        if hasattr(found, "allow_tables") and self.walks:  # a loop
             found.allow_tables(waits, bool(self.jit))
-        if self.overlaps and hasattr(found, "parts"):
+        if hasattr(found, "parts") and self.overlaps:
             found.parts = None
         if hasattr(found, "kept_bytes"):
             self.loops.add(found)

@@ -20,6 +20,12 @@ MEMORIES_KEPT = 4
 _SMALL_BYTES = 256 * 1024
 """Buffers up to this size are kept with their binding: batches of requests have many sizes."""
 
+_PLAIN_TURNS, _PLAIN_STEPS = 32, 512
+"""Turns before a function of fewer steps than these has tables: most graphs never get so far, and
+for these tables would be a tenth of the first run.  Text of more steps is shared by their parts."""
+
+_NEVER = 1 << 62
+
 
 class Inline:
     """A mode as a function of the values of its leaves, made where it is needed first.
@@ -27,14 +33,22 @@ class Inline:
     Derivatives outlive the call if it `keeps_derivatives`; else they are read before the function
     is given back.  There is no `program` until a run was computed so.  The steps that are
     `buffered` write into memory which the function keeps.
+
+    Functions of few steps are plain.  When one has had `plain_turns`, `with_tables` tells what is
+    to stand in this one's place; `first` is the key of its functions without buffers, and one more
+    of those with them, which tells functions of the two apart.
     """
 
-    def __init__(self, compiled: Compiled, *, keeps_derivatives: bool = True) -> None:
+    def __init__(
+        self, compiled: Compiled, *, keeps_derivatives: bool = True, plain: bool = True
+    ) -> None:
         self.program: Program | None = None
         self.steps: Sequence[Node] = ()
         self.buffered: frozenset[int] = frozenset()
+        self.first = 0 if plain else 2
+        self.plain_turns, self._turns = _NEVER, 0
         self._compiled = compiled
-        self._keeps_derivatives = keeps_derivatives
+        self._keeps_derivatives, self._plain = keeps_derivatives, plain
         self._with_memory: list[Binding] = []
 
     @property
@@ -48,13 +62,22 @@ class Inline:
         It is the caller's until `give`.  With buffers it wants leaves that are C-contiguous.
         """
         try:
-            return binding.direct[in_buffers].pop()
+            return binding.direct[self.first + in_buffers].pop()
         except LookupError:
             return self.make(binding, in_buffers)
 
-    def give(self, binding: Binding, in_buffers: bool, function: Direct) -> None:
-        """Take back a function; nobody reads its results any more."""
-        binding.direct.setdefault(in_buffers, []).append(function)
+    def give(self, binding: Binding, in_buffers: bool, function: Direct) -> bool:
+        """Take back a function; nobody reads its results any more.
+
+        Return whether another is to stand in this one's place.
+        """
+        binding.direct.setdefault(self.first + in_buffers, []).append(function)
+        self._turns += 1
+        return self._turns >= self.plain_turns
+
+    def with_tables(self) -> Inline:
+        """Return one whose functions have tables from the beginning."""
+        return Inline(self._compiled, keeps_derivatives=self._keeps_derivatives, plain=False)
 
     def give_up_memory(self) -> None:
         """Let go of the functions that nobody runs, and their buffers."""
@@ -101,5 +124,11 @@ class Inline:
         values = set(joint.values.values())
         kept = [node for node in results if self._keeps_derivatives or node in values]
         self.buffered = writable(steps, kept, ordered)
-        leaves, tabling = [leaf.node for leaf in joint.leaves], compiled.tabling(symbols, ordered)
+        leaves, tabling = [leaf.node for leaf in joint.leaves], None
+        if self._plain and len(steps) < _PLAIN_STEPS and compiled.may_begin_plain:
+            self.plain_turns = _PLAIN_TURNS
+        else:
+            tabling = compiled.tabling(symbols, ordered)
+        if tabling is not None and not self._plain:
+            tabling = tabling._replace(called=_PLAIN_TURNS)
         return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)

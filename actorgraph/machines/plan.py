@@ -137,6 +137,17 @@ class Plan:
             self._in_sequence = self.cut_anew(sequential, self.factors, reason)
         return self._in_sequence
 
+    def walk_inline(self, inline: Inline) -> None:
+        """Have the mode's functions walk tables from now on, which those of `inline` do not.
+
+        A run that has begun goes on with its function, and drops it.
+        """
+        with THIS.making:
+            if self.inline is inline:
+                self.inline = inline.with_tables()
+                for binding in self.bindings():
+                    binding.direct = {}
+
     # -- sizes --------------------------------------------------------------------------------
 
     @property
