@@ -131,11 +131,10 @@ def library() -> str | None:
 
 def _recorded(folder: str, package: str) -> str | None:
     """Return the path of the runtime library by the record of a package, None where it has none."""
-    try:
-        lines = open(os.path.join(folder, package, "RECORD"), encoding="utf-8")
-    except FileNotFoundError:
+    record = os.path.join(folder, package, "RECORD")
+    if not os.path.lexists(record):
         return None
-    with lines:
+    with open(record, encoding="utf-8") as lines:
         for line in lines:
             path = line.split(",")[0]
             name = os.path.basename(path).removeprefix("lib")

@@ -321,8 +321,8 @@ class _BodyMemory:
 
 
 def frame_of(program: Program, trace: TracebackType | None) -> TracebackType | None:
-    """Return where a traceback goes through the text of a program."""
-    while trace is not None and trace.tb_frame.f_code.co_filename != program.filename:
+    """Return where a traceback goes through a program, in a call of one of its items."""
+    while trace is not None and program.code.place(trace.tb_frame, trace.tb_lineno) is None:
         trace = trace.tb_next
     return trace
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actorgraph.errors import printable
@@ -18,6 +18,7 @@ from actorgraph.lower import keys
 from actorgraph.lower.keys import CallKey, DirectKey, LoopKey, StepKey, TaskKey
 from actorgraph.lower.parts import FEWEST, Part, cut_steps
 from actorgraph.lower.regions import TaskSpec
+from actorgraph.lower.stepping import SteppingCode, stepping_code
 from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Program:
     writes writes into, -1 for a step.
     """
 
-    code: Code
+    code: Code | SteppingCode
     steps: Sequence[Node]
     numbers: dict[int, int]
     constants: tuple[Node, ...]
@@ -48,11 +49,6 @@ class Program:
     parts: Sequence[Subprogram]
     kernels: Sequence[int]
     sizes: Sequence[int]
-
-    @property
-    def filename(self) -> str:
-        """The name by which tracebacks know the text."""
-        return self.code.filename
 
     @property
     def make(self) -> Callable[..., Any]:
@@ -75,14 +71,14 @@ class Program:
         """The memory of tables."""
         return sum([part.stretch.bytes for part in self.parts if part.stretch is not None])
 
-    def step(self, line: int) -> Node:
-        """Return the step whose kernel is called in a line of the text, or the first of a part."""
-        found = self.items[self.code.lines[line]]
+    def step(self, place: int) -> Node:
+        """Return the step at a place among the items, or the first of a part."""
+        found = self.items[place]
         return found.program.steps[0] if isinstance(found, Subprogram) else found
 
-    def inner(self, line: int) -> Program | None:
-        """Return the program that a line of the text calls: a part, or that of a fused step."""
-        found: Any = self.items[self.code.lines[line]]
+    def inner(self, place: int) -> Program | None:
+        """Return the program that an item calls: a part, or that of a fused step."""
+        found: Any = self.items[place]
         found = found.program if isinstance(found, Subprogram) else found.attrs.get("program")
         return found if isinstance(found, Program) else None
 
@@ -105,17 +101,18 @@ class Program:
             made.append(plain if part.stretch is None else part.stretch.walked(plain, symbols))
         return made, [*map(to_device, self.constants)]
 
-    def expression(self, node: Node) -> str:
-        """Return how the text refers to the value of a node."""
-        return self.code.expressions[self.numbers[node.id]]
+    def expression(self, node: Node, frame: FrameType) -> str:
+        """Return how a frame of the program refers to the value of a node."""
+        return self.code.expression(self.numbers[node.id], frame)
 
     def annotated(self, name: str) -> str:
         """Return the text with the names of nodes as comments."""
-        lines = self.code.text.splitlines()
+        code = self.code.written
+        lines = code.text.splitlines()
         inner = []
         functions = count()
-        for number, place in self.code.lines.items():
-            node, one, item = self.step(number), self.inner(number), self.items[place]
+        for number, place in code.lines.items():
+            node, one, item = self.step(place), self.inner(place), self.items[place]
             owner = node.owner
             label = printable(node.name if owner is None else f"{node.op.name} for {owner.name}")
             if one is not None and isinstance(item, Subprogram):
@@ -285,7 +282,7 @@ class _Numbering:
             ]
         )
 
-    def program(self, code: Code, steps: Sequence[Node]) -> Program:
+    def program(self, code: Code | SteppingCode, steps: Sequence[Node]) -> Program:
         """Return the program of the calls."""
         chosen = dict.fromkeys([key.kernel for key in self.keys if isinstance(key, StepKey)])
         parts = [one for one in self.items if isinstance(one, Subprogram)]
@@ -372,7 +369,7 @@ def _call(
         inner.take(own, called, own_how)
     sizes = inner.sizes() if parts else None
     key = DirectKey(len(given), tuple(inner.keys), inner.of(returned), True, sizes)
-    program = inner.program(direct_code(key), own)
+    program = inner.program(stepping_code(key) or direct_code(key), own)
     written = sum([one & keys.INTO > 0 for one in own_how])
     made.items.append(Subprogram(program, tuple(chosen), written, stretch))
     made.keys.append(CallKey(made.of(given), len(returned), bool(written)))

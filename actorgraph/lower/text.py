@@ -34,6 +34,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import lru_cache
 from itertools import accumulate, chain, count
+from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 from weakref import finalize
 
@@ -60,6 +61,19 @@ class Code(NamedTuple):
     make: Callable[..., Any]
     expressions: dict[int, str]
     lines: dict[int, int]
+
+    @property
+    def written(self) -> Code:
+        """Itself: the text is there."""
+        return self
+
+    def place(self, frame: FrameType, line: int) -> int | None:
+        """Return the position of the step that a frame calls, None for a frame of others."""
+        return self.lines.get(line) if frame.f_code.co_filename == self.filename else None
+
+    def expression(self, number: int, frame: FrameType) -> str:
+        """Return how the value of a number is referred to in a frame."""
+        return self.expressions[number]
 
 
 _MANY = 16

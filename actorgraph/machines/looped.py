@@ -31,8 +31,8 @@ class Looped:
     """
 
     __slots__ = (
-        "_before", "_cancel", "_due", "_inline", "_inside", "_program", "_steps", "_stopped", "_task",
-        "_thrown", "run", "suspended",
+        "_before", "_cancel", "_due", "_inline", "_inside", "_program", "_steps", "_stopped",
+        "_task", "_thrown", "run", "suspended",
     )  # fmt: skip
 
     def __init__(self, run: Run) -> None:
