@@ -13,8 +13,12 @@ _MANY = 10_000
 
 _pausing = 0
 _was_enabled = False
-_grown = _passes = 0
-"""Objects that have grown old here since all were gone through, and how often these were."""
+_OFTEN = 5
+"""Times that objects grow old before all are gone through: a first run has three, Python ten."""
+
+_grown = _times = _passes = 0
+"""Objects that have grown old here since all were gone through, in how many times, and how often
+all were gone through."""
 
 
 @contextmanager
@@ -45,18 +49,22 @@ def paused() -> Iterator[None]:
 def _grow_old() -> None:
     """Have all objects count as old: what is new is not gone through if nobody has frozen others.
 
-    Python goes through the old ones when a quarter of them has come that way; this way it does not
-    see them come, so it is done here.  Python 3.12 freezes its immortal objects by itself.
+    Python goes through the old ones when a quarter of them has come that way, in several times;
+    this way it does not see them come, so it is done here.  Python 3.12 freezes its immortal
+    objects by itself.
     """
-    global _grown, _passes
+    global _grown, _times, _passes
     if gc.get_freeze_count():
         gc.collect(1)
         return
     passes = gc.get_stats()[-1]["collections"]
-    _grown = gc.get_count()[0] + (_grown if passes == _passes else 0)
-    _passes = passes
+    if passes != _passes:
+        _grown, _times, _passes = 0, 0, passes
+    _grown += gc.get_count()[0]
+    _times += 1
     gc.freeze()
-    known = gc.get_freeze_count()
+    # To count them takes as long as to compile some hundred nodes.
+    known = gc.get_freeze_count() if _times > _OFTEN else 0
     gc.unfreeze()
-    if _grown > known / 4:
+    if known and _grown > known / 4:
         gc.collect()
