@@ -27,7 +27,9 @@ def folded(node: Node) -> Node | None:
     The op may see its constants through views.
     """
     for part in node.inputs:
-        if part.op is not CONSTANT and not _shows_constants(part):
+        if part.op is CONSTANT:
+            continue
+        if not part.inputs or part.inputs[0].op is not CONSTANT or not _shows_constants(part):
             return None
     if not node.inputs or not _may_be(node):
         return None

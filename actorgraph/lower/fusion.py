@@ -71,7 +71,7 @@ def one_after_another(
     and loses memory that its steps could share.  Ops that wait always do so beside each other.
     What machine code walks (`walked`, ids) holds no GIL however short its steps are.
     """
-    if any(node.op.waits for node in order):
+    if any(op.waits for op in {node.op for node in order}):
         return None
     if workers == 1:
         return "there is one worker"

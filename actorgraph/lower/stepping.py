@@ -102,7 +102,6 @@ class SteppingCode:
         """Return ``part(run, out, *values)``, given the kernels and the constants."""
         rows, results, first = self.rows, self.key.results, self.key.leaves
         kinds = 1 + max([row[0] for row in rows], default=-1)
-        own = [(given[kernel], *others) for kernel, *others in rows]
         last = given[: kinds - 1 : -1] if kinds else given[::-1]
         empty = [None] * len(rows)
         writes = any(step.how & keys.INTO for step in self.key.steps if isinstance(step, StepKey))
@@ -115,7 +114,7 @@ class SteppingCode:
             if self.calls > 0:
                 self.calls -= 1
                 places = [*values, *empty, *(out if writes else ()), *last]
-                step_through(own, first, places)
+                step_through(rows, given, first, places)
                 return [places[number] for number in results]
             if self.compiled is None:
                 self.compiled = self.written
@@ -145,13 +144,13 @@ def _nothing(places: Sequence[Any]) -> Sequence[Any]:
     return ()
 
 
-def step_through(rows: Sequence[Any], first: int, places: list[Any]) -> None:
+def step_through(rows: Sequence[Row], kernels: Any, first: int, places: list[Any]) -> None:
     """Compute the values of steps, which stand from `first` on."""
     for place, (kernel, chosen, named, gone) in enumerate(rows, first):
         if named is None:
-            places[place] = kernel(*chosen(places))
+            places[place] = kernels[kernel](*chosen(places))
         else:
-            places[place] = kernel(*chosen(places), out=places[named])
+            places[place] = kernels[kernel](*chosen(places), out=places[named])
         for number in gone:
             places[number] = None
 

@@ -26,6 +26,7 @@ from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
+    from actorgraph.op import Op
 
 
 _STRANDED_BYTES = 512 * 1024
@@ -136,7 +137,7 @@ class Compiled:
         return (
             not (self.interpreter or self.jit)
             and any(one.name == "share" for one in self.late)
-            and any(node.op.split is not None for node in self.joint.order)
+            and any(op.split is not None for op in self._ops)
         )
 
     def derivative_is_zero(self, node: Node) -> bool:
@@ -202,14 +203,19 @@ class Compiled:
     # -- ops ----------------------------------------------------------------------------------
 
     @cached_property
+    def _ops(self) -> frozenset[Op]:
+        """The ops, of which there are few."""
+        return frozenset([node.op for node in self.joint.order])
+
+    @cached_property
     def waits(self) -> bool:
         """Whether there are ops that wait, on a loop or in threads."""
-        return any(node.op.waits for node in self.joint.order)
+        return any(op.waits for op in self._ops)
 
     @cached_property
     def needs_loop(self) -> bool:
         """Whether there are asynchronous ops."""
-        return any(node.op.runs_on == "loop" for node in self.joint.order)
+        return any(op.runs_on == "loop" for op in self._ops)
 
     @cached_property
     def fits_loop(self) -> bool:
@@ -233,7 +239,7 @@ class Compiled:
 
         A body may hold one.
         """
-        return any(node.op.checked or node.op.kernel is not None for node in self.joint.order)
+        return any(op.checked or op.kernel is not None for op in self._ops)
 
     def placed(self, node: Node, found: Any, lane: Lane | None) -> Any:
         """Return what programs call in place of a kernel, for a node on a lane or the host."""

@@ -202,6 +202,7 @@ class Plan:
         lane_of = self.partition.lane_of
         walks = bool(compiled.native) and self.sequential is None and self.workers > 1
         walked = walked_us(tasks, by_node) if walks else [0.0] * len(tasks)
+        heavy = {number for number, cost in by_node.items() if is_heavy(cost)}
         fed_bytes = sum([size_in_bytes(node, symbols) for node in compiled.inputs])
         results = [size_in_bytes(node, symbols) for node in compiled.result_of]
         return Binding(
@@ -213,8 +214,8 @@ class Plan:
                 for node in self.partition.bound
             ],
             heavy=tuple(
-                any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
-                or of_table_us >= HEAVY_US
+                of_table_us >= HEAVY_US
+                or any(not node.op.waits for node in spec.steps if node.id in heavy)
                 for spec, of_table_us in zip(tasks, walked, strict=True)
             ),
             # Leaves alone have no steps; ratios divide by it.
