@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from traceback import clear_frames
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -203,6 +202,8 @@ def blamed(
             error = error.cause
         got = tuple(f"{value.dtype}{list(np.shape(value))}" for value in map(np.asarray, inputs))
         if isinstance(error, MemoryError):
+            from traceback import clear_frames  # 0.4 ms that few need
+
             clear_frames(error.__traceback__)  # of ops, which hold what there was memory for
         if outer is not None:
             return _explained(joint, outer, got, error, inside=node, path=iteration)

@@ -254,7 +254,7 @@ def _with_ports(
         return placing.connected(tasks, compiled.result_of, compiled.joint, costs, symbols)
     specs = connect(tasks, compiled.result_of)
     if len(specs) > 1:  # one waits for nobody
-        from actorgraph.lower.deadlock import check_order
+        from actorgraph.lower.acyclic import check_order
 
         check_order(specs)
     return specs, []
