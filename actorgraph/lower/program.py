@@ -219,7 +219,7 @@ def lower(
         for number, node in enumerate(port.nodes, count):
             numbers[node.id] = number
         count += len(port.nodes) or 1
-    how = [_how(step, bound, long_steps, buffered, leaving, over) for step in spec.steps]
+    how = _how(spec.steps, bound, long_steps, buffered, leaving, over)
     within = _stretches(spec.steps, how, tabling)
     gaps: Sequence[tuple[int, int]] = ()
     if _may_be_in_parts(spec.steps, how, bulky):
@@ -378,35 +378,45 @@ def _call(
 
 
 def _how(
-    step: Node,
+    steps: Sequence[Node],
     bound: Container[int],
     long_steps: Container[int],
     buffered: Container[int],
     leaving: Container[int],
     over: Container[int] = (),
-) -> int:
-    number = step.id
-    how = 0
-    if number in bound:
-        how |= keys.BOUND
-    if number in long_steps:
-        how |= keys.LONG
-    if step.op.waits:
-        how |= keys.AWAITED
-    if number in buffered:
-        how |= keys.BUFFERED
-    elif number in leaving:
-        how |= keys.LEAVING
-    elif number in over:
-        how |= keys.OVER
-    # Forwards may have any number of operands; of these two NumPy deprecates a third one.
-    if how >= keys.BUFFERED and step.op.ufunc in (None, "maximum", "minimum"):
-        how |= keys.BY_NAME
-    if step.op.checked and not step.op.waits:
+) -> list[int]:
+    """Return how each step is called; what follows from its op is looked at once an op."""
+    of_op: dict[Op, tuple[int, int]] = {}
+    found = []
+    for step in steps:
+        number, op = step.id, step.op
+        known = of_op.get(op)
+        if known is None:
+            known = of_op[op] = _how_by_op(op)
+        how, by_name = known
+        if number in buffered:
+            how |= keys.BUFFERED | by_name
+        elif number in leaving:
+            how |= keys.LEAVING | by_name
+        elif number in over:
+            how |= keys.OVER | by_name
+        if number in bound:
+            how |= keys.BOUND
+        if number in long_steps:
+            how |= keys.LONG
+        found.append(how)
+    return found
+
+
+def _how_by_op(op: Op) -> tuple[int, int]:
+    """Return how an op is called, and what is added where it writes to what it is given."""
+    how = keys.AWAITED if op.waits else 0
+    if op.checked and not op.waits:
         how |= keys.OWN
-    if step.op.kernel is not None:
+    if op.kernel is not None:
         how |= keys.GIVES_RUN
-    return how
+    # Forwards may have any number of operands; of these two NumPy deprecates a third one.
+    return how, keys.BY_NAME if op.ufunc in (None, "maximum", "minimum") else 0
 
 
 def lower_directly(
@@ -427,7 +437,7 @@ def lower_directly(
     sent the result (or has what was raised thrown into it), and returns the results.
     """
     made = _Numbering({leaf.id: number for number, leaf in enumerate(leaves)}, len(leaves))
-    how = [_how(step, bound or (), (), buffered, leaving) for step in steps]
+    how = _how(steps, bound or (), (), buffered, leaving)
     within, kernels = _stretches(steps, how, tabling), range(len(steps))
     _take(made, steps, kernels, how, (within, ()), results, buffered, tabling)
     key = DirectKey(len(leaves), tuple(made.keys), made.of(results), bound is not None)
@@ -457,7 +467,7 @@ def lower_loop(
     None.
     """
     made = _Numbering({leaf.id: number for number, leaf in enumerate(leaves)}, len(leaves))
-    made.take(steps, range(len(steps)), [_how(step, (), (), buffered, ()) for step in steps])
+    made.take(steps, range(len(steps)), _how(steps, (), (), buffered, ()))
     wanted = made.of(results)
     read = {number for step in made.keys for number in step.operands}
     key = LoopKey(
