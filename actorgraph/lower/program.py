@@ -344,7 +344,8 @@ def _take(
 
             own, own_how = steps[begin:end], how[begin:end]
             stretch = Stretch(own, part.given, part.returned, own_how, buffered, tabling)
-        _call(made, part, steps, kernels, how, stretch)
+        often = tabling is not None and tabling.called > 0
+        _call(made, part, steps, kernels, how, stretch, often)
     made.take(steps[done:], kernels[done:], how[done:])
 
 
@@ -355,8 +356,9 @@ def _call(
     kernels: Sequence[int],
     how: Sequence[int],
     stretch: Stretch | None = None,
+    often: bool = False,
 ) -> None:
-    """Note the call of a part, for which a table may stand."""
+    """Note the call of a part, for which a table may stand; one that is called `often` has text."""
     begin, end, given, returned, _, parts = part
     inner = _Numbering({node.id: number for number, node in enumerate(given)}, len(given))
     own, own_how = steps[begin:end], how[begin:end]
@@ -364,12 +366,13 @@ def _call(
     called = [chosen.setdefault(number, len(chosen)) for number in kernels[begin:end]]
     for one in parts:
         moved = one._replace(begin=one.begin - begin, end=one.end - begin)
-        _call(inner, moved, own, called, own_how)
+        _call(inner, moved, own, called, own_how, often=often)
     if not parts:
         inner.take(own, called, own_how)
     sizes = inner.sizes() if parts else None
     key = DirectKey(len(given), tuple(inner.keys), inner.of(returned), True, sizes)
-    program = inner.program(stepping_code(key) or direct_code(key), own)
+    code = None if often else stepping_code(key)
+    program = inner.program(code or direct_code(key), own)
     written = sum([one & keys.INTO > 0 for one in own_how])
     made.items.append(Subprogram(program, tuple(chosen), written, stretch))
     made.keys.append(CallKey(made.of(given), len(returned), bool(written)))
