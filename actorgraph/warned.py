@@ -222,9 +222,9 @@ def _step_in(program: Any, inside: list[FrameType]) -> Any:
     """Return the running step of a program, by the frames of it and its parts."""
     step = None
     for frame in reversed(inside):
-        known = program is not None and frame.f_code.co_filename == program.filename
-        if known and frame.f_lineno in program.code.lines:
-            step, program = program.step(frame.f_lineno), program.inner(frame.f_lineno)
+        place = None if program is None else program.code.place(frame, frame.f_lineno)
+        if place is not None:
+            step, program = program.step(place), program.inner(place)
     return step
 
 

@@ -119,16 +119,30 @@ def library() -> str | None:
 
     The record is parsed here, since `importlib.metadata` takes 30 ms to import.
     """
-    from glob import escape, glob
-
     for folder in sys.path:
-        for record in glob(os.path.join(escape(folder), "mkl-*.dist-info", "RECORD")):
-            with open(record, encoding="utf-8") as lines:
-                for line in lines:
-                    path = line.split(",")[0]
-                    name = os.path.basename(path).removeprefix("lib")
-                    if name.startswith("mkl_rt.") and not name.endswith(".lib"):
-                        return os.path.realpath(os.path.join(folder, path))
+        try:
+            found = os.listdir(folder or os.curdir)
+        except OSError:
+            continue
+        for package in found:
+            if package.startswith("mkl-") and package.endswith(".dist-info"):
+                path = _recorded(folder, package)
+                if path is not None:
+                    return path
+    return None
+
+
+def _recorded(folder: str, package: str) -> str | None:
+    """Return the path of the runtime library by the record of a package, None where it has none."""
+    record = os.path.join(folder, package, "RECORD")
+    if not os.path.lexists(record):
+        return None
+    with open(record, encoding="utf-8") as lines:
+        for line in lines:
+            path = line.split(",")[0]
+            name = os.path.basename(path).removeprefix("lib")
+            if name.startswith("mkl_rt.") and not name.endswith(".lib"):
+                return os.path.realpath(os.path.join(folder, path))
     return None
 
 

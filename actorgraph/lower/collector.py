@@ -16,8 +16,12 @@ _MANY = 10_000
 
 _pausing = 0
 _was_enabled = False
-_promoted = _passes = 0
-"""Objects promoted here since the last full collection, and the number of full collections."""
+_OFTEN = 5
+"""Promotions before a full collection is considered: a first run makes three, Python takes ten."""
+
+_promoted = _times = _passes = 0
+"""Objects promoted here since the last full collection, in how many promotions, and the number of
+full collections."""
 
 
 @contextmanager
@@ -48,19 +52,22 @@ def paused() -> Iterator[None]:
 def _promote() -> None:
     """Promote all objects to the old generation, without traversing them if none are frozen.
 
-    Python runs a full collection when the old generation has grown by a quarter.  It does not see
-    objects promoted here, so this function does that.  Python 3.12 itself freezes its immortal
-    objects.
+    Python runs a full collection when the old generation has grown by a quarter, in several
+    promotions.  It does not see objects promoted here, so this function does that.  Python 3.12
+    itself freezes its immortal objects.
     """
-    global _promoted, _passes
+    global _promoted, _times, _passes
     if gc.get_freeze_count():
         gc.collect(1)
         return
     passes = gc.get_stats()[-1]["collections"]
-    _promoted = gc.get_count()[0] + (_promoted if passes == _passes else 0)
-    _passes = passes
+    if passes != _passes:
+        _promoted, _times, _passes = 0, 0, passes
+    _promoted += gc.get_count()[0]
+    _times += 1
     gc.freeze()
-    known = gc.get_freeze_count()
+    # Counting them takes as long as compiling some hundred nodes.
+    known = gc.get_freeze_count() if _times > _OFTEN else 0
     gc.unfreeze()
-    if _promoted > known / 4:
+    if known and _promoted > known / 4:
         gc.collect()

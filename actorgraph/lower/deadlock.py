@@ -19,11 +19,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
-from actorgraph.errors import DeadlockError, GraphError
-from actorgraph.lower.regions import TaskSpec
+from actorgraph.errors import GraphError
 
 Action = tuple[int, int]
 """The number of a task, and that of the run for which it fires."""
@@ -113,24 +111,6 @@ def check(
         return Verdict(False, blocked, None, None)
     capacities = tuple([max(1, peak) for peak in game.peaks])
     return Verdict(first_game.complete, blocked, capacities, tuple(game.most_spent))
-
-
-def check_order(specs: Sequence[TaskSpec]) -> None:
-    """Raise `DeadlockError`, which names a cycle, if connected tasks form one; linear.
-
-    Where no lane restricts tasks and every capacity is at least 1, no more need be checked: any
-    other cycle of such a network goes through an edge's free room and so holds a token.
-    """
-    before = {
-        spec.index: [one.producer for one in spec.ports if one.producer is not None]
-        for spec in specs
-    }
-    try:
-        TopologicalSorter(before).prepare()
-    except CycleError as error:
-        cycle = [specs[task].name for task in reversed(error.args[1])]
-        waits = " waits for ".join(map(repr, cycle))
-        raise DeadlockError(f"tasks wait for each other: {waits}") from None
 
 
 _MESSAGE, _ROOM, _CREDIT, _TURN = range(4)

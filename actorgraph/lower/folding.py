@@ -24,7 +24,9 @@ _MOST_BYTES = 65_536
 def folded(node: Node) -> Node | None:
     """Return the constant that replaces an op on constants or views of them, else None."""
     for part in node.inputs:
-        if part.op is not CONSTANT and not _is_view_of_constants(part):
+        if part.op is CONSTANT:
+            continue
+        if not part.inputs or part.inputs[0].op is not CONSTANT or not _is_view_of_constants(part):
             return None
     if not node.inputs or not _is_small_and_fixed(node):
         return None

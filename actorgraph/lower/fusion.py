@@ -73,7 +73,7 @@ def one_after_another(
     steps could share.  Ops that wait always run in parallel.  Steps that machine code walks
     (`walked`, ids) count as heavy however short they are, as they hold no GIL.
     """
-    if any(node.op.waits for node in order):
+    if any(op.waits for op in {node.op for node in order}):
         return None
     if workers == 1:
         return "there is one worker"

@@ -330,8 +330,8 @@ class _BodyMemory:
 
 
 def frame_of(program: Program, trace: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback that begins in the text of a program, None if none does."""
-    while trace is not None and trace.tb_frame.f_code.co_filename != program.filename:
+    """Return the entry of a traceback that is in the code of a program, None if there is none."""
+    while trace is not None and program.code.place(trace.tb_frame, trace.tb_lineno) is None:
         trace = trace.tb_next
     return trace
 

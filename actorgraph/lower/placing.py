@@ -25,9 +25,9 @@ from typing import Any, final
 
 from actorgraph.devices import Device, Handed, Lane, Placement, placement
 from actorgraph.graph import Graph, Node
+from actorgraph.lower.acyclic import check_order
 from actorgraph.lower.capturing import GRAPH, PART, captured
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential, side_by_side
-from actorgraph.lower.deadlock import check_order
 from actorgraph.lower.elements import as_one
 from actorgraph.lower.joint import Joint, owner_of
 from actorgraph.lower.kernels import Waiting

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actorgraph.errors import printable
@@ -22,6 +22,7 @@ from actorgraph.lower import keys
 from actorgraph.lower.keys import CallKey, DirectKey, LoopKey, StepKey, TaskKey
 from actorgraph.lower.parts import FEWEST, Part, cut_steps
 from actorgraph.lower.regions import TaskSpec
+from actorgraph.lower.stepping import SteppingCode, stepping_code
 from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Program:
     - `sizes`: for each item that writes into given arrays the number of these, -1 for a step
     """
 
-    code: Code
+    code: Code | SteppingCode
     steps: Sequence[Node]
     numbers: dict[int, int]
     constants: tuple[Node, ...]
@@ -54,11 +55,6 @@ class Program:
     parts: Sequence[Subprogram]
     kernels: Sequence[int]
     sizes: Sequence[int]
-
-    @property
-    def filename(self) -> str:
-        """The text's file name in tracebacks."""
-        return self.code.filename
 
     @property
     def make(self) -> Callable[..., Any]:
@@ -81,14 +77,14 @@ class Program:
         """The bytes of memory of all tables."""
         return sum([part.stretch.bytes for part in self.parts if part.stretch is not None])
 
-    def step(self, line: int) -> Node:
-        """Return the step that a line of the text calls; for a part, its first step."""
-        found = self.items[self.code.lines[line]]
+    def step(self, place: int) -> Node:
+        """Return the step at a place among the items; for a part, its first step."""
+        found = self.items[place]
         return found.program.steps[0] if isinstance(found, Subprogram) else found
 
-    def inner(self, line: int) -> Program | None:
-        """Return the program that a line of the text calls: a part, or that of a fused step."""
-        found: Any = self.items[self.code.lines[line]]
+    def inner(self, place: int) -> Program | None:
+        """Return the program that an item calls: a part, or that of a fused step."""
+        found: Any = self.items[place]
         found = found.program if isinstance(found, Subprogram) else found.attrs.get("program")
         return found if isinstance(found, Program) else None
 
@@ -111,17 +107,18 @@ class Program:
             made.append(plain if part.stretch is None else part.stretch.walked(plain, symbols))
         return made, [*map(to_device, self.constants)]
 
-    def expression(self, node: Node) -> str:
-        """Return how the text refers to the value of a node."""
-        return self.code.expressions[self.numbers[node.id]]
+    def expression(self, node: Node, frame: FrameType) -> str:
+        """Return how a frame of the program refers to the value of a node."""
+        return self.code.expression(self.numbers[node.id], frame)
 
     def annotated(self, name: str) -> str:
         """Return the text with the names of nodes as comments."""
-        lines = self.code.text.splitlines()
+        code = self.code.written
+        lines = code.text.splitlines()
         inner = []
         functions = count()
-        for number, place in self.code.lines.items():
-            node, one, item = self.step(number), self.inner(number), self.items[place]
+        for number, place in code.lines.items():
+            node, one, item = self.step(place), self.inner(place), self.items[place]
             owner = node.owner
             label = printable(node.name if owner is None else f"{node.op.name} for {owner.name}")
             if one is not None and isinstance(item, Subprogram):
@@ -160,6 +157,7 @@ class Tabling(NamedTuple):
     - `largest`: bytes of the largest result of a row, None for the default
     - `others`: writers of rows for internal ops, ``write(rows, step)``
     - `flag`: set by a walk as soon as it has released the GIL
+    - `called`: how often the steps have been called from Python already
     - `known`: cache of `table.kinds` for this binding; its types are kept alive by the steps
     - `strands`: threads that may walk rows at the same time
     """
@@ -175,6 +173,7 @@ class Tabling(NamedTuple):
     flag: Flag | None = None
     known: dict[Any, str] | None = None
     strands: int = 1
+    called: int = 0
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
@@ -226,7 +225,7 @@ def lower(
         for number, node in enumerate(port.nodes, count):
             numbers[node.id] = number
         count += len(port.nodes) or 1
-    how = [_how(step, bound, long_steps, buffered, leaving, over) for step in spec.steps]
+    how = _how(spec.steps, bound, long_steps, buffered, leaving, over)
     within = _stretches(spec.steps, how, tabling)
     gaps: Sequence[tuple[int, int]] = ()
     if _may_be_in_parts(spec.steps, how, bulky):
@@ -289,7 +288,7 @@ class _Numbering:
             ]
         )
 
-    def program(self, code: Code, steps: Sequence[Node]) -> Program:
+    def program(self, code: Code | SteppingCode, steps: Sequence[Node]) -> Program:
         """Return the finished program."""
         chosen = dict.fromkeys([key.kernel for key in self.keys if isinstance(key, StepKey)])
         parts = [one for one in self.items if isinstance(one, Subprogram)]
@@ -351,7 +350,8 @@ def _take(
 
             own, own_how = steps[begin:end], how[begin:end]
             stretch = Stretch(own, part.given, part.returned, own_how, buffered, tabling)
-        _call(made, part, steps, kernels, how, stretch)
+        often = tabling is not None and tabling.called > 0
+        _call(made, part, steps, kernels, how, stretch, often)
     made.take(steps[done:], kernels[done:], how[done:])
 
 
@@ -362,8 +362,9 @@ def _call(
     kernels: Sequence[int],
     how: Sequence[int],
     stretch: Stretch | None = None,
+    often: bool = False,
 ) -> None:
-    """Add the call of a part, which a table may compute."""
+    """Add the call of a part, which a table may compute; one that is called `often` has text."""
     begin, end, given, returned, _, parts = part
     inner = _Numbering({node.id: number for number, node in enumerate(given)}, len(given))
     own, own_how = steps[begin:end], how[begin:end]
@@ -371,12 +372,13 @@ def _call(
     called = [chosen.setdefault(number, len(chosen)) for number in kernels[begin:end]]
     for one in parts:
         moved = one._replace(begin=one.begin - begin, end=one.end - begin)
-        _call(inner, moved, own, called, own_how)
+        _call(inner, moved, own, called, own_how, often=often)
     if not parts:
         inner.take(own, called, own_how)
     sizes = inner.sizes() if parts else None
     key = DirectKey(len(given), tuple(inner.keys), inner.of(returned), True, sizes)
-    program = inner.program(direct_code(key), own)
+    code = None if often else stepping_code(key)
+    program = inner.program(code or direct_code(key), own)
     written = sum([one & keys.INTO > 0 for one in own_how])
     made.items.append(Subprogram(program, tuple(chosen), written, stretch))
     made.keys.append(CallKey(made.of(given), len(returned), bool(written)))
@@ -385,35 +387,45 @@ def _call(
 
 
 def _how(
-    step: Node,
+    steps: Sequence[Node],
     bound: Container[int],
     long_steps: Container[int],
     buffered: Container[int],
     leaving: Container[int],
     over: Container[int] = (),
-) -> int:
-    number = step.id
-    how = 0
-    if number in bound:
-        how |= keys.BOUND
-    if number in long_steps:
-        how |= keys.LONG
-    if step.op.waits:
-        how |= keys.AWAITED
-    if number in buffered:
-        how |= keys.BUFFERED
-    elif number in leaving:
-        how |= keys.LEAVING
-    elif number in over:
-        how |= keys.OVER
-    # Forwards may have any number of operands; of the two ufuncs NumPy deprecates a third one.
-    if how >= keys.BUFFERED and step.op.ufunc in (None, "maximum", "minimum"):
-        how |= keys.BY_NAME
-    if step.op.checked and not step.op.waits:
+) -> list[int]:
+    """Return how each step is called; what follows from its op is looked at once an op."""
+    of_op: dict[Op, tuple[int, int]] = {}
+    found = []
+    for step in steps:
+        number, op = step.id, step.op
+        known = of_op.get(op)
+        if known is None:
+            known = of_op[op] = _how_by_op(op)
+        how, by_name = known
+        if number in buffered:
+            how |= keys.BUFFERED | by_name
+        elif number in leaving:
+            how |= keys.LEAVING | by_name
+        elif number in over:
+            how |= keys.OVER | by_name
+        if number in bound:
+            how |= keys.BOUND
+        if number in long_steps:
+            how |= keys.LONG
+        found.append(how)
+    return found
+
+
+def _how_by_op(op: Op) -> tuple[int, int]:
+    """Return how an op is called, and what is added where it writes to what it is given."""
+    how = keys.AWAITED if op.waits else 0
+    if op.checked and not op.waits:
         how |= keys.OWN
-    if step.op.kernel is not None:
+    if op.kernel is not None:
         how |= keys.GIVES_RUN
-    return how
+    # Forwards may have any number of operands; of these two NumPy deprecates a third one.
+    return how, keys.BY_NAME if op.ufunc in (None, "maximum", "minimum") else 0
 
 
 def lower_directly(
@@ -434,7 +446,7 @@ def lower_directly(
     sent the result or thrown the exception, and returns the results.
     """
     made = _Numbering({leaf.id: number for number, leaf in enumerate(leaves)}, len(leaves))
-    how = [_how(step, bound or (), (), buffered, leaving) for step in steps]
+    how = _how(steps, bound or (), (), buffered, leaving)
     within, kernels = _stretches(steps, how, tabling), range(len(steps))
     _take(made, steps, kernels, how, (within, ()), results, buffered, tabling)
     key = DirectKey(len(leaves), tuple(made.keys), made.of(results), bound is not None)
@@ -465,7 +477,7 @@ def lower_loop(
     - ``buffers`` has an array or None for each of the `buffered` steps.
     """
     made = _Numbering({leaf.id: number for number, leaf in enumerate(leaves)}, len(leaves))
-    made.take(steps, range(len(steps)), [_how(step, (), (), buffered, ()) for step in steps])
+    made.take(steps, range(len(steps)), _how(steps, (), (), buffered, ()))
     wanted = made.of(results)
     read = {number for step in made.keys for number in step.operands}
     key = LoopKey(

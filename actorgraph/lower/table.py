@@ -258,8 +258,8 @@ class Stretch:
         if found is None:
             if len(self._tables) >= _KEPT:
                 self._tables.clear()
-            write = partial(self.write, symbols)
-            found = self._tables[key] = Asking(write, _CALLS, self._tabling.wait)
+            write, calls = partial(self.write, symbols), _CALLS - self._tabling.called
+            found = self._tables[key] = Asking(write, calls, self._tabling.wait)
         return found
 
     def write(self, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None] | None:

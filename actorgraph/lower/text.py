@@ -34,6 +34,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import lru_cache
 from itertools import accumulate, chain, count
+from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 from weakref import finalize
 
@@ -59,6 +60,19 @@ class Code(NamedTuple):
     make: Callable[..., Any]
     expressions: dict[int, str]
     lines: dict[int, int]
+
+    @property
+    def written(self) -> Code:
+        """Itself: the text is there."""
+        return self
+
+    def place(self, frame: FrameType, line: int) -> int | None:
+        """Return the position of the step that a frame calls, None for a frame of others."""
+        return self.lines.get(line) if frame.f_code.co_filename == self.filename else None
+
+    def expression(self, number: int, frame: FrameType) -> str:
+        """Return how the value of a number is referred to in a frame."""
+        return self.expressions[number]
 
 
 _MANY = 16
@@ -243,6 +257,8 @@ def _name_steps(
         first = made[-1].stop
     uses = [[*own, *step.operands] for own, step in zip(made, steps, strict=True)]
     together = _together([*made, *tuples], uses, kept)
+    if not together and not any(isinstance(step, CallKey) for step in steps):
+        return _name_kernels(steps, first - len(steps), last_uses(uses, kept), expressions)
     if together:
         kept = [together.get(number, number) for number in kept]
         uses = [list(dict.fromkeys([together.get(n, n) for n in numbers])) for numbers in uses]
@@ -278,6 +294,38 @@ def _name_steps(
         idle += freed
         freed_after.append([name for name, number in freed.items() if number not in buffered])
         targets.append([variables[number] for number in own])
+    return targets, freed_after
+
+
+def _name_kernels(
+    steps: Sequence[StepKey | CallKey],
+    first: int,
+    ends: Iterable[Sequence[int]],
+    expressions: dict[int, str],
+) -> tuple[list[list[str]], list[list[str]]]:
+    """Do what `_name_steps` does, of steps without parts, which have one variable each.
+
+    `ends` are by step the values that end there.
+    """
+    names = (f"v{number}" for number in count())
+    targets: list[list[str]] = []
+    freed_after: list[list[str]] = []
+    idle: list[str] = []
+    buffered: set[int] = set()
+    for number, (step, ended) in enumerate(zip(steps, ends, strict=True), first):
+        assert isinstance(step, StepKey), "no parts"
+        if step.how & keys.BUFFERED:
+            buffered.add(number)
+        freed = [n for n in ended if n != number and expressions[n][0] in "vr"]
+        if freed:
+            name = expressions[freed.pop(0)]
+        else:
+            name = idle.pop() if idle else next(names)
+        expressions[number] = name
+        freed += [number] if number in ended else []
+        idle += [expressions[n] for n in freed]
+        freed_after.append([expressions[n] for n in freed if n not in buffered])
+        targets.append([name])
     return targets, freed_after
 
 

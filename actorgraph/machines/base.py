@@ -21,7 +21,6 @@ from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.keywords import answering, refusal
 from actorgraph.lower.cuts import Cut, by_cost, one_per_node
 from actorgraph.lower.joint import Mode
-from actorgraph.machines import inspection
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.claim import fitted
 from actorgraph.machines.compiled import Compiled, compiled
@@ -545,6 +544,8 @@ class Machine(Lifetime):
     @property
     def source(self) -> str:
         """The programs generated so far, with node names as comments."""
+        from actorgraph.machines import inspection
+
         return inspection.source(self._all_plans(), self._networks())
 
     def channels(self) -> list[ChannelStatistics]:
@@ -632,6 +633,8 @@ class Machine(Lifetime):
         extrapolated.  A region of several nodes is named after its first.  The time of runs that
         the calling thread computed is divided among nodes by predicted cost.
         """
+        from actorgraph.machines import inspection
+
         return inspection.busiest(self._all_plans(), self._networks(), count)
 
     def costs(self) -> dict[str, float]:
@@ -640,10 +643,14 @@ class Machine(Lifetime):
         They hold for the sizes bound last.  A machine made with ``costs=`` of them cuts its regions
         by them once, and never again.
         """
+        from actorgraph.machines import inspection
+
         return inspection.costs(self._plans.values())
 
     def explain(self) -> str:
         """Return a text: what runs where and why, predicted and measured costs, placement."""
+        from actorgraph.machines import inspection
+
         return inspection.explain(self._all_plans(), self._networks(), self.workers)
 
     def memory_plan(self) -> list[MemoryPlan]:
@@ -662,6 +669,8 @@ class Machine(Lifetime):
         >>> plan.peak_bytes, plan.bound_bytes, plan.buffered
         (5120, 5120, 2)
         """
+        from actorgraph.machines import inspection
+
         return inspection.memory_plan(self._all_plans(), lends=self.max_bytes is None)
 
     def memory(self) -> LiveBytes:

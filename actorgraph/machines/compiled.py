@@ -28,6 +28,7 @@ from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
+    from actorgraph.op import Op
 
 
 _STRANDED_BYTES = 512 * 1024
@@ -87,6 +88,11 @@ class Compiled:
         from actorgraph.devices import native  # needed by the first program
 
         return native.expected() is None
+
+    @property
+    def may_begin_plain(self) -> bool:
+        """Whether the first runs may do without tables: nothing waits for these or is fused."""
+        return bool(self.native) and self.native != "wait" and not self.jit
 
     def is_apart(self, step: Node, symbols: Mapping[str, int]) -> bool:
         """Return whether a step is computed faster alone than in a fusion group of `jit`."""
@@ -192,14 +198,19 @@ class Compiled:
     # -- ops ----------------------------------------------------------------------------------
 
     @cached_property
+    def _ops(self) -> frozenset[Op]:
+        """The distinct ops, far fewer than nodes."""
+        return frozenset([node.op for node in self.joint.order])
+
+    @cached_property
     def waits(self) -> bool:
         """Whether there are asynchronous or blocking ops, or values of lanes to wait for."""
-        return any(node.op.waits for node in self.joint.order)
+        return any(op.waits for op in self._ops)
 
     @cached_property
     def needs_loop(self) -> bool:
         """Whether there are asynchronous ops."""
-        return any(node.op.runs_on == "loop" for node in self.joint.order)
+        return any(op.runs_on == "loop" for op in self._ops)
 
     @cached_property
     def fits_loop(self) -> bool:
@@ -220,7 +231,7 @@ class Compiled:
     @cached_property
     def has_user_ops(self) -> bool:
         """Whether there are, or may be in bodies, ops of users, which see the caller's context."""
-        return any(node.op.checked or node.op.kernel is not None for node in self.joint.order)
+        return any(op.checked or op.kernel is not None for op in self._ops)
 
     def placed(self, node: Node, kernel: Any, lane: Lane | None) -> Any:
         """Return what programs call for a node on a lane or the host, given its kernel."""
@@ -260,11 +271,12 @@ class Compiled:
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
         xp = np if lane is None else lane.device.products or lane.device.xp
-        waits, quick = "wait" in (self.native, self.jit), self.jit and self.walks
+        waits = "wait" in (self.native, self.jit)
         made: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
-        if self.walks and node.op.moves_windows:
+        # `walks` imports modules that few kernels need, so it is asked last.
+        if node.op.moves_windows and self.walks:
             made = moving(made, waits)
-        if quick:
+        if self.jit and self.walks:
             from actorgraph.control.in_blocks import IN_BLOCKS
             from actorgraph.lower.quick_rows import quick_kernel, quick_product
 
@@ -273,9 +285,11 @@ class Compiled:
                 made = quick_product(made, wait)
             else:
                 made = quick_kernel(node, made, symbols, wait)
-        if self.walks and hasattr(made, "allow_tables"):  # a loop
+        if type(made) is np.ufunc:
+            return made
+        if hasattr(made, "allow_tables") and self.walks:  # a loop
             made.allow_tables(waits, bool(self.jit))
-        if self.overlaps and hasattr(made, "parts"):
+        if hasattr(made, "parts") and self.overlaps:
             made.parts = None
         if hasattr(made, "kept_bytes"):
             self.loops.add(made)
@@ -336,8 +350,8 @@ Direct: TypeAlias = Callable[..., list[Any]]
 class Binding:
     """What depends on the sizes of a run: kernels, and predictions.
 
-    `direct` has the programs of direct runs that are not in use, by whether they write into
-    buffers; see `Inline.take`.
+    `direct` has the programs of direct runs that are not in use, by their `Inline` and whether they
+    write into buffers; see `Inline.take`.
     """
 
     symbols: Mapping[str, int]
@@ -348,7 +362,7 @@ class Binding:
     is_large: bool  # whether `Tally` counts feeds or results
     # `Claim`, which knows plans, by whether a run may use buffers
     claims: dict[bool, Any] = field(default_factory=dict)
-    direct: dict[bool, list[Direct]] = field(default_factory=dict)
+    direct: dict[int, list[Direct]] = field(default_factory=dict)
     direct_turns: int = 0  # direct runs so far, their seconds, and those of the latest
     direct_seconds: float = 0.0
     direct_latest: deque[float] = field(default_factory=partial(deque, maxlen=LATEST))

@@ -116,7 +116,7 @@ def _direct(plan: Plan) -> int:
     total: int = sum([one.kept_bytes for one in plan.compiled.loops])
     results = list(plan.compiled.result_of)
     for binding in plan.bindings():
-        count = len(binding.direct.get(True, ()))
+        count = len(binding.direct.get(inline.first + True, ()))
         if count:
             laid = assign(inline.steps, results, inline.buffered, binding.symbols)
             total += count * laid.total_bytes

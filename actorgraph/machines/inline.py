@@ -19,6 +19,12 @@ MEMORIES_KEPT = 4
 _SMALL_BYTES = 256 * 1024
 """Buffers up to this size are always kept: batches of requests have many sizes."""
 
+_PLAIN_TURNS, _PLAIN_STEPS = 32, 512
+"""Turns before functions of fewer than `_PLAIN_STEPS` steps get tables: most graphs run less often,
+and tables would be a tenth of their first run.  The parts of longer functions share their text."""
+
+_NEVER = 1 << 62
+
 
 class Inline:
     """A mode as a function of the values of its leaves, made when it is first needed.
@@ -26,14 +32,22 @@ class Inline:
     With `keeps_derivatives` derivatives outlive the call; else they are read before the function is
     given back.  `program` is None before the first direct run.  The `buffered` steps write into
     memory that the function keeps.
+
+    Functions of few steps begin without tables.  After `plain_turns` turns the `Inline` of
+    `with_tables` replaces this one.  `first` is the key of its functions without buffers in
+    `Binding.direct`, ``first + 1`` of those with them, so functions of the two do not mix.
     """
 
-    def __init__(self, compiled: Compiled, *, keeps_derivatives: bool = True) -> None:
+    def __init__(
+        self, compiled: Compiled, *, keeps_derivatives: bool = True, plain: bool = True
+    ) -> None:
         self.program: Program | None = None
         self.steps: Sequence[Node] = ()
         self.buffered: frozenset[int] = frozenset()
+        self.first = 0 if plain else 2
+        self.plain_turns, self._turns = _NEVER, 0
         self._compiled = compiled
-        self._keeps_derivatives = keeps_derivatives
+        self._keeps_derivatives, self._plain = keeps_derivatives, plain
         self._with_memory: list[Binding] = []
 
     @property
@@ -47,13 +61,22 @@ class Inline:
         The caller owns it until `give`.  With `in_buffers` leaves have to be C-contiguous.
         """
         try:
-            return binding.direct[in_buffers].pop()
+            return binding.direct[self.first + in_buffers].pop()
         except LookupError:
             return self.make(binding, in_buffers)
 
-    def give(self, binding: Binding, in_buffers: bool, function: Direct) -> None:
-        """Take back a function whose results have been read."""
-        binding.direct.setdefault(in_buffers, []).append(function)
+    def give(self, binding: Binding, in_buffers: bool, function: Direct) -> bool:
+        """Take back a function whose results have been read.
+
+        Return whether it is time for `with_tables`.
+        """
+        binding.direct.setdefault(self.first + in_buffers, []).append(function)
+        self._turns += 1
+        return self._turns >= self.plain_turns
+
+    def with_tables(self) -> Inline:
+        """Return an `Inline` whose functions have tables from the beginning."""
+        return Inline(self._compiled, keeps_derivatives=self._keeps_derivatives, plain=False)
 
     def give_up_memory(self) -> None:
         """Drop the functions that are not in use, and their buffers."""
@@ -100,5 +123,11 @@ class Inline:
         values = set(joint.values.values())
         outliving = [node for node in results if self._keeps_derivatives or node in values]
         self.buffered = writable(steps, outliving, ordered)
-        leaves, tabling = [leaf.node for leaf in joint.leaves], compiled.tabling(symbols, ordered)
+        leaves, tabling = [leaf.node for leaf in joint.leaves], None
+        if self._plain and len(steps) < _PLAIN_STEPS and compiled.may_begin_plain:
+            self.plain_turns = _PLAIN_TURNS
+        else:
+            tabling = compiled.tabling(symbols, ordered)
+        if tabling is not None and not self._plain:
+            tabling = tabling._replace(called=_PLAIN_TURNS)
         return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)

@@ -31,8 +31,8 @@ class Looped:
     """
 
     __slots__ = (
-        "_before", "_cancel", "_due", "_inside", "_program", "_steps", "_stopped", "_task",
-        "_thrown", "run", "suspended",
+        "_before", "_cancel", "_due", "_inline", "_inside", "_program", "_steps", "_stopped",
+        "_task", "_thrown", "run", "suspended",
     )  # fmt: skip
 
     def __init__(self, run: Run) -> None:
@@ -46,6 +46,7 @@ class Looped:
         self._task: Any = None  # asyncio's, if it runs the loop
         self._cancel: Callable[[], object] = self._stop
         self._program: Any = None
+        self._inline = run.plan.inline
         self._steps: Any = None
 
     def begin(self) -> None:
@@ -176,24 +177,27 @@ class Looped:
         except BaseException as error:
             self._program = None
             plan = run.plan
-            run.core.abort(run, blamed(plan.compiled.joint, plan.inline.program, None, error))
+            run.core.abort(run, blamed(plan.compiled.joint, self._inline.program, None, error))
             # In trio Ctrl-C is not raised in such a task, so the op has raised it.
             if isinstance(error, KeyboardInterrupt) and not in_trio():
                 raise
         return None
 
-    @runs_steps("self.run.plan.inline")
+    @runs_steps("self._inline")
     def _resumed(self, answer: Answer | None) -> Any:
         if self._steps is None:
             run = self.run
-            self._program = run.plan.inline.take(run.binding, run.regular)
+            self._inline = run.plan.inline
+            self._program = self._inline.take(run.binding, run.regular)
             self._steps = self._program(*run.values)
         return resumed(self._steps, answer)
 
     def _end(self) -> None:
         run = self.run
         if run.core.leave_loop(self) and self._steps is None and self._program is not None:
-            run.plan.inline.give(run.binding, run.regular, self._program)
+            inline = self._inline
+            if inline.give(run.binding, run.regular, self._program):
+                run.plan.walk_inline(inline)
         self._steps = self._program = self._thrown = None
 
 

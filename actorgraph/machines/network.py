@@ -127,7 +127,7 @@ class Network:
         )
         self.memory_index = self._kernel_cache.memory_index
         self.channels: list[Channel] = []
-        self._shared: dict[Any, Callable[..., Any]] = {}
+        self._shared: dict[int, dict[Any, Callable[..., Any]]] = {}  # by lane
         with paused():
             self.tasks = [Task(spec, ready) for spec in plan.partition.tasks]
             self._connect()
@@ -331,18 +331,20 @@ class Network:
         """Return for each step its kernel, or the kernel's index if it depends on symbols."""
         kernels: list[Callable[..., Any] | int] = []
         compiled, lane = self.plan.compiled, self.plan.partition.lane(spec.index)
+        bound, everywhere = self._kernel_cache.bound_index, compiled.placing is None
+        shared = self._shared.setdefault(id(lane), {})
         for node in spec.steps:
-            index = self._kernel_cache.bound_index.get(node.id)
+            index = bound.get(node.id) if bound else None
             if index is not None:
                 kernels.append(index)
                 continue
-            key = None if node.attrs else (*alike(node), id(lane))
-            found = self._shared.get(key)
+            key = None if node.attrs else alike(node)
+            found = shared.get(key)
             if found is None:
                 found = self._guarded(compiled.kernel(node, {}, lane))
                 if key is not None:
-                    self._shared[key] = found
-            kernels.append(compiled.placed(node, found, lane))
+                    shared[key] = found
+            kernels.append(found if everywhere else compiled.placed(node, found, lane))
         return kernels
 
 

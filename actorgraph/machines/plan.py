@@ -161,6 +161,17 @@ class Plan:
             self.repeats.keep(arrays, binding)
         return arrays, binding, all(array.flags.c_contiguous for array in arrays)
 
+    def walk_inline(self, inline: Inline) -> None:
+        """Replace the functions of `inline` by ones that walk tables.
+
+        A run in progress continues with its function, which is then dropped.
+        """
+        with THIS.making:
+            if self.inline is inline:
+                self.inline = inline.with_tables()
+                for binding in self.bindings():
+                    binding.direct = {}
+
     # -- sizes --------------------------------------------------------------------------------
 
     @property
@@ -215,6 +226,7 @@ class Plan:
         lane_of = self.partition.lane_of
         walks = bool(compiled.native) and self.sequential is None and self.workers > 1
         in_tables_us = table_us(tasks, costs) if walks else [0.0] * len(tasks)
+        heavy = {number for number, cost in costs.items() if is_heavy(cost)}
         fed_bytes = sum([size_in_bytes(node, symbols) for node in compiled.inputs])
         results = [size_in_bytes(node, symbols) for node in compiled.result_of]
         return Binding(
@@ -226,8 +238,8 @@ class Plan:
                 for node in self.partition.bound
             ],
             heavy=tuple(
-                any(is_heavy(costs.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
-                or spec_table_us >= HEAVY_US
+                spec_table_us >= HEAVY_US
+                or any(not node.op.waits for node in spec.steps if node.id in heavy)
                 for spec, spec_table_us in zip(tasks, in_tables_us, strict=True)
             ),
             # Above 0, for ratios divide by it: a graph of leaves alone has no steps.

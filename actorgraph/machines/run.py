@@ -226,7 +226,7 @@ class Run(AbstractRun):
         placing = compiled.placing
         self.values = leaves if placing is None else placing.brought(compiled.joint, leaves)
 
-    @runs_steps("self.plan.inline")
+    @runs_steps("inline")
     def compute(self) -> None:
         """Compute the results in the calling thread, and collect them."""
         self.take_arrays()
@@ -234,14 +234,16 @@ class Run(AbstractRun):
             return
         if instrument.listening:
             instrument.tell("on_run_start", self)
-        inline, binding = self.plan.inline, self.binding
+        binding = self.binding
+        direct = binding.direct  # before `inline`: those of another one have another dict, or key
+        inline = self.plan.inline
         program, outer = None, getattr(here, "held", None)
         state, began = ERRORS.get(), perf_counter()
         try:
             here.held = self.core.scheduler, None, outer  # inlined `Scheduler.call`, saves 0.2 us
             ERRORS.set(TELLING if state is DEFAULT else telling(state))  # 0.16 us
             try:  # inlined `Inline.take`, and `give` below
-                program = binding.direct[self.regular].pop()
+                program = direct[inline.first + self.regular].pop()
             except LookupError:
                 program = inline.make(binding, self.regular)
             self.results = program(*self.values)
@@ -260,8 +262,10 @@ class Run(AbstractRun):
             instrument.tell("on_direct", self, began, ended)
         self.collect()
         if program is not None:
-            binding.direct.setdefault(self.regular, []).append(program)
+            direct.setdefault(inline.first + self.regular, []).append(program)
             program = None  # a traceback keeps this frame alive
+            if binding.direct_turns >= inline.plain_turns:
+                self.plan.walk_inline(inline)
 
     # -- for actors ---------------------------------------------------------------------------
 

@@ -54,7 +54,8 @@ def regular(order: Sequence[Node]) -> set[int]:
     ordered: set[int] = set()
     contiguous: set[int] = set()
     for node in order:
-        layout = node.op.memory.layout_with(node.attrs)
+        memory = node.op.memory
+        layout = memory.layout if memory.ordered is None else memory.layout_with(node.attrs)
         if layout == "any":
             continue
         parts = node.inputs if layout != "c" else ()
@@ -96,25 +97,32 @@ def writable(
     """
     escaping = {node.id for node in kept}
     for step in reversed(steps):
+        op = step.op
         # A user's op may keep its operands; the operands of an escaping view escape with it.
-        if step.op.checked or (step.op.memory.layout in VIEWS and step.id in escaping):
+        if op.checked or (op.memory.layout in VIEWS and step.id in escaping):
             escaping.update([part.id for part in step.inputs])
-    return frozenset(
-        step.id
-        for step in steps
-        if step.id in regular_ids and step.id not in escaping and takes_out(step)
-    )
+    return _taking([step for step in steps if step.id in regular_ids and step.id not in escaping])
 
 
 def leaving(
     steps: Sequence[Node], planned: Collection[int], regular_ids: Collection[int]
 ) -> frozenset[int]:
     """Return the ids of the steps, not `planned`, that may write into an array that is given."""
-    return frozenset(
-        step.id
-        for step in steps
-        if step.id in regular_ids and step.id not in planned and takes_out(step)
-    )
+    return _taking([step for step in steps if step.id in regular_ids and step.id not in planned])
+
+
+def _taking(steps: Iterable[Node]) -> frozenset[int]:
+    """Return the ids of the steps for which `takes_out` holds, looked up by op and type."""
+    known: dict[Any, bool] = {}
+    numbers = []
+    for step in steps:
+        key = step.op, id(step.type), not step.attrs
+        takes = known.get(key)
+        if takes is None:
+            takes = known[key] = takes_out(step)
+        if takes:
+            numbers.append(step.id)
+    return frozenset(numbers)
 
 
 def takes_out(step: Node) -> bool:

@@ -16,8 +16,8 @@ from typing import Any, final
 from actorgraph.devices import Device, Handed, Lane, base
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Graph, Node
+from actorgraph.lower.acyclic import check_order
 from actorgraph.lower.cuts import Costs, Cut
-from actorgraph.lower.deadlock import check_order
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import Waiting
 from actorgraph.lower.regions import TaskSpec, connect

@@ -17,6 +17,7 @@ from actorgraph.lower import spots, table, table_rows
 from actorgraph.lower.program import Subprogram, Tabling
 from actorgraph.lower.rates import path
 from actorgraph.lower.text import Dead
+from actorgraph.machines import inline
 from actorgraph.testing._examples import check_in_turn, expected
 from tests._soak import drawn
 from tests.machines._graphs import graphs, graphs_of_other_dtypes
@@ -563,6 +564,55 @@ def test_rows_are_written_in_the_background_after_some_runs():
         BACKGROUND.submit(written.set)
         assert written.wait(60)
         assert [part.stretch.is_written for part in plan.inline.program.parts] == [True]
+
+
+def test_a_small_graph_has_tables_after_some_turns_with_the_same_bits():
+    outputs = chain_after(lambda x: x * 2.0)
+    feeds = [{"x": np.linspace(-1, 1, 3) + turn} for turn in range(inline._PLAIN_TURNS + 1)]
+    with ag.TapeMachine(outputs, native=True) as machine, ag.LispMachine(outputs) as lisp:
+        found = []
+        for one in feeds:
+            got, wanted = machine.run_sync(one), lisp.run_sync(one)
+            assert [got[o].value.tobytes() for o in outputs] == [
+                wanted[o].value.tobytes() for o in outputs
+            ]
+            *_, plan = machine._plans.values()
+            found.append(plan.inline.program is not None and len(plan.inline.program.parts))
+    assert found == [0] * (inline._PLAIN_TURNS - 1) + [False, 1]
+
+
+def test_a_run_that_began_without_tables_is_blamed_by_its_own_program(monkeypatch):
+    begun, broken = threading.Event(), threading.Event()
+
+    def wait(xp, x):
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            assert broken.wait(60)
+            raise RuntimeError("on command")
+        return x
+
+    op = ag.ops.define("lower_table_waits", scheme="f[*s] -> f[*s]", forward=wait)
+    [*_, last] = chain_after(lambda x: x * 2.0)
+    y = op(last).named("mine") + 1.0
+    with ag.TapeMachine([y], wrt=[], native=True) as machine:
+        caught = []
+
+        def fail():
+            with pytest.raises(NodeError, match="'mine'") as error:
+                machine.run_sync({"x": np.ones(3)})
+            caught.append(error.value)
+
+        thread = threading.Thread(target=fail)
+        thread.start()
+        assert begun.wait(60)
+        *_, plan = machine._plans.values()
+        plan.walk_inline(plan.inline)
+        broken.set()
+        thread.join()
+        assert caught[0].inputs == ("float64[3]",)
+        assert plan.latest.direct == {}
+        machine.run_sync({"x": np.ones(3)})
+        assert plan.inline.program.parts
 
 
 def test_within_max_bytes_there_is_no_table_that_nobody_counts():

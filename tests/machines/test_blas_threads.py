@@ -83,3 +83,18 @@ def test_a_program_that_has_set_the_number_itself_is_told_where_nothing_can_be_d
     seen.pop()
     """
     assert printed(body) == ["1"]
+
+
+def test_libraries_are_looked_for_again_where_a_module_was_imported_since():
+    body = """
+    import sys
+    from actorgraph.devices.blas_threads import _controller
+
+    in_turn()
+    first = _controller()
+    in_turn()
+    seen[:] = [_controller() is first]
+    sys.modules["of_a_user"] = threading
+    seen += [_controller() is first]
+    """
+    assert printed(body) == ["True", "False"]

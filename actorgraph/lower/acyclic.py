@@ -1,0 +1,27 @@
+"""That tasks form no cycle: every cut is looked at, once it is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from actorgraph.errors import DeadlockError
+from actorgraph.lower.regions import TaskSpec
+
+
+def check_order(specs: Sequence[TaskSpec]) -> None:
+    """Raise `DeadlockError`, which names a cycle, unless connected tasks form none; linear.
+
+    Where every task is free to fire and every capacity is at least 1, this is all there is to
+    check: each cycle of such a network goes through the room of an edge and so holds a token.
+    """
+    before = {
+        spec.index: [one.producer for one in spec.ports if one.producer is not None]
+        for spec in specs
+    }
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError as error:
+        cycle = [specs[task].name for task in reversed(error.args[1])]
+        waits = " waits for ".join(map(repr, cycle))
+        raise DeadlockError(f"tasks wait for each other: {waits}") from None

@@ -1,0 +1,133 @@
+"""Parts are stepped through until their text pays for itself, and nobody can tell."""
+
+import random
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.errors import NodeError
+from actorgraph.lower import keys, stepping
+from actorgraph.lower.keys import CallKey, DirectKey, StepKey
+from actorgraph.lower.stepping import SteppingCode, stepping_code
+from actorgraph.lower.text import direct_code
+
+
+def irregular(count, ending=lambda value: value):
+    """Return a loss of about so many steps, joined as they were drawn."""
+    draw = random.Random(3)
+    x = ag.Graph().input("x", (4, 4), "float64")
+    values = [x, x * x.graph.parameter("w", np.linspace(-1, 1, 16).reshape(4, 4))]
+    while len(values) < count:
+        one, other = (values[-draw.randint(1, min(20, len(values)))] for _ in range(2))
+        values.append(draw.choice((ag.ops.tanh(one), one + other, ag.ops.tanh(one @ other))))
+    return ag.ops.stack([*values[-30:-1], ending(values[-1])]).sum()
+
+
+def feeds():
+    return {"x": np.linspace(-1, 1, 16).reshape(4, 4)}
+
+
+def codes(machine):
+    """Return the code of all parts, the innermost."""
+    made = [task.program for network in machine._networks() for task in network.tasks]
+    parts = [part for program in made for part in program.parts]
+    inner = [one for part in parts for one in part.program.parts or [part]]
+    return [part.program.code for part in inner]
+
+
+def test_a_part_that_is_stepped_through_returns_what_its_text_returns():
+    steps = (
+        StepKey(4, (0, 1), 0),
+        StepKey(2, (2,), keys.BUFFERED),
+        StepKey(7, (3, -1), keys.LEAVING | keys.BY_NAME),
+        StepKey(2, (-2,), 0),
+        StepKey(4, (5, 4), keys.LEAVING),
+    )
+    key = DirectKey(2, steps, (6, 2, 0, -1), True)
+    given = [np.add, np.tanh, np.multiply, np.array([3.0, 5.0]), np.array([0.5, 0.25])]
+    found = []
+    for code in (stepping_code(key), direct_code(key)):
+        out = [np.empty(2) for _ in range(3)]
+        results = code.make(*given)(None, out, np.array([1.0, 2.0]), np.array([0.1, 0.2]))
+        assert results[0] is out[2]
+        found.append([one.tobytes() for one in (*results, *out)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "how", [keys.BOUND, keys.LONG, keys.AWAITED, keys.OVER, keys.OWN, keys.GIVES_RUN]
+)
+def test_what_is_more_than_a_call_of_a_kernel_is_not_stepped_through(how):
+    assert stepping_code(DirectKey(1, (StepKey(0, (0,), how),), (1,), True)) is None
+    assert stepping_code(DirectKey(1, (CallKey((0,), 1, False),), (1,), True, ())) is None
+
+
+def test_values_are_forgotten_when_nothing_needs_them_any_more():
+    steps = (StepKey(0, (0,), 0), StepKey(1, (1,), 0), StepKey(2, (2,), 0))
+    held = []
+
+    def first(value):
+        made = value + 1
+        held.append(weakref.ref(made))
+        return made
+
+    def last(value):
+        assert held[0]() is None
+        return value
+
+    part = SteppingCode(DirectKey(1, steps, (3,), True)).make(first, np.negative, last)
+    assert part(None, None, np.ones(3))[0].tolist() == [-2, -2, -2]
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_no_run_compiles_all_parts_of_an_irregular_graph_and_bits_stay(native):
+    loss = irregular(2000)
+    stepping_code.cache_clear()
+    turns = stepping._FEWEST + stepping._SPREAD
+    with ag.LispMachine([loss]) as sequential, ag.TapeMachine([loss], native=native) as machine:
+        wanted = sequential.run_sync(feeds(), backward=True)
+        compiled = []
+        for _ in range(turns + 1):
+            got = machine.start(feeds(), backward=True).result()
+            assert got[loss].value == wanted[loss].value
+            np.testing.assert_array_equal(got["w"].grad, wanted["w"].grad)
+            found = [one for one in codes(machine) if isinstance(one, SteppingCode)]
+            compiled.append(sum(one.compiled is not None for one in found))
+    assert len(found) > 20
+    assert compiled[0] == 0
+    assert max(np.diff(compiled)) <= 2
+    assert compiled[-1] == len(found)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_step_that_fails_within_a_part_is_named_with_its_operands(compiled):
+    loss = irregular(600, lambda value: ag.ops.log(value * 0.0).named("doomed"))
+    with ag.TapeMachine([loss], native=False) as machine, np.errstate(divide="raise"):
+        for _ in range(stepping._FEWEST + stepping._SPREAD + 1 if compiled else 1):
+            with pytest.raises(NodeError, match="'doomed'") as caught:
+                machine.start(feeds()).result()
+        found = codes(machine)
+        assert all(isinstance(one, SteppingCode) for one in found)
+        assert any(one.compiled is not None for one in found) == compiled
+    assert caught.value.inputs == ("float64[4, 4]",)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_warning_within_a_part_tells_of_its_node(compiled):
+    loss = irregular(600, lambda value: ag.ops.log(value * 0.0).named("doomed"))
+    with ag.TapeMachine([loss], native=False) as machine:
+        for _ in range(stepping._FEWEST + stepping._SPREAD + 1 if compiled else 1):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                machine.start(feeds()).result()
+    assert ["'doomed'" in str(one.message) for one in caught] == [True]
+
+
+def test_the_source_shows_the_text_of_parts_that_are_stepped_through():
+    loss = irregular(600)
+    with ag.TapeMachine([loss], native=False) as machine:
+        machine.start(feeds()).result()
+        assert "def program(run, out, x0" in machine.source
