@@ -42,6 +42,15 @@ _OF_SCALARS: dict[str, Kernel] = {
 _SILENT = frozenset({"warn", "ignore"})
 
 
+def _square_of_number(x: Any, out: Any = None) -> Any:
+    """Multiply a complex number by itself.
+
+    From its second call on, NumPy's `square` rounds the square of a complex scalar otherwise than
+    that of an array of one element.
+    """
+    return np.multiply(x, x, out)
+
+
 class Waiting(NamedTuple):
     """The kernel of an op that waits: the callable, where it runs, and its gate."""
 
@@ -109,6 +118,8 @@ def kernel(node: Node, xp: Any, symbols: Mapping[str, int], *, watch: tuple[str,
         function: Kernel = product(node, symbols)
     elif bare and xp is np and op.ufunc in _OF_SCALARS and _are_float_scalars(node):
         function = _OF_SCALARS[op.ufunc]
+    elif bare and xp is np and op.ufunc == "square" and node.dtype.kind == "c" and not node.dims:
+        function = _square_of_number
     elif bare:
         name = str(op.ufunc)
         function = getattr(xp, name, None) or partial(by_host, xp, getattr(np, name))

@@ -156,7 +156,7 @@ def sign(x: Any) -> Node:
 
 square = unary("square", "square", lambda t, y, x: t * (x + x), "x * x.", scheme=_NUMBER)
 cube = unary(
-    "cube", "multiply(square(x), x)", lambda t, y, x: t * (square(x) * 3),
+    "cube", "multiply(multiply(x, x), x)", lambda t, y, x: t * (square(x) * 3),
     "x * x * x.", scheme=_NUMBER, flops=2,
 )  # fmt: skip
 reciprocal = unary("reciprocal", "reciprocal", lambda t, y, x: -(t * square(y)), "1 / x.", low=0.5)
