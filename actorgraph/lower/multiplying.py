@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ def is_product(
     if x.base != y.base:
         y = y._replace(offset=x.end - y.begin)
     begin = min(x.begin, y.begin)
-    raw = _numbers(char, max(x.end, y.end) - begin)
+    raw = numbers(char, max(x.end, y.end) - begin)
     given = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
     wanted = np.asarray(kernel_of(*given))
     result = np.empty(wanted.shape, char)
@@ -41,7 +41,11 @@ def is_product(
     return wanted.tobytes() == result.tobytes()
 
 
-def _numbers(char: str, size: int) -> np.ndarray[Any, Any]:
+def numbers(char: str, size: int) -> np.ndarray[Any, Any]:
     """Return so many bytes of numbers that differ along any axis."""
-    count = size // np.dtype(char).itemsize
-    return np.resize(np.sin(np.arange(min(count, _PERIOD))).astype(char), count)
+    return np.resize(_drawn(char), size // np.dtype(char).itemsize)
+
+
+@cache
+def _drawn(char: str) -> np.ndarray[Any, Any]:
+    return np.sin(np.arange(_PERIOD)).astype(char)

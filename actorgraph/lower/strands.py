@@ -229,9 +229,8 @@ class StrandRows(Written):
         placed: Mapping[int, _Placed],
         threads: int,
     ) -> None:
-        self._placed, self.threads = placed, threads
+        self._placed, self.threads, self.rooms = placed, threads, threads
         self._touched, self._made = Touched(), list[_Step]()
-        self._heard: list[tuple[int, bool]] = []
         super().__init__(stretch, symbols)
         self._cut()
 
@@ -250,8 +249,8 @@ class StrandRows(Written):
             f"{alone_us:.0f} us by one thread, {together_us:.0f} us by {self.threads}"
         )
 
-    def strand(self, step: Node) -> int:
-        """Return the number of the strand that a step is in."""
+    def room(self, step: Node) -> int:
+        """Return the number of the strand that a step is in, each of which has a room."""
         return self._placed[step.id].strand
 
     def stays(self, step: Node) -> int:
@@ -262,7 +261,7 @@ class StrandRows(Written):
         """Take note of the rows of a step, from one on, and what it waits for."""
         if begin == len(self.rows):
             return
-        room, first = self._first_room + self._strand, self._room_begin
+        room, first = self._first_room + self._room, self._room_begin
         read = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
         used = Spot(room, first, (self._scratch - first,), (1,), 1)
         waits: set[int] = set()
@@ -271,10 +270,6 @@ class StrandRows(Written):
             if place.begin < place.end:
                 waits |= self._touched.touch(who, place.base, place.begin, place.end, writes=writes)
         self._made.append(_Step(self._placed[step.id], (begin, len(self.rows)), waits))
-
-    def _add(self, loop: Any, times: Any, dims: Any, strides: Any, row: Any, heard: int) -> None:
-        super()._add(loop, times, dims, strides, row, heard)
-        self._heard.append((heard, loop.keeps_flags))
 
     def _cut(self) -> None:
         """Cut strands into pieces, and put the rows into their order.
@@ -310,20 +305,20 @@ class StrandRows(Written):
         for place in in_turn:
             begin = len(order)
             order += [row for one in pieces[place] for row in range(*made[one].rows)]
-            spans[place] = begin, len(order), self._heard[order[-1]][0]
+            spans[place] = begin, len(order), self.notes[order[-1]][1].heard
         assert len(order) == self.computing, "a row of no step"
-        self.notes[: self.computing] = [self.notes[number] for number in order]
         self.rows[: self.computing] = [
             [*self.rows[row][:-1], self._mark(row, after)]
             for row, after in zip_longest(order, order[1:])
         ]
+        self.notes[: self.computing] = [self.notes[number] for number in order]
         self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
         self.walk = self.pieces.walk
 
     def _mark(self, row: int, after: int | None) -> int:
         """Return what flags a row looks for where another one comes after it."""
-        heard = self._heard[row][0]
-        later = after is not None and self._heard[after] == (heard, True)
+        heard, next_one = self.notes[row][1].heard, after is not None and self.notes[after][1]
+        later = next_one and next_one.heard == heard and next_one.loop.keeps_flags
         return native.LATER if later else heard
 
     def strand_words(self) -> Any:

@@ -379,10 +379,10 @@ class Stretch:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
         found = [f"# {len(written.rows)} rows of NumPy's loops stand for it:"]
         found += [f"# {written.story}"] if written.story else []
-        for of, times, dims, row in written.notes:
-            places = zip(row[::4], row[1::4], strict=True)
+        for of, row in written.notes:
+            places = zip(row.places[::4], row.places[1::4], strict=True)
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
-            found.append(f"#   {of}: {prod(times)} x {list(dims)}, {shown}")
+            found.append(f"#   {of}: {prod(row.times)} x {[*row.dims]}, {shown}")
         return found
 
 

@@ -30,6 +30,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.matmul import is_small, product
 from actorgraph.lower.multiplying import is_product
+from actorgraph.lower.splitting import Row
 from actorgraph.lower.spots import (
     MOST_EXPANDED,
     ONCE,
@@ -164,8 +165,8 @@ class Written:
     the other results are to be copied, then the memory of the table and constants.
     """
 
-    threads = 1
-    """How many strands have memory of their own."""
+    rooms = 1
+    """Parts of its memory in which values do not lie in the place of those in others."""
 
     walk: Callable[..., int] | None = None
     """What walks in place of `native.Runtime.walk`."""
@@ -174,7 +175,7 @@ class Written:
         self.symbols, self.others = symbols, stretch.others
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
-        self.notes: list[tuple[str, tuple[int, int], Sequence[int], list[int]]] = []
+        self.notes: list[tuple[str, Row]] = []  # of which step each row is
         self.words: dict[tuple[int, ...], tuple[int, Any]] = {}
         self._zeros: dict[int, Spot] = {}
         self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
@@ -232,15 +233,15 @@ class Written:
         return self._rooms()[-1]
 
     def _rooms(self) -> list[int]:
-        """Return where the memory of each strand begins, and the end."""
+        """Return where each room begins, and the end."""
         begins, end = [], 0
-        for size in self.sizes[self._first_room : self._first_room + self.threads]:
+        for size in self.sizes[self._first_room : self._first_room + self.rooms]:
             begins.append(-(-end // 64) * 64)
             end = begins[-1] + size
         return [*begins, end]
 
-    def strand(self, step: Node) -> int:
-        """Return the number of the strand that a step is in."""
+    def room(self, step: Node) -> int:
+        """Return the number of the room that a step writes into."""
         return 0
 
     def stays(self, step: Node) -> int:
@@ -279,8 +280,8 @@ class Written:
         return block, memory, strands
 
     def _step(self, step: Node) -> None:
-        self._strand = self.strand(step)
-        self._scratch = self._room_begin = self._within[self._strand]
+        self._room = self.room(step)
+        self._scratch = self._room_begin = self._within[self._room]
         write = self.others.get(step.op)
         if write is not None:
             write(self, step)
@@ -319,10 +320,10 @@ class Written:
     def _lay(self, stretch: _AnyStretch) -> None:
         """Find places for what stays inside, and for what is copied in the end."""
         lives = usage(stretch.steps, stretch.results, self.symbols)
-        inner: list[list[tuple[int, Node]]] = [[] for _ in range(self.threads)]
+        inner: list[list[tuple[int, Node]]] = [[] for _ in range(self.rooms)]
         for position, step in enumerate(stretch.steps):
             if step.id not in self.places and not is_view(step):
-                inner[self.strand(step)].append((position, step))
+                inner[self.room(step)].append((position, step))
         self._first_room, self._within = len(self.sizes), list[int]()
         for own in inner:
             spans = [
@@ -355,7 +356,7 @@ class Written:
         [of] = step.inputs
         if step.op is RESHAPE:  # which may have to copy, into memory that others do not get
             place = Traced(self, self.places[of.id], of.dtype).reshape(self._shape(step)).place
-            self._within[self._strand] = self._scratch
+            self._within[self._room] = self._scratch
         else:
             # With an ellipsis NumPy shows a single element, without one it is a number.
             view = kernel(step, np, self.symbols)
@@ -436,13 +437,13 @@ class Written:
                 raise Unfit
             row += [base, offset, 0, 0]
             strides.append(stride)
-        self._add(loop, (1, 1), [count], strides, row, heard)
+        self._add(loop, (1, 1), [count], strides, row, heard, [place[4] for place in places])
         return True
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spot:
         """Return memory that the rows of one step alone use."""
         strides = strides_of(shape, dtype.itemsize)
-        base, begin = self._first_room + self._strand, self._scratch
+        base, begin = self._first_room + self._room, self._scratch
         self._scratch += -(-prod(shape) * dtype.itemsize // 64) * 64
         self.sizes[base] = max(self.sizes[base], self._scratch)
         return Spot(base, begin, shape, strides, dtype.itemsize)
@@ -637,26 +638,27 @@ class Written:
             if first < 0 or last > self.sizes[place.base] or odd:
                 raise Unfit
             row += [place.base, offset, *step]
-        self._add(loop, times, dims, strides, row, heard)
+        sizes = [place.itemsize for place, _, _ in arguments]
+        self._add(loop, times, dims, strides, row, heard, sizes)
 
     def _add(
-        self,
-        loop: Routine,
-        times: tuple[int, int],
-        dims: Sequence[int],
-        strides: Sequence[int],
-        row: list[int],
-        heard: int,
-    ) -> None:
+        self, loop: Routine, times: tuple[int, int], dims: Sequence[int], strides: Sequence[int],
+        places: Sequence[int], heard: int, sizes: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         """Add a row; the one before looks for flags if this one clears them or hears of others."""
         if not loop.function:
             raise Unfit
         if self.rows and loop.keeps_flags and self.rows[-1][-1] == heard:
             self.rows[-1][-1] = native.LATER
-        words = [loop.function, loop.data, self._words(dims), self._words(strides), *times]
-        none = [0] * (native.ROW_WORDS - 7 - len(row))
-        self.rows.append([*words, *row, *none, heard])
-        self.notes.append((self.of, times, dims, row))
+        row = Row(loop, times, tuple(dims), tuple(strides), tuple(places), tuple(sizes), heard)
+        self.rows.append(self.words_of(row))
+        self.notes.append((self.of, row))
+
+    def words_of(self, row: Row) -> list[int]:
+        """Return a row as machine code reads it."""
+        words = [row.loop.function, row.loop.data, self._words(row.dims), self._words(row.strides)]
+        none = [0] * (native.ROW_WORDS - 7 - len(row.places))
+        return [*words, *row.times, *row.places, *none, row.heard]
 
     def _words(self, numbers: Sequence[int]) -> int:
         """Return the address of numbers, which the rows keep."""
