@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import os
 from bisect import insort
-from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, zip_longest
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate, cycle, pairwise, zip_longest
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from actorgraph.devices import native
 from actorgraph.devices.helpers import HELPERS
@@ -25,6 +25,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.kernels import alike
 from actorgraph.lower.rates import path, rates
+from actorgraph.lower.splitting import Row, split, touched
 from actorgraph.lower.spots import Spot, Unfit
 from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import is_view, size_in_bytes
@@ -43,6 +44,9 @@ _MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 4, 16
 """Steps above which none are laid out, which takes 20 us each; those that are ready of which the
 first to begin is chosen; and steps for which the memory of what crosses is not used again."""
 
+_PARTED_US, _PARTED_ROOMS = 10.0, 2
+"""What a step takes from which it is in parts; and rooms that such steps write into in turn, so
+that a part seldom waits until another strand has left the memory of the step before."""
 
 _PAGE = 4096
 """Bytes that are looked at together."""
@@ -99,25 +103,49 @@ def timed(
     return strands, begins, max(free)
 
 
+Touch: TypeAlias = tuple[int, int, int, bool]
+"""A base, the first of its bytes that somebody touches and the end, and whether he writes there."""
+
+
 class Touched:
     """Who has touched which bytes, in one order of all that do."""
 
     def __init__(self) -> None:
         self._latest: dict[tuple[int, int], list[tuple[int, int, int, bool]]] = {}  # by page
 
-    def touch(self, who: int, base: int, begin: int, end: int, *, writes: bool) -> set[int]:
-        """Note that somebody reads or writes bytes of a base; return whom that waits for."""
-        waits = set[int]()
+    def touch(self, first: int, several: Sequence[Sequence[Touch]]) -> list[set[int]]:
+        """Note what several touch, who are numbered from one on; return whom each waits for.
+
+        They do not wait for each other: no byte that one writes do others touch.
+        """
+        waits = [{other for one in some for other in self._before(*one)} for some in several]
+        for who, some in enumerate(several, first):
+            for one in some:
+                self._note(who, first, *one)
+        return waits
+
+    def _parts(
+        self, base: int, begin: int, end: int
+    ) -> Iterator[tuple[int, int, list[tuple[int, int, int, bool]]]]:
+        """Yield parts of bytes, each with who has touched its page."""
         for page in range(begin // _PAGE, -(-end // _PAGE)):
-            first, last = max(begin, page * _PAGE), min(end, (page + 1) * _PAGE)
             latest = self._latest.setdefault((base, page), [])
+            yield max(begin, page * _PAGE), min(end, (page + 1) * _PAGE), latest
+
+    def _before(self, base: int, begin: int, end: int, writes: bool) -> Iterator[int]:
+        """Yield who has touched bytes before, and is waited for."""
+        for first, last, latest in self._parts(base, begin, end):
             for low, high, other, wrote in latest:
                 if low < last and first < high and (writes or wrote):
-                    waits.add(other)
-            if writes:  # who touched nothing else here counts no more
-                latest[:] = [one for one in latest if one[0] < first or last < one[1]]
+                    yield other
+
+    def _note(self, who: int, beside: int, base: int, begin: int, end: int, writes: bool) -> None:
+        for first, last, latest in self._parts(base, begin, end):
+            if writes:  # who touched nothing else here counts no more, but for who is beside it
+                latest[:] = [
+                    one for one in latest if one[0] < first or last < one[1] or one[2] >= beside
+                ]
             latest.append((first, last, who, writes))
-        return waits - {who}
 
 
 def one_by_one(begins: Sequence[int], waits: Sequence[Collection[int]]) -> list[int]:
@@ -151,15 +179,19 @@ def nearest(waits: Sequence[Collection[int]], order: Sequence[int]) -> list[list
 
 
 class _Placed(NamedTuple):
-    """When a step begins, in which strand, what it takes, and whether others read its value."""
+    """When a step begins, the strand of each of its parts, and what all of them take.
+
+    Then the room that it writes into, and whether its value is read in another strand.
+    """
 
     begin: float
-    strand: int
+    strands: Sequence[int]
     us: float
+    room: int
     crosses: bool
 
 
-_FIRST = _Placed(-1.0, 0, _ROW_US, False)
+_FIRST = _Placed(-1.0, (0,), _ROW_US, 0, False)
 
 
 def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRows | None:
@@ -184,14 +216,9 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
         before.append(sorted(some))
     if sum(costs) < _LEAST_US:
         return None
-    strands, begins, ends_us = timed(before, costs, sizes, threads)
-    if ends_us > _WORTH * sum(costs):
+    laid = _laid(before, costs, sizes, threads)
+    if laid is None:
         return None
-    crosses = [False] * len(costs)
-    for number, needed in enumerate(before):
-        for one in needed:
-            crosses[one] |= strands[one] != strands[number]
-    laid = [_Placed(*one) for one in zip(begins, strands, costs, crosses, strict=True)]
     places = {step.id: place_of.get(step.id) for step in steps}  # None of views of what is given
     of = {one: _FIRST if place is None else laid[place] for one, place in places.items()}
     since = [of[step.id].begin for step in steps]
@@ -207,10 +234,51 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     return rows if rows.total < _MOST_BYTES else None
 
 
-class _Step(NamedTuple):
-    """A step that has rows: where it is placed, its rows, and the steps that it waits for."""
+def _laid(
+    before: Sequence[Sequence[int]], costs: Sequence[float], sizes: Sequence[int], threads: int
+) -> list[_Placed] | None:
+    """Return where steps are, those that take long in as many parts as there are threads.
 
-    placed: _Placed
+    A part is taken to need the same part of what is in parts too, as it mostly does.  None where
+    that would hardly end sooner than all in turn.
+    """
+    parts = [threads if us >= _PARTED_US else 1 for us in costs]
+    units = [*accumulate(parts, initial=0)]
+    needed = [
+        [
+            unit
+            for one in before[number]
+            for unit in (
+                [units[one] + part] if parts[one] == count else range(units[one], units[one + 1])
+            )
+        ]
+        for number, count in enumerate(parts)
+        for part in range(count)
+    ]
+    of = [number for number, count in enumerate(parts) for _ in range(count)]
+    each = [costs[number] / parts[number] for number in of]
+    strands, begins, ends_us = timed(
+        needed, each, [sizes[number] // parts[number] for number in of], threads
+    )
+    if ends_us > _WORTH * sum(costs):
+        return None
+    crosses = [count > 1 for count in parts]
+    for unit, some in enumerate(needed):
+        for one in some:
+            crosses[of[one]] |= strands[one] != strands[unit]
+    found, rooms = list[_Placed](), cycle(range(threads, threads + _PARTED_ROOMS))
+    for number, (begin, end) in enumerate(pairwise(units)):
+        own = strands[begin:end]
+        room = own[0] if len(own) == 1 else next(rooms)
+        found.append(_Placed(begins[begin], own, costs[number], room, crosses[number]))
+    return found
+
+
+class _Unit(NamedTuple):
+    """Rows of one thread: their strand, what they take, and the units that they wait for."""
+
+    strand: int
+    us: float
     rows: tuple[int, int]
     waits: set[int]
 
@@ -229,8 +297,8 @@ class StrandRows(Written):
         placed: Mapping[int, _Placed],
         threads: int,
     ) -> None:
-        self._placed, self.threads, self.rooms = placed, threads, threads
-        self._touched, self._made = Touched(), list[_Step]()
+        self._placed, self.threads, self.rooms = placed, threads, threads + _PARTED_ROOMS
+        self._touched, self._made = Touched(), list[_Unit]()
         super().__init__(stretch, symbols)
         self._cut()
 
@@ -250,43 +318,68 @@ class StrandRows(Written):
         )
 
     def room(self, step: Node) -> int:
-        """Return the number of the strand that a step is in, each of which has a room."""
-        return self._placed[step.id].strand
+        """Return the number of the room that a step writes into."""
+        return self._placed[step.id].room
 
     def stays(self, step: Node) -> int:
         """Return for how many steps after the last that needs a value nothing lies in its place."""
         return _SLACK if self._placed[step.id].crosses else 0
 
     def wrote(self, step: Node, begin: int) -> None:
-        """Take note of the rows of a step, from one on, and what it waits for."""
+        """Take note of the rows of a step, from one on, in parts, and what each waits for."""
         if begin == len(self.rows):
             return
-        room, first = self._first_room + self._room, self._room_begin
-        read = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
-        used = Spot(room, first, (self._scratch - first,), (1,), 1)
-        waits: set[int] = set()
-        who = len(self._made)
-        for place, writes in (*read, (self.places[step.id], True), (used, True)):
-            if place.begin < place.end:
-                waits |= self._touched.touch(who, place.base, place.begin, place.end, writes=writes)
-        self._made.append(_Step(self._placed[step.id], (begin, len(self.rows)), waits))
+        strands, us = self._placed[step.id].strands, self._placed[step.id].us
+        base, first = self._first_room + self._room, self._room_begin
+        shown = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
+        shown += [
+            (self.places[step.id], True),
+            (Spot(base, first, (self._scratch - first,), (1,), 1), True),
+        ]
+        every = [
+            (one.base, one.begin, one.end, writes) for one, writes in shown if one.begin < one.end
+        ]
+        if len(strands) == 1:
+            [waits] = self._touched.touch(len(self._made), [every])
+            self._made.append(_Unit(strands[0], us, (begin, len(self.rows)), waits))
+            return
+        whole = self.notes[begin:]
+        del self.rows[begin:], self.notes[begin:]
+        for of, row in whole:
+            rows = split(row, len(strands)) or [row]
+            touches = [self._touches(one, every) for one in rows]
+            for waits, strand, one in zip(
+                self._touched.touch(len(self._made), touches), strands, rows
+            ):
+                at = len(self.rows)
+                self.rows.append(self.words_of(one))
+                self.notes.append((of, one))
+                self._made.append(_Unit(strand, us / len(whole) / len(rows), (at, at + 1), waits))
+
+    def _touches(self, row: Row, every: Sequence[Touch]) -> Sequence[Touch]:
+        """Return what a row touches, where that is not known what all rows of its step do."""
+        spans = touched(row)
+        if spans is None:
+            return every
+        last = len(spans) - 1
+        return [(*one, number == last) for number, one in enumerate(spans)]
 
     def _cut(self) -> None:
         """Cut strands into pieces, and put the rows into their order.
 
-        Only the first step of a piece waits for other strands, and others wait for its last one.
+        Only the first unit of a piece waits for other strands, and others wait for its last one.
         """
-        made, strand = self._made, [step.placed.strand for step in self._made]
+        made, strand = self._made, [unit.strand for unit in self._made]
         across = [
-            {one for one in step.waits if strand[one] != own}
-            for own, step in zip(strand, made, strict=True)
+            {one for one in unit.waits if strand[one] != own}
+            for own, unit in zip(strand, made, strict=True)
         ]
         asked = {one for some in across for one in some}
-        longest = max(_PIECE_US, sum([step.placed.us for step in made]) / (16 * self.threads))
+        longest = max(_PIECE_US, sum([unit.us for unit in made]) / (16 * self.threads))
         strands: list[list[list[int]]] = [[] for _ in range(self.threads)]
         room = [0.0] * self.threads  # what a strand's last piece may still take
-        for number, step in enumerate(made):
-            own, us = strand[number], step.placed.us
+        for number, unit in enumerate(made):
+            own, us = strand[number], unit.us
             if across[number] or room[own] < us:
                 strands[own].append([])
                 room[own] = longest

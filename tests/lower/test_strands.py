@@ -28,13 +28,14 @@ pytestmark = pytest.mark.skipif(
 
 
 @contextmanager
-def forced(helped=True, pieces_us=0.0, direct=True):
-    """Have all rows in strands, cut wherever they may be, and helpers come to each walk."""
+def forced(helped=True, pieces_us=0.0, direct=True, parted_us=0.0):
+    """Have all rows in strands and parts, cut where they may be, and helpers come to each walk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "FEWEST", 1)
         patch.setattr(strands, "_LEAST_US", 0.0)
         patch.setattr(strands, "_WORTH", np.inf)
         patch.setattr(strands, "_PIECE_US", pieces_us)
+        patch.setattr(strands, "_PARTED_US", parted_us)
         patch.setattr(HELPERS, "count", max(HELPERS.count, 1))
         patch.setattr(walking._Trial, "alone", 0 if helped else 10**9)
         patch.setattr(walking._Trial, "together", 10**9)
@@ -66,25 +67,28 @@ def columns(count=4, depth=5, side=16, dtype="float32"):
 
 # -- what waits for what ---------------------------------------------------------------------------
 
-TOUCHES = st.lists(
-    st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(1, 6), st.booleans()), max_size=12
-)
+PLACES = st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(1, 6), st.booleans())
+TOUCHES = st.lists(st.tuples(PLACES, st.integers(1, 2)), max_size=12)
 
 
 @drawn(200, 5000)
 @given(TOUCHES)
 def test_who_writes_what_others_touch_or_reads_what_others_wrote_waits_for_them(touches):
-    touches = [(base, begin * 1000, size * 1000, writes) for base, begin, size, writes in touches]
-    touched, behind = strands.Touched(), []
-    for who, (base, begin, size, writes) in enumerate(touches):
-        waits = touched.touch(who, base, begin, begin + size, writes=writes)
-        behind.append(waits.union(*[behind[one] for one in waits]))
-        for other in range(who):
-            base_2, begin_2, size_2, wrote = touches[other]
-            same = begin < begin_2 + size_2 and begin_2 < begin + size
-            meets = base == base_2 and same and (writes or wrote)
-            assert not meets or other in behind[who]
-        assert who not in behind[who]
+    touched, behind, noted = strands.Touched(), [], []
+    for (base, begin, size, writes), beside in touches:
+        # Several beside each other touch every other byte: what of bytes one is shown is the same.
+        one = base, begin * 1000, (begin + size) * 1000, writes
+        first = len(behind)
+        found = touched.touch(first, [[one]] * beside)
+        assert len(found) == beside
+        for waits in found:
+            assert all(other < first for other in waits)
+            behind.append(waits.union(*[behind[other] for other in waits]))
+            for other, (base_2, begin_2, end_2, wrote) in enumerate(noted[:first]):
+                same = one[1] < end_2 and begin_2 < one[2]
+                meets = base == base_2 and same and (writes or wrote)
+                assert not meets or other in behind[-1]
+        noted += [one] * beside
 
 
 @drawn(200, 5000)
