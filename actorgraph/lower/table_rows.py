@@ -1,4 +1,4 @@
-"""Rows of tables: which steps have them, and what they are for the sizes of a run; see `table`.
+"""Rows of tables: what they are for the sizes of a run; see `table`.
 
 Rows of ufuncs, sums and products are written here, of compound ops by their kernels (`traced`).
 
@@ -22,13 +22,12 @@ from actorgraph.devices.loops import (
     Routine,
     dot_loop,
     loop_of,
-    may_have_loop,
     product_loop,
     reducing_loop,
 )
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
-from actorgraph.lower.matmul import is_small, product
+from actorgraph.lower.matmul import product
 from actorgraph.lower.multiplying import is_product
 from actorgraph.lower.splitting import Row
 from actorgraph.lower.spots import (
@@ -47,99 +46,24 @@ from actorgraph.lower.spots import (
     strides_of,
 )
 from actorgraph.lower.traced import Traced, trace
+from actorgraph.lower.walkable import (
+    AS_INTEGERS,
+    GETITEM,
+    READ_BYTES,
+    RESHAPE,
+    SUM,
+    has_loop,
+    sums_columns,
+)
 from actorgraph.memory.buffers import Memory, aligned, is_view, usage
 from actorgraph.memory.packing import Span, pack
-from actorgraph.op import CONSTANT, REGISTRY, Op, bind_attrs
-from actorgraph.ops._arrays import are_columns
-from actorgraph.rewrite.exact import is_pure
-from actorgraph.tiles import CUT_FLOPS
-from actorgraph.types import UNKNOWN, bind_shape
-
-LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
-"""Results above which a call from Python costs nothing beside the arithmetic, and operands."""
-
-_MATRIX_BYTES = 16 * 1024 * 1024
-"""The same of what products read, and views of it: each call would give Python's lock away, and
-wait for it where other threads of Python are busy.  Ctrl-C waits for a walk's end."""
+from actorgraph.op import CONSTANT, Op, bind_attrs
+from actorgraph.types import bind_shape
 
 _HANDED_OVER = 32
 """Steps that are written before another thread may have the GIL: some 0.5 ms."""
 
-_SUM = REGISTRY["sum"]
 _CHARS = {4: "f", 8: "d"}
-_AS_INTEGERS = str.maketrans("fd", "il")  # copies of floats take longer
-RESHAPE = REGISTRY["reshape"]
-"""The op whose results are views of what is in order, else copies."""
-_GETITEM = REGISTRY["getitem"]
-_SHOWING = frozenset({_GETITEM, RESHAPE})  # mostly, told by the result
-
-
-# -- which steps ----------------------------------------------------------------------------------
-
-
-def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
-    """Return whether a step may be a ``"row"`` or is a ``"view"``, else nothing."""
-    if not is_pure(step.op) or step.op.kernel is not None:
-        return ""
-    is_shown, multiplies = is_view(step), step.op.ufunc == "matmul"
-    read = _MATRIX_BYTES if is_shown or multiplies else READ_BYTES
-    if not has_size(step, symbols, read if is_shown else largest, read):
-        return ""
-    if is_shown:
-        shows = step.op.memory.is_view or step.op in _SHOWING
-        return "view" if shows and [part.op is CONSTANT for part in step.inputs] == [False] else ""
-    return "row" if _has_loop(step, symbols) else ""
-
-
-def has_size(step: Node, symbols: Mapping[str, int], largest: int, read: int = READ_BYTES) -> bool:
-    """Return whether a step reads and writes so little that a row pays for it."""
-    operands = [_is_small(one, symbols, max(read, largest)) for one in step.inputs]
-    return all(operands) and _is_small(step, symbols, largest)
-
-
-def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
-    """Return whether a value is of known, small size."""
-    if UNKNOWN in node.dims:
-        return False
-    return 0 < prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize <= most
-
-
-def _has_loop(step: Node, symbols: Mapping[str, int]) -> bool:
-    if step.op is _SUM:
-        return bool(step.attrs["axis"]) and step.dtype.char in "fd"
-    if step.op.ufunc == "matmul":
-        return step.dtype.char in "fd" and is_small(step, symbols)
-    if _may_be_traced(step, symbols):
-        return True
-    return bool(_loop(step, may_have_loop))
-
-
-def _may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
-    """Return whether the kernel of a step may be traced, and takes no so long that it is cut."""
-    op = step.op
-    if step.dtype.char not in "?fdil" or not (
-        op.traced(step) if callable(op.traced) else op.traced
-    ):
-        return False
-    shapes = tuple([bind_shape(part.dims, symbols, 1) for part in step.inputs])
-    result = bind_shape(step.dims, symbols, 1)
-    return not op.in_blas or op.flops(shapes, result, step.attrs) < CUT_FLOPS
-
-
-def _are_columns(step: Node) -> bool:
-    of = step.inputs[0]
-    return are_columns(len(of.dims), step.dtype, step.attrs["axis"], step.attrs["keepdims"])
-
-
-def _loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
-    """Return the loop of a step, or whether there may be one."""
-    if step.op.ufunc is None or step.attrs or len(step.inputs) >= native.MOST_ARGUMENTS:
-        return None
-    chars = "".join([one.dtype.char for one in (*step.inputs, step)])
-    return of(step.op.ufunc, chars.translate(_AS_INTEGERS if step.op.ufunc == "positive" else {}))
-
-
-# -- rows -----------------------------------------------------------------------------------------
 
 
 class _AnyStretch(Protocol):
@@ -148,6 +72,7 @@ class _AnyStretch(Protocol):
     steps: Sequence[Node]
     given: Sequence[Node]
     others: Mapping[Op, Callable[..., None]]
+    odd: Mapping[int, tuple[int, ...]]  # strides that are not in C order, by the ids of steps
 
     @property
     def results(self) -> Sequence[Node]:
@@ -172,7 +97,7 @@ class Written:
     """What walks in place of `native.Runtime.walk`."""
 
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
-        self.symbols, self.others = symbols, stretch.others
+        self.symbols, self.others, self._odd = symbols, stretch.others, stretch.odd
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
         self.notes: list[tuple[str, Row]] = []  # of which step each row is
@@ -290,16 +215,16 @@ class Written:
             return
         if is_view(step):
             self.places[step.id] = self._view(step)
-        elif step.op is _SUM and _are_columns(step):
+        elif sums_columns(step):
             self._column_sum(step)
-        elif step.op is _SUM:
+        elif step.op is SUM:
             self._sum(step)
         elif step.op.ufunc == "matmul":
             self._product(step)
         elif step.op.traced:
             trace(self, step)
         else:
-            self.row(self.places[step.id], _loop(step), map(self.place, step.inputs))
+            self.row(self.places[step.id], has_loop(step), map(self.place, step.inputs))
 
     def _shape(self, node: Node) -> tuple[int, ...]:
         return bind_shape(node.dims, self.symbols, 0)
@@ -315,6 +240,7 @@ class Written:
 
     def _whole(self, node: Node, base: int, offset: int) -> None:
         shape, strides, _ = self._layout(node)
+        strides = self._odd.get(node.id, strides)
         self.places[node.id] = Spot(base, offset, shape, strides, node.dtype.itemsize)
 
     def _lay(self, stretch: _AnyStretch) -> None:
@@ -360,7 +286,7 @@ class Written:
         else:
             # With an ellipsis NumPy shows a single element, without one it is a number.
             view = kernel(step, np, self.symbols)
-            if not step.dims and step.op is _GETITEM:
+            if not step.dims and step.op is GETITEM:
                 view = itemgetter((*bind_attrs(step.attrs, self.symbols)["index"], ...))
             place = self.shown(self.places[of.id], of.dtype, view)
         if of.dtype != step.dtype or place.shape != self._shape(step):
@@ -400,7 +326,11 @@ class Written:
         others = [place for place in places if place != result]
         if self._overlaps(result, others):
             raise Unfit
-        self._each(loop, places, coalesced(result.shape, strides), heard)
+        # Elements are computed in any order: in that of the result there are the fewest dims.
+        axes = sorted(range(len(result.shape)), key=[-step for step in result.strides].__getitem__)
+        shape = tuple([result.shape[axis] for axis in axes])
+        strides = [[own[axis] for axis in axes] for own in strides]
+        self._each(loop, places, coalesced(shape, strides), heard)
 
     def _each(
         self,
@@ -520,11 +450,11 @@ class Written:
 
     def _column_sum(self, step: Node) -> None:
         """Write a sum over all axes but the last as `column_sums` has it: a product with ones."""
-        x, result, char = self.place(step.inputs[0]), self.places[step.id], step.dtype.char
+        x, result = self.place(step.inputs[0]), self.places[step.id]
         columns = (prod(x.shape[:-1]), x.shape[-1])
-        ones = self.constant(np.ones((1, columns[0]), char))
-        sums = in_order(result, (1, columns[1]))
-        self.product(ones, in_order(x, columns), sums, _columns)
+        ones = self.constant(np.ones((1, columns[0]), step.dtype))
+        shown = Traced(self, x, step.dtype).reshape(columns).place
+        self.product(ones, shown, in_order(result, (1, columns[1])), _columns)
 
     def _sum(self, step: Node) -> None:
         """Write the rows of a sum or mean."""
@@ -676,7 +606,7 @@ def _columns(row: Any, x: Any) -> Any:
 
 
 def _copy_of(char: str) -> Routine:
-    found = loop_of("positive", 2 * char.translate(_AS_INTEGERS))
+    found = loop_of("positive", 2 * char.translate(AS_INTEGERS))
     if found is None:
         raise Unfit
     return found
