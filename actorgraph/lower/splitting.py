@@ -11,8 +11,9 @@ What has its bits from a flag, or may find that the walk is to decline, has no p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -107,6 +108,39 @@ def split(row: Row, parts: int) -> list[Row] | None:
         if number < _BY_NATURE or _have_its_bits(_alone(row), number, ends):
             return _parts(row, number, ends)
     return None
+
+
+def beside(rows: Sequence[Row], parts: int) -> Iterator[list[Sequence[Row]]]:
+    """Yield what follows each other of rows: each time lists of rows that may be beside each other.
+
+    There is one list where a row has no parts, else one a part.
+    """
+    for _, group in groupby(rows, _form):
+        alike = [*group]
+        if len(alike) % parts == 0 and _are_apart(alike):
+            size = len(alike) // parts
+            yield [alike[begin : begin + size] for begin in range(0, len(alike), size)]
+        else:
+            for row in alike:
+                yield [[one] for one in split(row, parts) or [row]]
+
+
+def _form(row: Row) -> Row:
+    """Return what rows have in common that one step has become as its operands have gaps."""
+    places = [0 if number % 4 == 1 else word for number, word in enumerate(row.places)]
+    return row._replace(places=tuple(places))
+
+
+def _are_apart(rows: Sequence[Row]) -> bool:
+    """Return whether no row touches what another one writes."""
+    spans = [touched(row) or [] for row in rows]
+    return all(spans) and not any(
+        base == wrote and begin < written_end and written < end
+        for (wrote, written, written_end), writer in [(some[-1], some) for some in spans]
+        for some in spans
+        if some is not writer
+        for base, begin, end in some
+    )
 
 
 def _ends(count: int, parts: int, unit: int) -> tuple[int, ...] | None:

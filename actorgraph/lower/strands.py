@@ -25,7 +25,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.kernels import alike
 from actorgraph.lower.rates import path, rates
-from actorgraph.lower.splitting import Row, split, touched
+from actorgraph.lower.splitting import Row, beside, touched
 from actorgraph.lower.spots import Spot, Unfit
 from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import is_view, size_in_bytes
@@ -44,9 +44,10 @@ _MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 4, 16
 """Steps above which none are laid out, which takes 20 us each; those that are ready of which the
 first to begin is chosen; and steps for which the memory of what crosses is not used again."""
 
-_PARTED_US, _PARTED_ROOMS = 10.0, 2
-"""What a step takes from which it is in parts; and rooms that such steps write into in turn, so
-that a part seldom waits until another strand has left the memory of the step before."""
+_PARTED_US, _FOLLOWING_US, _PARTED_ROOMS = 10.0, 1.0, 2
+"""What a step takes from which it is in parts, and if it reads what is in parts; and rooms that
+these write into in turn, so that a part seldom waits until another strand has left the memory of
+the step before."""
 
 _PAGE = 4096
 """Bytes that are looked at together."""
@@ -242,7 +243,10 @@ def _laid(
     A part is taken to need the same part of what is in parts too, as it mostly does.  None where
     that would hardly end sooner than all in turn.
     """
-    parts = [threads if us >= _PARTED_US else 1 for us in costs]
+    parts = list[int]()
+    for us, some in zip(costs, before, strict=True):
+        is_long = us >= _PARTED_US or (us >= _FOLLOWING_US and any(parts[one] > 1 for one in some))
+        parts.append(threads if is_long else 1)
     units = [*accumulate(parts, initial=0)]
     needed = [
         [
@@ -343,18 +347,18 @@ class StrandRows(Written):
             [waits] = self._touched.touch(len(self._made), [every])
             self._made.append(_Unit(strands[0], us, (begin, len(self.rows)), waits))
             return
-        whole = self.notes[begin:]
+        of, whole = self.of, [row for _, row in self.notes[begin:]]
         del self.rows[begin:], self.notes[begin:]
-        for of, row in whole:
-            rows = split(row, len(strands)) or [row]
-            touches = [self._touches(one, every) for one in rows]
-            for waits, strand, one in zip(
-                self._touched.touch(len(self._made), touches), strands, rows
-            ):
+        for several in beside(whole, len(strands)):
+            touches = [
+                [one for row in rows for one in self._touches(row, every)] for rows in several
+            ]
+            behind = self._touched.touch(len(self._made), touches)
+            for strand, rows, own in zip(strands, several, behind, strict=False):
                 at = len(self.rows)
-                self.rows.append(self.words_of(one))
-                self.notes.append((of, one))
-                self._made.append(_Unit(strand, us / len(whole) / len(rows), (at, at + 1), waits))
+                self.rows += map(self.words_of, rows)
+                self.notes += [(of, row) for row in rows]
+                self._made.append(_Unit(strand, us / len(whole), (at, len(self.rows)), own))
 
     def _touches(self, row: Row, every: Sequence[Touch]) -> Sequence[Touch]:
         """Return what a row touches, where that is not known what all rows of its step do."""

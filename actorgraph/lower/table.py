@@ -98,13 +98,13 @@ def kinds(
     `ordered` are the ids that `regular` finds, `others` ops whose rows somebody else writes;
     calls with the same settings may share `known`.  With `layouts` values may lie in other orders.
     """
+    known = {} if known is None else known
+    in_order = regular(steps) if ordered is None else ordered
 
     def lies(node: Node) -> bool:
         """Return whether it is known how a value lies."""
-        return node.id in ordered or (layouts is not None and layouts.of(node) is not None)
+        return node.id in in_order or (layouts is not None and layouts.of(node) is not None)
 
-    known = {} if known is None else known
-    ordered = regular(steps) if ordered is None else ordered
     found = []
     for step in steps:
         if others and step.op in others:
