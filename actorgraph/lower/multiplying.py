@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,11 @@ from actorgraph.lower.spots import Spot
 
 _PERIOD = 65_537
 """Numbers that products are tried on before they come again: a prime."""
+
+_KEPT = 1 << 20
+"""So many of them are kept."""
+
+_DRAWN: dict[str, np.ndarray[Any, Any]] = {}
 
 
 @lru_cache(1024)
@@ -42,10 +47,11 @@ def is_product(
 
 
 def numbers(char: str, size: int) -> np.ndarray[Any, Any]:
-    """Return so many bytes of numbers that differ along any axis."""
-    return np.resize(_drawn(char), size // np.dtype(char).itemsize)
-
-
-@cache
-def _drawn(char: str) -> np.ndarray[Any, Any]:
-    return np.sin(np.arange(_PERIOD)).astype(char)
+    """Return so many bytes of numbers that differ along any axis, which nobody may write."""
+    count = size // np.dtype(char).itemsize
+    found = _DRAWN.get(char)
+    if found is None or len(found) < count:
+        least = max(count, _PERIOD)
+        found = np.resize(np.sin(np.arange(_PERIOD)).astype(char), least)
+        _DRAWN[char] = found if least <= _KEPT else found[:_PERIOD]
+    return found[:count]

@@ -12,8 +12,8 @@ gives the bits of that one order, which are those of any.
 from __future__ import annotations
 
 import os
-from bisect import insort
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, cycle, pairwise, zip_longest
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
@@ -48,9 +48,6 @@ _PARTED_US, _FOLLOWING_US, _PARTED_ROOMS = 10.0, 1.0, 2
 """What a step takes from which it is in parts, and if it reads what is in parts; and rooms that
 these write into in turn, so that a part seldom waits until another strand has left the memory of
 the step before."""
-
-_PAGE = 4096
-"""Bytes that are looked at together."""
 
 
 def timed(
@@ -108,45 +105,57 @@ Touch: TypeAlias = tuple[int, int, int, bool]
 """A base, the first of its bytes that somebody touches and the end, and whether he writes there."""
 
 
+class _Bytes(NamedTuple):
+    """Who has touched bytes last, all of them the same: those who wrote, and read behind them."""
+
+    wrote: list[int]
+    read: list[int]
+
+
 class Touched:
     """Who has touched which bytes, in one order of all that do."""
 
     def __init__(self) -> None:
-        self._latest: dict[tuple[int, int], list[tuple[int, int, int, bool]]] = {}  # by page
+        self._of: dict[int, tuple[list[int], list[_Bytes]]] = {}  # where each begins, by base
 
     def touch(self, first: int, several: Sequence[Sequence[Touch]]) -> list[set[int]]:
         """Note what several touch, who are numbered from one on; return whom each waits for.
 
         They do not wait for each other: no byte that one writes do others touch.
         """
-        waits = [{other for one in some for other in self._before(*one)} for some in several]
+        waits = [set[int]() for _ in several]
+        for own, some in zip(waits, several, strict=True):
+            for base, begin, end, writes in some:
+                _, found, since, until = self._between(base, begin, end)
+                for one in found[since:until]:
+                    own.update(one.wrote, one.read if writes else ())
         for who, some in enumerate(several, first):
-            for one in some:
-                self._note(who, first, *one)
+            for base, begin, end, writes in some:
+                begins, found, since, until = self._between(base, begin, end)
+                for one in found[since:until]:
+                    if not writes:
+                        one.read.append(who)
+                    else:  # who touched these bytes before counts no more, but for who is beside
+                        one.wrote[:] = [*[other for other in one.wrote if other >= first], who]
+                        one.read[:] = [other for other in one.read if other >= first]
+                if writes and all(one == found[since] for one in found[since:until]):
+                    del begins[since + 1 : until], found[since + 1 : until]
         return waits
 
-    def _parts(
-        self, base: int, begin: int, end: int
-    ) -> Iterator[tuple[int, int, list[tuple[int, int, int, bool]]]]:
-        """Yield parts of bytes, each with who has touched its page."""
-        for page in range(begin // _PAGE, -(-end // _PAGE)):
-            latest = self._latest.setdefault((base, page), [])
-            yield max(begin, page * _PAGE), min(end, (page + 1) * _PAGE), latest
+    def _between(self, base: int, begin: int, end: int) -> tuple[list[int], list[_Bytes], int, int]:
+        """Return what is known of a base, and from where to where it is of these bytes."""
+        begins, found = self._of.setdefault(base, ([0], [_Bytes([], [])]))
+        since, until = [self._place(begins, found, at) for at in (begin, end)]
+        return begins, found, since, until
 
-    def _before(self, base: int, begin: int, end: int, writes: bool) -> Iterator[int]:
-        """Yield who has touched bytes before, and is waited for."""
-        for first, last, latest in self._parts(base, begin, end):
-            for low, high, other, wrote in latest:
-                if low < last and first < high and (writes or wrote):
-                    yield other
-
-    def _note(self, who: int, beside: int, base: int, begin: int, end: int, writes: bool) -> None:
-        for first, last, latest in self._parts(base, begin, end):
-            if writes:  # who touched nothing else here counts no more, but for who is beside it
-                latest[:] = [
-                    one for one in latest if one[0] < first or last < one[1] or one[2] >= beside
-                ]
-            latest.append((first, last, who, writes))
+    @staticmethod
+    def _place(begins: list[int], found: list[_Bytes], at: int) -> int:
+        """Return the number of what begins at a byte, which is cut off what is before."""
+        place = bisect_left(begins, at)
+        if place == len(begins) or begins[place] != at:
+            begins.insert(place, at)
+            found.insert(place, _Bytes(*map(list, found[place - 1])))
+        return place
 
 
 def one_by_one(begins: Sequence[int], waits: Sequence[Collection[int]]) -> list[int]:
@@ -303,6 +312,7 @@ class StrandRows(Written):
     ) -> None:
         self._placed, self.threads, self.rooms = placed, threads, threads + _PARTED_ROOMS
         self._touched, self._made = Touched(), list[_Unit]()
+        self._first_made = len(stretch.given)
         super().__init__(stretch, symbols)
         self._cut()
 
@@ -361,12 +371,19 @@ class StrandRows(Written):
                 self._made.append(_Unit(strand, us / len(whole), (at, len(self.rows)), own))
 
     def _touches(self, row: Row, every: Sequence[Touch]) -> Sequence[Touch]:
-        """Return what a row touches, where that is not known what all rows of its step do."""
+        """Return what a row touches, where that is not known what all rows of its step do.
+
+        Constants and what is given are never written.
+        """
         spans = touched(row)
         if spans is None:
             return every
-        last = len(spans) - 1
-        return [(*one, number == last) for number, one in enumerate(spans)]
+        last, end = len(spans) - 1, self._first_room + self.rooms
+        return [
+            (*one, number == last)
+            for number, one in enumerate(spans)
+            if self._first_made <= one[0] < end
+        ]
 
     def _cut(self) -> None:
         """Cut strands into pieces, and put the rows into their order.
