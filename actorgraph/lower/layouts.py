@@ -56,7 +56,9 @@ class Layouts:
             return None
         if is_view(node):
             return self._shown(node, given[0], plain) if shows(node) and len(given) == 1 else None
-        of_one_order = all(one.is_flat for one in given) or sums_columns(node)
+        of_one_order = all(one.is_flat for one in given) or (
+            sums_columns(node) and len(given[0].shape) == 2
+        )
         if of_one_order and node.op.memory.layout == "kept":
             return plain
         if node.op.ufunc in (None, "matmul") or not has_loop(node, may_have_loop):

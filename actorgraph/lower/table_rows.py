@@ -453,7 +453,7 @@ class Written:
         x, result = self.place(step.inputs[0]), self.places[step.id]
         columns = (prod(x.shape[:-1]), x.shape[-1])
         ones = self.constant(np.ones((1, columns[0]), step.dtype))
-        shown = Traced(self, x, step.dtype).reshape(columns).place
+        shown = x if len(x.shape) == 2 else in_order(x, columns)  # else NumPy adds in its own order
         self.product(ones, shown, in_order(result, (1, columns[1])), _columns)
 
     def _sum(self, step: Node) -> None:
