@@ -1,12 +1,14 @@
 """Rows of a table in strands: which rows stand beside each other, and what waits for what.
 
-Steps are laid out in time by what they are predicted to cost: each begins as soon as it may, in the
-strand that is free by then.  Memory is planned, and rows are written, in the order in which they
-begin, which is one of all steps in which each comes after its operands.
+A step that takes long is in parts, one a thread, as far as its rows have parts (`splitting`).
+Steps and parts are laid out in time by what they are predicted to cost: each begins as soon as it
+may, in the strand that is free by then.  Memory is planned, and rows are written, in the order in
+which steps begin, which is one of all steps in which each comes after its operands.
 
-What waits for what follows from memory alone: of two steps that touch the same bytes, and one of
-them writes there, the later one waits.  So any order that pieces are taken in (`devices.strands`)
-gives the bits of that one order, which are those of any.
+What waits for what follows from memory alone: of two *units*, a step or parts of its rows, that
+touch the same bytes, and one of them writes there, the later one waits.  So parts that read only
+what the same part has written before go on without meeting others, and any order that pieces are
+taken in (`devices.strands`) gives the bits of that one order, which are those of any.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.kernels import alike
 from actorgraph.lower.rates import path, rates
-from actorgraph.lower.splitting import Row, beside, touched
+from actorgraph.lower.splitting import TableRow, beside, touched
 from actorgraph.lower.spots import Spot, Unfit
 from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import is_view, size_in_bytes
@@ -370,7 +372,7 @@ class StrandRows(Written):
                 self.notes += [(of, row) for row in rows]
                 self._made.append(_Unit(strand, us / len(whole), (at, len(self.rows)), own))
 
-    def _touches(self, row: Row, every: Sequence[Touch]) -> Sequence[Touch]:
+    def _touches(self, row: TableRow, every: Sequence[Touch]) -> Sequence[Touch]:
         """Return what a row touches, where that is not known what all rows of its step do.
 
         Constants and what is given are never written.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from actorgraph.devices import native
 from actorgraph.devices.loops import Routine, call, dot_loop, loop_of, product_loop
 from actorgraph.lower import splitting
-from actorgraph.lower.splitting import Row, split, touched
+from actorgraph.lower.splitting import TableRow, beside, split, touched
 from tests._soak import drawn
 
 pytestmark = pytest.mark.skipif(
@@ -27,7 +27,7 @@ def row_of(loop, arrays, dims=None, strides=None):
     steps = [(*none, *one.strides[:axes]) for one in arrays]
     places = [word for base, one in enumerate(steps) for word in (base, 0, *one)]
     times = ((1,) * (2 - axes) + shape)[:2]
-    return Row(
+    return TableRow(
         loop, times, dims or shape[axes:], strides or tuple(one.strides[-1] for one in arrays),
         tuple(places), tuple(one.itemsize for one in arrays), native.ALL_ERRORS,
     )  # fmt: skip
@@ -87,7 +87,7 @@ def test_parts_of_a_sum_leave_together_what_is_summed_up(axis, shape, parts):
     result[...] = -0.0
     loop = loop_of("add", "fff")
     step = 4 * (axis == 0)
-    row = Row(
+    row = TableRow(
         loop, (1, shape[0]), (shape[1],), (step, 4, step),
         (1, 0, 0, 4 * (axis == 1), 0, 0, 0, 4 * shape[1], 1, 0, 0, 4 * (axis == 1)),
         (4, 4, 4), native.ALL_ERRORS,
@@ -176,3 +176,40 @@ def test_a_row_that_is_not_known_or_has_one_element_is_left_whole(change):
     arrays = [array((8, 64)) for _ in range(3)]
     row = row_of(Routine(1, 0), arrays)._replace(**change)
     assert split(row, 2) is None
+
+
+def moved(row, *by):
+    """Return a row whose arguments lie some bytes further."""
+    places = [*row.places]
+    for argument, one in enumerate(by):
+        places[4 * argument + 1] += one
+    return row._replace(places=tuple(places))
+
+
+def test_rows_that_one_step_has_become_are_dealt_to_parts_as_they_are():
+    arrays = [array((8, 64)) for _ in range(2)]
+    row = row_of(loop_of("tanh", "ff"), arrays)
+    rows = [moved(row, 4096 * k, 2048 * k) for k in range(4)]
+    assert list(beside(rows, 2)) == [[rows[:2], rows[2:]]]
+    assert list(beside(rows, 4)) == [[[one] for one in rows]]
+    parts = [[[part] for part in split(one, 3)] for one in rows]
+    assert list(beside(rows, 3)) == parts
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda row: row,  # the same bytes
+        lambda row: moved(row, 0, 1024),  # some of them
+        lambda row: row._replace(places=(1, *row.places[1:4], 2, *row.places[5:])),  # reads them
+    ],
+)
+def test_rows_that_touch_what_others_write_are_split_one_by_one(second):
+    row = row_of(loop_of("tanh", "ff"), [array((8, 64)) for _ in range(2)])
+    rows = [row, second(row)]
+    assert list(beside(rows, 2)) == [[[part] for part in split(one, 2)] for one in rows]
+
+
+def test_a_row_that_has_no_parts_is_alone():
+    row = row_of(loop_of("tanh", "ff"), [array((1, 1)) for _ in range(2)])
+    assert list(beside([row], 2)) == [[[row]]]

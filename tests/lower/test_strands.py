@@ -370,6 +370,40 @@ def test_steps_that_need_each_other_in_turn_have_no_strands():
         assert not isinstance(rows, strands.StrandRows)
 
 
+def chain(side=128, depth=6, dtype="float32"):
+    """Return steps of which each needs the one before, as those of a net, with feeds."""
+    g = ag.Graph()
+    x = g.input("x", (side, side), dtype)
+    w = g.parameter("w", np.linspace(-0.1, 0.1, side * side).reshape(side, side).astype(dtype))
+    y = x
+    for _ in range(depth):
+        y = ops.softmax(ops.tanh(y @ w) + x, axis=-1) * float(side)
+    return y, {"x": np.random.default_rng(4).normal(size=(side, side)).astype(dtype)}
+
+
+def test_halves_of_a_chain_meet_nobody_from_its_begin_to_its_end():
+    y, feeds = chain()
+    with ag.LispMachine([y]) as machine:
+        wanted = machine.run_sync(feeds)[y].value
+    with forced(pieces_us=1e9) as patch:
+        patch.setattr(HELPERS, "count", 1)
+        with ag.ActorMachine([y], native="wait", workers=2) as machine:
+            for _ in range(20):
+                assert machine.run_sync(feeds)[y].value.tobytes() == wanted.tobytes()
+            [rows] = rows_of(machine)
+    assert [*rows.pieces.waits] == [[], []]
+    assert len(rows.pieces.pieces) == 2
+
+
+def test_steps_that_take_long_are_in_parts_and_those_that_read_them():
+    before = [[], [0], [1], [2], [2]]
+    costs = [0.5, 20.0, 2.0, 0.5, 9.0]
+    laid = strands._laid(before, costs, [4096] * 5, 2)
+    assert [len(one.strands) for one in laid] == [1, 2, 2, 1, 2]
+    assert {*laid[1].strands} == {*laid[2].strands} == {0, 1}
+    assert strands._laid([[]], [9.0], [4096], 2) is None
+
+
 def test_one_sequence_that_a_worker_runs_has_strands_too():
     loss, feeds = columns()
     with ag.LispMachine([loss]) as lisp:
