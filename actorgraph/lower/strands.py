@@ -251,32 +251,44 @@ def _laid(
 ) -> list[_Placed] | None:
     """Return where steps are, those that take long in as many parts as there are threads.
 
-    A part is taken to need the same part of what is in parts too, as it mostly does.  None where
-    that would hardly end sooner than all in turn.
+    There are no parts where steps as they are have enough to do for all threads.  None where
+    nothing would end much sooner than all in turn.
     """
     parts = list[int]()
     for us, some in zip(costs, before, strict=True):
         is_long = us >= _PARTED_US or (us >= _FOLLOWING_US and any(parts[one] > 1 for one in some))
         parts.append(threads if is_long else 1)
+    found, ends_us = _in_parts(before, costs, sizes, threads, [1] * len(parts))
+    if max(parts) > 1:
+        parted = _in_parts(before, costs, sizes, threads, parts)
+        if parted[1] < _WORTH * ends_us:
+            found, ends_us = parted
+    return found if ends_us <= _WORTH * sum(costs) else None
+
+
+def _in_parts(
+    before: Sequence[Sequence[int]],
+    costs: Sequence[float],
+    sizes: Sequence[int],
+    threads: int,
+    parts: Sequence[int],
+) -> tuple[list[_Placed], float]:
+    """Return where steps are that are in so many parts, and when all have ended.
+
+    A part is taken to need the same part of what is in parts too, as it mostly does.
+    """
     units = [*accumulate(parts, initial=0)]
-    needed = [
-        [
-            unit
-            for one in before[number]
-            for unit in (
-                [units[one] + part] if parts[one] == count else range(units[one], units[one + 1])
-            )
-        ]
-        for number, count in enumerate(parts)
-        for part in range(count)
-    ]
+    needed = list[list[int]]()
+    for some, count in zip(before, parts, strict=True):
+        for part in range(count):
+            one_each = [units[one] + part for one in some if parts[one] == count]
+            others = [one for one in some if parts[one] != count]
+            every = [unit for one in others for unit in range(units[one], units[one + 1])]
+            needed.append([*one_each, *every])
     of = [number for number, count in enumerate(parts) for _ in range(count)]
-    each = [costs[number] / parts[number] for number in of]
-    strands, begins, ends_us = timed(
-        needed, each, [sizes[number] // parts[number] for number in of], threads
-    )
-    if ends_us > _WORTH * sum(costs):
-        return None
+    each_us = [costs[number] / parts[number] for number in of]
+    each_size = [sizes[number] // parts[number] for number in of]
+    strands, begins, ends_us = timed(needed, each_us, each_size, threads)
     crosses = [count > 1 for count in parts]
     for unit, some in enumerate(needed):
         for one in some:
@@ -286,7 +298,7 @@ def _laid(
         own = strands[begin:end]
         room = own[0] if len(own) == 1 else next(rooms)
         found.append(_Placed(begins[begin], own, costs[number], room, crosses[number]))
-    return found
+    return found, ends_us
 
 
 class _Unit(NamedTuple):
@@ -294,15 +306,15 @@ class _Unit(NamedTuple):
 
     strand: int
     us: float
-    rows: tuple[int, int]
+    rows: Sequence[TableRow]
     waits: set[int]
 
 
 class StrandRows(Written):
     """Writes the rows of a stretch in strands.
 
-    They come piece after piece in an order in which none waits for a later one: one thread may walk
-    them as they are.
+    One thread walks them as they are written, whole.  Behind them are those of pieces, in parts: a
+    step in parts takes longer than one that is whole.
     """
 
     def __init__(
@@ -355,22 +367,18 @@ class StrandRows(Written):
         every = [
             (one.base, one.begin, one.end, writes) for one, writes in shown if one.begin < one.end
         ]
+        whole = [row for _, row in self.notes[begin:]]
         if len(strands) == 1:
             [waits] = self._touched.touch(len(self._made), [every])
-            self._made.append(_Unit(strands[0], us, (begin, len(self.rows)), waits))
+            self._made.append(_Unit(strands[0], us, whole, waits))
             return
-        of, whole = self.of, [row for _, row in self.notes[begin:]]
-        del self.rows[begin:], self.notes[begin:]
         for several in beside(whole, len(strands)):
             touches = [
                 [one for row in rows for one in self._touches(row, every)] for rows in several
             ]
             behind = self._touched.touch(len(self._made), touches)
             for strand, rows, own in zip(strands, several, behind, strict=False):
-                at = len(self.rows)
-                self.rows += map(self.words_of, rows)
-                self.notes += [(of, row) for row in rows]
-                self._made.append(_Unit(strand, us / len(whole), (at, len(self.rows)), own))
+                self._made.append(_Unit(strand, us / len(whole), rows, own))
 
     def _touches(self, row: TableRow, every: Sequence[Touch]) -> Sequence[Touch]:
         """Return what a row touches, where that is not known what all rows of its step do.
@@ -388,7 +396,7 @@ class StrandRows(Written):
         ]
 
     def _cut(self) -> None:
-        """Cut strands into pieces, and put the rows into their order.
+        """Cut strands into pieces, and write their rows.
 
         Only the first unit of a piece waits for other strands, and others wait for its last one.
         """
@@ -416,27 +424,24 @@ class StrandRows(Written):
         ]
         begins = [0, *accumulate(map(len, strands))]
         in_turn = one_by_one(begins, waits)
-        order: list[int] = []
         spans = [(0, 0, 0)] * len(pieces)
         for place in in_turn:
-            begin = len(order)
-            order += [row for one in pieces[place] for row in range(*made[one].rows)]
-            spans[place] = begin, len(order), self.notes[order[-1]][1].heard
-        assert len(order) == self.computing, "a row of no step"
-        self.rows[: self.computing] = [
-            [*self.rows[row][:-1], self._mark(row, after)]
-            for row, after in zip_longest(order, order[1:])
-        ]
-        self.notes[: self.computing] = [self.notes[number] for number in order]
+            begin = len(self.rows)
+            rows = [row for one in pieces[place] for row in made[one].rows]
+            self.rows += [
+                self.words_of(row._replace(heard=_looked_for(row, after)))
+                for row, after in zip_longest(rows, rows[1:])
+            ]
+            spans[place] = begin, len(self.rows), rows[-1].heard
         self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
         self.walk = self.pieces.walk
-
-    def _mark(self, row: int, after: int | None) -> int:
-        """Return what flags a row looks for where another one comes after it."""
-        heard, next_one = self.notes[row][1].heard, after is not None and self.notes[after][1]
-        later = next_one and next_one.heard == heard and next_one.loop.keeps_flags
-        return native.LATER if later else heard
 
     def strand_words(self) -> Any:
         """Return the words of the strands of a block, first of all that it is to keep."""
         return self.pieces.words()
+
+
+def _looked_for(row: TableRow, after: TableRow | None) -> int:
+    """Return what flags a row looks for where another one comes after it."""
+    later = after is not None and after.heard == row.heard and after.loop.keeps_flags
+    return native.LATER if later else row.heard

@@ -417,7 +417,7 @@ class Stretch:
         written = self._latest
         if written is None:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
-        found = [f"# {len(written.rows)} rows of NumPy's loops stand for it:"]
+        found = [f"# {len(written.notes)} rows of NumPy's loops stand for it:"]
         found += [f"# {written.story}"] if written.story else []
         for of, row in written.notes:
             places = zip(row.places[::4], row.places[1::4], strict=True)

@@ -129,6 +129,9 @@ class Written:
         for base, node in enumerate(self.objects):
             if node.id in stretch.copied:
                 self._bytes(self.places[node.id], Spot(base, 0, (), (), 1), self.sizes[base])
+        if self.computing:  # what may keep copies from being made is known before them
+            self.rows[self.computing - 1][-1] = self.notes[self.computing - 1][1].heard
+        self._end = len(self.rows)  # what is behind it is walked by pieces
 
     def _bytes(self, place: Spot, into: Spot, size: int) -> None:
         """Write the row that copies bytes."""
@@ -200,7 +203,7 @@ class Written:
         memory, strands = aligned(max(self.total, 1)), self.strand_words()
         bases = [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
         bases += [value.ctypes.data for value in self.kept]
-        block = native.block(specs, lines, bases, self.computing)
+        block = native.block(specs, lines[: self._end], bases, self.computing)
         block[native.STRANDS] = strands[0].ctypes.data if strands else 0
         return block, memory, strands
 
