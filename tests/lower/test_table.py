@@ -71,6 +71,7 @@ def test_errors_of_the_last_row_are_known_before_results_are_copied():
     y = x
     for _ in range(6):
         y = y + 1.0  # keeps the flags of what is before it
+    assert check([y], {"x": np.ones((4, 6), "float32")}) == ["table"]  # machine code is there
     steps = [node for node in y.graph.topological_order(y) if node.op.name == "add"]
     stretch = SimpleNamespace(
         steps=steps, given=[x], others={}, odd={}, results=[y], copied={y.id},
