@@ -22,8 +22,9 @@ FLOATS = ["float32", "float64"]
 
 
 def moved(array):
-    """Return how far each axis goes along which there is more than one entry."""
-    return [step for size, step in zip(array.shape, array.strides, strict=True) if size > 1]
+    """Return how far each axis goes along which there is more than one entry, if it has any."""
+    pairs = zip(array.shape, array.strides, strict=True)
+    return [step for size, step in pairs if size > 1 and 0 not in array.shape]
 
 
 def check_layouts(example):
