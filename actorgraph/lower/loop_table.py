@@ -78,6 +78,7 @@ class _Iteration:
     exact: bool = True
     later: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     others: Mapping[Op, Any] = field(default_factory=dict)
+    odd: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def lasting(self) -> Sequence[Node]:

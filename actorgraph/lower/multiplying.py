@@ -17,6 +17,11 @@ from actorgraph.lower.spots import Spot
 _PERIOD = 65_537
 """Period of the numbers that products are tried on: a prime."""
 
+_KEPT = 1 << 20
+"""So many of them are kept."""
+
+_DRAWN: dict[str, np.ndarray[Any, Any]] = {}
+
 
 @lru_cache(1024)
 def is_product(
@@ -36,15 +41,20 @@ def is_product(
     if x.base != y.base:
         y = y._replace(offset=x.end - y.begin)
     begin = min(x.begin, y.begin)
-    raw = _numbers(char, max(x.end, y.end) - begin)
-    operands = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
-    expected = np.asarray(kernel_of(*operands))
-    result = np.empty(expected.shape, char)
-    call(loop, [*operands, result], dims, steps)
-    return expected.tobytes() == result.tobytes()
+    raw = numbers(char, max(x.end, y.end) - begin)
+    given = [np.ndarray(one.shape, char, raw, one.offset - begin, one.strides) for one in (x, y)]
+    wanted = np.asarray(kernel_of(*given))
+    result = np.empty(wanted.shape, char)
+    call(loop, [*given, result], dims, steps)
+    return wanted.tobytes() == result.tobytes()
 
 
-def _numbers(char: str, size: int) -> np.ndarray[Any, Any]:
-    """Return that many bytes of numbers that differ along any axis."""
+def numbers(char: str, size: int) -> np.ndarray[Any, Any]:
+    """Return so many bytes of numbers that differ along any axis, which nobody may write."""
     count = size // np.dtype(char).itemsize
-    return np.resize(np.sin(np.arange(min(count, _PERIOD))).astype(char), count)
+    found = _DRAWN.get(char)
+    if found is None or len(found) < count:
+        least = max(count, _PERIOD)
+        found = np.resize(np.sin(np.arange(_PERIOD)).astype(char), least)
+        _DRAWN[char] = found if least <= _KEPT else found[:_PERIOD]
+    return found[:count]

@@ -1,22 +1,24 @@
 """Rows of a table in strands: list scheduling of a stretch for several threads.
 
-`stranded` assigns each step a strand and a start time by its predicted cost: each step starts as
-early as it can, in the strand that is free first.  Memory is planned, and rows are written, in the
-order of start times, which is a topological order of the steps.
+A step that takes long is in parts, one a thread, as far as its rows have parts (`splitting`).
+Steps and parts are laid out in time by what they are predicted to cost: each begins as soon as it
+may, in the strand that is free by then.  Memory is planned, and rows are written, in the order in
+which steps begin, which is one of all steps in which each comes after its operands.
 
-Invariant: dependencies between pieces follow from memory alone.  Of two steps that touch the same
-bytes, at least one of them writing, the later one waits.  So every order in which threads take the
-pieces (`devices.strands`) gives the bits of the sequential order.
+What waits for what follows from memory alone: of two *units*, a step or parts of its rows, that
+touch the same bytes, and one of them writes there, the later one waits.  So parts that read only
+what the same part has written before go on without meeting others, and any order that pieces are
+taken in (`devices.strands`) gives the bits of that one order, which are those of any.
 """
 
 from __future__ import annotations
 
 import os
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, zip_longest
+from itertools import accumulate, cycle, pairwise, zip_longest
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from actorgraph.devices import native
 from actorgraph.devices.helpers import HELPERS
@@ -25,6 +27,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.kernels import alike
 from actorgraph.lower.rates import path, rates
+from actorgraph.lower.splitting import TableRow, beside, touched
 from actorgraph.lower.spots import Spot, Unfit
 from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import is_view, size_in_bytes
@@ -44,9 +47,10 @@ _MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 4, 16
 """Most steps of a stretch that is scheduled (20 us a step); ready steps of a strand that are
 candidates at once; steps for which the memory of a value read by other strands is not reused."""
 
-
-_PAGE = 4096
-"""Granularity in bytes of the index in `Touched`."""
+_PARTED_US, _FOLLOWING_US, _PARTED_ROOMS = 10.0, 1.0, 2
+"""What a step takes from which it is in parts, and if it reads what is in parts; and rooms that
+these write into in turn, so that a part seldom waits until another strand has left the memory of
+the step before."""
 
 
 def timed(
@@ -101,25 +105,61 @@ def timed(
     return strands, begins, max(free)
 
 
+Touch: TypeAlias = tuple[int, int, int, bool]
+"""A base, the first of its bytes that somebody touches and the end, and whether he writes there."""
+
+
+class _Bytes(NamedTuple):
+    """Who has touched bytes last, all of them the same: those who wrote, and read behind them."""
+
+    wrote: list[int]
+    read: list[int]
+
+
 class Touched:
     """The latest readers and writers of all bytes, for steps that are added in sequential order."""
 
     def __init__(self) -> None:
-        self._latest: dict[tuple[int, int], list[tuple[int, int, int, bool]]] = {}  # by page
+        self._of: dict[int, tuple[list[int], list[_Bytes]]] = {}  # where each begins, by base
 
-    def touch(self, who: int, base: int, begin: int, end: int, *, writes: bool) -> set[int]:
-        """Note an access by a step to bytes of a base; return the steps that it must wait for."""
-        waits = set[int]()
-        for page in range(begin // _PAGE, -(-end // _PAGE)):
-            first, last = max(begin, page * _PAGE), min(end, (page + 1) * _PAGE)
-            latest = self._latest.setdefault((base, page), [])
-            for low, high, other, wrote in latest:
-                if low < last and first < high and (writes or wrote):
-                    waits.add(other)
-            if writes:  # a later access that waits for this one waits for all that it covers
-                latest[:] = [one for one in latest if one[0] < first or last < one[1]]
-            latest.append((first, last, who, writes))
-        return waits - {who}
+    def touch(self, first: int, several: Sequence[Sequence[Touch]]) -> list[set[int]]:
+        """Note what several touch, who are numbered from one on; return whom each waits for.
+
+        They do not wait for each other: no byte that one writes do others touch.
+        """
+        waits = [set[int]() for _ in several]
+        for own, some in zip(waits, several, strict=True):
+            for base, begin, end, writes in some:
+                _, found, since, until = self._between(base, begin, end)
+                for one in found[since:until]:
+                    own.update(one.wrote, one.read if writes else ())
+        for who, some in enumerate(several, first):
+            for base, begin, end, writes in some:
+                begins, found, since, until = self._between(base, begin, end)
+                for one in found[since:until]:
+                    if not writes:
+                        one.read.append(who)
+                    else:  # who touched these bytes before counts no more, but for who is beside
+                        one.wrote[:] = [*[other for other in one.wrote if other >= first], who]
+                        one.read[:] = [other for other in one.read if other >= first]
+                if writes and all(one == found[since] for one in found[since:until]):
+                    del begins[since + 1 : until], found[since + 1 : until]
+        return waits
+
+    def _between(self, base: int, begin: int, end: int) -> tuple[list[int], list[_Bytes], int, int]:
+        """Return what is known of a base, and from where to where it is of these bytes."""
+        begins, found = self._of.setdefault(base, ([0], [_Bytes([], [])]))
+        since, until = [self._place(begins, found, at) for at in (begin, end)]
+        return begins, found, since, until
+
+    @staticmethod
+    def _place(begins: list[int], found: list[_Bytes], at: int) -> int:
+        """Return the number of what begins at a byte, which is cut off what is before."""
+        place = bisect_left(begins, at)
+        if place == len(begins) or begins[place] != at:
+            begins.insert(place, at)
+            found.insert(place, _Bytes(*map(list, found[place - 1])))
+        return place
 
 
 def one_by_one(begins: Sequence[int], waits: Sequence[Collection[int]]) -> list[int]:
@@ -153,15 +193,19 @@ def nearest(waits: Sequence[Collection[int]], order: Sequence[int]) -> list[list
 
 
 class _Placed(NamedTuple):
-    """A scheduled step: its start, strand and cost, and whether other strands read its value."""
+    """When a step begins, the strand of each of its parts, and what all of them take.
+
+    Then the room that it writes into, and whether its value is read in another strand.
+    """
 
     begin: float
-    strand: int
+    strands: Sequence[int]
     us: float
+    room: int
     crosses: bool
 
 
-_FIRST = _Placed(-1.0, 0, _ROW_US, False)
+_FIRST = _Placed(-1.0, (0,), _ROW_US, 0, False)
 
 
 def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRows | None:
@@ -189,21 +233,16 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
         before.append(sorted(some))
     if sum(costs) < _LEAST_US:
         return None
-    strands, begins, ends_us = timed(before, costs, sizes, threads)
-    if ends_us > _WORTH * sum(costs):
+    laid = _laid(before, costs, sizes, threads)
+    if laid is None:
         return None
-    crosses = [False] * len(costs)
-    for number, needed in enumerate(before):
-        for one in needed:
-            crosses[one] |= strands[one] != strands[number]
-    laid = [_Placed(*one) for one in zip(begins, strands, costs, crosses, strict=True)]
-    places = {step.id: place_of.get(step.id) for step in steps}  # None: a view of an input
+    places = {step.id: place_of.get(step.id) for step in steps}  # None of views of what is given
     of = {one: _FIRST if place is None else laid[place] for one, place in places.items()}
     since = [of[step.id].begin for step in steps]
     in_time = [steps[one] for one in sorted(range(len(steps)), key=since.__getitem__)]
     ordered = SimpleNamespace(
         steps=in_time, given=stretch.given, others=stretch.others, results=stretch.results,
-        copied=stretch.copied,
+        copied=stretch.copied, odd=stretch.odd,
     )  # fmt: skip
     try:
         rows = StrandRows(ordered, symbols, of, threads)
@@ -212,19 +251,75 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     return rows if rows.total < _MOST_BYTES else None
 
 
-class _Step(NamedTuple):
-    """A step with rows: its place in the schedule, its rows, and the steps that it waits for."""
+def _laid(
+    before: Sequence[Sequence[int]], costs: Sequence[float], sizes: Sequence[int], threads: int
+) -> list[_Placed] | None:
+    """Return where steps are, those that take long in as many parts as there are threads.
 
-    placed: _Placed
-    rows: tuple[int, int]
+    There are no parts where steps as they are have enough to do for all threads.  None where
+    nothing would end much sooner than all in turn.
+    """
+    parts = list[int]()
+    for us, some in zip(costs, before, strict=True):
+        is_long = us >= _PARTED_US or (us >= _FOLLOWING_US and any(parts[one] > 1 for one in some))
+        parts.append(threads if is_long else 1)
+    found, ends_us = _in_parts(before, costs, sizes, threads, [1] * len(parts))
+    if max(parts) > 1:
+        parted = _in_parts(before, costs, sizes, threads, parts)
+        if parted[1] < _WORTH * ends_us:
+            found, ends_us = parted
+    return found if ends_us <= _WORTH * sum(costs) else None
+
+
+def _in_parts(
+    before: Sequence[Sequence[int]],
+    costs: Sequence[float],
+    sizes: Sequence[int],
+    threads: int,
+    parts: Sequence[int],
+) -> tuple[list[_Placed], float]:
+    """Return where steps are that are in so many parts, and when all have ended.
+
+    A part is taken to need the same part of what is in parts too, as it mostly does.
+    """
+    units = [*accumulate(parts, initial=0)]
+    needed = list[list[int]]()
+    for some, count in zip(before, parts, strict=True):
+        for part in range(count):
+            one_each = [units[one] + part for one in some if parts[one] == count]
+            others = [one for one in some if parts[one] != count]
+            every = [unit for one in others for unit in range(units[one], units[one + 1])]
+            needed.append([*one_each, *every])
+    of = [number for number, count in enumerate(parts) for _ in range(count)]
+    each_us = [costs[number] / parts[number] for number in of]
+    each_size = [sizes[number] // parts[number] for number in of]
+    strands, begins, ends_us = timed(needed, each_us, each_size, threads)
+    crosses = [count > 1 for count in parts]
+    for unit, some in enumerate(needed):
+        for one in some:
+            crosses[of[one]] |= strands[one] != strands[unit]
+    found, rooms = list[_Placed](), cycle(range(threads, threads + _PARTED_ROOMS))
+    for number, (begin, end) in enumerate(pairwise(units)):
+        own = strands[begin:end]
+        room = own[0] if len(own) == 1 else next(rooms)
+        found.append(_Placed(begins[begin], own, costs[number], room, crosses[number]))
+    return found, ends_us
+
+
+class _Unit(NamedTuple):
+    """Rows of one thread: their strand, what they take, and the units that they wait for."""
+
+    strand: int
+    us: float
+    rows: Sequence[TableRow]
     waits: set[int]
 
 
 class StrandRows(Written):
     """Writes the rows of a stretch in strands.
 
-    The rows stand piece after piece in a topological order, so that one thread can walk them in
-    sequence.
+    One thread walks them as they are written, whole.  Behind them are those of pieces, in parts: a
+    step in parts takes longer than one that is whole.
     """
 
     def __init__(
@@ -234,9 +329,9 @@ class StrandRows(Written):
         placed: Mapping[int, _Placed],
         threads: int,
     ) -> None:
-        self._placed, self.threads = placed, threads
-        self._touched, self._made = Touched(), list[_Step]()
-        self._heard: list[tuple[int, bool]] = []
+        self._placed, self.threads, self.rooms = placed, threads, threads + _PARTED_ROOMS
+        self._touched, self._made = Touched(), list[_Unit]()
+        self._first_made = len(stretch.given)
         super().__init__(stretch, symbols)
         self._cut()
 
@@ -255,48 +350,72 @@ class StrandRows(Written):
             f"{alone_us:.0f} us by one thread, {together_us:.0f} us by {self.threads}"
         )
 
-    def strand(self, step: Node) -> int:
-        """Return the number of a step's strand."""
-        return self._placed[step.id].strand
+    def room(self, step: Node) -> int:
+        """Return the number of the room that a step writes into."""
+        return self._placed[step.id].room
 
     def stays(self, step: Node) -> int:
         """Return for how many steps after its last use a value keeps its memory."""
         return _SLACK if self._placed[step.id].crosses else 0
 
     def wrote(self, step: Node, begin: int) -> None:
-        """Record the rows of a step, which start at `begin`, and the steps that it waits for."""
+        """Take note of the rows of a step, from one on, in parts, and what each waits for."""
         if begin == len(self.rows):
             return
-        room, first = self._first_room + self._strand, self._room_begin
-        read = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
-        used = Spot(room, first, (self._scratch - first,), (1,), 1)
-        waits: set[int] = set()
-        who = len(self._made)
-        for place, writes in (*read, (self.places[step.id], True), (used, True)):
-            if place.begin < place.end:
-                waits |= self._touched.touch(who, place.base, place.begin, place.end, writes=writes)
-        self._made.append(_Step(self._placed[step.id], (begin, len(self.rows)), waits))
+        strands, us = self._placed[step.id].strands, self._placed[step.id].us
+        base, first = self._first_room + self._room, self._room_begin
+        shown = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
+        shown += [
+            (self.places[step.id], True),
+            (Spot(base, first, (self._scratch - first,), (1,), 1), True),
+        ]
+        every = [
+            (one.base, one.begin, one.end, writes) for one, writes in shown if one.begin < one.end
+        ]
+        whole = [row for _, row in self.notes[begin:]]
+        if len(strands) == 1:
+            [waits] = self._touched.touch(len(self._made), [every])
+            self._made.append(_Unit(strands[0], us, whole, waits))
+            return
+        for several in beside(whole, len(strands)):
+            touches = [
+                [one for row in rows for one in self._touches(row, every)] for rows in several
+            ]
+            behind = self._touched.touch(len(self._made), touches)
+            for strand, rows, own in zip(strands, several, behind, strict=False):
+                self._made.append(_Unit(strand, us / len(whole), rows, own))
 
-    def _add(self, loop: Any, times: Any, dims: Any, strides: Any, row: Any, heard: int) -> None:
-        super()._add(loop, times, dims, strides, row, heard)
-        self._heard.append((heard, loop.keeps_flags))
+    def _touches(self, row: TableRow, every: Sequence[Touch]) -> Sequence[Touch]:
+        """Return what a row touches, where that is not known what all rows of its step do.
+
+        Constants and what is given are never written.
+        """
+        spans = touched(row)
+        if spans is None:
+            return every
+        last, end = len(spans) - 1, self._first_room + self.rooms
+        return [
+            (*one, number == last)
+            for number, one in enumerate(spans)
+            if self._first_made <= one[0] < end
+        ]
 
     def _cut(self) -> None:
-        """Cut strands into pieces, and reorder the rows piece by piece.
+        """Cut strands into pieces, and write their rows.
 
-        Only the first step of a piece waits for other strands; only its last one is waited for.
+        Only the first unit of a piece waits for other strands, and others wait for its last one.
         """
-        made, strand = self._made, [step.placed.strand for step in self._made]
+        made, strand = self._made, [unit.strand for unit in self._made]
         across = [
-            {one for one in step.waits if strand[one] != own}
-            for own, step in zip(strand, made, strict=True)
+            {one for one in unit.waits if strand[one] != own}
+            for own, unit in zip(strand, made, strict=True)
         ]
         asked = {one for some in across for one in some}
-        longest = max(_PIECE_US, sum([step.placed.us for step in made]) / (16 * self.threads))
+        longest = max(_PIECE_US, sum([unit.us for unit in made]) / (16 * self.threads))
         strands: list[list[list[int]]] = [[] for _ in range(self.threads)]
-        room = [0.0] * self.threads  # microseconds that still fit in each strand's last piece
-        for number, step in enumerate(made):
-            own, us = strand[number], step.placed.us
+        room = [0.0] * self.threads  # what a strand's last piece may still take
+        for number, unit in enumerate(made):
+            own, us = strand[number], unit.us
             if across[number] or room[own] < us:
                 strands[own].append([])
                 room[own] = longest
@@ -310,27 +429,24 @@ class StrandRows(Written):
         ]
         begins = [0, *accumulate(map(len, strands))]
         in_turn = one_by_one(begins, waits)
-        order: list[int] = []
         spans = [(0, 0, 0)] * len(pieces)
         for place in in_turn:
-            begin = len(order)
-            order += [row for one in pieces[place] for row in range(*made[one].rows)]
-            spans[place] = begin, len(order), self._heard[order[-1]][0]
-        assert len(order) == self.computing, "a row of no step"
-        self.notes[: self.computing] = [self.notes[number] for number in order]
-        self.rows[: self.computing] = [
-            [*self.rows[row][:-1], self._mark(row, after)]
-            for row, after in zip_longest(order, order[1:])
-        ]
+            begin = len(self.rows)
+            rows = [row for one in pieces[place] for row in made[one].rows]
+            self.rows += [
+                self.words_of(row._replace(heard=_looked_for(row, after)))
+                for row, after in zip_longest(rows, rows[1:])
+            ]
+            spans[place] = begin, len(self.rows), rows[-1].heard
         self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
         self.walk = self.pieces.walk
-
-    def _mark(self, row: int, after: int | None) -> int:
-        """Return the flags that a row checks, `LATER` if the row after it checks for both."""
-        heard = self._heard[row][0]
-        later = after is not None and self._heard[after] == (heard, True)
-        return native.LATER if later else heard
 
     def strand_words(self) -> Any:
         """Return the words of a block's strands, and the arrays that must live as long."""
         return self.pieces.words()
+
+
+def _looked_for(row: TableRow, after: TableRow | None) -> int:
+    """Return what flags a row looks for where another one comes after it."""
+    later = after is not None and after.heard == row.heard and after.loop.keeps_flags
+    return native.LATER if later else row.heard

@@ -21,12 +21,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
+from copy import copy
 from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from actorgraph.devices import native
 from actorgraph.flag import Flag
@@ -34,10 +36,12 @@ from actorgraph.graph import Node
 from actorgraph.lower import keys
 from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import alike, kernel, with_errstate
+from actorgraph.lower.layouts import Layouts
 from actorgraph.lower.program import Tabling, constant_value, lower_directly
 from actorgraph.lower.spots import Unfit
-from actorgraph.lower.table_rows import LARGEST_BYTES, RESHAPE, Written, has_size, kind_of
+from actorgraph.lower.table_rows import Written
 from actorgraph.lower.text import Dead
+from actorgraph.lower.walkable import LARGEST_BYTES, RESHAPE, has_size, kind_of
 from actorgraph.memory.buffers import fresh, is_view, regular
 from actorgraph.op import Op, attrs_key, is_symbolic
 from actorgraph.types import bind_shape
@@ -64,8 +68,10 @@ def stretches(
     """Return the begin and end of each stretch; only steps that are `allowed` are in one."""
     found: list[tuple[int, int]] = []
     begin = rows = 0
+    ordered = regular(steps) if tabling.ordered is None else tabling.ordered
+    layouts = Layouts(steps, tabling.symbols, ordered)
     found_kinds = kinds(
-        steps, tabling.symbols, tabling.ordered, tabling.largest, tabling.others, tabling.known
+        steps, tabling.symbols, ordered, tabling.largest, tabling.others, tabling.known, layouts
     )
     for place, (kind, may) in enumerate(zip(found_kinds, allowed, strict=True)):
         if kind and may:
@@ -86,14 +92,20 @@ def kinds(
     largest: int | None = None,
     others: Collection[Op] = (),
     known: dict[Any, str] | None = None,
+    layouts: Layouts | None = None,
 ) -> list[str]:
     """Return for each step ``"row"``, ``"view"``, or ``""`` if it can be neither.
 
-    `ordered` are the ids that `regular` returns; `others` are ops for which the caller writes the
-    rows; `known` is a cache that calls with the same settings may share.
+    `ordered` are the ids that `regular` finds, `others` ops whose rows somebody else writes;
+    calls with the same settings may share `known`.  With `layouts` values may lie in other orders.
     """
     known = {} if known is None else known
-    ordered = regular(steps) if ordered is None else ordered
+    in_order = regular(steps) if ordered is None else ordered
+
+    def lies(node: Node) -> bool:
+        """Return whether it is known how a value lies."""
+        return node.id in in_order or (layouts is not None and layouts.of(node) is not None)
+
     found = []
     for step in steps:
         if others and step.op in others:
@@ -109,9 +121,9 @@ def kinds(
         if kind is None:
             kind = known[key] = kind_of(step, symbols, largest or LARGEST_BYTES)
         if kind == "view" and step.op is RESHAPE:
-            of = step.inputs[0]  # if that is not in C order, the result is a copy
-            kind = kind if of.is_leaf or of.id in ordered else ""
-        found.append(kind if kind == "view" or step.id in ordered else "")
+            of = step.inputs[0]  # of what is not in order it is a copy
+            kind = kind if of.is_leaf or lies(of) else ""
+        found.append(kind if kind == "view" or (kind and lies(step)) else "")
     return found
 
 
@@ -147,6 +159,9 @@ class Stretch:
     quick: Mapping[int, Any] = {}
     exact = False
     """Settings of `quick_rows`; a stretch has no groups."""
+
+    odd: Mapping[int, tuple[int, ...]] = {}
+    """Strides of steps whose values are not in C order, for the sizes that rows are written for."""
 
     def __init__(
         self,
@@ -271,7 +286,8 @@ class Stretch:
         if self._tabling.quick:
             from actorgraph.lower.quick_rows import QuickRows as kind
         try:
-            written = self._latest = self._stranded(symbols) or kind(self, symbols)
+            laid = self._laid(symbols)
+            written = self._latest = laid._stranded(symbols) or kind(laid, symbols)
         except Unfit as unfit:
             few = len(self.steps) < _MANY
             return None if few else self._around(self.steps[unfit.position], symbols)
@@ -284,7 +300,7 @@ class Stretch:
         sources = list(zip(places, empties, strict=True))
         none_given = all(place is None for place in places)
         scalars = [place for place, node in enumerate(self.given) if not node.dims]
-        finish = self._finish(symbols)
+        finish = self._finish(symbols, [laid.odd.get(node.id) for node in self.results])
         runtime, idle, errors = native.RUNTIME, native.IDLE, self._tabling.errors
         is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
         walk = written.walk or (runtime.brief if is_brief else runtime.walk)
@@ -321,6 +337,22 @@ class Stretch:
 
         return walked
 
+    def _laid(self, symbols: Mapping[str, int]) -> Stretch:
+        """Return the stretch with the layouts of its values."""
+        ordered = self._tabling.ordered
+        layouts = Layouts(self.steps, symbols, regular(self.steps) if ordered is None else ordered)
+        laid, laid.odd = copy(self), {}
+        for position, step in enumerate(self.steps):
+            spot = layouts.of(step)
+            if is_view(step) or (spot is not None and spot.is_flat):
+                continue
+            if spot is None:
+                unfit = Unfit()
+                unfit.position = position
+                raise unfit
+            laid.odd[step.id] = spot.strides
+        return laid
+
     def _stranded(self, symbols: Mapping[str, int]) -> Written | None:
         """Return the rows in strands, or None where one thread is predicted to be as fast."""
         if self._tabling.strands < 2 or self._tabling.quick:
@@ -353,13 +385,15 @@ class Stretch:
 
         return walked
 
-    def _finish(self, symbols: Mapping[str, int]) -> Callable[..., list[Any]] | None:
-        """Return a function that makes the part's results of the walked ones.
+    def _finish(
+        self, symbols: Mapping[str, int], odd: Sequence[tuple[int, ...] | None]
+    ) -> Callable[..., list[Any]] | None:
+        """Return what makes the results of what was walked, None where they are as they are.
 
-        It adds views and turns 0-dim arrays into scalars.  None: the walked ones are the results.
+        Those that are not in C order have `odd` strides.
         """
         same = [one.id for one in self.returned] == [one.id for one in self.results]
-        if same and all(node.dims for node in self.results):
+        if same and all(node.dims for node in self.results) and not any(odd):
             return None
         number = {node.id: place for place, node in enumerate((*self.given, *self.results))}
         views = []
@@ -370,6 +404,9 @@ class Stretch:
 
         def finish(given: Sequence[Any], made: Sequence[Any]) -> list[Any]:
             values = [*given, *made]
+            for place, strides in enumerate(odd, len(given)):
+                if strides is not None:
+                    values[place] = as_strided(values[place], strides=strides)
             for view, of in views:
                 values.append(view(values[of]))
             return [values[place][()] if single else values[place] for place, single in wanted]
@@ -386,12 +423,12 @@ class Stretch:
         written = self._latest
         if written is None:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
-        found = [f"# {len(written.rows)} rows of NumPy's loops stand for it:"]
+        found = [f"# {len(written.notes)} rows of NumPy's loops stand for it:"]
         found += [f"# {written.story}"] if written.story else []
-        for of, times, dims, row in written.notes:
-            places = zip(row[::4], row[1::4], strict=True)
+        for of, row in written.notes:
+            places = zip(row.places[::4], row.places[1::4], strict=True)
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
-            found.append(f"#   {of}: {prod(times)} x {list(dims)}, {shown}")
+            found.append(f"#   {of}: {prod(row.times)} x {[*row.dims]}, {shown}")
         return found
 
 

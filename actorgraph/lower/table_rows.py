@@ -1,4 +1,4 @@
-"""Rows of tables: which steps can have rows, and the rows themselves for one binding of dims.
+"""Rows of tables: what they are for the sizes of a run; see `table`.
 
 `kind_of` decides the first, `Written` writes the second; `table`, `loop_table`, `quick_rows` and
 `strands` build on it.  Rows of ufuncs, sums and products are written here; those of compound ops
@@ -25,14 +25,14 @@ from actorgraph.devices.loops import (
     Routine,
     dot_loop,
     loop_of,
-    may_have_loop,
     product_loop,
     reducing_loop,
 )
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
-from actorgraph.lower.matmul import is_small, product
+from actorgraph.lower.matmul import product
 from actorgraph.lower.multiplying import is_product
+from actorgraph.lower.splitting import TableRow
 from actorgraph.lower.spots import (
     MOST_EXPANDED,
     ONCE,
@@ -49,99 +49,24 @@ from actorgraph.lower.spots import (
     strides_of,
 )
 from actorgraph.lower.traced import Traced, trace
+from actorgraph.lower.walkable import (
+    AS_INTEGERS,
+    GETITEM,
+    READ_BYTES,
+    RESHAPE,
+    SUM,
+    has_loop,
+    sums_columns,
+)
 from actorgraph.memory.buffers import Memory, aligned, is_view, usage
 from actorgraph.memory.packing import Span, pack
-from actorgraph.op import CONSTANT, REGISTRY, Op, bind_attrs
-from actorgraph.ops._arrays import are_columns
-from actorgraph.rewrite.exact import is_pure
-from actorgraph.tiles import CUT_FLOPS
-from actorgraph.types import UNKNOWN, bind_shape
-
-LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
-"""Largest result and operand of a row; above, the cost of a call from Python is negligible."""
-
-_MATRIX_BYTES = 16 * 1024 * 1024
-"""Largest operand of a product, and views of it: a call from Python would release the GIL and wait
-for it where other threads are busy.  Ctrl-C waits for the end of a walk."""
+from actorgraph.op import CONSTANT, Op, bind_attrs
+from actorgraph.types import bind_shape
 
 _HANDED_OVER = 32
 """Steps whose rows are written before the GIL is offered to other threads: some 0.5 ms."""
 
-_SUM = REGISTRY["sum"]
 _CHARS = {4: "f", 8: "d"}
-_AS_INTEGERS = str.maketrans("fd", "il")  # NumPy copies integers faster than floats
-RESHAPE = REGISTRY["reshape"]
-"""The op whose result is a view of an operand in C order, else a copy."""
-_GETITEM = REGISTRY["getitem"]
-_SHOWING = frozenset({_GETITEM, RESHAPE})  # views in most cases; `Written._view` checks the result
-
-
-# -- which steps ----------------------------------------------------------------------------------
-
-
-def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
-    """Return ``"row"`` or ``"view"`` if a step may be one, else ``""``."""
-    if not is_pure(step.op) or step.op.kernel is not None:
-        return ""
-    is_shown, multiplies = is_view(step), step.op.ufunc == "matmul"
-    read = _MATRIX_BYTES if is_shown or multiplies else READ_BYTES
-    if not has_size(step, symbols, read if is_shown else largest, read):
-        return ""
-    if is_shown:
-        shows = step.op.memory.is_view or step.op in _SHOWING
-        return "view" if shows and [part.op is CONSTANT for part in step.inputs] == [False] else ""
-    return "row" if _has_loop(step, symbols) else ""
-
-
-def has_size(step: Node, symbols: Mapping[str, int], largest: int, read: int = READ_BYTES) -> bool:
-    """Return whether operands and result are small enough for a row to pay off."""
-    operands = [_is_small(one, symbols, max(read, largest)) for one in step.inputs]
-    return all(operands) and _is_small(step, symbols, largest)
-
-
-def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
-    """Return whether a value is not empty, of known size, and has `most` bytes or fewer."""
-    if UNKNOWN in node.dims:
-        return False
-    return 0 < prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize <= most
-
-
-def _has_loop(step: Node, symbols: Mapping[str, int]) -> bool:
-    if step.op is _SUM:
-        return bool(step.attrs["axis"]) and step.dtype.char in "fd"
-    if step.op.ufunc == "matmul":
-        return step.dtype.char in "fd" and is_small(step, symbols)
-    if _may_be_traced(step, symbols):
-        return True
-    return bool(_loop(step, may_have_loop))
-
-
-def _may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
-    """Return whether a step's kernel can be traced, and is too short to be cut into tiles."""
-    op = step.op
-    if step.dtype.char not in "?fdil" or not (
-        op.traced(step) if callable(op.traced) else op.traced
-    ):
-        return False
-    shapes = tuple([bind_shape(part.dims, symbols, 1) for part in step.inputs])
-    result = bind_shape(step.dims, symbols, 1)
-    return not op.in_blas or op.flops(shapes, result, step.attrs) < CUT_FLOPS
-
-
-def _are_columns(step: Node) -> bool:
-    of = step.inputs[0]
-    return are_columns(len(of.dims), step.dtype, step.attrs["axis"], step.attrs["keepdims"])
-
-
-def _loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
-    """Return the loop of a step, or what another function says of it."""
-    if step.op.ufunc is None or step.attrs or len(step.inputs) >= native.MOST_ARGUMENTS:
-        return None
-    chars = "".join([one.dtype.char for one in (*step.inputs, step)])
-    return of(step.op.ufunc, chars.translate(_AS_INTEGERS if step.op.ufunc == "positive" else {}))
-
-
-# -- rows -----------------------------------------------------------------------------------------
 
 
 class _AnyStretch(Protocol):
@@ -150,6 +75,7 @@ class _AnyStretch(Protocol):
     steps: Sequence[Node]
     given: Sequence[Node]
     others: Mapping[Op, Callable[..., None]]
+    odd: Mapping[int, tuple[int, ...]]  # strides that are not in C order, by the ids of steps
 
     @property
     def results(self) -> Sequence[Node]:
@@ -168,17 +94,17 @@ class Written:
     Subclasses override `in_another_row`, `strand`, `stays` and `wrote`.
     """
 
-    threads = 1
-    """How many strands have memory of their own."""
+    rooms = 1
+    """Parts of its memory in which values do not lie in the place of those in others."""
 
     walk: Callable[..., int] | None = None
     """The function that walks the rows, if not `native.Runtime.walk`."""
 
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
-        self.symbols, self.others = symbols, stretch.others
-        self.kept: list[Any] = []  # constants, whose addresses are in the blocks
+        self.symbols, self.others, self._odd = symbols, stretch.others, stretch.odd
+        self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
-        self.notes: list[tuple[str, tuple[int, int], Sequence[int], list[int]]] = []
+        self.notes: list[tuple[str, TableRow]] = []  # of which step each row is
         self.words: dict[tuple[int, ...], tuple[int, Any]] = {}
         self._zeros: dict[int, Spot] = {}
         self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
@@ -207,6 +133,9 @@ class Written:
         for base, node in enumerate(self.objects):
             if node.id in stretch.copied:
                 self._bytes(self.places[node.id], Spot(base, 0, (), (), 1), self.sizes[base])
+        if self.computing:  # what may keep copies from being made is known before them
+            self.rows[self.computing - 1][-1] = self.notes[self.computing - 1][1].heard
+        self._end = len(self.rows)  # what is behind it is walked by pieces
 
     def _bytes(self, place: Spot, into: Spot, size: int) -> None:
         """Write a row that copies `size` bytes."""
@@ -236,15 +165,15 @@ class Written:
         return self._rooms()[-1]
 
     def _rooms(self) -> list[int]:
-        """Return the offset of each strand's memory, and the end of the last."""
+        """Return where each room begins, and the end."""
         begins, end = [], 0
-        for size in self.sizes[self._first_room : self._first_room + self.threads]:
+        for size in self.sizes[self._first_room : self._first_room + self.rooms]:
             begins.append(-(-end // 64) * 64)
             end = begins[-1] + size
         return [*begins, end]
 
-    def strand(self, step: Node) -> int:
-        """Return the number of a step's strand."""
+    def room(self, step: Node) -> int:
+        """Return the number of the room that a step writes into."""
         return 0
 
     def stays(self, step: Node) -> int:
@@ -278,13 +207,13 @@ class Written:
         memory, strands = aligned(max(self.total, 1)), self.strand_words()
         bases = [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
         bases += [value.ctypes.data for value in self.kept]
-        block = native.block(specs, lines, bases, self.computing)
+        block = native.block(specs, lines[: self._end], bases, self.computing)
         block[native.STRANDS] = strands[0].ctypes.data if strands else 0
         return block, memory, strands
 
     def _step(self, step: Node) -> None:
-        self._strand = self.strand(step)
-        self._scratch = self._room_begin = self._within[self._strand]
+        self._room = self.room(step)
+        self._scratch = self._room_begin = self._within[self._room]
         write = self.others.get(step.op)
         if write is not None:
             write(self, step)
@@ -293,16 +222,16 @@ class Written:
             return
         if is_view(step):
             self.places[step.id] = self._view(step)
-        elif step.op is _SUM and _are_columns(step):
+        elif sums_columns(step):
             self._column_sum(step)
-        elif step.op is _SUM:
+        elif step.op is SUM:
             self._sum(step)
         elif step.op.ufunc == "matmul":
             self._product(step)
         elif step.op.traced:
             trace(self, step)
         else:
-            self.row(self.places[step.id], _loop(step), map(self.place, step.inputs))
+            self.row(self.places[step.id], has_loop(step), map(self.place, step.inputs))
 
     def _shape(self, node: Node) -> tuple[int, ...]:
         return bind_shape(node.dims, self.symbols, 0)
@@ -318,15 +247,16 @@ class Written:
 
     def _whole(self, node: Node, base: int, offset: int) -> None:
         shape, strides, _ = self._layout(node)
+        strides = self._odd.get(node.id, strides)
         self.places[node.id] = Spot(base, offset, shape, strides, node.dtype.itemsize)
 
     def _lay(self, stretch: _AnyStretch) -> None:
         """Plan the memory of values that stay inside, and of results copied at the end."""
         lives = usage(stretch.steps, stretch.results, self.symbols)
-        inner: list[list[tuple[int, Node]]] = [[] for _ in range(self.threads)]
+        inner: list[list[tuple[int, Node]]] = [[] for _ in range(self.rooms)]
         for position, step in enumerate(stretch.steps):
             if step.id not in self.places and not is_view(step):
-                inner[self.strand(step)].append((position, step))
+                inner[self.room(step)].append((position, step))
         self._first_room, self._within = len(self.sizes), list[int]()
         for own in inner:
             spans = [
@@ -359,11 +289,11 @@ class Written:
         [of] = step.inputs
         if step.op is RESHAPE:  # it may copy, into scratch memory that outlives its step
             place = Traced(self, self.places[of.id], of.dtype).reshape(self._shape(step)).place
-            self._within[self._strand] = self._scratch
+            self._within[self._room] = self._scratch
         else:
             # With an ellipsis NumPy returns a view of a single element, not a scalar.
             view = kernel(step, np, self.symbols)
-            if not step.dims and step.op is _GETITEM:
+            if not step.dims and step.op is GETITEM:
                 view = itemgetter((*bind_attrs(step.attrs, self.symbols)["index"], ...))
             place = self.shown(self.places[of.id], of.dtype, view)
         if of.dtype != step.dtype or place.shape != self._shape(step):
@@ -403,7 +333,11 @@ class Written:
         others = [place for place in places if place != result]
         if self._overlaps(result, others):
             raise Unfit
-        self._each(loop, places, coalesced(result.shape, strides), heard)
+        # Elements are computed in any order: in that of the result there are the fewest dims.
+        axes = sorted(range(len(result.shape)), key=[-step for step in result.strides].__getitem__)
+        shape = tuple([result.shape[axis] for axis in axes])
+        strides = [[own[axis] for axis in axes] for own in strides]
+        self._each(loop, places, coalesced(shape, strides), heard)
 
     def _each(
         self,
@@ -440,13 +374,13 @@ class Written:
                 raise Unfit
             row += [base, offset, 0, 0]
             strides.append(stride)
-        self._add(loop, (1, 1), [count], strides, row, heard)
+        self._add(loop, (1, 1), [count], strides, row, heard, [place[4] for place in places])
         return True
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Spot:
         """Return memory for the rows of the current step alone."""
         strides = strides_of(shape, dtype.itemsize)
-        base, begin = self._first_room + self._strand, self._scratch
+        base, begin = self._first_room + self._room, self._scratch
         self._scratch += -(-prod(shape) * dtype.itemsize // 64) * 64
         self.sizes[base] = max(self.sizes[base], self._scratch)
         return Spot(base, begin, shape, strides, dtype.itemsize)
@@ -528,12 +462,12 @@ class Written:
         self.product(x, y, result, product(step, self.symbols))
 
     def _column_sum(self, step: Node) -> None:
-        """Write a sum over all axes but the last as `column_sums` does: a product with ones."""
-        x, result, char = self.place(step.inputs[0]), self.places[step.id], step.dtype.char
+        """Write a sum over all axes but the last as `column_sums` has it: a product with ones."""
+        x, result = self.place(step.inputs[0]), self.places[step.id]
         columns = (prod(x.shape[:-1]), x.shape[-1])
-        ones = self.constant(np.ones((1, columns[0]), char))
-        sums = in_order(result, (1, columns[1]))
-        self.product(ones, in_order(x, columns), sums, _columns)
+        ones = self.constant(np.ones((1, columns[0]), step.dtype))
+        shown = x if len(x.shape) == 2 else in_order(x, columns)  # else NumPy adds in its own order
+        self.product(ones, shown, in_order(result, (1, columns[1])), _columns)
 
     def _sum(self, step: Node) -> None:
         """Write the rows of a sum or mean."""
@@ -647,29 +581,27 @@ class Written:
             if first < 0 or last > self.sizes[place.base] or odd:
                 raise Unfit
             row += [place.base, offset, *step]
-        self._add(loop, times, dims, strides, row, heard)
+        sizes = [place.itemsize for place, _, _ in arguments]
+        self._add(loop, times, dims, strides, row, heard, sizes)
 
     def _add(
-        self,
-        loop: Routine,
-        times: tuple[int, int],
-        dims: Sequence[int],
-        strides: Sequence[int],
-        row: list[int],
-        heard: int,
-    ) -> None:
-        """Add a row.
-
-        Flags are checked after a row only if the next one clears them or checks for others.
-        """
+        self, loop: Routine, times: tuple[int, int], dims: Sequence[int], strides: Sequence[int],
+        places: Sequence[int], heard: int, sizes: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """Add a row; the one before looks for flags if this one clears them or hears of others."""
         if not loop.function:
             raise Unfit
         if self.rows and loop.keeps_flags and self.rows[-1][-1] == heard:
             self.rows[-1][-1] = native.LATER
-        words = [loop.function, loop.data, self._words(dims), self._words(strides), *times]
-        none = [0] * (native.ROW_WORDS - 7 - len(row))
-        self.rows.append([*words, *row, *none, heard])
-        self.notes.append((self.of, times, dims, row))
+        row = TableRow(loop, times, tuple(dims), tuple(strides), tuple(places), tuple(sizes), heard)
+        self.rows.append(self.words_of(row))
+        self.notes.append((self.of, row))
+
+    def words_of(self, row: TableRow) -> list[int]:
+        """Return a row as machine code reads it."""
+        words = [row.loop.function, row.loop.data, self._words(row.dims), self._words(row.strides)]
+        none = [0] * (native.ROW_WORDS - 7 - len(row.places))
+        return [*words, *row.times, *row.places, *none, row.heard]
 
     def _words(self, numbers: Sequence[int]) -> int:
         """Return the address of an array of these numbers, which `words` keeps."""
@@ -687,7 +619,7 @@ def _columns(row: Any, x: Any) -> Any:
 
 
 def _copy_of(char: str) -> Routine:
-    found = loop_of("positive", 2 * char.translate(_AS_INTEGERS))
+    found = loop_of("positive", 2 * char.translate(AS_INTEGERS))
     if found is None:
         raise Unfit
     return found

@@ -28,13 +28,15 @@ pytestmark = pytest.mark.skipif(
 
 
 @contextmanager
-def forced(helped=True, pieces_us=0.0, direct=True):
-    """Have all rows in strands, cut wherever they may be, and helpers come to each walk."""
+def forced(helped=True, pieces_us=0.0, direct=True, parted_us=0.0):
+    """Have all rows in strands and parts, cut where they may be, and helpers come to each walk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "FEWEST", 1)
         patch.setattr(strands, "_LEAST_US", 0.0)
         patch.setattr(strands, "_WORTH", np.inf)
         patch.setattr(strands, "_PIECE_US", pieces_us)
+        patch.setattr(strands, "_PARTED_US", parted_us)
+        patch.setattr(strands, "_FOLLOWING_US", parted_us)
         patch.setattr(HELPERS, "count", max(HELPERS.count, 1))
         patch.setattr(walking._Trial, "alone", 0 if helped else 10**9)
         patch.setattr(walking._Trial, "together", 10**9)
@@ -66,25 +68,28 @@ def columns(count=4, depth=5, side=16, dtype="float32"):
 
 # -- what waits for what ---------------------------------------------------------------------------
 
-TOUCHES = st.lists(
-    st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(1, 6), st.booleans()), max_size=12
-)
+PLACES = st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(1, 6), st.booleans())
+TOUCHES = st.lists(st.tuples(PLACES, st.integers(1, 2)), max_size=12)
 
 
 @drawn(200, 5000)
 @given(TOUCHES)
 def test_who_writes_what_others_touch_or_reads_what_others_wrote_waits_for_them(touches):
-    touches = [(base, begin * 1000, size * 1000, writes) for base, begin, size, writes in touches]
-    touched, behind = strands.Touched(), []
-    for who, (base, begin, size, writes) in enumerate(touches):
-        waits = touched.touch(who, base, begin, begin + size, writes=writes)
-        behind.append(waits.union(*[behind[one] for one in waits]))
-        for other in range(who):
-            base_2, begin_2, size_2, wrote = touches[other]
-            same = begin < begin_2 + size_2 and begin_2 < begin + size
-            meets = base == base_2 and same and (writes or wrote)
-            assert not meets or other in behind[who]
-        assert who not in behind[who]
+    touched, behind, noted = strands.Touched(), [], []
+    for (base, begin, size, writes), beside in touches:
+        # Several beside each other touch every other byte: what of bytes one is shown is the same.
+        one = base, begin * 1000, (begin + size) * 1000, writes
+        first = len(behind)
+        found = touched.touch(first, [[one]] * beside)
+        assert len(found) == beside
+        for waits in found:
+            assert all(other < first for other in waits)
+            behind.append(waits.union(*[behind[other] for other in waits]))
+            for other, (base_2, begin_2, end_2, wrote) in enumerate(noted[:first]):
+                same = one[1] < end_2 and begin_2 < one[2]
+                meets = base == base_2 and same and (writes or wrote)
+                assert not meets or other in behind[-1]
+        noted += [one] * beside
 
 
 @drawn(200, 5000)
@@ -363,6 +368,40 @@ def test_steps_that_need_each_other_in_turn_have_no_strands():
         machine.run_sync({"x": np.ones((64, 64), "float32")})
         [rows] = rows_of(machine)
         assert not isinstance(rows, strands.StrandRows)
+
+
+def chain(side=128, depth=6, dtype="float32"):
+    """Return steps of which each needs the one before, as those of a net, with feeds."""
+    g = ag.Graph()
+    x = g.input("x", (side, side), dtype)
+    w = g.parameter("w", np.linspace(-0.1, 0.1, side * side).reshape(side, side).astype(dtype))
+    y = x
+    for _ in range(depth):
+        y = ops.softmax(ops.tanh(y @ w) + x, axis=-1) * float(side)
+    return y, {"x": np.random.default_rng(4).normal(size=(side, side)).astype(dtype)}
+
+
+def test_halves_of_a_chain_meet_nobody_from_its_begin_to_its_end():
+    y, feeds = chain()
+    with ag.LispMachine([y]) as machine:
+        wanted = machine.run_sync(feeds)[y].value
+    with forced(pieces_us=1e9) as patch:
+        patch.setattr(HELPERS, "count", 1)
+        with ag.ActorMachine([y], native="wait", workers=2) as machine:
+            for _ in range(20):
+                assert machine.run_sync(feeds)[y].value.tobytes() == wanted.tobytes()
+            [rows] = rows_of(machine)
+    assert [*rows.pieces.waits] == [[], []]
+    assert len(rows.pieces.pieces) == 2
+
+
+def test_steps_that_take_long_are_in_parts_and_those_that_read_them():
+    before = [[], [0], [1], [2], [2]]
+    costs = [0.5, 20.0, 2.0, 0.5, 9.0]
+    laid = strands._laid(before, costs, [4096] * 5, 2)
+    assert [len(one.strands) for one in laid] == [1, 2, 2, 1, 2]
+    assert {*laid[1].strands} == {*laid[2].strands} == {0, 1}
+    assert strands._laid([[]], [9.0], [4096], 2) is None
 
 
 def test_one_sequence_that_a_worker_runs_has_strands_too():

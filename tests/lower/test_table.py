@@ -3,6 +3,7 @@
 import os
 import threading
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,6 +65,22 @@ def layers(dtype, batch=6):
         h = ops.tanh(h @ w + b) * 0.5
     loss = ops.square(h - 1.0).sum()
     return h, loss, {"x": rng.normal(size=(6, 8)).astype(dtype)}
+
+
+def test_errors_of_the_last_row_are_known_before_results_are_copied():
+    x = ag.Graph().input("x", (4, 6), "float32")
+    y = x
+    for _ in range(6):
+        y = y + 1.0  # keeps the flags of what is before it
+    assert check([y], {"x": np.ones((4, 6), "float32")}) == ["table"]  # machine code is there
+    steps = [node for node in y.graph.topological_order(y) if node.op.name == "add"]
+    stretch = SimpleNamespace(
+        steps=steps, given=[x], others={}, odd={}, results=[y], copied={y.id},
+    )  # fmt: skip
+    written = table_rows.Written(stretch, {})
+    heard = [row[-1] for row in written.rows]
+    assert heard == [*[native.LATER] * 5, native.ALL_ERRORS, native.ALL_ERRORS]
+    assert written.computing == 6
 
 
 @pytest.mark.parametrize("batch", [6, "n"])

@@ -1,0 +1,93 @@
+"""How values lie in memory where their strides need not be in C order: as NumPy lays them.
+
+What an elementwise op makes of operands that are shown in another order is in that order.  Rows
+write it so, for what reads it may have other bits where it lies otherwise.  Told for leaves without
+gaps, and for the sizes of a run: NumPy is asked, on memory of which nobody reads the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from actorgraph.devices.loops import may_have_loop
+from actorgraph.graph import Node
+from actorgraph.lower.kernels import kernel
+from actorgraph.lower.spots import Spot, Unfit, strides_of
+from actorgraph.lower.table_rows import Written
+from actorgraph.lower.walkable import RESHAPE, has_loop, shows, sums_columns
+from actorgraph.memory.buffers import is_view
+from actorgraph.op import CONSTANT
+from actorgraph.types import bind_shape
+
+
+class Layouts:
+    """The layouts of steps, those in `ordered` being in C order."""
+
+    def __init__(
+        self, steps: Sequence[Node], symbols: Mapping[str, int], ordered: Collection[int]
+    ) -> None:
+        self._symbols, self._ordered = symbols, ordered
+        self._made = {step.id for step in steps}
+        self._known: dict[int, Spot | None] = {}
+
+    def of(self, node: Node) -> Spot | None:
+        """Return how a value lies, from offset 0 of its memory on, None where that is not known.
+
+        What a step reads is asked for before it: nothing recurses far.
+        """
+        if node.id not in self._known:
+            self._known[node.id] = self._found(node)
+        return self._known[node.id]
+
+    def _found(self, node: Node) -> Spot | None:
+        shape, size = bind_shape(node.dims, self._symbols, 0), node.dtype.itemsize
+        plain = Spot(0, 0, shape, strides_of(shape, size), size)
+        if node.op is CONSTANT:
+            return plain if np.asarray(node.attrs["value"]).flags.c_contiguous else None
+        if node.id not in self._made or (node.id in self._ordered and not is_view(node)):
+            return plain
+        parts = [self.of(part) for part in node.inputs]
+        given = [one for one in parts if one is not None]
+        if len(given) < len(parts):
+            return None
+        if is_view(node):
+            return self._shown(node, given[0], plain) if shows(node) and len(given) == 1 else None
+        of_one_order = all(one.is_flat for one in given) or (
+            sums_columns(node) and len(given[0].shape) == 2
+        )
+        if of_one_order and node.op.memory.layout == "kept":
+            return plain
+        if node.op.ufunc in (None, "matmul") or not has_loop(node, may_have_loop):
+            return None
+        called = kernel(node, np, self._symbols)
+        dtypes = tuple([part.dtype for part in node.inputs])
+        strides = _strides(called, dtypes, tuple([(one.shape, one.strides) for one in given]))
+        return plain._replace(strides=strides) if min(strides, default=0) >= 0 else None
+
+    def _shown(self, view: Node, of: Spot, plain: Spot) -> Spot | None:
+        try:
+            found = Written.shown(of, view.dtype, kernel(view, np, self._symbols))
+        except Unfit:  # a copy
+            return plain if view.op is RESHAPE else None
+        return found._replace(offset=0) if found.shape == plain.shape else None
+
+
+@lru_cache(1024)
+def _strides(
+    called: Callable[..., Any],
+    dtypes: tuple[np.dtype[Any], ...],
+    operands: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...],
+) -> tuple[int, ...]:
+    """Return the strides of what a ufunc makes of operands with such shapes and strides."""
+    given = []
+    for dtype, (shape, strides) in zip(dtypes, operands, strict=True):
+        reach = [(size - 1) * step for size, step in zip(shape, strides, strict=True)]
+        first, last = sum([min(0, one) for one in reach]), sum([max(0, one) for one in reach])
+        memory = np.zeros(last - first + dtype.itemsize, np.uint8)
+        given.append(np.ndarray(shape, dtype, memory, -first, strides))
+    with np.errstate(all="ignore"):
+        return np.asarray(called(*given)).strides

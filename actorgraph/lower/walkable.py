@@ -1,0 +1,102 @@
+"""Which steps may be rows of a table, and which are views; see `table` and `table_rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from actorgraph.devices import native
+from actorgraph.devices.loops import loop_of, may_have_loop
+from actorgraph.graph import Node
+from actorgraph.lower.matmul import is_small
+from actorgraph.memory.buffers import is_view
+from actorgraph.op import CONSTANT, REGISTRY
+from actorgraph.ops._arrays import are_columns
+from actorgraph.rewrite.exact import is_pure
+from actorgraph.tiles import CUT_FLOPS
+from actorgraph.types import UNKNOWN, bind_shape
+
+LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
+"""Results above which a call from Python costs nothing beside the arithmetic, and operands."""
+
+_MATRIX_BYTES = 16 * 1024 * 1024
+"""The same of what products read, and views of it: each call would give Python's lock away, and
+wait for it where other threads of Python are busy.  Ctrl-C waits for a walk's end."""
+
+SUM = REGISTRY["sum"]
+AS_INTEGERS = str.maketrans("fd", "il")  # copies of floats take longer
+RESHAPE = REGISTRY["reshape"]
+"""The op whose results are views of what is in order, else copies."""
+GETITEM = REGISTRY["getitem"]
+_SHOWING = frozenset({GETITEM, RESHAPE})  # mostly, told by the result
+
+
+def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
+    """Return whether a step may be a ``"row"`` or is a ``"view"``, else nothing."""
+    if not is_pure(step.op) or step.op.kernel is not None:
+        return ""
+    is_shown, multiplies = is_view(step), step.op.ufunc == "matmul"
+    read = _MATRIX_BYTES if is_shown or multiplies else READ_BYTES
+    if not has_size(step, symbols, read if is_shown else largest, read):
+        return ""
+    if is_shown:
+        constants = [part.op is CONSTANT for part in step.inputs]
+        return "view" if shows(step) and constants == [False] else ""
+    return "row" if _has_loop(step, symbols) else ""
+
+
+def shows(step: Node) -> bool:
+    """Return whether a step that may be a view is one of those that rows know."""
+    return step.op.memory.is_view or step.op in _SHOWING
+
+
+def has_size(step: Node, symbols: Mapping[str, int], largest: int, read: int = READ_BYTES) -> bool:
+    """Return whether a step reads and writes so little that a row pays for it."""
+    operands = [_is_small(one, symbols, max(read, largest)) for one in step.inputs]
+    return all(operands) and _is_small(step, symbols, largest)
+
+
+def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
+    """Return whether a value is of known, small size."""
+    if UNKNOWN in node.dims:
+        return False
+    return 0 < prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize <= most
+
+
+def _has_loop(step: Node, symbols: Mapping[str, int]) -> bool:
+    if step.op is SUM:
+        return bool(step.attrs["axis"]) and step.dtype.char in "fd"
+    if step.op.ufunc == "matmul":
+        return step.dtype.char in "fd" and is_small(step, symbols)
+    if _may_be_traced(step, symbols):
+        return True
+    return bool(has_loop(step, may_have_loop))
+
+
+def _may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
+    """Return whether the kernel of a step may be traced, and takes no so long that it is cut."""
+    op = step.op
+    if step.dtype.char not in "?fdil" or not (
+        op.traced(step) if callable(op.traced) else op.traced
+    ):
+        return False
+    shapes = tuple([bind_shape(part.dims, symbols, 1) for part in step.inputs])
+    result = bind_shape(step.dims, symbols, 1)
+    return not op.in_blas or op.flops(shapes, result, step.attrs) < CUT_FLOPS
+
+
+def sums_columns(step: Node) -> bool:
+    """Return whether a step is a sum over all axes but the last."""
+    if step.op is not SUM:
+        return False
+    of = step.inputs[0]
+    return are_columns(len(of.dims), step.dtype, step.attrs["axis"], step.attrs["keepdims"])
+
+
+def has_loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
+    """Return the loop of a step, or whether there may be one."""
+    if step.op.ufunc is None or step.attrs or len(step.inputs) >= native.MOST_ARGUMENTS:
+        return None
+    chars = "".join([one.dtype.char for one in (*step.inputs, step)])
+    return of(step.op.ufunc, chars.translate(AS_INTEGERS if step.op.ufunc == "positive" else {}))

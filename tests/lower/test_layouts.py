@@ -1,0 +1,117 @@
+"""Layouts: how values lie that NumPy does not lay in C order, and rows that write them so."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import actorgraph as ag
+from actorgraph import ops
+from actorgraph.devices import native
+from actorgraph.lower.kernels import kernel
+from actorgraph.lower.layouts import Layouts
+from actorgraph.memory.buffers import regular
+from actorgraph.op import CONSTANT
+from tests._soak import drawn
+from tests.lower.test_table import check
+from tests.machines._graphs import graphs, graphs_of_other_dtypes
+
+pytestmark = pytest.mark.skipif(
+    native.expected() is not None, reason=f"no tables: {native.expected()}"
+)
+FLOATS = ["float32", "float64"]
+
+
+def moved(array):
+    """Return how far each axis goes along which there is more than one entry, if it has any."""
+    pairs = zip(array.shape, array.strides, strict=True)
+    return [step for size, step in pairs if size > 1 and 0 not in array.shape]
+
+
+def check_layouts(example):
+    """Check what is told of layouts against what kernels make, for leaves without gaps."""
+    order = example.graph.topological_order(example.outputs)
+    steps = [node for node in order if not node.is_leaf]
+    feeds = {getattr(node, "name", node): value for node, value in example.feeds[0].items()}
+    values, symbols = {}, {"n": len(feeds["x"])}
+    layouts = Layouts(steps, symbols, regular(steps))
+    with np.errstate(all="ignore"):
+        for node in order:
+            if node.op is CONSTANT:
+                values[node.id] = node.attrs["value"]
+            elif node.is_leaf:
+                value = feeds.get(node.name, getattr(node, "value", None))
+                values[node.id] = np.array(value, order="C")
+            else:
+                given = [values[part.id] for part in node.inputs]
+                values[node.id] = np.asarray(kernel(node, np, symbols)(*given))
+            spot = layouts.of(node)
+            if spot is not None:
+                found = values[node.id]
+                assert spot.shape == found.shape
+                assert moved(spot) == moved(found), node
+
+
+@drawn(100, 4000)
+@given(graphs())
+def test_layouts_are_those_that_numpy_chooses(example):
+    check_layouts(example)
+
+
+@drawn(60, 2000)
+@given(graphs_of_other_dtypes())
+def test_layouts_of_other_dtypes_are_those_that_numpy_chooses(example):
+    check_layouts(example)
+
+
+def attention(dtype, heads=2):
+    """Return a loss of what heads look at, as transformers write it, with feeds."""
+    g, size = ag.Graph(), 8
+    x = g.input("x", ("b", 6, size * heads), dtype)
+    rng = np.random.default_rng(3)
+    weights = [
+        g.parameter(name, rng.normal(size=(size * heads, size * heads)).astype(dtype))
+        for name in "qkvo"
+    ]
+    q, k, v = [
+        ops.transpose(ops.reshape(x @ w, ("b", 6, heads, size)), (0, 2, 1, 3)) for w in weights[:3]
+    ]
+    seen = ops.softmax(q * 0.25 @ ops.transpose(k, (0, 1, 3, 2)), axis=-1) @ v
+    y = ops.reshape(ops.transpose(seen, (0, 2, 1, 3)), ("b", 6, size * heads)) @ weights[3]
+    return ops.square(y).mean(), {"x": rng.normal(size=(3, 6, size * heads)).astype(dtype)}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_attention_forward_and_backward_is_one_table_with_the_same_bits(dtype):
+    loss, feeds = attention(dtype)
+    assert check([loss], feeds) == ["table"]
+    found = check([loss], feeds, backward=True)
+    assert found.count("table") == 1
+    assert len(found) < 6
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_results_that_are_not_in_c_order_lie_as_numpy_lays_them(dtype):
+    x = ag.Graph().input("x", ("n", 5, 4), dtype)
+    turned = ops.tanh(ops.transpose(x, (2, 0, 1)) * 2.0)
+    for _ in range(6):
+        turned = ops.tanh(turned) + 1.0
+    feeds = {"x": np.random.default_rng(1).normal(size=(3, 5, 4)).astype(dtype)}
+    assert check([turned], feeds) == ["table"]
+    strides = []
+    for wait in (False, "wait"):
+        with ag.TapeMachine([turned], native=wait) as machine:
+            strides += [machine.run_sync(feeds)[turned].value.strides for _ in range(3)]
+    assert len({*strides}) == 1
+    assert strides[0] != np.empty((4, 3, 5), dtype).strides
+
+
+def test_sums_of_what_is_turned_have_their_bits():
+    x = ag.Graph().input("x", (4, 6, 5), "float32")
+    y = x
+    for _ in range(6):
+        y = ops.tanh(y)
+    feeds = {"x": np.random.default_rng(1).normal(size=(4, 6, 5)).astype("float32")}
+    flat = ops.reshape(y, (24, 5))
+    assert check([ops.transpose(flat, (1, 0)).sum(0)], feeds) == ["table"]
+    for axes in ((1, 0, 2), (2, 1, 0), (0, 2, 1)):  # NumPy adds in an order of its own
+        assert check([ops.transpose(y, axes).sum((0, 1))], feeds) == ["table", "sum"]
