@@ -286,10 +286,10 @@ class LoopKernel:
             return Split(self, self.parts, run, operands, length)
         return Course(self, run, operands)
 
-    def allow_tables(self, wait: bool, quick: bool) -> None:
-        """Let iterations be walked as tables."""
+    def allow_tables(self, wait: bool, quick: bool, threads: int = 1) -> None:
+        """Let iterations be walked as tables, by so many threads beside each other."""
         self.tables = wait, quick
-        self.call.allow_tables(wait, quick)
+        self.call.allow_tables(wait, quick, threads)
 
     @property
     def notes(self) -> list[tuple[Node, str]]:

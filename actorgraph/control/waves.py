@@ -191,8 +191,8 @@ class _WaveKernel:
         self._stored = all(self._kernels[one.id].stored for one in loops)
         self._lists = FreeLists()
 
-    def allow_tables(self, wait: bool, quick: bool) -> None:
-        """Let the loops be walked as tables."""
+    def allow_tables(self, wait: bool, quick: bool, threads: int = 1) -> None:
+        """Let the loops be walked as tables, each by one thread: others may make another one."""
         if quick:
             from actorgraph.lower.quick_rows import quick_product
 

@@ -51,7 +51,7 @@ two axes; base, offset, and strides from call to call along both of each argumen
 that are heard, or `LATER`, or `REFUSES`."""
 
 _SPEC_WORDS = 5
-_FIRST_BASE = 18
+_FIRST_BASE = 20
 DECLINED = -1
 """What a walk returns that has done nothing, because an array is not as it was planned."""
 DEAD = -2
@@ -70,6 +70,10 @@ BELL = 16
 """The word that is where the byte lies that is set to 1 when the walk begins."""
 STRANDS = 17
 """The word that is where the words of strands lie (see `strands`), 0 for none."""
+LAPS = 18
+"""The word that is how many iterations who walks rows by laps makes of each piece at once."""
+_SIZE = 19
+"""The word that is how many words a block has."""
 _GAVE_UP = 1 << 32
 """The bit, beside flags of errors, that says that results are not copied because of them."""
 _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
@@ -116,7 +120,7 @@ def _text() -> str:
         MOST_ARGUMENTS, first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS,
         row_words=ROW_WORDS, heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER,
         refuses=REFUSES, heedless=HEEDLESS, first=FIRST, trips=TRIPS, flag=FLAG, made=MADE,
-        bell=BELL, strands=STRANDS, gave_up=_GAVE_UP, mask=ALL_ERRORS, **OFFSETS,
+        bell=BELL, strands=STRANDS, laps=LAPS, size=_SIZE, gave_up=_GAVE_UP, mask=ALL_ERRORS, **OFFSETS,
     )  # fmt: skip
 
 
@@ -145,9 +149,18 @@ def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Wo
     """
     head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), _ARRAY_TYPE]
     head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, computing, _dead_offset(), id(None), 0]
-    head += [0, 1, _ALWAYS.ctypes.data, 0, _ALWAYS.ctypes.data, 0]
+    head += [0, 1, _ALWAYS.ctypes.data, 0, _ALWAYS.ctypes.data, 0, 1]
+    head += [_FIRST_BASE + len(specs) + len(bases)]
     assert len(head) == _FIRST_BASE
     return np.array([*head, *[0] * len(specs), *bases], np.int64)
+
+
+def with_rows(block: Words, rows: Words) -> Words:
+    """Return a block of the same memory with other rows, which all compute."""
+    found = block.copy()
+    found[2:4] = rows.ctypes.data, len(rows)
+    found[8] = len(rows)
+    return found
 
 
 def is_ignored(flags: int, errors: Mapping[str, Any] | None = None) -> bool:

@@ -214,7 +214,7 @@ class Pieces:
     """The pieces of a table, which all its blocks share, and whether helpers are worth it.
 
     `strands` has the first piece of each strand, and the end; `pieces` rows and what is heard,
-    and `waits` the pieces that each waits for.
+    and `waits` the pieces that each waits for.  The routine `walks` those of a piece.
     """
 
     def __init__(
@@ -223,7 +223,9 @@ class Pieces:
         pieces: Sequence[tuple[int, int, int]],
         waits: Sequence[Sequence[int]],
         directory: str,
+        walks: str = "rows",
     ) -> None:
+        self._walks = walks
         self.strands, self.pieces, self.waits = strands, pieces, waits
         ends = [0, *accumulate(map(len, waits))]
         self._lines = np.array([*zip(*zip(*pieces), ends, ends[1:])], np.int64)
@@ -240,20 +242,31 @@ class Pieces:
         owned = self._shared, self._lines, self._waits, done
         shared, *arrays = [one.ctypes.data for one in owned]
         begin = self._engine.get_function_address("begin")
-        words[:8] = begin, native.RUNTIME.routine("rows"), shared, HELPERS.let, count, *arrays
+        words[:8] = begin, native.RUNTIME.routine(self._walks), shared, HELPERS.let, count, *arrays
         for number in range(count):
             place = _FIRST + _STRAND_WORDS * number
             words[place + 1 : place + 3] = self.strands[number : number + 2]
         return words, owned
 
-    def walk(self, arrays: tuple[Any, ...], block: int, run: AbstractRun) -> int:
-        """Walk as `native.Runtime.walk` does, with helpers where that is faster of late."""
+    def walk(
+        self,
+        arrays: tuple[Any, ...],
+        block: int,
+        run: AbstractRun,
+        alone: int | None = None,
+        times: int = 1,
+    ) -> int:
+        """Walk as `native.Runtime.walk` does, with helpers where that is faster of late.
+
+        Without them the block is that for one who is `alone`, if there is one.  What takes its time
+        has so many parts of about the same.
+        """
         together, walk = self.trial.is_together(), native.RUNTIME.walk
         assert walk is not None, "there are no pieces without it"
         self._shared[0] = HELPERS.call() if together else 0
         began = perf_counter()
-        flags = walk(arrays, block, run)
-        self.trial.note(together, perf_counter() - began)
+        flags = walk(arrays, block if together or alone is None else alone, run)
+        self.trial.note(together, (perf_counter() - began) / times)
         return flags
 
 

@@ -393,11 +393,12 @@ def elements_text(
 ) -> str:
     """Return a function that computes lines for each element of arrays of a dtype.
 
-    `sizes` are rows, and elements of a row; `read` has arrays that are read, and numbers, by name.
-    A line is a name, an expression, and what it calls the values before; `written` says where
-    values go, `exact` whether bits have to be NumPy's.
+    `sizes` are rows, and elements of a row; it computes the rows from its first dim to its second.
+    `read` has arrays that are read, and numbers, by name.  A line is a name, an expression, and
+    what it calls the values before; `written` says where values go, `exact` whether bits have to
+    be NumPy's.
     """
-    rows, columns = sizes
+    _, columns = sizes
     text = VectorLines(char, lanes_of(char, columns), exact=exact)
     text.lines += [f"define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{", "entry:"]
 
@@ -410,8 +411,11 @@ def elements_text(
         key: further(text.new(f"load ptr, ptr {further(bases, 8 * one.base)}"), one.offset)
         for key, one in arrays.items()
     }
+    first, last = [text.new(f"load i64, ptr {further('%dims', 8 * place)}") for place in (0, 1)]
     entry = len(text.lines)
-    text.lines += ["  br label %row", "row:", "  %r = phi i64 [0, %entry], [%r.next, %row.end]"]
+    text.lines += [
+        "  br label %row", "row:", f"  %r = phi i64 [{first}, %entry], [%r.next, %row.end]"
+    ]  # fmt: skip
     lies = {
         key: further(begins[key], text.new(f"mul i64 %r, {one.outer}"))
         for key, one in arrays.items()
@@ -433,6 +437,6 @@ def elements_text(
         *text.lines[:entry], *text.constants.values(), *text.lines[entry:],
         f"  %i.next = add i64 %i, {text.lanes}", f"  %i.more = icmp slt i64 %i.next, {columns}",
         "  br i1 %i.more, label %each, label %row.end", "row.end:", "  %r.next = add i64 %r, 1",
-        f"  %r.more = icmp slt i64 %r.next, {rows}",
+        f"  %r.more = icmp slt i64 %r.next, {last}",
         "  br i1 %r.more, label %row, label %over", "over:", "  ret void", "}",
     ])  # fmt: skip

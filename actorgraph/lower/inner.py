@@ -148,14 +148,14 @@ class InnerLoop(_Body):
         # What a table is made of.
         self._given = inputs, computed, results, saved, test, symbols
         self._table: Asking | None = None
-        self._wait, self._quick = False, False
+        self._wait, self._quick, self._threads = False, False, 1
 
-    def allow_tables(self, wait: bool, quick: bool) -> None:
+    def allow_tables(self, wait: bool, quick: bool, threads: int = 1) -> None:
         """Let iterations be walked as tables, after some calls or at once; or those in the body.
 
-        With `quick` last bits may change.
+        With `quick` last bits may change.  So many threads may walk one beside each other.
         """
-        self._wait, self._quick = wait, quick
+        self._wait, self._quick, self._threads = wait, quick, threads
         self._table = Asking(self._write, _CALLS, wait)
 
     @property
@@ -177,8 +177,9 @@ class InnerLoop(_Body):
         if self._stored or not (saved or len(results) > len(inputs[2])):
             with suppress(Exception):  # the loop in Python goes on
                 return LoopTable(
-                    inputs, computed, results, saved, tested, symbols, self._quick, self._wait
-                )
+                    inputs, computed, results, saved, tested, symbols, self._quick, self._wait,
+                    self._threads,
+                )  # fmt: skip
         for one in self._kernels:
             if hasattr(one, "allow_tables"):
                 one.allow_tables(self._wait, self._quick)

@@ -13,6 +13,7 @@ has its turn: for signals, and for floating-point errors that end the loop.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any, TypeAlias
@@ -20,8 +21,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from actorgraph.devices import native
+from actorgraph.devices.helpers import HELPERS
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.laps import PartedRows
 from actorgraph.lower.quick_rows import QuickRows, grouped, quick_product, quickened
 from actorgraph.lower.seen import node_like
 from actorgraph.lower.spots import Unfit
@@ -36,6 +39,9 @@ _AT_ONCE_US = 1000.0
 
 FEWEST = 48
 """Steps of a call that is worth it."""
+
+_LEAST_US, _LEAST_BODY_US = 30.0, 1.0
+"""What several iterations, and one, are predicted to take that helpers may come to."""
 
 _COPY = Op("table_copy", "a[*s] -> a[*s]", np.positive, ufunc="positive", memory=FRESH_OUT)
 _COPY_BOOL = Op(
@@ -90,6 +96,10 @@ class _IterationRows(QuickRows):
         super()._lay(replace(stretch, results=stretch.lasting))
 
 
+class _PartedRows(PartedRows, _IterationRows):
+    """The same in parts for several threads."""
+
+
 class LoopTable:
     """A loop that is walked, another form of `InnerLoop`; `Unfit` where a step is no row.
 
@@ -107,6 +117,7 @@ class LoopTable:
         symbols: Mapping[str, int],
         quick: bool = False,
         wait: bool = False,
+        threads: int = 1,
     ) -> None:
         _, captured, carries, _ = inputs
         one = _iteration(inputs, steps, results, saved, test, symbols)
@@ -118,7 +129,8 @@ class LoopTable:
         else:
             one = grouped(one, symbols)
         given, asking = one.given, one.asking
-        made = _IterationRows(one, symbols)
+        spent = sum([predicted_us(step, symbols) for step in steps])
+        made = _rows(one, symbols, threads if spent >= _LEAST_BODY_US else 1, first + len(carries))
         self._made = made
         self._rows = made.lines
         self._flag = made.places[asking.id].offset if asking is not None else None
@@ -131,7 +143,7 @@ class LoopTable:
         self._dtypes = [node.dtype for node in carries]
         every = range(len(made.objects))
         self._specs = made.specs((*fixed[first:], *every[len(given) :]), every[len(fixed) :])
-        spent = sum([predicted_us(step, symbols) for step in steps])
+        self._spent_us = spent
         self._at_once = max(1, int(_AT_ONCE_US / spent)) if spent else 1000
         self._blocks: list[_LoopBlock] = []
 
@@ -175,8 +187,16 @@ class LoopTable:
         while more and trips < len(positions):
             at = positions[trips]
             words[native.FIRST] = -at if down else at
-            words[native.TRIPS] = min(len(positions) - trips, self._at_once)
-            flags = walk(taken, words.ctypes.data, run)
+            most = words[native.TRIPS] = min(len(positions) - trips, self._at_once)
+            if block.parted is None or most * self._spent_us < _LEAST_US:
+                flags = walk(taken, words.ctypes.data, run)
+            else:
+                parted = block.parted
+                parted[native.FIRST], parted[native.LAPS] = words[native.FIRST], most
+                words[native.MADE] = most
+                flags = self._made.pieces.walk(
+                    taken, parted.ctypes.data, run, words.ctypes.data, most
+                )
             if flags and not native.is_ignored(flags):
                 break
             trips += int(words[native.MADE])
@@ -202,6 +222,10 @@ class LoopTable:
             if self._flag is not None:
                 words[native.FLAG] = memory.ctypes.data + self._flag
             block = _LoopBlock(words, specs, memory)
+            if isinstance(self._made, _PartedRows):
+                block.strands = self._made.pieces.words()
+                block.parted = native.with_rows(words, self._made.part_lines)
+                block.parted[native.STRANDS] = block.strands[0].ctypes.data
         if block.goes != (length, way):
             moves = self._specs[:, 4] > 0
             block.specs[:, 1] = np.where(moves, length, 1) * self._specs[:, 1]
@@ -213,11 +237,22 @@ class LoopTable:
 class _LoopBlock:
     """What a walk is given, and the memory that it needs."""
 
-    __slots__ = ("goes", "memory", "specs", "words")
+    __slots__ = ("goes", "memory", "parted", "specs", "strands", "words")
 
     def __init__(self, words: native.Words, specs: native.Words, memory: Memory) -> None:
         self.words, self.specs, self.memory = words, specs, memory
         self.goes = (0, 0)
+        self.parted: native.Words | None = None
+        self.strands: Any = None  # with which several threads walk
+
+
+def _rows(one: _Iteration, symbols: Mapping[str, int], threads: int, fixed: int) -> _IterationRows:
+    """Return the rows of an iteration, in parts for so many threads where these meet once."""
+    threads = min(threads, HELPERS.count + 1)
+    if threads > 1 and one.asking is None:
+        with suppress(Unfit):
+            return _PartedRows(one, symbols, threads, fixed)
+    return _IterationRows(one, symbols)
 
 
 def _iteration(

@@ -286,7 +286,7 @@ class Compiled:
             else:
                 found = quick_kernel(node, found, symbols, wait)
         if self.walks and hasattr(found, "allow_tables"):  # a loop
-            found.allow_tables(waits, bool(self.jit))
+            found.allow_tables(waits, bool(self.jit), self.strands)
         if self.overlaps and hasattr(found, "parts"):
             found.parts = None
         if hasattr(found, "kept_bytes"):

@@ -1,0 +1,270 @@
+"""Rows of a loop in parts: threads make all iterations of theirs at the same time, and meet once.
+
+Most of a recurrent net goes by the rows of its batch.  Where the first part of each row of the
+table touches no byte that the others' later parts write, and the other way round, nobody waits for
+anybody from the first iteration to the last.  What needs more of an iteration than its own part,
+such as the gradient of a weight, comes in a later *phase*: all its iterations are made when those
+before have ended, if it reads only what an iteration leaves to nobody but to it.
+
+Bits are those of the whole, as parts of a row have them (`splitting`; groups and products of
+machine code compute each row of theirs by itself) and each thread keeps the order of its rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise, zip_longest
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from actorgraph.devices import native
+from actorgraph.devices.strands import Pieces
+from actorgraph.graph import Node
+from actorgraph.lower.quick_rows import QuickRows
+from actorgraph.lower.rates import path
+from actorgraph.lower.spots import Spot, Unfit
+from actorgraph.lower.splitting import Row, split, touched
+
+_MOST_ROWS, _MOST_BYTES = 100, 1 << 20
+"""Rows that are looked into, which takes the square of their number, and memory that they have."""
+
+_Touch: TypeAlias = tuple[int, int, int, bool]
+"""A base, the first byte and the end, and whether these are written."""
+
+
+class _Share(NamedTuple):
+    """A row or a part of it, and what it touches."""
+
+    row: Row
+    touches: Sequence[_Touch]
+
+    def meets(self, other: _Share, apart: Collection[int] = ()) -> bool:
+        """Return whether one writes what the other touches, but for bases that are `apart`."""
+        return any(
+            base == other_base and begin < other_end and other_begin < end and (writes or wrote)
+            for base, begin, end, writes in self.touches
+            for other_base, other_begin, other_end, wrote in other.touches
+            if base not in apart
+        )
+
+
+class PartedRows(QuickRows):
+    """Rows of an iteration, and the same in `parts` for as many threads, where there are some.
+
+    Values lie beside each other, none in the place of another.  Bases from `fixed` on are arrays of
+    which each iteration has another element.  `Unfit` says that there are no parts.
+    """
+
+    def __init__(self, one: Any, symbols: Mapping[str, int], parts: int, fixed: int) -> None:
+        self.parts, self._fixed, self._count = parts, fixed, len(one.steps)
+        self._own: dict[int, tuple[_Share, list[_Share]]] = {}
+        super().__init__(one, symbols)
+
+    def stays(self, step: Node) -> int:
+        """Return that nothing lies in the place of a value: its parts would lie elsewhere."""
+        return self._count
+
+    def wrote(self, step: Node, begin: int) -> None:
+        """Leave what a step has used for itself to it alone."""
+        self._within[self._room] = self._scratch
+
+    def wrote_group(self, rows: int, pointers: Sequence[Any], written: int) -> None:
+        """Take note of the row of a group, and its parts."""
+        row = self.notes[-1][1]
+
+        def share(begin: int, end: int) -> _Share:
+            touches = []
+            for place, (one, wide) in enumerate(pointers):
+                low, high = sorted((begin * one.outer, (end - 1) * one.outer))
+                writes = place >= len(pointers) - written
+                touches.append((one.base, one.offset + low, one.offset + high + wide, writes))
+            return _Share(row._replace(dims=(begin, end)), touches)
+
+        self._own[len(self.rows) - 1] = share(0, rows), [share(*one) for one in self._spans(rows)]
+
+    def _spans(self, count: int) -> list[tuple[int, int]]:
+        """Return where parts of so many rows begin and end, none where these are too few."""
+        ends = [round(count * part / self.parts) for part in range(self.parts + 1)]
+        return [*pairwise(ends)] if count >= self.parts else []
+
+    def _called(
+        self, step: Node, describe: Any, inputs: Sequence[Node], least: float, adds: bool = False
+    ) -> bool:
+        if not super()._called(step, describe, inputs, least, adds):
+            return False
+        x, z, number, parts = self.place(inputs[0]), self.places[step.id], len(self.rows) - 1, []
+        whole = self._called_share(inputs, step)
+        if step.op.ufunc == "matmul" and len(x.shape) == len(z.shape) == 2 and x != z:
+            for begin, end in self._spans(z.shape[0]) if inputs[0] is not inputs[1] else ():
+                self.places[inputs[0].id] = _rows_of(x, begin, end)
+                self.places[step.id] = _rows_of(z, begin, end)
+                if super()._called(step, describe, inputs, 0, adds):
+                    parts.append(self._called_share(inputs, step))
+            self.places[inputs[0].id], self.places[step.id] = x, z
+        del self.rows[number + 1 :], self.notes[number + 1 :]
+        self._own[number] = whole, parts if len(parts) == self.parts else []
+        return True
+
+    def _called_share(self, inputs: Sequence[Node], step: Node) -> _Share:
+        """Return the row that was written last, of machine code for a step."""
+        row, result = self.notes[-1][1], self.places[step.id]
+        touches = [(one.base, one.begin, one.end, False) for one in map(self.place, inputs)]
+        touches.append((result.base, result.begin, result.end, True))
+        if room := self._codes[-1].room:
+            base, begin = row.places[-4:-2]
+            touches.append((base, begin, begin + room, True))
+        return _Share(row, touches)
+
+    def _compile(self) -> None:
+        """Find the parts, and what waits for what, before anything is compiled."""
+        if len(self.rows) > _MOST_ROWS or self.total > _MOST_BYTES:
+            raise Unfit
+        every = [self._shares(number) for number in range(len(self.rows))]
+        phases = _Phases(self, every).found
+        super()._compile()
+        self.part_lines, self.pieces = self._laid(phases)
+
+    def _shares(self, number: int) -> tuple[_Share, list[_Share]]:
+        """Return a row and its parts, of which there may be none."""
+        if number in self._own:
+            return self._own[number]
+
+        def share(row: Row) -> _Share:
+            spans = touched(row)
+            if spans is None:
+                raise Unfit
+            return _Share(row, [(*one, False) for one in spans[:-1]] + [(*spans[-1], True)])
+
+        row = self.notes[number][1]
+        return share(row), [*map(share, split(row, self.parts) or ())]
+
+    def is_moving(self, base: int) -> bool:
+        """Return whether each iteration has another element of an array."""
+        return self._fixed <= base < len(self.objects)
+
+    def is_room(self, base: int) -> bool:
+        """Return whether values are in memory of the table."""
+        return self._first_room <= base < self._first_room + self.rooms
+
+    def is_constant(self, base: int) -> bool:
+        """Return whether nobody writes there."""
+        return base >= self._first_room + self.rooms
+
+    def _laid(self, phases: Sequence[_Phase]) -> tuple[native.Words, Pieces]:
+        """Return the rows of all parts, and the pieces that they are."""
+        lines: list[list[int]] = []
+        spans: dict[tuple[int, int], tuple[int, int, int]] = {}
+        for number, phase in enumerate(phases):
+            for thread in range(self.parts):
+                own = [(row, some[thread]) for row, some in phase.items() if thread < len(some)]
+                begin = len(lines)
+                for (row, one), after in zip_longest(own, [one for _, one in own[1:]]):
+                    heard = one.row.heard
+                    later = after and after.row.heard == heard and after.row.loop.keeps_flags
+                    words = self.words_of(one.row)
+                    if one.row.loop.function == self.notes[row][1].loop.function:
+                        words[0] = self.rows[row][0]  # which may have come since
+                    lines.append([*words[:-1], native.LATER if later else heard])
+                if own:
+                    spans[thread, number] = begin, len(lines), own[-1][1].row.heard
+        keys = sorted(spans)
+        begins = [sum([thread < one for thread, _ in keys]) for one in range(self.parts + 1)]
+        waits = [
+            [place for place, (_, before) in enumerate(keys) if before == number - 1]
+            for _, number in keys
+        ]
+        pieces = Pieces(
+            begins, [spans[key] for key in keys], waits, os.path.dirname(path()), walks="laps"
+        )
+        return np.array(lines, np.int64), pieces
+
+
+def _rows_of(place: Spot, begin: int, end: int) -> Spot:
+    return place._replace(
+        offset=place.offset + begin * place.strides[0], shape=(end - begin, *place.shape[1:])
+    )
+
+
+_Phase: TypeAlias = dict[int, list[_Share]]
+"""By the number of a row what each thread computes of it: its part, or the first one all."""
+
+
+class _Phases:
+    """Puts rows into phases, in which no thread waits for another."""
+
+    def __init__(self, rows: PartedRows, every: Sequence[tuple[_Share, list[_Share]]]) -> None:
+        self._rows, self._every = rows, every
+        numbers = range(len(every))
+        self._near = [[m for m in numbers if every[n][0].meets(every[m][0])] for n in numbers]
+        self.found: list[_Phase] = []
+        self._left = [*numbers]
+        self._take({n: [every[n][0]] for n in numbers if self._is_constant(n)})
+        while self._left:
+            self._take(self._beside() or {n: [every[n][0]] for n in self._left})
+        parted = sum([len(some) > 1 for phase in self.found for some in phase.values()])
+        if 2 * parted < len(every):
+            raise Unfit
+
+    def _take(self, phase: _Phase) -> None:
+        self.found += [phase] if phase else []
+        self._left = [n for n in self._left if n not in phase]
+
+    def _is_constant(self, number: int) -> bool:
+        """Return whether a row does the same in all iterations, which nobody else does over."""
+        written = [one for one in self._every[number][0].touches if one[3]]
+        read = [one for one in self._every[number][0].touches if not one[3]]
+        others = [
+            one for near in self._near[number] if near != number
+            for one in self._every[near][0].touches if one[3]
+        ]  # fmt: skip
+        alone = not _Share(self._every[number][0].row, written).meets(
+            _Share(self._every[number][0].row, others)
+        )
+        return (
+            alone
+            and all(self._rows.is_room(base) for base, *_ in written)
+            and all(self._rows.is_constant(base) for base, *_ in read)
+        )
+
+    def _beside(self) -> _Phase:
+        """Return rows that come before all others that are left, and meet at no byte."""
+        phase = {n: self._every[n][1] or [self._every[n][0]] for n in self._left}
+        again = True
+        while again:
+            again = False
+            for n in [*phase]:
+                if self._is_behind(n, phase):
+                    del phase[n]
+                elif not self._crosses(n, phase):
+                    continue
+                elif len(phase[n]) > 1:
+                    phase[n] = [self._every[n][0]]
+                else:
+                    del phase[n]
+                again = True
+        return phase
+
+    def _is_behind(self, number: int, phase: _Phase) -> bool:
+        """Return whether a row needs that one of a later phase has been before it.
+
+        Of an array with another element for each iteration only the order in an iteration counts.
+        """
+        own = self._every[number][0]
+        for other in self._near[number]:
+            if other in self._left and other not in phase:
+                apart = range(self._rows._fixed, len(self._rows.objects)) if number < other else ()
+                if own.meets(self._every[other][0], apart):
+                    return True
+        return False
+
+    def _crosses(self, number: int, phase: _Phase) -> bool:
+        """Return whether a thread reads in a row what another writes, or both write it."""
+        for thread, one in enumerate(phase[number]):
+            for other in self._near[number]:
+                for place, share in enumerate(phase.get(other, ())):
+                    written = _Share(share.row, [touch for touch in share.touches if touch[3]])
+                    if place != thread and one.meets(written):
+                        return True
+        return False
