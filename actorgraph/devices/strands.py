@@ -225,7 +225,7 @@ class Pieces:
         directory: str,
         walks: str = "rows",
     ) -> None:
-        self._walks = walks
+        self.walks = walks
         self.strands, self.pieces, self.waits = strands, pieces, waits
         ends = [0, *accumulate(map(len, waits))]
         self._lines = np.array([*zip(*zip(*pieces), ends, ends[1:])], np.int64)
@@ -242,7 +242,7 @@ class Pieces:
         owned = self._shared, self._lines, self._waits, done
         shared, *arrays = [one.ctypes.data for one in owned]
         begin = self._engine.get_function_address("begin")
-        words[:8] = begin, native.RUNTIME.routine(self._walks), shared, HELPERS.let, count, *arrays
+        words[:8] = begin, native.RUNTIME.routine(self.walks), shared, HELPERS.let, count, *arrays
         for number in range(count):
             place = _FIRST + _STRAND_WORDS * number
             words[place + 1 : place + 3] = self.strands[number : number + 2]

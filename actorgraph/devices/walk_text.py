@@ -386,6 +386,21 @@ define void @refuse(ptr %args, ptr %dims, ptr %steps, ptr %data) {
   ret void
 }
 """
+_REBASE = """
+define void @rebase(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
+entry:
+  %bases.at = getelementptr ptr, ptr %args, i64 {bases}
+  %bases = load ptr, ptr %bases.at
+{dims}
+  %shown.at = getelementptr i64, ptr %bases, i64 %from
+  %from.base = load i64, ptr %shown.at
+  %own.at = getelementptr i64, ptr %bases, i64 %into
+  store i64 %from.base, ptr %own.at
+  ret void
+}}
+"""
+"""Has one base show what another one does."""
+
 _EACH = """
 define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
 entry:
@@ -487,7 +502,8 @@ def text(arguments: int, **words: int) -> str:
         bases=arguments, first_base=words["first_base"], mask=words["mask"],
         dims=loaded("dims", "count rows cols"), clear=field("block", "clear", 5, "ptr"),
     )  # fmt: skip
-    return _routines() + group + _TEXT.format(
+    rebase = _REBASE.format(bases=arguments, dims=loaded("dims", "into from"))
+    return _routines() + group + rebase + _TEXT.format(
         heads_of_specs=loaded("block", "*specs count"),
         laps_of_block="\n".join([field("block", key, words[key]) for key in ("laps", "size")]),
         block="\n".join(block), heads="\n".join(heads), item="\n".join(item),

@@ -50,6 +50,12 @@ class _Share(NamedTuple):
         )
 
 
+    @property
+    def written(self) -> _Share:
+        """The same as far as it writes."""
+        return _Share(self.row, [touch for touch in self.touches if touch[3]])
+
+
 class PartedRows(QuickRows):
     """Rows of an iteration, and the same in `parts` for as many threads, where there are some.
 
@@ -58,7 +64,8 @@ class PartedRows(QuickRows):
     """
 
     def __init__(self, one: Any, symbols: Mapping[str, int], parts: int, fixed: int) -> None:
-        self.parts, self._fixed, self._count = parts, fixed, len(one.steps)
+        self.parts = self.rooms = parts
+        self._fixed, self._count = fixed, len(one.steps)
         self._own: dict[int, tuple[_Share, list[_Share]]] = {}
         super().__init__(one, symbols)
 
@@ -121,6 +128,8 @@ class PartedRows(QuickRows):
         """Find the parts, and what waits for what, before anything is compiled."""
         if len(self.rows) > _MOST_ROWS or self.total > _MOST_BYTES:
             raise Unfit
+        for room in range(1, self.parts):
+            self.sizes[self._first_room + room] = self.sizes[self._first_room]
         every = [self._shares(number) for number in range(len(self.rows))]
         phases = _Phases(self, every).found
         super()._compile()
@@ -140,9 +149,10 @@ class PartedRows(QuickRows):
         row = self.notes[number][1]
         return share(row), [*map(share, split(row, self.parts) or ())]
 
-    def is_moving(self, base: int) -> bool:
-        """Return whether each iteration has another element of an array."""
-        return self._fixed <= base < len(self.objects)
+    @property
+    def moving(self) -> range:
+        """The bases of arrays of which each iteration has another element."""
+        return range(self._fixed, len(self.objects))
 
     def is_room(self, base: int) -> bool:
         """Return whether values are in memory of the table."""
@@ -152,6 +162,12 @@ class PartedRows(QuickRows):
         """Return whether nobody writes there."""
         return base >= self._first_room + self.rooms
 
+    def _of_own_room(self, thread: int) -> list[int]:
+        """Return the row that has a thread write into a room of its own."""
+        rooms, routine = self._first_room, self.routine("rebase")
+        row = Row(routine, (1, 1), (rooms, rooms + thread), (), (), (), native.LATER)
+        return self.words_of(row)
+
     def _laid(self, phases: Sequence[_Phase]) -> tuple[native.Words, Pieces]:
         """Return the rows of all parts, and the pieces that they are."""
         lines: list[list[int]] = []
@@ -160,6 +176,8 @@ class PartedRows(QuickRows):
             for thread in range(self.parts):
                 own = [(row, some[thread]) for row, some in phase.items() if thread < len(some)]
                 begin = len(lines)
+                if own and thread:
+                    lines.append(self._of_own_room(thread))
                 for (row, one), after in zip_longest(own, [one for _, one in own[1:]]):
                     heard = one.row.heard
                     later = after and after.row.heard == heard and after.row.loop.keeps_flags
@@ -198,35 +216,31 @@ class _Phases:
         self._rows, self._every = rows, every
         numbers = range(len(every))
         self._near = [[m for m in numbers if every[n][0].meets(every[m][0])] for n in numbers]
+        # What is the same in all iterations each thread makes for itself, in each phase.
+        constant = {n: [every[n][0]] * rows.parts for n in numbers if self._is_constant(n)}
         self.found: list[_Phase] = []
-        self._left = [*numbers]
-        self._take({n: [every[n][0]] for n in numbers if self._is_constant(n)})
+        self._left = [n for n in numbers if n not in constant]
         while self._left:
-            self._take(self._beside() or {n: [every[n][0]] for n in self._left})
+            phase = self._beside() or {n: [every[n][0]] for n in self._left}
+            self._left = [n for n in self._left if n not in phase]
+            read = {near for n in phase for near in self._near[n]}
+            phase |= {n: some for n, some in constant.items() if n in read}
+            self.found.append(dict(sorted(phase.items())))
         parted = sum([len(some) > 1 for phase in self.found for some in phase.values()])
         if 2 * parted < len(every):
             raise Unfit
 
-    def _take(self, phase: _Phase) -> None:
-        self.found += [phase] if phase else []
-        self._left = [n for n in self._left if n not in phase]
-
     def _is_constant(self, number: int) -> bool:
-        """Return whether a row does the same in all iterations, which nobody else does over."""
-        written = [one for one in self._every[number][0].touches if one[3]]
-        read = [one for one in self._every[number][0].touches if not one[3]]
-        others = [
-            one for near in self._near[number] if near != number
-            for one in self._every[near][0].touches if one[3]
-        ]  # fmt: skip
-        alone = not _Share(self._every[number][0].row, written).meets(
-            _Share(self._every[number][0].row, others)
-        )
+        """Return whether a row does the same in all iterations, where nobody else writes."""
+        rows, own = self._rows, self._every[number][0].touches
         return (
-            alone
-            and all(self._rows.is_room(base) for base, *_ in written)
-            and all(self._rows.is_constant(base) for base, *_ in read)
-        )
+            all(rows.is_room(base) if writes else rows.is_constant(base)
+                for base, _, _, writes in own)
+            and not any(
+                self._every[number][0].meets(self._every[near][0].written)
+                for near in self._near[number] if near != number
+            )
+        )  # fmt: skip
 
     def _beside(self) -> _Phase:
         """Return rows that come before all others that are left, and meet at no byte."""
@@ -254,7 +268,7 @@ class _Phases:
         own = self._every[number][0]
         for other in self._near[number]:
             if other in self._left and other not in phase:
-                apart = range(self._rows._fixed, len(self._rows.objects)) if number < other else ()
+                apart = self._rows.moving if number < other else ()
                 if own.meets(self._every[other][0], apart):
                     return True
         return False
@@ -264,7 +278,6 @@ class _Phases:
         for thread, one in enumerate(phase[number]):
             for other in self._near[number]:
                 for place, share in enumerate(phase.get(other, ())):
-                    written = _Share(share.row, [touch for touch in share.touches if touch[3]])
-                    if place != thread and one.meets(written):
+                    if place != thread and one.meets(share.written):
                         return True
         return False

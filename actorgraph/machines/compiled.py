@@ -263,9 +263,13 @@ class Compiled:
         return found
 
     def kernel(
-        self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None
-    ) -> Callable[..., Any]:
-        """Return the kernel of a node on the device, or on that of a lane."""
+        self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None,
+        beside: bool = False,
+    ) -> Callable[..., Any]:  # fmt: skip
+        """Return the kernel of a node on the device, or on that of a lane.
+
+        `beside` says that workers may be busy with other tasks of the run.
+        """
         if self.jit:
             from actorgraph.jit import lowering as jit
 
@@ -286,7 +290,7 @@ class Compiled:
             else:
                 found = quick_kernel(node, found, symbols, wait)
         if self.walks and hasattr(found, "allow_tables"):  # a loop
-            found.allow_tables(waits, bool(self.jit), self.strands)
+            found.allow_tables(waits, bool(self.jit), 1 if beside else self.strands)
         if self.overlaps and hasattr(found, "parts"):
             found.parts = None
         if hasattr(found, "kept_bytes"):

@@ -329,7 +329,7 @@ class Network:
             key = None if node.attrs else (*alike(node), id(lane))
             found = self._shared.get(key)
             if found is None:
-                found = self._guarded(compiled.kernel(node, {}, lane))
+                found = self._guarded(compiled.kernel(node, {}, lane, self.plan.sequential is None))
                 if key is not None:
                     self._shared[key] = found
             kernels.append(compiled.placed(node, found, lane))
