@@ -30,7 +30,7 @@ from actorgraph.lower.seen import node_like
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table import kinds
 from actorgraph.lower.text import Dead
-from actorgraph.memory.buffers import Memory
+from actorgraph.memory.buffers import Memory, is_fresh, regular
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
 from actorgraph.runs import AbstractRun
 
@@ -174,6 +174,8 @@ class LoopTable:
         walk = native.RUNTIME.walk
         assert walk is not None, "`fits` is asked before"
         run = run if isinstance(run, AbstractRun) else native.IDLE
+        if not all([one.flags.c_contiguous for one in carries]):
+            raise Declined  # as above
         states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
         held = [*arrays, *stacks]
         length = len(held[0]) if held else positions.stop
@@ -264,6 +266,7 @@ def _iteration(
     symbols: Mapping[str, int],
 ) -> _Iteration:
     [position], captured, carries, elements = inputs
+    _check_layouts(steps, carries, results)
     numbers = count(1 + max([node.id for node in (*steps, *results, *chain(*inputs))]))
     rows = _rows_of(steps, symbols)
     entered = [_copy(carries[j], next(numbers)) for j in saved]
@@ -296,6 +299,23 @@ def _iteration(
     stored = (*entered, *stacked)
     written = {node.id: carry for carry, node in over.items()}
     return _Iteration(every, given, stored, said, written, (*elements, *stored))
+
+
+def _check_layouts(steps: Sequence[Node], carries: Sequence[Node], results: Sequence[Node]) -> None:
+    """Raise `Unfit` where steps read a carry that may come back in another memory layout.
+
+    In the table it is copied into one in C order, which may change the bits of sums.
+    """
+    own, made = regular(steps), {step.id for step in steps}
+    given = [*zip(carries, results, strict=False)]
+    odd = {
+        carry.id for carry, node in given
+        if node.dims and node.id in made and not (node.id in own and is_fresh(node))
+    }  # fmt: skip
+    for _ in carries:
+        odd |= {carry.id for carry, node in given if node.id in odd}
+    if any(part.id in odd for step in steps for part in step.inputs):
+        raise Unfit
 
 
 def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
