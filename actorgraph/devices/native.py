@@ -155,14 +155,6 @@ def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Wo
     return np.array([*head, *[0] * len(specs), *bases], np.int64)
 
 
-def with_rows(block: Words, rows: Words) -> Words:
-    """Return a block of the same memory with other rows, which all compute."""
-    found = block.copy()
-    found[2:4] = rows.ctypes.data, len(rows)
-    found[8] = len(rows)
-    return found
-
-
 def is_ignored(flags: int, errors: Mapping[str, Any] | None = None) -> bool:
     """Return whether nobody wants to hear of these floating-point errors."""
     known: Mapping[str, Any] = dict(np.geterr()) if errors is None else errors

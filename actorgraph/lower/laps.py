@@ -133,7 +133,17 @@ class PartedRows(QuickRows):
         every = [self._shares(number) for number in range(len(self.rows))]
         phases = _Phases(self, every).found
         super()._compile()
-        self.part_lines, self.pieces = self._laid(phases)
+        self._part_lines, self.pieces = self._laid(phases)
+        self.computing = len(self._part_lines)
+
+    @property
+    def lines(self) -> native.Words:
+        """The rows of all parts, as machine code reads them."""
+        return self._part_lines
+
+    def strand_words(self) -> Any:
+        """Return the words of the strands of a block, first of all that it is to keep."""
+        return self.pieces.words()
 
     def _shares(self, number: int) -> tuple[_Share, list[_Share]]:
         """Return a row and its parts, of which there may be none."""

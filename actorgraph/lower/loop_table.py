@@ -130,8 +130,12 @@ class LoopTable:
             one = grouped(one, symbols)
         given, asking = one.given, one.asking
         spent = sum([predicted_us(step, symbols) for step in steps])
-        made = _rows(one, symbols, threads if spent >= _LEAST_BODY_US else 1, first + len(carries))
-        self._made = made
+        made = self._made = _IterationRows(one, symbols)
+        threads = min(threads, HELPERS.count + 1)
+        self._parted: _PartedRows | None = None
+        if threads > 1 and one.asking is None and spent >= _LEAST_BODY_US:
+            with suppress(Unfit):
+                self._parted = _PartedRows(one, symbols, threads, first + len(carries))
         self._rows = made.lines
         self._flag = made.places[asking.id].offset if asking is not None else None
         self._indexed = any(node is inputs[0][0] for node in given)
@@ -150,7 +154,8 @@ class LoopTable:
     @property
     def kept_bytes(self) -> int:
         """The memory that rows write into, of calls that have ended."""
-        return len(self._blocks) * self._made.total
+        parted = 0 if self._parted is None else self._parted.total
+        return len(self._blocks) * (self._made.total + parted)
 
     def fits(self, positions: range) -> bool:
         """Return whether so many iterations can be walked, and are worth it."""
@@ -190,13 +195,13 @@ class LoopTable:
             at = positions[trips]
             words[native.FIRST] = -at if down else at
             most = words[native.TRIPS] = min(len(positions) - trips, self._at_once)
-            if block.parted is None or most * self._spent_us < _LEAST_US:
+            if self._parted is None or most * self._spent_us < _LEAST_US:
                 flags = walk(taken, words.ctypes.data, run)
             else:
-                parted = block.parted
+                parted, *_ = block.parted
                 parted[native.FIRST], parted[native.LAPS] = words[native.FIRST], most
                 words[native.MADE] = most
-                flags = self._made.pieces.walk(
+                flags = self._parted.pieces.walk(
                     taken, parted.ctypes.data, run, words.ctypes.data, most
                 )
             if flags and not native.is_ignored(flags):
@@ -224,10 +229,8 @@ class LoopTable:
             if self._flag is not None:
                 words[native.FLAG] = memory.ctypes.data + self._flag
             block = _LoopBlock(words, specs, memory)
-            if isinstance(self._made, _PartedRows):
-                block.strands = self._made.pieces.words()
-                block.parted = native.with_rows(words, self._made.part_lines)
-                block.parted[native.STRANDS] = block.strands[0].ctypes.data
+            if self._parted is not None:
+                block.parted = self._parted.block(specs, self._parted.lines)
         if block.goes != (length, way):
             moves = self._specs[:, 4] > 0
             block.specs[:, 1] = np.where(moves, length, 1) * self._specs[:, 1]
@@ -239,22 +242,12 @@ class LoopTable:
 class _LoopBlock:
     """What a walk is given, and the memory that it needs."""
 
-    __slots__ = ("goes", "memory", "parted", "specs", "strands", "words")
+    __slots__ = ("goes", "memory", "parted", "specs", "words")
 
     def __init__(self, words: native.Words, specs: native.Words, memory: Memory) -> None:
         self.words, self.specs, self.memory = words, specs, memory
         self.goes = (0, 0)
-        self.parted: native.Words | None = None
-        self.strands: Any = None  # with which several threads walk
-
-
-def _rows(one: _Iteration, symbols: Mapping[str, int], threads: int, fixed: int) -> _IterationRows:
-    """Return the rows of an iteration, in parts for so many threads where these meet once."""
-    threads = min(threads, HELPERS.count + 1)
-    if threads > 1 and one.asking is None:
-        with suppress(Unfit):
-            return _PartedRows(one, symbols, threads, fixed)
-    return _IterationRows(one, symbols)
+        self.parted: Any = None  # words with which several threads walk, and what they need
 
 
 def _iteration(

@@ -33,7 +33,7 @@ def forced(helped=True, helpers=1):
 
     def noted(table, *args):
         write(table, *args)
-        made.append(table._made)
+        made.append(table._parted)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LoopTable, "__init__", noted)
