@@ -30,6 +30,8 @@ from actorgraph.lower.splitting import Row, split, touched
 _MOST_ROWS, _MOST_BYTES = 100, 1 << 20
 """Rows that are looked into, which takes the square of their number, and memory that they have."""
 
+_PAGE = 4096
+
 _Touch: TypeAlias = tuple[int, int, int, bool]
 """A base, the first byte and the end, and whether these are written."""
 
@@ -135,6 +137,23 @@ class PartedRows(QuickRows):
         super()._compile()
         self._part_lines, self.pieces = self._laid(phases)
         self.computing = len(self._part_lines)
+
+        touches = [
+            touch for phase in phases for some in phase.values() for one in some[1:2]
+            for touch in one.touches if touch[3]
+        ]  # fmt: skip
+        self._cuts = {base: begin for base, begin, _, _ in reversed(touches)}
+
+    def carry(self, base: int) -> np.ndarray[Any, Any]:
+        """Return memory for a carry in which what a second thread writes begins a page.
+
+        A core fetches what follows on a page before it is asked for, from the other one's cache.
+        """
+        node = self.objects[base]
+        shape, _, size = self._layout(node)
+        raw = np.empty(size + _PAGE, np.uint8)
+        begin = -(raw.ctypes.data + self._cuts.get(base, 0)) % _PAGE
+        return raw[begin : begin + size].view(node.dtype).reshape(shape)
 
     @property
     def lines(self) -> native.Words:

@@ -145,6 +145,7 @@ class LoopTable:
         self._product = quick_product(np.matmul, wait)
         fixed = range(first + len(carries))
         self._dtypes = [node.dtype for node in carries]
+        self._carried = fixed[first:]
         every = range(len(made.objects))
         self._specs = made.specs((*fixed[first:], *every[len(given) :]), every[len(fixed) :])
         self._spent_us = spent
@@ -181,15 +182,20 @@ class LoopTable:
         run = run if isinstance(run, AbstractRun) else native.IDLE
         if not all([one.flags.c_contiguous for one in carries]):
             raise Declined  # as above
-        states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
         held = [*arrays, *stacks]
         length = len(held[0]) if held else positions.stop
         index = [np.arange(length)] if self._indexed else ()
         given = [np.asarray(x) if one else x for x, one in zip(fixed, self._scalars, strict=True)]
         given += [np.ascontiguousarray(given[place].T) for place in self._packed]
-        taken = (*given, *states, *arrays, *index, *stacks)
         down = positions.step < 0
         block = self._taken(length, -1 if down else 1)
+        states = block.carries
+        if states:
+            for state, one in zip(states, carries, strict=True):
+                state[...] = one
+        else:
+            states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
+        taken = (*given, *states, *arrays, *index, *stacks)
         words, trips, more, flags = block.words, 0, True, 0
         while more and trips < len(positions):
             at = positions[trips]
@@ -209,6 +215,8 @@ class LoopTable:
             trips += int(words[native.MADE])
             more = self._flag is None or bool(block.memory[self._flag])
             flags = 0
+        if block.carries:
+            states = [one.copy() for one in states]
         self._blocks.append(block)
         if flags:
             raise Dead if flags == native.DEAD else Declined
@@ -231,6 +239,7 @@ class LoopTable:
             block = _LoopBlock(words, specs, memory)
             if self._parted is not None:
                 block.parted = self._parted.block(specs, self._parted.lines)
+                block.carries = [self._parted.carry(base) for base in self._carried]
         if block.goes != (length, way):
             moves = self._specs[:, 4] > 0
             block.specs[:, 1] = np.where(moves, length, 1) * self._specs[:, 1]
@@ -242,11 +251,12 @@ class LoopTable:
 class _LoopBlock:
     """What a walk is given, and the memory that it needs."""
 
-    __slots__ = ("goes", "memory", "parted", "specs", "words")
+    __slots__ = ("carries", "goes", "memory", "parted", "specs", "words")
 
     def __init__(self, words: native.Words, specs: native.Words, memory: Memory) -> None:
         self.words, self.specs, self.memory = words, specs, memory
         self.goes = (0, 0)
+        self.carries: list[Any] = []
         self.parted: Any = None  # words with which several threads walk, and what they need
 
 
