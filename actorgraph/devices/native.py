@@ -120,7 +120,8 @@ def _text() -> str:
         MOST_ARGUMENTS, first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS,
         row_words=ROW_WORDS, heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER,
         refuses=REFUSES, heedless=HEEDLESS, first=FIRST, trips=TRIPS, flag=FLAG, made=MADE,
-        bell=BELL, strands=STRANDS, laps=LAPS, size=_SIZE, gave_up=_GAVE_UP, mask=ALL_ERRORS, **OFFSETS,
+        bell=BELL, strands=STRANDS, laps=LAPS, size=_SIZE, gave_up=_GAVE_UP, mask=ALL_ERRORS,
+        **OFFSETS,
     )  # fmt: skip
 
 

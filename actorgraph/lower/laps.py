@@ -24,8 +24,8 @@ from actorgraph.devices.strands import Pieces
 from actorgraph.graph import Node
 from actorgraph.lower.quick_rows import QuickRows
 from actorgraph.lower.rates import path
-from actorgraph.lower.spots import Spot, Unfit
 from actorgraph.lower.splitting import Row, split, touched
+from actorgraph.lower.spots import Spot, Unfit
 
 _MOST_ROWS, _MOST_BYTES = 100, 1 << 20
 """Rows that are looked into, which takes the square of their number, and memory that they have."""
@@ -50,7 +50,6 @@ class _Share(NamedTuple):
             for other_base, other_begin, other_end, wrote in other.touches
             if base not in apart
         )
-
 
     @property
     def written(self) -> _Share:

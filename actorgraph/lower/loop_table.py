@@ -180,7 +180,7 @@ class LoopTable:
         walk = native.RUNTIME.walk
         assert walk is not None, "`fits` is asked before"
         run = run if isinstance(run, AbstractRun) else native.IDLE
-        if not all([one.flags.c_contiguous for one in carries]):
+        if not all([one.flags.c_contiguous for one in carries]):  # noqa: C419
             raise Declined  # as above
         held = [*arrays, *stacks]
         length = len(held[0]) if held else positions.stop

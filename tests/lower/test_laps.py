@@ -1,7 +1,5 @@
 """Laps: rows of a loop in parts, of which threads make all iterations and meet once."""
 
-import ctypes
-import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -75,7 +73,6 @@ def net(kind, batch=16, hidden=32, dtype="float32", length=9, **how):
     return (y * y).sum(), feeds
 
 
-
 @pytest.mark.parametrize("helpers", [1, 2])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
@@ -102,13 +99,20 @@ def test_with_jit_parts_have_the_bits_of_the_whole(kind):
 
 
 UNARY = {
-    "tanh": ops.tanh, "sigmoid": ops.sigmoid, "square": ops.square, "less": lambda c: -c * 0.5,
-    "sum of rows": lambda c: c - c.sum(0) * 0.125, "sum of columns": lambda c: c - c.sum(1)[:, None],
-    "from the last": lambda c: c[::-1] * 0.5, "turned rows": lambda c: ops.concatenate([c[1:], c[:1]]),
+    "tanh": ops.tanh,
+    "sigmoid": ops.sigmoid,
+    "square": ops.square,
+    "less": lambda c: -c * 0.5,
+    "sum of rows": lambda c: c - c.sum(0) * 0.125,
+    "sum of columns": lambda c: c - c.sum(1)[:, None],
+    "from the last": lambda c: c[::-1] * 0.5,
+    "turned rows": lambda c: ops.concatenate([c[1:], c[:1]]),
     "turned columns": lambda c: ops.concatenate([c[:, 3:], c[:, :3]], 1),
-    "one row": lambda c: c * c[2], "mean": lambda c: c - c.mean(), "largest": lambda c: c - c.max(0),
+    "one row": lambda c: c * c[2],
+    "mean": lambda c: c - c.mean(),
+    "largest": lambda c: c - c.max(0),
     "other rows": lambda c: c.T.reshape(c.shape) * 0.5,
-}  # fmt: skip
+}
 BINARY = {"+": ops.add, "*": ops.multiply, "-": ops.subtract, "/": lambda c, d: c / (d * d + 1.0)}
 VALUES = st.recursive(
     st.sampled_from("cdexw"),
@@ -174,3 +178,63 @@ def test_pieces_in_any_order_that_they_allow_give_the_same_bits(
     with np.errstate(all="ignore"), forced() as (patch, _):
         _AnyOrder(patch, seed)
         both(*drawn_loop(recipes, batch, dtype, reverse))
+
+
+def halves(g, batch=16):
+    """Return a loop whose rows have parts with any BLAS."""
+    x, xs = g.input("x", (batch, 64), "float32"), g.input("xs", (40, batch, 64), "float32")
+    last, ys = ag.scan(lambda c, e: (one := ops.tanh(c * 1.5 + e), one * one), x, xs)
+    feeds = {"x": RNG.normal(size=x.dims), "xs": RNG.normal(size=xs.dims)}
+    return [last, ys], {name: one.astype("float32") for name, one in feeds.items()}
+
+
+@pytest.mark.parametrize("helped", [False, True])
+def test_what_goes_by_rows_has_parts_and_each_thread_makes_all_iterations_of_its_own(g, helped):
+    outputs, feeds = halves(g)
+    with forced(helped) as (_, made):
+        both(outputs, feeds, [], times=20)
+    assert parted(made)
+    assert all(rows.pieces.waits == [[], []] for rows in made)
+
+
+def test_one_worker_and_the_sequential_machine_have_no_parts(g):
+    outputs, feeds = halves(g)
+    with forced() as (_, made):
+        for machine in (
+            ag.TapeMachine(outputs, wrt=[], native="wait"),
+            ag.ActorMachine(outputs, wrt=[], native="wait", workers=1),
+        ):
+            with machine:
+                machine.run_sync(feeds)
+    assert made == [None, None]
+
+
+@pytest.mark.parametrize("row", [0, 15])
+def test_errors_in_any_part_are_told_as_by_the_loop_in_python(g, row):
+    x = g.input("x", (16, 64), "float32")
+    last, _ = ag.scan(lambda c, _: (c * c * 0.5 + 0.25, None), x, length=9)
+    good = {"x": np.full((16, 64), 0.5, "float32")}
+    bad = {"x": good["x"].copy()}
+    bad["x"][row] = 1e3
+    with forced(), ag.ActorMachine([last], wrt=[], native="wait", workers=2) as machine:
+        for _ in range(3):
+            machine.run_sync(good)
+            with pytest.warns(RuntimeWarning, match="overflow"):
+                assert np.isinf(machine.run_sync(bad)[last].value[row]).all()
+        with np.errstate(over="raise"), pytest.raises(ag.NodeError, match="overflow"):
+            machine.run_sync(bad)
+
+
+def test_a_run_that_dies_ends_all_threads_and_the_next_one_has_its_bits(g, monkeypatch):
+    [last, ys], feeds = halves(g)
+    with forced(), ag.ActorMachine([last, ys], wrt=[], native="wait", workers=2) as machine:
+        wanted = machine.run_sync(feeds)[ys].value.tobytes()
+        walk = native.RUNTIME.walk
+        mortal = native._idle(Exception("dead"))
+        monkeypatch.setattr(
+            native.RUNTIME, "walk", lambda arrays, block, _: walk(arrays, block, mortal)
+        )
+        with pytest.raises(Exception):  # noqa: B017, PT011 - as of any run that is dead
+            machine.run_sync(feeds)
+        monkeypatch.setattr(native.RUNTIME, "walk", walk)
+        assert machine.run_sync(feeds)[ys].value.tobytes() == wanted
