@@ -24,7 +24,7 @@ from actorgraph.devices.strands import Pieces
 from actorgraph.graph import Node
 from actorgraph.lower.quick_rows import QuickRows
 from actorgraph.lower.rates import path
-from actorgraph.lower.splitting import Row, split, touched
+from actorgraph.lower.splitting import TableRow, split, touched
 from actorgraph.lower.spots import Spot, Unfit
 
 _MOST_ROWS, _MOST_BYTES = 100, 1 << 20
@@ -39,7 +39,7 @@ _Touch: TypeAlias = tuple[int, int, int, bool]
 class _Share(NamedTuple):
     """A row or a part of it, and what it touches."""
 
-    row: Row
+    row: TableRow
     touches: Sequence[_Touch]
 
     def meets(self, other: _Share, apart: Collection[int] = ()) -> bool:
@@ -168,7 +168,7 @@ class PartedRows(QuickRows):
         if number in self._own:
             return self._own[number]
 
-        def share(row: Row) -> _Share:
+        def share(row: TableRow) -> _Share:
             spans = touched(row)
             if spans is None:
                 raise Unfit
@@ -193,7 +193,7 @@ class PartedRows(QuickRows):
     def _of_own_room(self, thread: int) -> list[int]:
         """Return the row that has a thread write into a room of its own."""
         rooms, routine = self._first_room, self.routine("rebase")
-        row = Row(routine, (1, 1), (rooms, rooms + thread), (), (), (), native.LATER)
+        row = TableRow(routine, (1, 1), (rooms, rooms + thread), (), (), (), native.LATER)
         return self.words_of(row)
 
     def _laid(self, phases: Sequence[_Phase]) -> tuple[native.Words, Pieces]:

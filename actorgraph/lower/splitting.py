@@ -34,7 +34,7 @@ _BY_NATURE = 3
 """Axes along which no part has to be compared: those of calls, and the first of a loop."""
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A loop with its dims and strides, called along two axes; and the flags that are heard.
 
     `places` has base, offset, and strides along both axes of each argument, `sizes` their bytes an
@@ -50,14 +50,14 @@ class Row(NamedTuple):
     heard: int
 
 
-class _Axis(NamedTuple):
+class _Along(NamedTuple):
     """How many there are along it, and how far each argument moves."""
 
     size: int
     steps: Sequence[int]
 
 
-def _axes(row: Row) -> list[_Axis] | None:
+def _axes(row: TableRow) -> list[_Along] | None:
     """Return the axes of calls, then those of the loop, None where the loop is not known."""
     if row.heard == native.REFUSES:
         return None
@@ -72,10 +72,10 @@ def _axes(row: Row) -> list[_Axis] | None:
     else:
         return None
     called = zip(row.times, (row.places[2::4], row.places[3::4]), strict=True)
-    return [_Axis(*one) for one in (*called, *zip(row.dims, own, strict=True))]
+    return [_Along(*one) for one in (*called, *zip(row.dims, own, strict=True))]
 
 
-def touched(row: Row) -> list[tuple[int, int, int]] | None:
+def touched(row: TableRow) -> list[tuple[int, int, int]] | None:
     """Return base, first byte and end of what each argument shows, None where that is not known."""
     axes = _axes(row)
     if axes is None:
@@ -89,7 +89,7 @@ def touched(row: Row) -> list[tuple[int, int, int]] | None:
     return found
 
 
-def split(row: Row, parts: int) -> list[Row] | None:
+def split(row: TableRow, parts: int) -> list[TableRow] | None:
     """Return rows that together do what one does, and may do it beside each other, or None.
 
     They part what lies farthest apart in the result, so that mostly each writes bytes that follow
@@ -116,7 +116,7 @@ def _ends(count: int, parts: int, unit: int) -> tuple[int, ...] | None:
     return ends if widest * parts <= _UNEVEN * count else None
 
 
-def _parts(row: Row, number: int, ends: Sequence[int]) -> list[Row]:
+def _parts(row: TableRow, number: int, ends: Sequence[int]) -> list[TableRow]:
     """Return the parts of a row along an axis."""
     axes = _axes(row)
     assert axes is not None, "who knows an axis knows the loop"
@@ -133,7 +133,7 @@ def _parts(row: Row, number: int, ends: Sequence[int]) -> list[Row]:
     return found
 
 
-def _alone(row: Row) -> Row:
+def _alone(row: TableRow) -> TableRow:
     """Return the first product of a stack, in memory of its own, as far as it is of one array."""
     places, spans = [*row.places], touched(row._replace(dims=(1, *row.dims[1:])))
     assert spans is not None, "it is a product"
@@ -146,7 +146,7 @@ def _alone(row: Row) -> Row:
 
 
 @lru_cache(1024)
-def _have_its_bits(row: Row, number: int, ends: Sequence[int]) -> bool:
+def _have_its_bits(row: TableRow, number: int, ends: Sequence[int]) -> bool:
     """Return whether a product has the same bits in parts."""
     spans = touched(row)
     assert spans is not None, "it is a product"

@@ -30,7 +30,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.matmul import is_small, product
 from actorgraph.lower.multiplying import is_product
-from actorgraph.lower.splitting import Row
+from actorgraph.lower.splitting import TableRow
 from actorgraph.lower.spots import (
     MOST_EXPANDED,
     ONCE,
@@ -175,7 +175,7 @@ class Written:
         self.symbols, self.others = symbols, stretch.others
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
-        self.notes: list[tuple[str, Row]] = []  # of which step each row is
+        self.notes: list[tuple[str, TableRow]] = []  # of which step each row is
         self.words: dict[tuple[int, ...], tuple[int, Any]] = {}
         self._zeros: dict[int, Spot] = {}
         self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
@@ -650,11 +650,11 @@ class Written:
             raise Unfit
         if self.rows and loop.keeps_flags and self.rows[-1][-1] == heard:
             self.rows[-1][-1] = native.LATER
-        row = Row(loop, times, tuple(dims), tuple(strides), tuple(places), tuple(sizes), heard)
+        row = TableRow(loop, times, tuple(dims), tuple(strides), tuple(places), tuple(sizes), heard)
         self.rows.append(self.words_of(row))
         self.notes.append((self.of, row))
 
-    def words_of(self, row: Row) -> list[int]:
+    def words_of(self, row: TableRow) -> list[int]:
         """Return a row as machine code reads it."""
         words = [row.loop.function, row.loop.data, self._words(row.dims), self._words(row.strides)]
         none = [0] * (native.ROW_WORDS - 7 - len(row.places))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from actorgraph.devices import native
 from actorgraph.devices.loops import Routine, call, dot_loop, loop_of, product_loop
 from actorgraph.lower import splitting
-from actorgraph.lower.splitting import Row, split, touched
+from actorgraph.lower.splitting import TableRow, split, touched
 from tests._soak import drawn
 
 pytestmark = pytest.mark.skipif(
@@ -27,7 +27,7 @@ def row_of(loop, arrays, dims=None, strides=None):
     steps = [(*none, *one.strides[:axes]) for one in arrays]
     places = [word for base, one in enumerate(steps) for word in (base, 0, *one)]
     times = ((1,) * (2 - axes) + shape)[:2]
-    return Row(
+    return TableRow(
         loop, times, dims or shape[axes:], strides or tuple(one.strides[-1] for one in arrays),
         tuple(places), tuple(one.itemsize for one in arrays), native.ALL_ERRORS,
     )  # fmt: skip
@@ -87,7 +87,7 @@ def test_parts_of_a_sum_leave_together_what_is_summed_up(axis, shape, parts):
     result[...] = -0.0
     loop = loop_of("add", "fff")
     step = 4 * (axis == 0)
-    row = Row(
+    row = TableRow(
         loop, (1, shape[0]), (shape[1],), (step, 4, step),
         (1, 0, 0, 4 * (axis == 1), 0, 0, 0, 4 * shape[1], 1, 0, 0, 4 * (axis == 1)),
         (4, 4, 4), native.ALL_ERRORS,
