@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
@@ -57,6 +58,27 @@ class _Share(NamedTuple):
         return _Share(self.row, [touch for touch in self.touches if touch[3]])
 
 
+_Phase: TypeAlias = dict[int, list[_Share]]
+"""By the number of a row what each thread computes of it: its part, or the first one all."""
+
+
+@dataclass(slots=True)
+class Laps:
+    """How rows are parted.
+
+    Bases from `fixed` on move, and there are so many `steps`; `own` has shares of rows that are no
+    loops of NumPy's, `called` those of the call that is being written; then what follows from all.
+    """
+
+    fixed: int
+    steps: int
+    own: dict[int, tuple[_Share, list[_Share]]] = field(default_factory=dict)
+    called: list[_Share] = field(default_factory=list)
+    phases: Sequence[_Phase] = ()
+    lines: Any = None
+    pieces: Any = None
+
+
 class PartedRows(QuickRows):
     """Rows of an iteration, and the same in `parts` for as many threads, where there are some.
 
@@ -66,13 +88,14 @@ class PartedRows(QuickRows):
 
     def __init__(self, one: Any, symbols: Mapping[str, int], parts: int, fixed: int) -> None:
         self.parts = self.rooms = parts
-        self._fixed, self._count = fixed, len(one.steps)
-        self._own: dict[int, tuple[_Share, list[_Share]]] = {}
+        self.laps = Laps(fixed, len(one.steps))
         super().__init__(one, symbols)
+        lines, self.laps.pieces = self._laid()
+        self.laps.lines, self.computing = np.array(lines, np.int64), len(lines)
 
     def stays(self, step: Node) -> int:
         """Return that nothing lies in the place of a value: its parts would lie elsewhere."""
-        return self._count
+        return self.laps.steps
 
     def wrote(self, step: Node, begin: int) -> None:
         """Leave what a step has used for itself to it alone."""
@@ -90,30 +113,33 @@ class PartedRows(QuickRows):
                 touches.append((one.base, one.offset + low, one.offset + high + wide, writes))
             return _Share(row._replace(dims=(begin, end)), touches)
 
-        self._own[len(self.rows) - 1] = share(0, rows), [share(*one) for one in self._spans(rows)]
+        self.laps.own[len(self.rows) - 1] = (
+            share(0, rows),
+            [share(*one) for one in self._spans(rows)],
+        )
 
     def _spans(self, count: int) -> list[tuple[int, int]]:
         """Return where parts of so many rows begin and end, none where these are too few."""
         ends = [round(count * part / self.parts) for part in range(self.parts + 1)]
         return [*pairwise(ends)] if count >= self.parts else []
 
-    def _called(
-        self, step: Node, describe: Any, inputs: Sequence[Node], least: float, adds: bool = False
-    ) -> bool:
-        if not super()._called(step, describe, inputs, least, adds):
-            return False
-        x, z, number, parts = self.place(inputs[0]), self.places[step.id], len(self.rows) - 1, []
-        whole = self._called_share(inputs, step)
+    def wrote_call(self, step: Node, describe: Any, inputs: Sequence[Node], adds: bool) -> None:
+        """Take note of the row of machine code for a step, and its parts, which are such rows."""
+        laps, number = self.laps, len(self.rows) - 1
+        laps.called.append(self._called_share(inputs, step))
+        if len(laps.called) > 1:
+            return  # that of a part
+        x, z = self.place(inputs[0]), self.places[step.id]
         if step.op.ufunc == "matmul" and len(x.shape) == len(z.shape) == 2 and x != z:
             for begin, end in self._spans(z.shape[0]) if inputs[0] is not inputs[1] else ():
                 self.places[inputs[0].id] = _rows_of(x, begin, end)
                 self.places[step.id] = _rows_of(z, begin, end)
-                if super()._called(step, describe, inputs, 0, adds):
-                    parts.append(self._called_share(inputs, step))
+                self._called(step, describe, inputs, 0, adds)
             self.places[inputs[0].id], self.places[step.id] = x, z
         del self.rows[number + 1 :], self.notes[number + 1 :]
-        self._own[number] = whole, parts if len(parts) == self.parts else []
-        return True
+        whole, *parts = laps.called
+        laps.own[number] = whole, parts if len(parts) == self.parts else []
+        laps.called = []
 
     def _called_share(self, inputs: Sequence[Node], step: Node) -> _Share:
         """Return the row that was written last, of machine code for a step."""
@@ -125,23 +151,14 @@ class PartedRows(QuickRows):
             touches.append((base, begin, begin + room, True))
         return _Share(row, touches)
 
-    def _compile(self) -> None:
+    def wrote_all(self) -> None:
         """Find the parts, and what waits for what, before anything is compiled."""
-        if len(self.rows) > _MOST_ROWS or self.total > _MOST_BYTES:
-            raise Unfit
         for room in range(1, self.parts):
             self.sizes[self._first_room + room] = self.sizes[self._first_room]
+        if len(self.rows) > _MOST_ROWS or self.total > _MOST_BYTES:
+            raise Unfit
         every = [self._shares(number) for number in range(len(self.rows))]
-        phases = _Phases(self, every).found
-        super()._compile()
-        self._part_lines, self.pieces = self._laid(phases)
-        self.computing = len(self._part_lines)
-
-        touches = [
-            touch for phase in phases for some in phase.values() for one in some[1:2]
-            for touch in one.touches if touch[3]
-        ]  # fmt: skip
-        self._cuts = {base: begin for base, begin, _, _ in reversed(touches)}
+        self.laps.phases = _Phases(self, every).found
 
     def carry(self, base: int) -> np.ndarray[Any, Any]:
         """Return memory for a carry in which what a second thread writes begins a page.
@@ -151,22 +168,25 @@ class PartedRows(QuickRows):
         node = self.objects[base]
         shape, _, size = self._layout(node)
         raw = np.empty(size + _PAGE, np.uint8)
-        begin = -(raw.ctypes.data + self._cuts.get(base, 0)) % _PAGE
+        begin = -(raw.ctypes.data + self._second(base)) % _PAGE
         return raw[begin : begin + size].view(node.dtype).reshape(shape)
 
-    @property
-    def lines(self) -> native.Words:
-        """The rows of all parts, as machine code reads them."""
-        return self._part_lines
+    def _second(self, base: int) -> int:
+        """Return the first byte that the second thread writes of a base, 0 for none."""
+        begins = [
+            begin for phase in self.laps.phases for some in phase.values() for one in some[1:2]
+            for other, begin, _, writes in one.touches if writes and other == base
+        ]  # fmt: skip
+        return min(begins, default=0)
 
     def strand_words(self) -> Any:
         """Return the words of the strands of a block, first of all that it is to keep."""
-        return self.pieces.words()
+        return self.laps.pieces.words()
 
     def _shares(self, number: int) -> tuple[_Share, list[_Share]]:
         """Return a row and its parts, of which there may be none."""
-        if number in self._own:
-            return self._own[number]
+        if number in self.laps.own:
+            return self.laps.own[number]
 
         def share(row: TableRow) -> _Share:
             spans = touched(row)
@@ -180,7 +200,7 @@ class PartedRows(QuickRows):
     @property
     def moving(self) -> range:
         """The bases of arrays of which each iteration has another element."""
-        return range(self._fixed, len(self.objects))
+        return range(self.laps.fixed, len(self.objects))
 
     def is_room(self, base: int) -> bool:
         """Return whether values are in memory of the table."""
@@ -196,11 +216,11 @@ class PartedRows(QuickRows):
         row = TableRow(routine, (1, 1), (rooms, rooms + thread), (), (), (), native.LATER)
         return self.words_of(row)
 
-    def _laid(self, phases: Sequence[_Phase]) -> tuple[native.Words, Pieces]:
+    def _laid(self) -> tuple[list[list[int]], Pieces]:
         """Return the rows of all parts, and the pieces that they are."""
         lines: list[list[int]] = []
         spans: dict[tuple[int, int], tuple[int, int, int]] = {}
-        for number, phase in enumerate(phases):
+        for number, phase in enumerate(self.laps.phases):
             for thread in range(self.parts):
                 own = [(row, some[thread]) for row, some in phase.items() if thread < len(some)]
                 begin = len(lines)
@@ -224,17 +244,13 @@ class PartedRows(QuickRows):
         pieces = Pieces(
             begins, [spans[key] for key in keys], waits, os.path.dirname(path()), walks="laps"
         )
-        return np.array(lines, np.int64), pieces
+        return lines, pieces
 
 
 def _rows_of(place: Spot, begin: int, end: int) -> Spot:
     return place._replace(
         offset=place.offset + begin * place.strides[0], shape=(end - begin, *place.shape[1:])
     )
-
-
-_Phase: TypeAlias = dict[int, list[_Share]]
-"""By the number of a row what each thread computes of it: its part, or the first one all."""
 
 
 class _Phases:

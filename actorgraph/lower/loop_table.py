@@ -207,7 +207,7 @@ class LoopTable:
                 parted, *_ = block.parted
                 parted[native.FIRST], parted[native.LAPS] = words[native.FIRST], most
                 words[native.MADE] = most
-                flags = self._parted.pieces.walk(
+                flags = self._parted.laps.pieces.walk(
                     taken, parted.ctypes.data, run, words.ctypes.data, most
                 )
             if flags and not native.is_ignored(flags):
@@ -238,7 +238,7 @@ class LoopTable:
                 words[native.FLAG] = memory.ctypes.data + self._flag
             block = _LoopBlock(words, specs, memory)
             if self._parted is not None:
-                block.parted = self._parted.block(specs, self._parted.lines)
+                block.parted = self._parted.block(specs, self._parted.laps.lines)
                 block.carries = [self._parted.carry(base) for base in self._carried]
         if block.goes != (length, way):
             moves = self._specs[:, 4] > 0

@@ -629,10 +629,7 @@ class QuickRows(Written):
         self._texts: list[tuple[int, str]] = []
         self._codes: list[_Code] = []
         super().__init__(one, symbols)
-        self._compile()
-
-    def _compile(self) -> None:
-        """Have machine code where texts are."""
+        self.wrote_all()
         if self._texts:
             text = dense.module_text([text for _, text in self._texts])
             self._engine = native.engine(text, os.path.dirname(path()))
@@ -664,6 +661,12 @@ class QuickRows(Written):
         self.wrote_group(rows, pointers, len(how.outputs))
         return True
 
+    def wrote_all(self) -> None:
+        """Look at all rows before texts become machine code."""
+
+    def wrote_call(self, step: Node, describe: Any, inputs: Sequence[Node], adds: bool) -> None:
+        """Take note of the row of machine code for a step."""
+
     def wrote_group(self, rows: int, pointers: Sequence[Any], written: int) -> None:
         """Take note of the row of a group; the last pointers are those of what is written."""
 
@@ -690,4 +693,5 @@ class QuickRows(Written):
         self.write(routine, ONCE, [1], [1], [
             (one, one.offset, [*zip(one.shape, one.strides, strict=True)]) for one in places
         ], 0)  # fmt: skip
+        self.wrote_call(step, describe, inputs, adds)
         return True

@@ -194,7 +194,7 @@ def test_what_goes_by_rows_has_parts_and_each_thread_makes_all_iterations_of_its
     with forced(helped) as (_, made):
         both(outputs, feeds, [], times=20)
     assert parted(made)
-    assert all(rows.pieces.waits == [[], []] for rows in made)
+    assert all(rows.laps.pieces.waits == [[], []] for rows in made)
 
 
 def test_one_worker_and_the_sequential_machine_have_no_parts(g):
