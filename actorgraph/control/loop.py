@@ -290,10 +290,10 @@ class LoopKernel:
             return Split(self, self.parts, run, operands, length)
         return Course(self, run, operands)
 
-    def allow_tables(self, wait: bool, quick: bool) -> None:
+    def allow_tables(self, wait: bool, quick: bool, threads: int = 1) -> None:
         """Allow machine code to walk the iterations; see `InnerLoop.allow_tables`."""
         self.tables = wait, quick
-        self.call.allow_tables(wait, quick)
+        self.call.allow_tables(wait, quick, threads)
 
     @property
     def notes(self) -> list[tuple[Node, str]]:

@@ -192,8 +192,11 @@ class _WaveKernel:
         self._stored = all(self._kernels[one.id].stored for one in loops)
         self._lists = FreeLists()
 
-    def allow_tables(self, wait: bool, quick: bool) -> None:
-        """Allow machine code to walk the loops; see `InnerLoop.allow_tables`."""
+    def allow_tables(self, wait: bool, quick: bool, threads: int = 1) -> None:
+        """Allow machine code to walk the loops; see `InnerLoop.allow_tables`.
+
+        One thread walks each loop, since the others may walk other loops of the wave.
+        """
         if quick:
             from actorgraph.lower.quick_rows import quick_product
 

@@ -55,7 +55,7 @@ axes; of each argument its base, offset, and strides from call to call along bot
 flags that are checked, or `LATER`, or `REFUSES`."""
 
 _SPEC_WORDS = 5
-_FIRST_BASE = 18
+_FIRST_BASE = 20
 DECLINED = -1
 """A walk's return code: an array is not as planned, nothing was done."""
 DEAD = -2
@@ -74,6 +74,10 @@ BELL = 16
 """Word of a block: address of the byte that is set to 1 when the walk begins."""
 STRANDS = 17
 """Word of a block: address of the words of strands (see `strands`), 0 for none."""
+LAPS = 18
+"""Word of a block: iterations that a walk by laps makes of each piece at a time."""
+_SIZE = 19
+"""Word of a block: its number of words."""
 _GAVE_UP = 1 << 32
 """Bit of the returned flags: results were not copied, because of errors."""
 _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
@@ -120,7 +124,8 @@ def _text() -> str:
         MOST_ARGUMENTS, first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS,
         row_words=ROW_WORDS, heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER,
         refuses=REFUSES, heedless=HEEDLESS, first=FIRST, trips=TRIPS, flag=FLAG, made=MADE,
-        bell=BELL, strands=STRANDS, gave_up=_GAVE_UP, mask=ALL_ERRORS, **OFFSETS,
+        bell=BELL, strands=STRANDS, laps=LAPS, size=_SIZE, gave_up=_GAVE_UP, mask=ALL_ERRORS,
+        **OFFSETS,
     )  # fmt: skip
 
 
@@ -149,7 +154,8 @@ def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Wo
     """
     head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), _ARRAY_TYPE]
     head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, computing, _dead_offset(), id(None), 0]
-    head += [0, 1, _ALWAYS.ctypes.data, 0, _ALWAYS.ctypes.data, 0]
+    head += [0, 1, _ALWAYS.ctypes.data, 0, _ALWAYS.ctypes.data, 0, 1]
+    head += [_FIRST_BASE + len(specs) + len(bases)]
     assert len(head) == _FIRST_BASE
     return np.array([*head, *[0] * len(specs), *bases], np.int64)
 

@@ -219,6 +219,7 @@ class Pieces:
     - `pieces`: first row, end and checked error flags of each piece
     - `waits`: the pieces that each piece waits for
     - `directory`: where machine code is cached
+    - `walks`: name of the routine that walks the rows of a piece
     """
 
     def __init__(
@@ -227,7 +228,9 @@ class Pieces:
         pieces: Sequence[tuple[int, int, int]],
         waits: Sequence[Sequence[int]],
         directory: str,
+        walks: str = "rows",
     ) -> None:
+        self.walks = walks
         self.strands, self.pieces, self.waits = strands, pieces, waits
         ends = [0, *accumulate(map(len, waits))]
         self._lines = np.array([*zip(*zip(*pieces), ends, ends[1:])], np.int64)
@@ -244,20 +247,31 @@ class Pieces:
         owned = self._shared, self._lines, self._waits, done
         shared, *arrays = [one.ctypes.data for one in owned]
         begin = self._engine.get_function_address("begin")
-        words[:8] = begin, native.RUNTIME.routine("rows"), shared, HELPERS.let, count, *arrays
+        words[:8] = begin, native.RUNTIME.routine(self.walks), shared, HELPERS.let, count, *arrays
         for number in range(count):
             place = _FIRST + _STRAND_WORDS * number
             words[place + 1 : place + 3] = self.strands[number : number + 2]
         return words, owned
 
-    def walk(self, arrays: tuple[Any, ...], block: int, run: AbstractRun) -> int:
-        """Walk as `native.Runtime.walk` does, with helpers where the trial found that faster."""
+    def walk(
+        self,
+        arrays: tuple[Any, ...],
+        block: int,
+        run: AbstractRun,
+        alone: int | None = None,
+        times: int = 1,
+    ) -> int:
+        """Walk as `native.Runtime.walk` does, with helpers where the trial found that faster.
+
+        A walk without helpers takes the block `alone`, if there is one.  The trial divides the time
+        of a walk by `times`, the number of about equal parts that it has.
+        """
         together, walk = self.trial.is_together(), native.RUNTIME.walk
         assert walk is not None, "there are no pieces without it"
         self._shared[0] = HELPERS.call() if together else 0
         began = perf_counter()
-        flags = walk(arrays, block, run)
-        self.trial.note(together, perf_counter() - began)
+        flags = walk(arrays, block if together or alone is None else alone, run)
+        self.trial.note(together, (perf_counter() - began) / times)
         return flags
 
 

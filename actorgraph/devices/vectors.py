@@ -395,13 +395,13 @@ def elements_text(
 ) -> str:
     """Return a function that computes lines for each element of arrays of a dtype.
 
-    - `sizes`: rows, and elements of a row
+    - `sizes`: rows, and elements of a row; the function computes a range of rows, given by its dims
     - `read`: arrays to read, and numbers, by name
     - `lines`: name, expression, and the expression's names for earlier values
     - `written`: where values are stored, by name
     - `exact`: whether bits must be NumPy's
     """
-    rows, columns = sizes
+    _, columns = sizes
     text = VectorLines(char, lanes_of(char, columns), exact=exact)
     text.lines += [f"define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{", "entry:"]
 
@@ -414,8 +414,11 @@ def elements_text(
         key: further(text.new(f"load ptr, ptr {further(bases, 8 * one.base)}"), one.offset)
         for key, one in arrays.items()
     }
+    first, last = [text.new(f"load i64, ptr {further('%dims', 8 * place)}") for place in (0, 1)]
     entry = len(text.lines)
-    text.lines += ["  br label %row", "row:", "  %r = phi i64 [0, %entry], [%r.next, %row.end]"]
+    text.lines += [
+        "  br label %row", "row:", f"  %r = phi i64 [{first}, %entry], [%r.next, %row.end]"
+    ]  # fmt: skip
     lies = {
         key: further(begins[key], text.new(f"mul i64 %r, {one.outer}"))
         for key, one in arrays.items()
@@ -437,6 +440,6 @@ def elements_text(
         *text.lines[:entry], *text.constants.values(), *text.lines[entry:],
         f"  %i.next = add i64 %i, {text.lanes}", f"  %i.more = icmp slt i64 %i.next, {columns}",
         "  br i1 %i.more, label %each, label %row.end", "row.end:", "  %r.next = add i64 %r, 1",
-        f"  %r.more = icmp slt i64 %r.next, {rows}",
+        f"  %r.more = icmp slt i64 %r.next, {last}",
         "  br i1 %r.more, label %row, label %over", "over:", "  ret void", "}",
     ])  # fmt: skip

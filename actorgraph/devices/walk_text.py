@@ -127,6 +127,54 @@ gave.up:
   ret i64 %both
 }}
 
+define void @move.on(ptr %block) {{
+entry:
+{heads_of_specs}
+  %bases = getelementptr i64, ptr %block, i64 {first_base}
+  br label %moving
+moving:
+  %a = phi i64 [0, %entry], [%a.next, %move]
+  %moving.end = icmp eq i64 %a, %count
+  br i1 %moving.end, label %moved, label %move
+move:
+  %spec.words = mul i64 %a, {spec_words}
+  %spec = getelementptr i64, ptr %specs, i64 %spec.words
+  %by.at = getelementptr i64, ptr %spec, i64 4
+  %by = load i64, ptr %by.at
+  %old.at = getelementptr i64, ptr %bases, i64 %a
+  %old = load i64, ptr %old.at
+  %new.base = add i64 %old, %by
+  store i64 %new.base, ptr %old.at
+  %a.next = add i64 %a, 1
+  br label %moving
+moved:
+  ret void
+}}
+
+define i64 @laps(ptr %block, ptr %run, i64 %begin, i64 %end, i64 %limit, i64 %raised.begin) {{
+entry:
+{laps_of_block}
+  %own = alloca i64, i64 %size
+  %bytes = mul i64 %size, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %own, ptr %block, i64 %bytes, i1 false)
+  br label %lap
+lap:
+  %t = phi i64 [0, %entry], [%t.next, %moving]
+  %raised = phi i64 [%raised.begin, %entry], [%walked, %moving]
+  %walked = call i64 @rows(
+    ptr %own, ptr %run, i64 %begin, i64 %end, i64 %limit, i64 %raised)
+  %t.next = add i64 %t, 1
+  %more = icmp slt i64 %t.next, %laps
+  %well = icmp sge i64 %walked, 0
+  %on = and i1 %more, %well
+  br i1 %on, label %moving, label %over
+moving:
+  call void @move.on(ptr %own)
+  br label %lap
+over:
+  ret i64 %walked
+}}
+
 define i64 @walk(ptr %tuple, ptr %block, ptr %run) {{
 entry:
 {block}
@@ -178,8 +226,8 @@ begin:
   %cleared = call i32 %clear(i32 %mask)
   br label %iteration
 iteration:
-  %t = phi i64 [0, %begin], [%t.next, %moved]
-  %raised.before = phi i64 [0, %begin], [%raised, %moved]
+  %t = phi i64 [0, %begin], [%t.next, %moving]
+  %raised.before = phi i64 [0, %begin], [%raised, %moving]
   %in.turn = icmp eq ptr %strands, null
   br i1 %in.turn, label %walking, label %beside
 beside:
@@ -212,21 +260,7 @@ turn:
   %on = and i1 %wanted, %due
   br i1 %on, label %moving, label %over
 moving:
-  %a = phi i64 [0, %turn], [%a.next, %move]
-  %moving.end = icmp eq i64 %a, %count
-  br i1 %moving.end, label %moved, label %move
-move:
-  %moving.words = mul i64 %a, {spec_words}
-  %moving.spec = getelementptr i64, ptr %specs, i64 %moving.words
-  %by.at = getelementptr i64, ptr %moving.spec, i64 4
-  %by = load i64, ptr %by.at
-  %old.at = getelementptr i64, ptr %bases, i64 %a
-  %old = load i64, ptr %old.at
-  %new.base = add i64 %old, %by
-  store i64 %new.base, ptr %old.at
-  %a.next = add i64 %a, 1
-  br label %moving
-moved:
+  call void @move.on(ptr %block)
   br label %iteration
 over:
   %told = select i1 %heeds, i64 %raised, i64 0
@@ -351,6 +385,21 @@ define void @refuse(ptr %args, ptr %dims, ptr %steps, ptr %data) {
   ret void
 }
 """
+_REBASE = """
+define void @rebase(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
+entry:
+  %bases.at = getelementptr ptr, ptr %args, i64 {bases}
+  %bases = load ptr, ptr %bases.at
+{dims}
+  %shown.at = getelementptr i64, ptr %bases, i64 %from
+  %from.base = load i64, ptr %shown.at
+  %own.at = getelementptr i64, ptr %bases, i64 %into
+  store i64 %from.base, ptr %own.at
+  ret void
+}}
+"""
+"""Has one base show what another one does."""
+
 _EACH = """
 define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
 entry:
@@ -452,7 +501,10 @@ def text(arguments: int, **words: int) -> str:
         bases=arguments, first_base=words["first_base"], mask=words["mask"],
         dims=loaded("dims", "count rows cols"), clear=field("block", "clear", 5, "ptr"),
     )  # fmt: skip
-    return _routines() + group + _TEXT.format(
+    rebase = _REBASE.format(bases=arguments, dims=loaded("dims", "into from"))
+    return _routines() + group + rebase + _TEXT.format(
+        heads_of_specs=loaded("block", "*specs count"),
+        laps_of_block="\n".join([field("block", key, words[key]) for key in ("laps", "size")]),
         block="\n".join(block), heads="\n".join(heads), item="\n".join(item),
         spec=loaded("spec", _SPEC), elements=ELEMENTS, row=loaded("at", _ROW),
         fetch="".join([_FETCH.format(**one) for one in each]),

@@ -156,15 +156,15 @@ class InnerLoop(_Body):
         # The arguments of a `LoopTable`.
         self._given = inputs, computed, results, saved, test, symbols
         self._table: Asking | None = None
-        self._wait, self._quick = False, False
+        self._wait, self._quick, self._threads = False, False, 1
 
-    def allow_tables(self, wait: bool, quick: bool) -> None:
+    def allow_tables(self, wait: bool, quick: bool, threads: int = 1) -> None:
         """Allow a table for this loop, or else for loops in its body.
 
         It is written after some calls, or with `wait` at the first.  With `quick` last bits may
-        change.
+        change.  At most `threads` may walk it at the same time.
         """
-        self._wait, self._quick = wait, quick
+        self._wait, self._quick, self._threads = wait, quick, threads
         self._table = Asking(self._write, _CALLS, wait)
 
     @property
@@ -186,8 +186,9 @@ class InnerLoop(_Body):
         if self._stored or not (saved or len(results) > len(inputs[2])):
             with suppress(Exception):  # the Python form stays
                 return LoopTable(
-                    inputs, computed, results, saved, tested, symbols, self._quick, self._wait
-                )
+                    inputs, computed, results, saved, tested, symbols, self._quick, self._wait,
+                    self._threads,
+                )  # fmt: skip
         for one in self._kernels:
             if hasattr(one, "allow_tables"):
                 one.allow_tables(self._wait, self._quick)

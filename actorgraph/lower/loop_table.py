@@ -16,6 +16,7 @@ element in each iteration.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any, TypeAlias
@@ -23,14 +24,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from actorgraph.devices import native
+from actorgraph.devices.helpers import HELPERS
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.laps import PartedRows
 from actorgraph.lower.quick_rows import QuickRows, grouped, quick_product, quickened
 from actorgraph.lower.seen import node_like
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table import kinds
 from actorgraph.lower.text import Dead
-from actorgraph.memory.buffers import Memory
+from actorgraph.memory.buffers import Memory, is_fresh, regular
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
 from actorgraph.runs import AbstractRun
 
@@ -39,6 +42,9 @@ _AT_ONCE_US = 1000.0
 
 FEWEST = 48
 """Least steps, of all iterations together, for which a walk pays off."""
+
+_LEAST_US, _LEAST_BODY_US = 30.0, 1.0
+"""What several iterations, and one, are predicted to take that helpers may come to."""
 
 _COPY = Op("table_copy", "a[*s] -> a[*s]", np.positive, ufunc="positive", memory=FRESH_OUT)
 _COPY_BOOL = Op(
@@ -98,6 +104,10 @@ class _IterationRows(QuickRows):
         super()._lay(replace(stretch, results=stretch.lasting))
 
 
+class _PartedRows(PartedRows, _IterationRows):
+    """The same in parts for several threads."""
+
+
 class LoopTable:
     """A loop whose iterations are walked; `Unfit` is raised if a step cannot be a row.
 
@@ -115,6 +125,7 @@ class LoopTable:
         symbols: Mapping[str, int],
         quick: bool = False,
         wait: bool = False,
+        threads: int = 1,
     ) -> None:
         _, captured, carries, _ = inputs
         one = _iteration(inputs, steps, results, saved, test, symbols)
@@ -126,8 +137,13 @@ class LoopTable:
         else:
             one = grouped(one, symbols)
         given, asking = one.given, one.asking
-        made = _IterationRows(one, symbols)
-        self._made = made
+        spent = sum([predicted_us(step, symbols) for step in steps])
+        made = self._made = _IterationRows(one, symbols)
+        threads = min(threads, HELPERS.count + 1)
+        self._parted: _PartedRows | None = None
+        if threads > 1 and one.asking is None and spent >= _LEAST_BODY_US:
+            with suppress(Unfit):
+                self._parted = _PartedRows(one, symbols, threads, first + len(carries))
         self._rows = made.lines
         self._flag = made.places[asking.id].offset if asking is not None else None
         self._indexed = any(node is inputs[0][0] for node in given)
@@ -137,16 +153,18 @@ class LoopTable:
         self._product = quick_product(np.matmul, wait)
         fixed = range(first + len(carries))
         self._dtypes = [node.dtype for node in carries]
+        self._carried = fixed[first:]
         every = range(len(made.objects))
         self._specs = made.specs((*fixed[first:], *every[len(given) :]), every[len(fixed) :])
-        spent = sum([predicted_us(step, symbols) for step in steps])
+        self._spent_us = spent
         self._at_once = max(1, int(_AT_ONCE_US / spent)) if spent else 1000
         self._blocks: list[_LoopBlock] = []
 
     @property
     def kept_bytes(self) -> int:
         """The bytes of memory that idle blocks hold."""
-        return len(self._blocks) * self._made.total
+        parted = 0 if self._parted is None else self._parted.total
+        return len(self._blocks) * (self._made.total + parted)
 
     def fits(self, positions: range) -> bool:
         """Return whether these iterations can be walked, and are enough to pay off."""
@@ -170,26 +188,43 @@ class LoopTable:
         walk = native.RUNTIME.walk
         assert walk is not None, "`fits` is asked before"
         run = run if isinstance(run, AbstractRun) else native.IDLE
-        states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
+        if not all([one.flags.c_contiguous for one in carries]):  # noqa: C419
+            raise Declined  # as above
         held = [*arrays, *stacks]
         length = len(held[0]) if held else positions.stop
         index = [np.arange(length)] if self._indexed else ()
         given = [np.asarray(x) if one else x for x, one in zip(fixed, self._scalars, strict=True)]
         given += [np.ascontiguousarray(given[place].T) for place in self._packed]
-        taken = (*given, *states, *arrays, *index, *stacks)
         down = positions.step < 0
         block = self._taken(length, -1 if down else 1)
+        states = block.carries
+        if states:
+            for state, one in zip(states, carries, strict=True):
+                state[...] = one
+        else:
+            states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
+        taken = (*given, *states, *arrays, *index, *stacks)
         words, trips, more, flags = block.words, 0, True, 0
         while more and trips < len(positions):
             at = positions[trips]
             words[native.FIRST] = -at if down else at
-            words[native.TRIPS] = min(len(positions) - trips, self._at_once)
-            flags = walk(taken, words.ctypes.data, run)
+            most = words[native.TRIPS] = min(len(positions) - trips, self._at_once)
+            if self._parted is None or most * self._spent_us < _LEAST_US:
+                flags = walk(taken, words.ctypes.data, run)
+            else:
+                parted, *_ = block.parted
+                parted[native.FIRST], parted[native.LAPS] = words[native.FIRST], most
+                words[native.MADE] = most
+                flags = self._parted.laps.pieces.walk(
+                    taken, parted.ctypes.data, run, words.ctypes.data, most
+                )
             if flags and not native.is_ignored(flags):
                 break
             trips += int(words[native.MADE])
             more = self._flag is None or bool(block.memory[self._flag])
             flags = 0
+        if block.carries:
+            states = [one.copy() for one in states]
         self._blocks.append(block)
         if flags:
             raise Dead if flags == native.DEAD else Declined
@@ -210,6 +245,9 @@ class LoopTable:
             if self._flag is not None:
                 words[native.FLAG] = memory.ctypes.data + self._flag
             block = _LoopBlock(words, specs, memory)
+            if self._parted is not None:
+                block.parted = self._parted.block(specs, self._parted.laps.lines)
+                block.carries = [self._parted.carry(base) for base in self._carried]
         if block.goes != (length, way):
             moves = self._specs[:, 4] > 0
             block.specs[:, 1] = np.where(moves, length, 1) * self._specs[:, 1]
@@ -221,11 +259,13 @@ class LoopTable:
 class _LoopBlock:
     """The words of a walk, with what they point to."""
 
-    __slots__ = ("goes", "memory", "specs", "words")
+    __slots__ = ("carries", "goes", "memory", "parted", "specs", "words")
 
     def __init__(self, words: native.Words, specs: native.Words, memory: Memory) -> None:
         self.words, self.specs, self.memory = words, specs, memory
         self.goes = (0, 0)
+        self.carries: list[Any] = []
+        self.parted: Any = None  # words with which several threads walk, and what they need
 
 
 def _iteration(
@@ -237,6 +277,7 @@ def _iteration(
     symbols: Mapping[str, int],
 ) -> _Iteration:
     [position], captured, carries, elements = inputs
+    _check_layouts(steps, carries, results)
     numbers = count(1 + max([node.id for node in (*steps, *results, *chain(*inputs))]))
     rows = _rows_of(steps, symbols)
     entered = [_copy(carries[j], next(numbers)) for j in saved]
@@ -269,6 +310,23 @@ def _iteration(
     stored = (*entered, *stacked)
     written = {node.id: carry for carry, node in over.items()}
     return _Iteration(every, given, stored, said, written, (*elements, *stored))
+
+
+def _check_layouts(steps: Sequence[Node], carries: Sequence[Node], results: Sequence[Node]) -> None:
+    """Raise `Unfit` where steps read a carry that may come back in another memory layout.
+
+    In the table it is copied into one in C order, which may change the bits of sums.
+    """
+    own, made = regular(steps), {step.id for step in steps}
+    given = [*zip(carries, results, strict=False)]
+    odd = {
+        carry.id for carry, node in given
+        if node.dims and node.id in made and not (node.id in own and is_fresh(node))
+    }  # fmt: skip
+    for _ in carries:
+        odd |= {carry.id for carry, node in given if node.id in odd}
+    if any(part.id in odd for step in steps for part in step.inputs):
+        raise Unfit
 
 
 def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:

@@ -593,8 +593,11 @@ class _RowGroup:
     outputs: Sequence[Node]
     exact: bool
 
-    def text(self, rows: Any, name: str) -> str:
-        """Return the LLVM text of a function `name` that computes the group."""
+    def text(self, rows: Any, name: str) -> tuple[str, int, list[tuple[Pointer, int]]]:
+        """Return the LLVM text of a function `name` that computes the group.
+
+        Then its number of rows, and its pointers with the bytes of a row of each.
+        """
         numbers = {
             f"v{node.id}": node.attrs["value"].item()
             for node in self.read
@@ -610,13 +613,16 @@ class _RowGroup:
         if any(step not in (0, size) for step in along) or 0 in along[len(read) :]:
             raise Unfit
         char = self.steps[0].dtype.char
-        if self.exact and vectors.lanes_of(char, inner) < _LEAST_LANES:
+        lanes, few = vectors.lanes_of(char, inner), inner // rows.parts
+        if self.exact and lanes < _LEAST_LANES:
             raise Unfit
+        if outer == 1 and not inner % rows.parts and vectors.lanes_of(char, few) == lanes:
+            outer, inner, down = rows.parts, few, [few * step for step in along]
         given = [
             Pointer(place.base, place.offset, *steps)
             for place, *steps in zip(places, down, along, strict=True)
         ]
-        return vectors.elements_text(
+        text = vectors.elements_text(
             name, char, (outer, inner),
             numbers | {f"v{n.id}": at for n, at in zip(read, given, strict=False)},
             [
@@ -627,10 +633,14 @@ class _RowGroup:
             {f"v{n.id}": at for n, at in zip(self.outputs, given[len(read) :], strict=True)},
             self.exact,
         )  # fmt: skip
+        return text, outer, [(one, (inner - 1) * one.inner + size) for one in given]
 
 
 class QuickRows(Written):
     """Rows of which some call machine code written for them; they keep that code alive."""
+
+    parts = 1
+    """In how many parts other threads may compute a row of a group."""
 
     def __init__(self, one: Any, symbols: Mapping[str, int]) -> None:
         self._quick: dict[int, Any] = dict(one.quick)
@@ -638,6 +648,7 @@ class QuickRows(Written):
         self._texts: list[tuple[int, str]] = []
         self._codes: list[_Code] = []
         super().__init__(one, symbols)
+        self.wrote_all()
         if self._texts:
             text = dense.module_text([text for _, text in self._texts])
             self._engine = native.engine(text, os.path.dirname(path()))
@@ -658,15 +669,25 @@ class QuickRows(Written):
             known = describe is not None
             return known and self._called(step, describe, step.inputs, _LEAST_ROW_FLOPS)
         try:
-            text = how.text(self, f"f{len(self._texts)}")
+            text, rows, pointers = how.text(self, f"f{len(self._texts)}")
         except Unfit:
             for one in how.steps:
                 self._step(one)
             return True
         self._texts.append((len(self.rows), text))
         heard = native.ALL_ERRORS if self._exact else 0
-        self._add(_TO_COME._replace(keeps_flags=self._exact), (1, 1), (), (), [], heard)
+        self._add(_TO_COME._replace(keeps_flags=self._exact), (1, 1), (0, rows), (), [], heard)
+        self.wrote_group(rows, pointers, len(how.outputs))
         return True
+
+    def wrote_all(self) -> None:
+        """Look at all rows before texts become machine code."""
+
+    def wrote_call(self, step: Node, describe: Any, inputs: Sequence[Node], adds: bool) -> None:
+        """Take note of the row of machine code for a step."""
+
+    def wrote_group(self, rows: int, pointers: Sequence[Any], written: int) -> None:
+        """Take note of the row of a group; the last pointers are those of what is written."""
 
     def _called(
         self, step: Node, describe: Any, inputs: Sequence[Node], least: float, adds: bool = False
@@ -691,4 +712,5 @@ class QuickRows(Written):
         self.write(routine, ONCE, [1], [1], [
             (one, one.offset, [*zip(one.shape, one.strides, strict=True)]) for one in places
         ], 0)  # fmt: skip
+        self.wrote_call(step, describe, inputs, adds)
         return True

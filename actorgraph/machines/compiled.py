@@ -262,9 +262,13 @@ class Compiled:
         return lowered
 
     def kernel(
-        self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None
-    ) -> Callable[..., Any]:
-        """Return the kernel of a node on the host, or on a lane's device."""
+        self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None,
+        beside: bool = False,
+    ) -> Callable[..., Any]:  # fmt: skip
+        """Return the kernel of a node on the host, or on a lane's device.
+
+        `beside` says that workers may be busy with other tasks of the run.
+        """
         if self.jit:
             from actorgraph.jit import lowering as jit
 
@@ -288,7 +292,7 @@ class Compiled:
         if type(made) is np.ufunc:
             return made
         if hasattr(made, "allow_tables") and self.walks:  # a loop
-            made.allow_tables(waits, bool(self.jit))
+            made.allow_tables(waits, bool(self.jit), 1 if beside else self.strands)
         if hasattr(made, "parts") and self.overlaps:
             made.parts = None
         if hasattr(made, "kept_bytes"):

@@ -341,7 +341,7 @@ class Network:
             key = None if node.attrs else alike(node)
             found = shared.get(key)
             if found is None:
-                found = self._guarded(compiled.kernel(node, {}, lane))
+                found = self._guarded(compiled.kernel(node, {}, lane, self.plan.sequential is None))
                 if key is not None:
                     shared[key] = found
             kernels.append(found if everywhere else compiled.placed(node, found, lane))

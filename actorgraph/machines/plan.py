@@ -234,7 +234,7 @@ class Plan:
             fed_bytes=fed_bytes,
             is_large=max([fed_bytes, *results]) >= COUNTED_BYTES,
             kernels=[
-                compiled.kernel(node, symbols, lane_of.get(node.id))
+                compiled.kernel(node, symbols, lane_of.get(node.id), self.sequential is None)
                 for node in self.partition.bound
             ],
             heavy=tuple(

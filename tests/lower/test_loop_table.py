@@ -194,6 +194,24 @@ def test_errors_in_such_rows_are_told_with_their_node(g, walks, monkeypatch):
     assert walks == []
 
 
+@pytest.mark.parametrize("turned", [True, False])
+def test_a_carry_in_another_memory_layout_is_summed_up_in_its_order(g, walks, turned):
+    c, e = g.input("c", (37, 37)), g.input("e", (5, 37, 37))
+
+    def body(c, e):
+        now = (c - c.mean()) * 0.5 + e * 0.001
+        return (ops.transpose(now) if turned else now), c.sum()
+
+    _, ys = ag.scan(body, c, e)
+    feeds = {"c": RNG.normal(size=(37, 37)), "e": RNG.normal(size=(5, 37, 37))}
+    feeds = {name: one.astype("float32") for name, one in feeds.items()}
+    feeds["c"] = feeds["c"] if turned else np.asfortranarray(feeds["c"])
+    with ag.TapeMachine([ys], wrt=[], native="wait") as machine:
+        got = machine.run_sync(feeds)[ys].value
+    assert got.tobytes() == ag.LispMachine([ys], wrt=[]).run_sync(feeds)[ys].value.tobytes()
+    assert walks == []
+
+
 def test_with_jit_loops_are_walked_too(g, walks):
     pytest.importorskip("llvmlite")
     y = until(*inputs(g))[0]

@@ -223,7 +223,7 @@ class _AnyOrder:
     def _walk(self, words, block, run):
         pieces, _ = self._pieces[words]
         kinds = ctypes.c_int64, *[ctypes.c_size_t] * 2, *[ctypes.c_int64] * 4
-        rows = ctypes.PYFUNCTYPE(*kinds)(native.RUNTIME.routine("rows"))
+        rows = ctypes.PYFUNCTYPE(*kinds)(native.RUNTIME.routine(pieces.walks))
         done, left, raised = [], {*range(len(pieces.pieces))}, 0
         while left:
             ready = sorted(one for one in left if {*pieces.waits[one]} <= {*done})

@@ -1,0 +1,240 @@
+"""Laps: rows of a loop in parts, of which threads make all iterations and meet once."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import actorgraph as ag
+from actorgraph import ops
+from actorgraph.devices import native
+from actorgraph.devices import strands as walking
+from actorgraph.devices.helpers import HELPERS
+from actorgraph.lower import loop_table
+from actorgraph.lower.laps import PartedRows
+from actorgraph.lower.loop_table import LoopTable
+from tests._soak import drawn
+from tests.lower.test_strands import _AnyOrder
+
+pytestmark = pytest.mark.skipif(
+    native.expected() is not None, reason=f"no tables: {native.expected()}"
+)
+RNG = np.random.default_rng(0)
+
+
+@contextmanager
+def forced(helped=True, helpers=1):
+    """Have all loops in parts that have some, and helpers come; yields what was written."""
+    made, write = [], LoopTable.__init__
+
+    def noted(table, *args):
+        write(table, *args)
+        made.append(table._parted)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LoopTable, "__init__", noted)
+        patch.setattr(loop_table, "FEWEST", 1)
+        patch.setattr(loop_table, "_LEAST_US", 0.0)
+        patch.setattr(loop_table, "_LEAST_BODY_US", 0.0)
+        patch.setattr(HELPERS, "count", helpers)
+        patch.setattr(walking._Trial, "alone", 0 if helped else 10**9)
+        patch.setattr(walking._Trial, "together", 10**9)
+        yield patch, made
+
+
+def parted(made):
+    """Return what has parts."""
+    return [rows for rows in made if isinstance(rows, PartedRows)]
+
+
+def both(outputs, feeds, wrt, times=3, **how):
+    """Insist on the bits of the interpreter, in values and gradients."""
+    options = {"backward": dict.fromkeys(outputs, 1.0)} if wrt else {}
+    wanted = ag.LispMachine(outputs, wrt=wrt).run_sync(feeds, **options)
+    with ag.ActorMachine(outputs, wrt=wrt, native="wait", workers=2, **how) as machine:
+        for _ in range(times):
+            run = machine.run_sync(feeds, **options)
+            for node in outputs:
+                assert np.asarray(run[node].value).tobytes() == (
+                    np.asarray(wanted[node].value).tobytes()
+                )
+            for node in wrt:
+                assert run[node].grad.tobytes() == wanted[node].grad.tobytes()
+
+
+def net(kind, batch=16, hidden=32, dtype="float32", length=9, **how):
+    """Return the loss of a recurrent net, with feeds."""
+    ag.nn.manual_seed(0)
+    x = ag.Graph().input("x", (length, batch, hidden), dtype)
+    y, _ = getattr(ag.nn, kind)(hidden, hidden, dtype=dtype, **how)(x)
+    feeds = {"x": RNG.normal(size=(length, batch, hidden)).astype(dtype)}
+    return (y * y).sum(), feeds
+
+
+@pytest.mark.parametrize("helpers", [1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_nets_in_parts_have_the_bits_of_the_interpreter(kind, dtype, helpers):
+    loss, feeds = net(kind, batch=16 if helpers == 1 else 24, dtype=dtype)
+    with forced(helpers=helpers):
+        both([loss], feeds, loss.graph.parameters)
+        both([loss], feeds, [])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_with_jit_parts_have_the_bits_of_the_whole(kind):
+    loss, feeds = net(kind)
+    found = []
+    for helped in (False, True):
+        with forced(helped) as (_, made):
+            machine = ag.ActorMachine([loss], jit="wait", exact=False, workers=2)
+            with machine:
+                run = machine.run_sync(feeds, backward=True)
+                found.append([run[loss].value, *[run[node].grad for node in machine.wrt]])
+        assert parted(made)
+    for one, other in zip(*found, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+UNARY = {
+    "tanh": ops.tanh,
+    "sigmoid": ops.sigmoid,
+    "square": ops.square,
+    "less": lambda c: -c * 0.5,
+    "sum of rows": lambda c: c - c.sum(0) * 0.125,
+    "sum of columns": lambda c: c - c.sum(1)[:, None],
+    "from the last": lambda c: c[::-1] * 0.5,
+    "turned rows": lambda c: ops.concatenate([c[1:], c[:1]]),
+    "turned columns": lambda c: ops.concatenate([c[:, 3:], c[:, :3]], 1),
+    "one row": lambda c: c * c[2],
+    "mean": lambda c: c - c.mean(),
+    "largest": lambda c: c - c.max(0),
+    "other rows": lambda c: c.T.reshape(c.shape) * 0.5,
+}
+BINARY = {"+": ops.add, "*": ops.multiply, "-": ops.subtract, "/": lambda c, d: c / (d * d + 1.0)}
+VALUES = st.recursive(
+    st.sampled_from("cdexw"),
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(sorted(UNARY)), inner),
+        st.tuples(st.sampled_from([*sorted(BINARY), "@"]), inner, inner),
+    ),
+    max_leaves=5,
+)
+
+
+def value(recipe, names):
+    """Return what a recipe describes, of the shape of a carry."""
+    if isinstance(recipe, str):
+        return names[recipe] if recipe != "w" else names["c"] @ names["w"]
+    kind, *parts = recipe
+    found = [value(part, names) for part in parts]
+    if kind == "@":
+        return (found[0] * 0.2) @ names["w"] - found[1]
+    return UNARY[kind](*found) if len(found) == 1 else BINARY[kind](*found)
+
+
+def drawn_loop(recipes, batch, dtype, reverse):
+    """Return results of a loop with those carries, a sum and products over rows, and feeds."""
+    g = ag.Graph()
+    shapes = {"c": (batch, 16), "d": (batch, 16), "x": (batch, 16), "w": (16, 16)}
+    shapes["e"] = (5, batch, 16)
+    draw = np.random.default_rng(1).normal
+    feeds = {name: (draw(size=one) * 0.3).astype(dtype) for name, one in shapes.items()}
+    c, d, x, w, e = [g.input(name, one.shape, dtype) for name, one in feeds.items()]
+    first = [c, d, np.zeros((16, 16), dtype), np.zeros(16, dtype)]
+
+    def body(carries, element):
+        c, d, outer, total = carries
+        names = {"c": c, "d": d, "e": element, "x": x, "w": w}
+        one, two, y = [value(recipe, names) * 0.5 for recipe in recipes]
+        return [one, two, outer + one.T @ element, total + y.sum(0)], y
+
+    last, ys = ag.scan(body, first, e, reverse=reverse)
+    return [(ys * ys).sum() + sum([(one * one).sum() for one in last])], feeds, [c, w, x]
+
+
+BODIES = (
+    st.tuples(VALUES, VALUES, VALUES), st.sampled_from([8, 16]),
+    st.sampled_from(["float32", "float64"]), st.booleans(),
+)  # fmt: skip
+
+
+@drawn(25, 2000)
+@given(*BODIES, st.sampled_from([1, 2]))
+def test_drawn_loops_in_parts_have_the_bits_of_the_interpreter(
+    recipes, batch, dtype, reverse, helpers
+):
+    with np.errstate(all="ignore"), forced(helpers=helpers):
+        both(*drawn_loop(recipes, batch, dtype, reverse))
+
+
+@drawn(25, 2000)
+@given(*BODIES, st.integers(0, 2**32))
+def test_pieces_in_any_order_that_they_allow_give_the_same_bits(
+    recipes, batch, dtype, reverse, seed
+):
+    with np.errstate(all="ignore"), forced() as (patch, _):
+        _AnyOrder(patch, seed)
+        both(*drawn_loop(recipes, batch, dtype, reverse))
+
+
+def halves(g, batch=16):
+    """Return a loop whose rows have parts with any BLAS."""
+    x, xs = g.input("x", (batch, 64), "float32"), g.input("xs", (40, batch, 64), "float32")
+    last, ys = ag.scan(lambda c, e: (one := ops.tanh(c * 1.5 + e), one * one), x, xs)
+    feeds = {"x": RNG.normal(size=x.dims), "xs": RNG.normal(size=xs.dims)}
+    return [last, ys], {name: one.astype("float32") for name, one in feeds.items()}
+
+
+@pytest.mark.parametrize("helped", [False, True])
+def test_what_goes_by_rows_has_parts_and_each_thread_makes_all_iterations_of_its_own(g, helped):
+    outputs, feeds = halves(g)
+    with forced(helped) as (_, made):
+        both(outputs, feeds, [], times=20)
+    assert parted(made)
+    assert all(rows.laps.pieces.waits == [[], []] for rows in made)
+
+
+def test_one_worker_and_the_sequential_machine_have_no_parts(g):
+    outputs, feeds = halves(g)
+    with forced() as (_, made):
+        for machine in (
+            ag.TapeMachine(outputs, wrt=[], native="wait"),
+            ag.ActorMachine(outputs, wrt=[], native="wait", workers=1),
+        ):
+            with machine:
+                machine.run_sync(feeds)
+    assert made == [None, None]
+
+
+@pytest.mark.parametrize("row", [0, 15])
+def test_errors_in_any_part_are_told_as_by_the_loop_in_python(g, row):
+    x = g.input("x", (16, 64), "float32")
+    last, _ = ag.scan(lambda c, _: (c * c * 0.5 + 0.25, None), x, length=9)
+    good = {"x": np.full((16, 64), 0.5, "float32")}
+    bad = {"x": good["x"].copy()}
+    bad["x"][row] = 1e3
+    with forced(), ag.ActorMachine([last], wrt=[], native="wait", workers=2) as machine:
+        for _ in range(3):
+            machine.run_sync(good)
+            with pytest.warns(RuntimeWarning, match="overflow"):
+                assert np.isinf(machine.run_sync(bad)[last].value[row]).all()
+        with np.errstate(over="raise"), pytest.raises(ag.NodeError, match="overflow"):
+            machine.run_sync(bad)
+
+
+def test_a_run_that_dies_ends_all_threads_and_the_next_one_has_its_bits(g, monkeypatch):
+    [last, ys], feeds = halves(g)
+    with forced(), ag.ActorMachine([last, ys], wrt=[], native="wait", workers=2) as machine:
+        wanted = machine.run_sync(feeds)[ys].value.tobytes()
+        walk = native.RUNTIME.walk
+        mortal = native._idle(Exception("dead"))
+        monkeypatch.setattr(
+            native.RUNTIME, "walk", lambda arrays, block, _: walk(arrays, block, mortal)
+        )
+        with pytest.raises(Exception):  # noqa: B017, PT011 - as of any run that is dead
+            machine.run_sync(feeds)
+        monkeypatch.setattr(native.RUNTIME, "walk", walk)
+        assert machine.run_sync(feeds)[ys].value.tobytes() == wanted
