@@ -87,7 +87,7 @@ class PartedRows(QuickRows):
     """
 
     def __init__(self, one: Any, symbols: Mapping[str, int], parts: int, fixed: int) -> None:
-        self.parts = self.rooms = parts
+        self.rooms = parts
         self.laps = Laps(fixed, len(one.steps))
         super().__init__(one, symbols)
         lines, self.laps.pieces = self._laid()
@@ -120,8 +120,8 @@ class PartedRows(QuickRows):
 
     def _spans(self, count: int) -> list[tuple[int, int]]:
         """Return where parts of so many rows begin and end, none where these are too few."""
-        ends = [round(count * part / self.parts) for part in range(self.parts + 1)]
-        return [*pairwise(ends)] if count >= self.parts else []
+        ends = [round(count * part / self.rooms) for part in range(self.rooms + 1)]
+        return [*pairwise(ends)] if count >= self.rooms else []
 
     def wrote_call(self, step: Node, describe: Any, inputs: Sequence[Node], adds: bool) -> None:
         """Take note of the row of machine code for a step, and its parts, which are such rows."""
@@ -138,7 +138,7 @@ class PartedRows(QuickRows):
             self.places[inputs[0].id], self.places[step.id] = x, z
         del self.rows[number + 1 :], self.notes[number + 1 :]
         whole, *parts = laps.called
-        laps.own[number] = whole, parts if len(parts) == self.parts else []
+        laps.own[number] = whole, parts if len(parts) == self.rooms else []
         laps.called = []
 
     def _called_share(self, inputs: Sequence[Node], step: Node) -> _Share:
@@ -153,7 +153,7 @@ class PartedRows(QuickRows):
 
     def wrote_all(self) -> None:
         """Find the parts, and what waits for what, before anything is compiled."""
-        for room in range(1, self.parts):
+        for room in range(1, self.rooms):
             self.sizes[self._first_room + room] = self.sizes[self._first_room]
         if len(self.rows) > _MOST_ROWS or self.total > _MOST_BYTES:
             raise Unfit
@@ -195,7 +195,7 @@ class PartedRows(QuickRows):
             return _Share(row, [(*one, False) for one in spans[:-1]] + [(*spans[-1], True)])
 
         row = self.notes[number][1]
-        return share(row), [*map(share, split(row, self.parts) or ())]
+        return share(row), [*map(share, split(row, self.rooms) or ())]
 
     @property
     def moving(self) -> range:
@@ -221,7 +221,7 @@ class PartedRows(QuickRows):
         lines: list[list[int]] = []
         spans: dict[tuple[int, int], tuple[int, int, int]] = {}
         for number, phase in enumerate(self.laps.phases):
-            for thread in range(self.parts):
+            for thread in range(self.rooms):
                 own = [(row, some[thread]) for row, some in phase.items() if thread < len(some)]
                 begin = len(lines)
                 if own and thread:
@@ -236,7 +236,7 @@ class PartedRows(QuickRows):
                 if own:
                     spans[thread, number] = begin, len(lines), own[-1][1].row.heard
         keys = sorted(spans)
-        begins = [sum([thread < one for thread, _ in keys]) for one in range(self.parts + 1)]
+        begins = [sum([thread < one for thread, _ in keys]) for one in range(self.rooms + 1)]
         waits = [
             [place for place, (_, before) in enumerate(keys) if before == number - 1]
             for _, number in keys
@@ -261,7 +261,7 @@ class _Phases:
         numbers = range(len(every))
         self._near = [[m for m in numbers if every[n][0].meets(every[m][0])] for n in numbers]
         # What is the same in all iterations each thread makes for itself, in each phase.
-        constant = {n: [every[n][0]] * rows.parts for n in numbers if self._is_constant(n)}
+        constant = {n: [every[n][0]] * rows.rooms for n in numbers if self._is_constant(n)}
         self.found: list[_Phase] = []
         self._left = [n for n in numbers if n not in constant]
         while self._left:

@@ -33,14 +33,14 @@ from actorgraph.devices import convolving, dense, native, vectors
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.loops import Routine
-from actorgraph.devices.vectors import Pointer
 from actorgraph.graph import Node
 from actorgraph.lower.rates import path
+from actorgraph.lower.row_groups import LEAST_LANES, RowGroup, rule_of
 from actorgraph.lower.seen import node_like, parted
-from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, coalesced, strides_of
+from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, strides_of
 from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import fresh, is_view
-from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, LoopRule, Op, bind_attrs, never
+from actorgraph.op import FRESH_OUT, REGISTRY, LoopRule, Op, bind_attrs, never
 from actorgraph.ops import convolution
 from actorgraph.ops._arrays import exp_without_warning
 from actorgraph.ops._arrays import one as one_like
@@ -49,9 +49,8 @@ from actorgraph.scratch import scratch
 from actorgraph.tiles import here
 from actorgraph.types import bind_shape
 
-_LEAST_ELEMENTS, _LEAST_LANES, _LEAST_PASSES = 32, 4, 2
-"""Least elements of a group's step; least vector lanes, and passes over elements that an exact
-group must replace."""
+_LEAST_ELEMENTS, _LEAST_PASSES = 32, 2
+"""Least elements of a group's step, and passes over elements that an exact group must replace."""
 _MOST_BYTES = 1 << 20
 """Largest second operand of a product of our own: NumPy is faster for larger ones."""
 
@@ -385,7 +384,7 @@ def quickened(one: Any, fixed: int, symbols: Mapping[str, int]) -> Any:
                 steps[place] = step = node_like(step, step.id, step.op, (x, y))
             quick.setdefault(step.id, _Product(step, x, y))
     kept = {node.id for node in one.results} | set(one.over)
-    steps = parted(steps, kept, symbols, numbers, partial(_rule, exact=False))
+    steps = parted(steps, kept, symbols, numbers, partial(rule_of, exact=False))
     found = _Grouping(steps, one, symbols, numbers, quick, exact=False).found
     given = [*one.given[:fixed], *[node for _, node in packed], *one.given[fixed:]]
     places = [place for place, _ in packed]
@@ -398,7 +397,7 @@ def grouped(one: Any, symbols: Mapping[str, int]) -> Any:
     steps: list[Node] = []
     for step in one.steps:
         last = step
-        if step.op is _SIGMOID and _rule(node_like(step, 0, _LOGISTIC, step.inputs), True):
+        if step.op is _SIGMOID and rule_of(node_like(step, 0, _LOGISTIC, step.inputs), True):
             for op in (_NEGATED, _EXP):
                 steps.append(node_like(step, next(numbers), op, last.inputs))
                 last = node_like(step, step.id, _LOGISTIC, (steps[-1],))
@@ -416,7 +415,7 @@ def _multiplies(step: Node, symbols: Mapping[str, int]) -> bool:
     if [len(shape) for shape in shapes] != [2, 2]:
         return False
     size = prod(shapes[1]) * step.dtype.itemsize
-    return 0 < size <= _MOST_BYTES and not gcd(shapes[1][1], _LEAST_LANES) % _LEAST_LANES
+    return 0 < size <= _MOST_BYTES and not gcd(shapes[1][1], LEAST_LANES) % LEAST_LANES
 
 
 def _sums(
@@ -464,23 +463,6 @@ class _Product:
     adds: bool = False
 
 
-def _rule(step: Node, exact: bool) -> str | None:
-    """Return the formula of a step's elements, None if a group cannot compute it."""
-    op = step.op
-    if step.dtype.char not in "fd" or op.checked or step.attrs:
-        return None
-    text = None
-    if op is _SIGMOID:
-        text = "sigmoid(x)"
-    elif op.loop is not None and op.loop.kind == "value":
-        text = op.loop.text
-    elif op.ufunc == "positive":
-        text = "x"
-    char = step.dtype.char
-    same = text is not None and all(part.dtype.char == char for part in step.inputs)
-    return text if same and vectors.can_write(text or "", char, exact=exact) else None
-
-
 class _Grouping:
     """Reorders steps so that each group is contiguous and ends with a step `_GROUP`.
 
@@ -523,7 +505,7 @@ class _Grouping:
 
     def _kind(self, step: Node) -> Any:
         """Return what the steps of a group have in common, None if a step can be in none."""
-        if step.id in self._quick or _rule(step, self._exact) is None:
+        if step.id in self._quick or rule_of(step, self._exact) is None:
             return None
         shape = bind_shape(step.dims, self._symbols, 0)
         return (shape, step.dtype.char) if prod(shape) >= _LEAST_ELEMENTS else None
@@ -563,7 +545,7 @@ class _Grouping:
                 group[step.id] = step
         self._waiting = [step for step in self._waiting if step.id not in group]
         self._done |= group.keys()
-        rules = [_rule(step, self._exact) or "" for step in group.values()]
+        rules = [rule_of(step, self._exact) or "" for step in group.values()]
         passes = sum([len(vectors.functions_of(rule) or [rule]) for rule in rules])
         if self._exact and passes < _LEAST_PASSES:
             self.found += group.values()
@@ -577,83 +559,29 @@ class _Grouping:
         outside = [part for part in read.values() if part.id not in group]
         end = node_like(first, next(self._numbers), _GROUP, (*outside, *outputs))
         self._quick.update(dict.fromkeys(group, None))
-        self._quick[end.id] = _RowGroup([*group.values()], outside, outputs, self._exact)
+        self._quick[end.id] = RowGroup([*group.values()], outside, outputs, self._exact)
         self.found += [*group.values(), end]
 
 
 # -- rows -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _RowGroup:
-    """A group: its steps, the values that it reads, and those that others read of it."""
-
-    steps: Sequence[Node]
-    read: Sequence[Node]
-    outputs: Sequence[Node]
-    exact: bool
-
-    def text(self, rows: Any, name: str) -> tuple[str, int, list[tuple[Pointer, int]]]:
-        """Return the LLVM text of a function `name` that computes the group.
-
-        Then its number of rows, and its pointers with the bytes of a row of each.
-        """
-        numbers = {
-            f"v{node.id}": node.attrs["value"].item()
-            for node in self.read
-            if node.op is CONSTANT and node.attrs["value"].size == 1
-        }
-        read = [node for node in self.read if f"v{node.id}" not in numbers]
-        places = [rows.place(node) for node in (*read, *self.outputs)]
-        shape, size = rows._shape(self.steps[0]), places[-1].itemsize
-        dims = coalesced(shape, [broadcast(place, shape) for place in places])
-        if not 1 <= len(dims) <= 2:
-            raise Unfit
-        (outer, down), (inner, along) = [(1, [0] * len(places)), *dims][-2:]
-        if any(step not in (0, size) for step in along) or 0 in along[len(read) :]:
-            raise Unfit
-        char = self.steps[0].dtype.char
-        lanes, few = vectors.lanes_of(char, inner), inner // rows.parts
-        if self.exact and lanes < _LEAST_LANES:
-            raise Unfit
-        if outer == 1 and not inner % rows.parts and vectors.lanes_of(char, few) == lanes:
-            outer, inner, down = rows.parts, few, [few * step for step in along]
-        given = [
-            Pointer(place.base, place.offset, *steps)
-            for place, *steps in zip(places, down, along, strict=True)
-        ]
-        text = vectors.elements_text(
-            name, char, (outer, inner),
-            numbers | {f"v{n.id}": at for n, at in zip(read, given, strict=False)},
-            [
-                (f"v{n.id}", rule, {k: f"v{p.id}" for k, p in zip("xyz", n.inputs)})
-                for n in self.steps
-                if (rule := _rule(n, self.exact)) is not None
-            ],
-            {f"v{n.id}": at for n, at in zip(self.outputs, given[len(read) :], strict=True)},
-            self.exact,
-        )  # fmt: skip
-        return text, outer, [(one, (inner - 1) * one.inner + size) for one in given]
-
-
 class QuickRows(Written):
     """Rows of which some call machine code written for them; they keep that code alive."""
-
-    parts = 1
-    """In how many parts other threads may compute a row of a group."""
 
     def __init__(self, one: Any, symbols: Mapping[str, int]) -> None:
         self._quick: dict[int, Any] = dict(one.quick)
         self._exact = one.exact
         self._texts: list[tuple[int, str]] = []
-        self._codes: list[_Code] = []
+        self._codes = list[Any]()  # what has to live as long as the rows
         super().__init__(one, symbols)
         self.wrote_all()
         if self._texts:
             text = dense.module_text([text for _, text in self._texts])
-            self._engine = native.engine(text, os.path.dirname(path()))
+            engine = native.engine(text, os.path.dirname(path()))
+            self._codes.append(engine)
             for place, (row, _) in enumerate(self._texts):
-                self.rows[row][0] = self._engine.get_function_address(f"f{place}")
+                self.rows[row][0] = engine.get_function_address(f"f{place}")
 
     def in_another_row(self, step: Node) -> bool:
         """Write the row of a group or product, or none; return whether the step is done."""

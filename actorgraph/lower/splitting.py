@@ -115,7 +115,7 @@ def beside(rows: Sequence[TableRow], parts: int) -> Iterator[list[Sequence[Table
 
     There is one list where a row has no parts, else one a part.
     """
-    for _, group in groupby(rows, _form):
+    for _, group in groupby(rows, _without_offsets):
         alike = [*group]
         if len(alike) % parts == 0 and _are_apart(alike):
             size = len(alike) // parts
@@ -125,7 +125,7 @@ def beside(rows: Sequence[TableRow], parts: int) -> Iterator[list[Sequence[Table
                 yield [[one] for one in split(row, parts) or [row]]
 
 
-def _form(row: TableRow) -> TableRow:
+def _without_offsets(row: TableRow) -> TableRow:
     """Return what rows have in common that one step has become as its operands have gaps."""
     places = [0 if number % 4 == 1 else word for number, word in enumerate(row.places)]
     return row._replace(places=tuple(places))
@@ -186,7 +186,9 @@ def _have_its_bits(row: TableRow, number: int, ends: Sequence[int]) -> bool:
     assert spans is not None, "it is a product"
     length = [max([end for base, _, end in spans if base == one], default=1) for one in range(3)]
     char = {4: "f", 8: "d"}[row.sizes[0]]
-    memory = [numbers(char, size).view(np.uint8) for size in length[:2]]
+    # Apart in memory: NumPy has another routine for a matrix and its own transpose.
+    drawn = numbers(char, sum(length[:2])).view(np.uint8)
+    memory = [drawn[: length[0]], drawn[length[0] :]]
     found = []
     for rows in ([row], _parts(row, number, ends)):
         result = np.zeros(length[2], np.uint8)

@@ -129,9 +129,9 @@ def test_parts_of_a_product_have_its_bits_on_any_numbers(char, transposed, parts
 
 
 def test_a_product_whose_parts_would_have_other_bits_is_left_whole(monkeypatch):
-    x, y, z = array((256, 128)), array((128, 128)), array((256, 128))
+    x, y, z = [array(shape, "d") for shape in ((256, 128), (128, 128), (256, 128))]
     strides = (0, 0, 0, *x.strides, *y.strides, *z.strides)
-    row = row_of(product_loop("f"), [x, y, z], (1, 256, 128, 128), strides)
+    row = row_of(product_loop("d"), [x, y, z], (1, 256, 128, 128), strides)
     assert len(split(row, 2)) == 2
     splitting._have_its_bits.cache_clear()
     honest = splitting.call

@@ -382,7 +382,7 @@ def chain(side=128, depth=6, dtype="float32"):
 
 
 def test_halves_of_a_chain_meet_nobody_from_its_begin_to_its_end():
-    y, feeds = chain()
+    y, feeds = chain(dtype="float64")  # whose products OpenBLAS splits with equal bits everywhere
     with ag.LispMachine([y]) as machine:
         wanted = machine.run_sync(feeds)[y].value
     with forced(pieces_us=1e9) as patch:
