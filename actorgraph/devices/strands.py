@@ -261,10 +261,10 @@ class Pieces:
         alone: int | None = None,
         times: int = 1,
     ) -> int:
-        """Walk as `native.Runtime.walk` does, with helpers where the trial found that faster.
+        """Walk as `native.Runtime.walk` does, with helpers if the trial found that faster.
 
-        A walk without helpers takes the block `alone`, if there is one.  The trial divides the time
-        of a walk by `times`, the number of about equal parts that it has.
+        Without helpers it walks the block `alone`, if there is one.  The trial notes the time of a
+        walk divided by `times`, its number of iterations.
         """
         together, walk = self.trial.is_together(), native.RUNTIME.walk
         assert walk is not None, "there are no pieces without it"
