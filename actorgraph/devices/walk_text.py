@@ -398,7 +398,7 @@ entry:
   ret void
 }}
 """
-"""Has one base show what another one does."""
+"""Sets a base to the address that another one has."""
 
 _EACH = """
 define void @{name}(ptr %args, ptr %dims, ptr %steps, ptr %data) {{
