@@ -308,7 +308,7 @@ class Graph:
             inputs = tuple(args)
         key_of_attrs = attrs_key(attrs) if attrs else NO_ATTRS_KEY
         owner = -1 if self._owner is None else self._owner.id
-        if len(inputs) == 1:  # most often, and a comprehension is a call
+        if len(inputs) == 1:  # the usual case, without the call of a comprehension
             key: Any = op, key_of_attrs, owner, inputs[0].id
         else:
             key = (op, key_of_attrs, owner, *[node.id for node in inputs])
