@@ -1,4 +1,4 @@
-"""That tasks form no cycle: every cut is looked at, once it is connected."""
+"""The check that the tasks of a cut form no cycle; it runs once they are connected."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from actorgraph.lower.regions import TaskSpec
 
 
 def check_order(specs: Sequence[TaskSpec]) -> None:
-    """Raise `DeadlockError`, which names a cycle, unless connected tasks form none; linear.
+    """Raise `DeadlockError`, which names a cycle, if connected tasks form one; takes linear time.
 
-    Where every task is free to fire and every capacity is at least 1, this is all there is to
-    check: each cycle of such a network goes through the room of an edge and so holds a token.
+    If every task is free to fire and every capacity is at least 1, no other check is needed: any
+    other cycle of the network goes through the free slots of an edge, and so holds a token.
     """
     before = {
         spec.index: [one.producer for one in spec.ports if one.producer is not None]
