@@ -1,13 +1,13 @@
-"""Rows of a loop in parts: threads make all iterations of theirs at the same time, and meet once.
+"""Laps: a loop's rows in parts, one a thread; threads synchronise once a phase, not an iteration.
 
-Most of a recurrent net goes by the rows of its batch.  Where the first part of each row of the
-table touches no byte that the others' later parts write, and the other way round, nobody waits for
-anybody from the first iteration to the last.  What needs more of an iteration than its own part,
-such as the gradient of a weight, comes in a later *phase*: all its iterations are made when those
-before have ended, if it reads only what an iteration leaves to nobody but to it.
+Most steps of a recurrent net treat the rows of a batch independently.  If no thread's parts touch a
+byte that the parts of another thread write, all threads run through all iterations without waiting.
+A row that needs more of an iteration than its own part, such as the gradient of a weight, belongs
+to a later *phase*, whose iterations begin when the phase before has ended.  What it reads of an
+earlier phase must be in an array that has an element for each iteration.
 
-Bits are those of the whole, as parts of a row have them (`splitting`; groups and products of
-machine code compute each row of theirs by itself) and each thread keeps the order of its rows.
+Results have the bits of the whole rows: parts of a row do (`splitting`; machine code of groups and
+products computes each row of an array independently), and each thread keeps the order of its rows.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from actorgraph.lower.splitting import TableRow, split, touched
 from actorgraph.lower.spots import Spot, Unfit
 
 _MOST_ROWS, _MOST_BYTES = 100, 1 << 20
-"""Rows that are looked into, which takes the square of their number, and memory that they have."""
+"""Most rows, as the analysis is quadratic in their number, and most bytes of a table's memory."""
 
 _PAGE = 4096
 
 _Touch: TypeAlias = tuple[int, int, int, bool]
-"""A base, the first byte and the end, and whether these are written."""
+"""A base, the first byte and the end of a range in it, and whether it is written."""
 
 
 class _Share(NamedTuple):
-    """A row or a part of it, and what it touches."""
+    """A row, or a part of it, and the bytes that it touches."""
 
     row: TableRow
     touches: Sequence[_Touch]
 
     def meets(self, other: _Share, apart: Collection[int] = ()) -> bool:
-        """Return whether one writes what the other touches, but for bases that are `apart`."""
+        """Return whether one writes what the other touches, bases in `apart` not counted."""
         return any(
             base == other_base and begin < other_end and other_begin < end and (writes or wrote)
             for base, begin, end, writes in self.touches
@@ -54,20 +54,21 @@ class _Share(NamedTuple):
 
     @property
     def written(self) -> _Share:
-        """The same as far as it writes."""
+        """The same row with only the bytes that it writes."""
         return _Share(self.row, [touch for touch in self.touches if touch[3]])
 
 
 _Phase: TypeAlias = dict[int, list[_Share]]
-"""By the number of a row what each thread computes of it: its part, or the first one all."""
+"""By row number what each thread computes: its part, or the whole row, mostly by thread 0 alone."""
 
 
 @dataclass(slots=True)
 class Laps:
-    """How rows are parted.
+    """How rows are divided among threads.
 
-    Bases from `fixed` on move, and there are so many `steps`; `own` has shares of rows that are no
-    loops of NumPy's, `called` those of the call that is being written; then what follows from all.
+    Bases from `fixed` on move with each iteration; `steps` is the number of steps.  `own` has the
+    shares of rows that are not loops of NumPy, `called` those of the call that is being written.
+    The other fields are set when all rows are written.
     """
 
     fixed: int
@@ -80,10 +81,10 @@ class Laps:
 
 
 class PartedRows(QuickRows):
-    """Rows of an iteration, and the same in `parts` for as many threads, where there are some.
+    """Rows of an iteration: whole, and in `parts`, one a thread.
 
-    Values lie beside each other, none in the place of another.  Bases from `fixed` on are arrays of
-    which each iteration has another element.  `Unfit` says that there are no parts.
+    No two values share memory.  Bases from `fixed` on are arrays with an element for each
+    iteration.  Raises `Unfit` if that cannot be done or too few rows can be split.
     """
 
     def __init__(self, one: Any, symbols: Mapping[str, int], parts: int, fixed: int) -> None:
@@ -94,15 +95,15 @@ class PartedRows(QuickRows):
         self.laps.lines, self.computing = np.array(lines, np.int64), len(lines)
 
     def stays(self, step: Node) -> int:
-        """Return that nothing lies in the place of a value: its parts would lie elsewhere."""
+        """Keep the memory of every value: parts of a value that reused it would overlap others."""
         return self.laps.steps
 
     def wrote(self, step: Node, begin: int) -> None:
-        """Leave what a step has used for itself to it alone."""
+        """Keep later steps from reusing the scratch memory of this one."""
         self._within[self._room] = self._scratch
 
     def wrote_group(self, rows: int, pointers: Sequence[Any], written: int) -> None:
-        """Take note of the row of a group, and its parts."""
+        """Record the shares of a group's row and of its parts."""
         row = self.notes[-1][1]
 
         def share(begin: int, end: int) -> _Share:
@@ -119,16 +120,16 @@ class PartedRows(QuickRows):
         )
 
     def _spans(self, count: int) -> list[tuple[int, int]]:
-        """Return where parts of so many rows begin and end, none where these are too few."""
+        """Return the begin and end of each part, an empty list if there are too few rows."""
         ends = [round(count * part / self.rooms) for part in range(self.rooms + 1)]
         return [*pairwise(ends)] if count >= self.rooms else []
 
     def wrote_call(self, step: Node, describe: Any, inputs: Sequence[Node], adds: bool) -> None:
-        """Take note of the row of machine code for a step, and its parts, which are such rows."""
+        """Record the shares of a call of a step's machine code, and of its parts, also calls."""
         laps, number = self.laps, len(self.rows) - 1
         laps.called.append(self._called_share(inputs, step))
         if len(laps.called) > 1:
-            return  # that of a part
+            return  # the call of a part
         x, z = self.place(inputs[0]), self.places[step.id]
         if step.op.ufunc == "matmul" and len(x.shape) == len(z.shape) == 2 and x != z:
             for begin, end in self._spans(z.shape[0]) if inputs[0] is not inputs[1] else ():
@@ -142,7 +143,7 @@ class PartedRows(QuickRows):
         laps.called = []
 
     def _called_share(self, inputs: Sequence[Node], step: Node) -> _Share:
-        """Return the row that was written last, of machine code for a step."""
+        """Return the share of the row written last, a call of machine code for a step."""
         row, result = self.notes[-1][1], self.places[step.id]
         touches = [(one.base, one.begin, one.end, False) for one in map(self.place, inputs)]
         touches.append((result.base, result.begin, result.end, True))
@@ -152,7 +153,7 @@ class PartedRows(QuickRows):
         return _Share(row, touches)
 
     def wrote_all(self) -> None:
-        """Find the parts, and what waits for what, before anything is compiled."""
+        """Divide the rows into parts and phases, before anything is compiled."""
         for room in range(1, self.rooms):
             self.sizes[self._first_room + room] = self.sizes[self._first_room]
         if len(self.rows) > _MOST_ROWS or self.total > _MOST_BYTES:
@@ -161,9 +162,9 @@ class PartedRows(QuickRows):
         self.laps.phases = _Phases(self, every).found
 
     def carry(self, base: int) -> np.ndarray[Any, Any]:
-        """Return memory for a carry in which what a second thread writes begins a page.
+        """Return memory for a carry, aligned so that the second thread's part begins a page.
 
-        A core fetches what follows on a page before it is asked for, from the other one's cache.
+        A core prefetches the lines that follow on a page, even from the other core's cache.
         """
         node = self.objects[base]
         shape, _, size = self._layout(node)
@@ -172,7 +173,7 @@ class PartedRows(QuickRows):
         return raw[begin : begin + size].view(node.dtype).reshape(shape)
 
     def _second(self, base: int) -> int:
-        """Return the first byte that the second thread writes of a base, 0 for none."""
+        """Return the first byte of a base that the second thread writes, 0 if there is none."""
         begins = [
             begin for phase in self.laps.phases for some in phase.values() for one in some[1:2]
             for other, begin, _, writes in one.touches if writes and other == base
@@ -180,11 +181,11 @@ class PartedRows(QuickRows):
         return min(begins, default=0)
 
     def strand_words(self) -> Any:
-        """Return the words of the strands of a block, first of all that it is to keep."""
+        """Return the words of a block's strands, and the arrays that must live as long."""
         return self.laps.pieces.words()
 
     def _shares(self, number: int) -> tuple[_Share, list[_Share]]:
-        """Return a row and its parts, of which there may be none."""
+        """Return the shares of a row and of its parts; no parts if it cannot be split."""
         if number in self.laps.own:
             return self.laps.own[number]
 
@@ -199,25 +200,25 @@ class PartedRows(QuickRows):
 
     @property
     def moving(self) -> range:
-        """The bases of arrays of which each iteration has another element."""
+        """The bases of arrays that have an element for each iteration."""
         return range(self.laps.fixed, len(self.objects))
 
     def is_room(self, base: int) -> bool:
-        """Return whether values are in memory of the table."""
+        """Return whether a base is a room in the table's own memory."""
         return self._first_room <= base < self._first_room + self.rooms
 
     def is_constant(self, base: int) -> bool:
-        """Return whether nobody writes there."""
+        """Return whether a base is a constant, which no row writes."""
         return base >= self._first_room + self.rooms
 
     def _of_own_room(self, thread: int) -> list[int]:
-        """Return the row that has a thread write into a room of its own."""
+        """Return the row that redirects the base of the first room to the thread's own room."""
         rooms, routine = self._first_room, self.routine("rebase")
         row = TableRow(routine, (1, 1), (rooms, rooms + thread), (), (), (), native.LATER)
         return self.words_of(row)
 
     def _laid(self) -> tuple[list[list[int]], Pieces]:
-        """Return the rows of all parts, and the pieces that they are."""
+        """Return the rows of all parts, and the pieces that they form."""
         lines: list[list[int]] = []
         spans: dict[tuple[int, int], tuple[int, int, int]] = {}
         for number, phase in enumerate(self.laps.phases):
@@ -231,7 +232,7 @@ class PartedRows(QuickRows):
                     later = after and after.row.heard == heard and after.row.loop.keeps_flags
                     words = self.words_of(one.row)
                     if one.row.loop.function == self.notes[row][1].loop.function:
-                        words[0] = self.rows[row][0]  # which may have come since
+                        words[0] = self.rows[row][0]  # the address, filled in since
                     lines.append([*words[:-1], native.LATER if later else heard])
                 if own:
                     spans[thread, number] = begin, len(lines), own[-1][1].row.heard
@@ -254,13 +255,13 @@ def _rows_of(place: Spot, begin: int, end: int) -> Spot:
 
 
 class _Phases:
-    """Puts rows into phases, in which no thread waits for another."""
+    """Divides rows into phases, within which no thread waits for another."""
 
     def __init__(self, rows: PartedRows, every: Sequence[tuple[_Share, list[_Share]]]) -> None:
         self._rows, self._every = rows, every
         numbers = range(len(every))
         self._near = [[m for m in numbers if every[n][0].meets(every[m][0])] for n in numbers]
-        # What is the same in all iterations each thread makes for itself, in each phase.
+        # Rows that do the same in all iterations; all threads have them, in phases that read them.
         constant = {n: [every[n][0]] * rows.rooms for n in numbers if self._is_constant(n)}
         self.found: list[_Phase] = []
         self._left = [n for n in numbers if n not in constant]
@@ -275,7 +276,7 @@ class _Phases:
             raise Unfit
 
     def _is_constant(self, number: int) -> bool:
-        """Return whether a row does the same in all iterations, where nobody else writes."""
+        """Return whether a row is the same in all iterations, and no other row writes its bytes."""
         rows, own = self._rows, self._every[number][0].touches
         return (
             all(rows.is_room(base) if writes else rows.is_constant(base)
@@ -287,7 +288,7 @@ class _Phases:
         )  # fmt: skip
 
     def _beside(self) -> _Phase:
-        """Return rows that come before all others that are left, and meet at no byte."""
+        """Return rows that may precede all others left, and in which no two threads conflict."""
         phase = {n: self._every[n][1] or [self._every[n][0]] for n in self._left}
         again = True
         while again:
@@ -305,9 +306,9 @@ class _Phases:
         return phase
 
     def _is_behind(self, number: int, phase: _Phase) -> bool:
-        """Return whether a row needs that one of a later phase has been before it.
+        """Return whether a row must follow one that is left for a later phase.
 
-        Of an array with another element for each iteration only the order in an iteration counts.
+        Arrays with an element for each iteration order rows only within an iteration.
         """
         own = self._every[number][0]
         for other in self._near[number]:
@@ -318,7 +319,7 @@ class _Phases:
         return False
 
     def _crosses(self, number: int, phase: _Phase) -> bool:
-        """Return whether a thread reads in a row what another writes, or both write it."""
+        """Return whether a thread touches in this row what another thread writes in the phase."""
         for thread, one in enumerate(phase[number]):
             for other in self._near[number]:
                 for place, share in enumerate(phase.get(other, ())):
