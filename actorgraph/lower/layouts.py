@@ -1,8 +1,8 @@
-"""How values lie in memory where their strides need not be in C order: as NumPy lays them.
+"""Layouts: the strides that NumPy gives to values, which need not be in C order.
 
-What an elementwise op makes of operands that are shown in another order is in that order.  Rows
-write it so, for what reads it may have other bits where it lies otherwise.  Told for leaves without
-gaps, and for the sizes of a run: NumPy is asked, on memory of which nobody reads the numbers.
+The result of an elementwise op has the memory order of its operands, which may be transposed.  Rows
+write the same layout, as an op that reads the value may have other bits for another one.  Layouts
+hold for C-contiguous leaves and the sizes of a run.  They are found by calling NumPy on zeros.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from actorgraph.types import bind_shape
 
 
 class Layouts:
-    """The layouts of steps, those in `ordered` being in C order."""
+    """The layouts of steps; those in `ordered` are in C order."""
 
     def __init__(
         self, steps: Sequence[Node], symbols: Mapping[str, int], ordered: Collection[int]
@@ -35,9 +35,9 @@ class Layouts:
         self._known: dict[int, Spot | None] = {}
 
     def of(self, node: Node) -> Spot | None:
-        """Return how a value lies, from offset 0 of its memory on, None where that is not known.
+        """Return the layout of a value, with offset 0, None if it is not known.
 
-        What a step reads is asked for before it: nothing recurses far.
+        Callers ask in build order, so the recursion stays shallow.
         """
         if node.id not in self._known:
             self._known[node.id] = self._found(node)
@@ -82,7 +82,7 @@ def _strides(
     dtypes: tuple[np.dtype[Any], ...],
     operands: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...],
 ) -> tuple[int, ...]:
-    """Return the strides of what a ufunc makes of operands with such shapes and strides."""
+    """Return the strides of a ufunc's result for operands with these shapes and strides."""
     given = []
     for dtype, (shape, strides) in zip(dtypes, operands, strict=True):
         reach = [(size - 1) * step for size, step in zip(shape, strides, strict=True)]
