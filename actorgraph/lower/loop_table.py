@@ -44,7 +44,7 @@ FEWEST = 48
 """Least steps, of all iterations together, for which a walk pays off."""
 
 _LEAST_US, _LEAST_BODY_US = 30.0, 1.0
-"""What several iterations, and one, are predicted to take that helpers may come to."""
+"""Least predicted time of the iterations of a walk, and of one iteration, for helper threads."""
 
 _COPY = Op("table_copy", "a[*s] -> a[*s]", np.positive, ufunc="positive", memory=FRESH_OUT)
 _COPY_BOOL = Op(
@@ -105,7 +105,7 @@ class _IterationRows(QuickRows):
 
 
 class _PartedRows(PartedRows, _IterationRows):
-    """The same in parts for several threads."""
+    """The same rows, and their parts for several threads."""
 
 
 class LoopTable:
@@ -189,7 +189,7 @@ class LoopTable:
         assert walk is not None, "`fits` is asked before"
         run = run if isinstance(run, AbstractRun) else native.IDLE
         if not all([one.flags.c_contiguous for one in carries]):  # noqa: C419
-            raise Declined  # as above
+            raise Declined  # an array is not as planned
         held = [*arrays, *stacks]
         length = len(held[0]) if held else positions.stop
         index = [np.arange(length)] if self._indexed else ()
@@ -265,7 +265,7 @@ class _LoopBlock:
         self.words, self.specs, self.memory = words, specs, memory
         self.goes = (0, 0)
         self.carries: list[Any] = []
-        self.parted: Any = None  # words with which several threads walk, and what they need
+        self.parted: Any = None  # the block that several threads walk, and what it points to
 
 
 def _iteration(
@@ -313,9 +313,9 @@ def _iteration(
 
 
 def _check_layouts(steps: Sequence[Node], carries: Sequence[Node], results: Sequence[Node]) -> None:
-    """Raise `Unfit` where steps read a carry that may come back in another memory layout.
+    """Raise `Unfit` if a step reads a carry whose next value may have another memory layout.
 
-    In the table it is copied into one in C order, which may change the bits of sums.
+    The table copies carries into C order, which may change the bits of sums.
     """
     own, made = regular(steps), {step.id for step in steps}
     given = [*zip(carries, results, strict=False)]
