@@ -1,6 +1,6 @@
 """Whether NumPy's inner loop of a product gives the bits of a kernel for some layout.
 
-It is tried once for each layout, on numbers; `table_rows` writes a row only where it does.
+It is tried once for each layout; `table_rows` writes a row only where it does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PERIOD = 65_537
 """Period of the numbers that products are tried on: a prime."""
 
 _KEPT = 1 << 20
-"""So many of them are kept."""
+"""Most of these numbers that are kept, per dtype."""
 
 _DRAWN: dict[str, np.ndarray[Any, Any]] = {}
 
@@ -50,7 +50,7 @@ def is_product(
 
 
 def numbers(char: str, size: int) -> np.ndarray[Any, Any]:
-    """Return so many bytes of numbers that differ along any axis, which nobody may write."""
+    """Return `size` bytes of numbers that differ along any axis; callers must not write to them."""
     count = size // np.dtype(char).itemsize
     found = _DRAWN.get(char)
     if found is None or len(found) < count:
