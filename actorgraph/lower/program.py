@@ -157,7 +157,7 @@ class Tabling(NamedTuple):
     - `largest`: bytes of the largest result of a row, None for the default
     - `others`: writers of rows for internal ops, ``write(rows, step)``
     - `flag`: set by a walk as soon as it has released the GIL
-    - `called`: how often the steps have been called from Python already
+    - `called`: how often Python has called the steps so far
     - `known`: cache of `table.kinds` for this binding; its types are kept alive by the steps
     - `strands`: threads that may walk rows at the same time
     """
@@ -364,7 +364,7 @@ def _call(
     stretch: Stretch | None = None,
     often: bool = False,
 ) -> None:
-    """Add the call of a part, which a table may compute; one that is called `often` has text."""
+    """Add the call of a part, which a table may compute; if called `often` it is not stepped."""
     begin, end, given, returned, _, parts = part
     inner = _Numbering({node.id: number for number, node in enumerate(given)}, len(given))
     own, own_how = steps[begin:end], how[begin:end]
@@ -394,7 +394,7 @@ def _how(
     leaving: Container[int],
     over: Container[int] = (),
 ) -> list[int]:
-    """Return how each step is called; what follows from its op is looked at once an op."""
+    """Return how each step is called; what depends only on the op is found once per op."""
     of_op: dict[Op, tuple[int, int]] = {}
     found = []
     for step in steps:
@@ -418,13 +418,13 @@ def _how(
 
 
 def _how_by_op(op: Op) -> tuple[int, int]:
-    """Return how an op is called, and what is added where it writes to what it is given."""
+    """Return how an op is called, and what is added if it writes into a given array."""
     how = keys.AWAITED if op.waits else 0
     if op.checked and not op.waits:
         how |= keys.OWN
     if op.kernel is not None:
         how |= keys.GIVES_RUN
-    # Forwards may have any number of operands; of these two NumPy deprecates a third one.
+    # A forward may have any number of operands; NumPy deprecates a third one of these two.
     return how, keys.BY_NAME if op.ufunc in (None, "maximum", "minimum") else 0
 
 
