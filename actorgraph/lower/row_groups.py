@@ -37,7 +37,7 @@ def rule_of(step: Node, exact: bool) -> str | None:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A group: its steps, the values that it reads, and those that others read of it."""
+    """A group: its steps, the values that it reads, and its values that other steps read."""
 
     steps: Sequence[Node]
     read: Sequence[Node]
@@ -45,9 +45,9 @@ class RowGroup:
     exact: bool
 
     def text(self, rows: Any, name: str) -> tuple[str, int, list[tuple[Pointer, int]]]:
-        """Return the LLVM text of a function `name` that computes the group.
+        """Return the LLVM text of a function `name` that computes the group, and its row count.
 
-        Then its number of rows, and its pointers with the bytes of a row of each.
+        The third result has its pointers, each with the bytes that a row of its array spans.
         """
         numbers = {
             f"v{node.id}": node.attrs["value"].item()
