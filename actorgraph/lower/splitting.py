@@ -1,12 +1,12 @@
-"""Rows of a table, and a row in parts: rows that each write some of its elements, with its bits.
+"""Rows of a table, and how a row is split: each part writes some of its elements, with its bits.
 
-Any row is parted along an axis on which its result moves: what is summed up stays together, in its
-order.  NumPy's loops give an element the same bits wherever it stands, and stacks of products are
-products one after another.  One product may be of other bits when it has fewer rows or columns, as
-BLAS chooses how it multiplies by the shape: so parts are compared with the whole, on other numbers,
-once for a shape and layout, and where a bit differs there are none.
+A row is split along an axis along which its result moves, so sums keep all terms in their order.
+NumPy's loops give an element the same bits at any position, and a stack of products is computed one
+product after another.  A single product may have other bits if it has fewer rows or columns, as
+BLAS chooses its algorithm by the shape.  So its parts are compared with the whole, on other
+numbers, once for each shape and layout; where a bit differs the row is not split.
 
-What has its bits from a flag, or may find that the walk is to decline, has no parts.
+Rows that take their result from a flag, or that may make the walk decline, are not split.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from actorgraph.devices.loops import Routine, call
 from actorgraph.lower.multiplying import numbers
 
 _LINE = 64
-"""Bytes that two threads should not write beside each other."""
+"""Bytes of a cache line: two threads should not write to the same one."""
 
 _TILES = 16, 4
-"""Rows or columns of which a product has a multiple in its parts: registers hold so many."""
+"""Units of rows or columns for parts of a product, tried in turn: sizes of register tiles."""
 
 _UNEVEN = 1.25
-"""So many times its share the largest part may have at most."""
+"""Most size of the largest part, as a multiple of an equal share."""
 
 _BY_NATURE = 3
-"""Axes along which no part has to be compared: those of calls, and the first of a loop."""
+"""The first axes need no comparison of bits: the two of calls, and the first of a loop."""
 
 
 class TableRow(NamedTuple):
-    """A loop with its dims and strides, called along two axes; and the flags that are heard.
+    """A loop with its dims and strides, called along two axes; `heard` are the flags it checks.
 
-    `places` has base, offset, and strides along both axes of each argument, `sizes` their bytes an
-    element.  The last argument is written, the others are read.
+    `places` has for each argument its base, its offset and its strides along both axes; `sizes` has
+    the bytes of its elements.  The last argument is written, the others are read.
     """
 
     loop: Routine
@@ -52,14 +52,14 @@ class TableRow(NamedTuple):
 
 
 class _Along(NamedTuple):
-    """How many there are along it, and how far each argument moves."""
+    """The size of an axis, and the stride of each argument along it, in bytes."""
 
     size: int
     steps: Sequence[int]
 
 
 def _axes(row: TableRow) -> list[_Along] | None:
-    """Return the axes of calls, then those of the loop, None where the loop is not known."""
+    """Return the axes of the calls, then those of the loop; None for other kinds of loops."""
     if row.heard == native.REFUSES:
         return None
     s, count = row.strides, len(row.sizes)
@@ -68,7 +68,7 @@ def _axes(row: TableRow) -> list[_Along] | None:
         own: list[Sequence[int]] = [s]
     elif kind == (2, 5, 3):  # `vecdot`
         own = [s[:3], (s[3], s[4], 0)]
-    elif kind == (4, 9, 3):  # `matmul`: entries of a stack, rows, what is summed up, columns
+    elif kind == (4, 9, 3):  # `matmul`: entries of a stack, rows, terms of the sums, columns
         own = [s[:3], (s[3], 0, s[7]), (s[4], s[5], 0), (0, s[6], s[8])]
     else:
         return None
@@ -77,7 +77,7 @@ def _axes(row: TableRow) -> list[_Along] | None:
 
 
 def touched(row: TableRow) -> list[tuple[int, int, int]] | None:
-    """Return base, first byte and end of what each argument shows, None where that is not known."""
+    """Return the base, first byte and end of each argument, None if the loop is not known."""
     axes = _axes(row)
     if axes is None:
         return None
@@ -91,10 +91,10 @@ def touched(row: TableRow) -> list[tuple[int, int, int]] | None:
 
 
 def split(row: TableRow, parts: int) -> list[TableRow] | None:
-    """Return rows that together do what one does, and may do it beside each other, or None.
+    """Return rows that together do what one does and may run in parallel, None if there are none.
 
-    They part what lies farthest apart in the result, so that mostly each writes bytes that follow
-    each other.
+    The axis with the longest stride of the result is tried first, so that the bytes that a part
+    writes are mostly consecutive.
     """
     axes = _axes(row) or []
     far = [abs(axis.steps[-1]) for axis in axes]
@@ -111,9 +111,9 @@ def split(row: TableRow, parts: int) -> list[TableRow] | None:
 
 
 def beside(rows: Sequence[TableRow], parts: int) -> Iterator[list[Sequence[TableRow]]]:
-    """Yield what follows each other of rows: each time lists of rows that may be beside each other.
+    """Yield groups of lists of rows, in the order of `rows`; lists of a group may run in parallel.
 
-    There is one list where a row has no parts, else one a part.
+    A group has one list per part, or a single list if a row cannot be split.
     """
     for _, group in groupby(rows, _without_offsets):
         alike = [*group]
@@ -126,7 +126,7 @@ def beside(rows: Sequence[TableRow], parts: int) -> Iterator[list[Sequence[Table
 
 
 def _without_offsets(row: TableRow) -> TableRow:
-    """Return what rows have in common that one step has become as its operands have gaps."""
+    """Return a row without offsets: what the rows of a step whose operands have gaps share."""
     places = [0 if number % 4 == 1 else word for number, word in enumerate(row.places)]
     return row._replace(places=tuple(places))
 
@@ -144,7 +144,7 @@ def _are_apart(rows: Sequence[TableRow]) -> bool:
 
 
 def _ends(count: int, parts: int, unit: int) -> tuple[int, ...] | None:
-    """Return where parts end, which begin at multiples of a unit, None where they are uneven."""
+    """Return where parts end, which begin at multiples of `unit`; None if they are too uneven."""
     ends = *[round(count * part / parts / unit) * unit for part in range(1, parts)], count
     widest = max([end - begin for begin, end in zip((0, *ends), ends)])
     return ends if widest * parts <= _UNEVEN * count else None
@@ -168,7 +168,7 @@ def _parts(row: TableRow, number: int, ends: Sequence[int]) -> list[TableRow]:
 
 
 def _alone(row: TableRow) -> TableRow:
-    """Return the first product of a stack, in memory of its own, as far as it is of one array."""
+    """Return the first product of a stack in bases 0 to 2; operands of one base share base 0."""
     places, spans = [*row.places], touched(row._replace(dims=(1, *row.dims[1:])))
     assert spans is not None, "it is a product"
     (x_base, x, _), (y_base, y, _), (_, z, _) = spans
@@ -181,12 +181,12 @@ def _alone(row: TableRow) -> TableRow:
 
 @lru_cache(1024)
 def _have_its_bits(row: TableRow, number: int, ends: Sequence[int]) -> bool:
-    """Return whether a product has the same bits in parts."""
+    """Return whether the parts of a product have the bits of the whole."""
     spans = touched(row)
     assert spans is not None, "it is a product"
     length = [max([end for base, _, end in spans if base == one], default=1) for one in range(3)]
     char = {4: "f", 8: "d"}[row.sizes[0]]
-    # Apart in memory: NumPy has another routine for a matrix and its own transpose.
+    # Other bases share no memory: NumPy has another routine for a matrix and its own transpose.
     drawn = numbers(char, sum(length[:2])).view(np.uint8)
     memory = [drawn[: length[0]], drawn[length[0] :]]
     found = []
