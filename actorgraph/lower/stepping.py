@@ -1,14 +1,13 @@
-"""Stepping through parts: rows of kernels and operands, for parts that are not called often.
+"""Stepping: an interpreter for parts that have not been called often enough to be compiled.
 
-To write and compile the text of a step takes some 15 us, and saves 0.2 us of each call.  Graphs
-that repeat themselves have few texts, irregular ones as many as they have parts, which took half
-of their first run.  So a part is stepped through until its kind was called as often as would have
-paid for the text.
+Writing and compiling the text of a step takes some 15 us, and saves 0.2 us a call.  Repetitive
+graphs have few texts; irregular ones have as many as parts, and compiling took half of their first
+run.  So a part is interpreted until the parts of its key have been called often.
 
 `step_through` computes the same as the text: the same kernels on the same operands in the same
-order, into the same arrays, and values are forgotten when nothing needs them any more.  Its frame
-tells the step that is under way.  It knows kernels with plain calls only: nothing of
-users, nothing that waits, nothing that depends on the sizes of a run.
+order, into the same arrays, and it drops values after their last use.  Its frame tells which step
+is in progress.  It supports plain calls of kernels only: no ops of users, none that waits, none
+whose kernel depends on the sizes of a run.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from actorgraph.lower.keys import DirectKey, StepKey
 from actorgraph.lower.text import Code, direct_code, last_uses
 
 _FEWEST, _SPREAD = 32, 64
-"""Calls of parts of one kind before their text is compiled, and over how many further ones this is
-spread: many kinds are called equally often, and no run is to compile them all."""
+"""Calls of the parts of a key before their text is compiled, and the range of further calls over
+which keys are spread: many are called equally often, and no single run should compile them all."""
 
 _FILENAME = "<actorgraph program, stepped through>"
 
@@ -35,12 +34,12 @@ _PLAIN = keys.INTO | keys.BY_NAME
 _numbers = count()
 
 Row = tuple[int, Callable[[Sequence[Any]], Sequence[Any]], int | None, tuple[int, ...]]
-"""Which kernel, what chooses its operands, where the array is that it takes by name, what ends."""
+"""Number of the kernel, getter of its operands, place of ``out=`` or None, values that end."""
 
 
 @lru_cache(maxsize=1024)
 def stepping_code(key: DirectKey) -> SteppingCode | None:
-    """Return the code of parts of a key that are stepped through, None where they cannot be."""
+    """Return the code that steps through the parts of a key, None if a step is not a plain call."""
     for step in key.steps:
         if not isinstance(step, StepKey) or step.how & ~_PLAIN:
             return None
@@ -49,7 +48,7 @@ def stepping_code(key: DirectKey) -> SteppingCode | None:
 
 @final
 class SteppingCode:
-    """What `Code` is, of parts that are stepped through for some calls."""
+    """Like `Code`, for parts that are stepped through in their first calls."""
 
     def __init__(self, key: DirectKey) -> None:
         self.key = key
@@ -58,7 +57,7 @@ class SteppingCode:
 
     @cached_property
     def written(self) -> Code:
-        """The text, which whoever wants to see it has compiled, too."""
+        """The compiled text, made when it is first asked for."""
         return direct_code(self.key)
 
     @property
@@ -68,9 +67,10 @@ class SteppingCode:
 
     @cached_property
     def rows(self) -> Sequence[Row]:
-        """What is done in each step; numbers of values are places in their list.
+        """The rows of all steps; the number of a value is its place in the list of values.
 
-        Behind the values are the arrays that are written into, and from the end on constants.
+        Behind the values the list has the arrays to write into, then the constants in reverse,
+        whose numbers are negative.
         """
         key = self.key
         steps = [step for step in key.steps if isinstance(step, StepKey)]
@@ -124,7 +124,7 @@ class SteppingCode:
         return part
 
     def place(self, frame: FrameType, line: int) -> int | None:
-        """Return the position of the step that a frame calls, None for a frame of others."""
+        """Return the position of the step that a frame calls, None for a frame of other code."""
         if frame.f_code is not step_through.__code__:
             return None if self.compiled is None else self.compiled.place(frame, line)
         names = frame.f_locals
@@ -134,7 +134,7 @@ class SteppingCode:
         return None if place is None else place - self.key.leaves
 
     def expression(self, number: int, frame: FrameType) -> str:
-        """Return how the value of a number is referred to in a frame."""
+        """Return the expression for the value of a number in a frame."""
         if frame.f_code is step_through.__code__:
             return f"places[{number}]"
         return self.written.expressions[number]
@@ -145,7 +145,7 @@ def _nothing(places: Sequence[Any]) -> Sequence[Any]:
 
 
 def step_through(rows: Sequence[Row], kernels: Any, first: int, places: list[Any]) -> None:
-    """Compute the values of steps, which stand from `first` on."""
+    """Compute the values of steps; their places begin at `first`."""
     for place, (kernel, chosen, named, gone) in enumerate(rows, first):
         if named is None:
             places[place] = kernels[kernel](*chosen(places))
@@ -155,5 +155,5 @@ def step_through(rows: Sequence[Row], kernels: Any, first: int, places: list[Any
             places[number] = None
 
 
-# Tracebacks, warnings and traces know programs by the name of their file.
+# Tracebacks, warnings and traces recognise programs by the name of their file.
 step_through.__code__ = step_through.__code__.replace(co_filename=_FILENAME)
