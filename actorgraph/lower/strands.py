@@ -1,14 +1,14 @@
 """Rows of a table in strands: list scheduling of a stretch for several threads.
 
-A step that takes long is in parts, one a thread, as far as its rows have parts (`splitting`).
-Steps and parts are laid out in time by what they are predicted to cost: each begins as soon as it
-may, in the strand that is free by then.  Memory is planned, and rows are written, in the order in
-which steps begin, which is one of all steps in which each comes after its operands.
+A step that takes long is divided into parts, one a thread, as far as its rows can be split
+(`splitting`).  Steps and parts are scheduled by their predicted costs: each begins as early as
+possible, in a strand that is free by then.  Memory is planned, and rows are written, in the order
+in which steps begin, which is a topological order of the steps.
 
-What waits for what follows from memory alone: of two *units*, a step or parts of its rows, that
-touch the same bytes, and one of them writes there, the later one waits.  So parts that read only
-what the same part has written before go on without meeting others, and any order that pieces are
-taken in (`devices.strands`) gives the bits of that one order, which are those of any.
+Dependences follow from memory alone.  A *unit* is a step, or one part of its rows.  If two units
+touch the same bytes and one of them writes there, the later one waits.  So a part that reads only
+what the same part wrote before waits for no other thread, and every order in which pieces may be
+taken (`devices.strands`) gives the bits of the sequential order.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _MOST_STEPS, _LOOKED_AT, _SLACK = 4000, 4, 16
 candidates at once; steps for which the memory of a value read by other strands is not reused."""
 
 _PARTED_US, _FOLLOWING_US, _PARTED_ROOMS = 10.0, 1.0, 2
-"""What a step takes from which it is in parts, and if it reads what is in parts; and rooms that
-these write into in turn, so that a part seldom waits until another strand has left the memory of
-the step before."""
+"""Least predicted time of a step that is divided into parts, and of one that reads such a step;
+rooms that these write into in turn, so that a part seldom waits for another strand that still uses
+the memory of the step before."""
 
 
 def timed(
@@ -60,8 +60,8 @@ def timed(
 
     `before` has the numbers of each step's operands, which are earlier in the order, and `sizes`
     the bytes that it writes.  A step's *home* is the strand that holds most of the bytes it reads;
-    steps that read nothing have their neighbours' home.  Of equal candidates a strand takes one
-    that is at home there.
+    steps that read nothing have their neighbours' home.  Of equal candidates a strand prefers one
+    whose home it is.
     """
     after: list[list[int]] = [[] for _ in before]
     left = [len(some) for some in before]
@@ -106,26 +106,26 @@ def timed(
 
 
 Touch: TypeAlias = tuple[int, int, int, bool]
-"""A base, the first of its bytes that somebody touches and the end, and whether he writes there."""
+"""A base, the first byte and the end of a range in it, and whether it is written."""
 
 
 class _Bytes(NamedTuple):
-    """Who has touched bytes last, all of them the same: those who wrote, and read behind them."""
+    """The units that last wrote a range of bytes, and those that have read it since."""
 
     wrote: list[int]
     read: list[int]
 
 
 class Touched:
-    """The latest readers and writers of all bytes, for steps that are added in sequential order."""
+    """The latest readers and writers of all bytes, for units that are added in sequential order."""
 
     def __init__(self) -> None:
-        self._of: dict[int, tuple[list[int], list[_Bytes]]] = {}  # where each begins, by base
+        self._of: dict[int, tuple[list[int], list[_Bytes]]] = {}  # where each range begins, by base
 
     def touch(self, first: int, several: Sequence[Sequence[Touch]]) -> list[set[int]]:
-        """Note what several touch, who are numbered from one on; return whom each waits for.
+        """Add units, numbered from `first`, with what they touch; return what each one waits for.
 
-        They do not wait for each other: no byte that one writes do others touch.
+        They do not wait for each other: none touches a byte that another one writes.
         """
         waits = [set[int]() for _ in several]
         for own, some in zip(waits, several, strict=True):
@@ -139,7 +139,7 @@ class Touched:
                 for one in found[since:until]:
                     if not writes:
                         one.read.append(who)
-                    else:  # who touched these bytes before counts no more, but for who is beside
+                    else:  # this unit supersedes earlier ones, but not those that are added with it
                         one.wrote[:] = [*[other for other in one.wrote if other >= first], who]
                         one.read[:] = [other for other in one.read if other >= first]
                 if writes and all(one == found[since] for one in found[since:until]):
@@ -147,14 +147,14 @@ class Touched:
         return waits
 
     def _between(self, base: int, begin: int, end: int) -> tuple[list[int], list[_Bytes], int, int]:
-        """Return what is known of a base, and from where to where it is of these bytes."""
+        """Return the begins and ranges of a base, and the first and end of those in these bytes."""
         begins, found = self._of.setdefault(base, ([0], [_Bytes([], [])]))
         since, until = [self._place(begins, found, at) for at in (begin, end)]
         return begins, found, since, until
 
     @staticmethod
     def _place(begins: list[int], found: list[_Bytes], at: int) -> int:
-        """Return the number of what begins at a byte, which is cut off what is before."""
+        """Return the index of the range that begins at a byte; split the one before if needed."""
         place = bisect_left(begins, at)
         if place == len(begins) or begins[place] != at:
             begins.insert(place, at)
@@ -163,7 +163,7 @@ class Touched:
 
 
 def one_by_one(begins: Sequence[int], waits: Sequence[Collection[int]]) -> list[int]:
-    """Return the order in which one thread does all pieces: it leaves a strand only to wait.
+    """Return the order in which one thread does all pieces: it leaves a strand only if that waits.
 
     Pieces are numbered strand by strand; `begins` has the first piece of each strand, and the end.
     """
@@ -193,9 +193,9 @@ def nearest(waits: Sequence[Collection[int]], order: Sequence[int]) -> list[list
 
 
 class _Placed(NamedTuple):
-    """When a step begins, the strand of each of its parts, and what all of them take.
+    """When a step begins, the strand of each of its parts, and their predicted time in total.
 
-    Then the room that it writes into, and whether its value is read in another strand.
+    Then the room that it writes into, and whether another strand reads its value.
     """
 
     begin: float
@@ -236,7 +236,7 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     laid = _laid(before, costs, sizes, threads)
     if laid is None:
         return None
-    places = {step.id: place_of.get(step.id) for step in steps}  # None of views of what is given
+    places = {step.id: place_of.get(step.id) for step in steps}  # None for views of inputs
     of = {one: _FIRST if place is None else laid[place] for one, place in places.items()}
     since = [of[step.id].begin for step in steps]
     in_time = [steps[one] for one in sorted(range(len(steps)), key=since.__getitem__)]
@@ -254,10 +254,10 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
 def _laid(
     before: Sequence[Sequence[int]], costs: Sequence[float], sizes: Sequence[int], threads: int
 ) -> list[_Placed] | None:
-    """Return where steps are, those that take long in as many parts as there are threads.
+    """Return the placement of steps, with long ones in one part a thread if that pays off.
 
-    There are no parts where steps as they are have enough to do for all threads.  None where
-    nothing would end much sooner than all in turn.
+    It does not if whole steps keep all threads about as busy.  Return None if the strands are not
+    predicted to end much earlier than one thread would.
     """
     parts = list[int]()
     for us, some in zip(costs, before, strict=True):
@@ -278,9 +278,9 @@ def _in_parts(
     threads: int,
     parts: Sequence[int],
 ) -> tuple[list[_Placed], float]:
-    """Return where steps are that are in so many parts, and when all have ended.
+    """Return the placement of steps that have these numbers of parts, and when the last one ends.
 
-    A part is taken to need the same part of what is in parts too, as it mostly does.
+    A part is assumed to need only the same part of operands in parts, which is mostly true.
     """
     units = [*accumulate(parts, initial=0)]
     needed = list[list[int]]()
@@ -307,7 +307,7 @@ def _in_parts(
 
 
 class _Unit(NamedTuple):
-    """Rows of one thread: their strand, what they take, and the units that they wait for."""
+    """Rows that one thread executes: strand, predicted time, and the units that they wait for."""
 
     strand: int
     us: float
@@ -318,8 +318,8 @@ class _Unit(NamedTuple):
 class StrandRows(Written):
     """Writes the rows of a stretch in strands.
 
-    One thread walks them as they are written, whole.  Behind them are those of pieces, in parts: a
-    step in parts takes longer than one that is whole.
+    The rows of whole steps come first, for a walk by one thread.  The rows of pieces follow, with
+    steps in parts; one thread would need longer for these.
     """
 
     def __init__(
@@ -359,7 +359,7 @@ class StrandRows(Written):
         return _SLACK if self._placed[step.id].crosses else 0
 
     def wrote(self, step: Node, begin: int) -> None:
-        """Take note of the rows of a step, from one on, in parts, and what each waits for."""
+        """Record the rows of a step from `begin` on, in parts, and what each part waits for."""
         if begin == len(self.rows):
             return
         strands, us = self._placed[step.id].strands, self._placed[step.id].us
@@ -386,9 +386,9 @@ class StrandRows(Written):
                 self._made.append(_Unit(strand, us / len(whole), rows, own))
 
     def _touches(self, row: TableRow, every: Sequence[Touch]) -> Sequence[Touch]:
-        """Return what a row touches, where that is not known what all rows of its step do.
+        """Return what a row touches; if that is not known, what all rows of its step touch.
 
-        Constants and what is given are never written.
+        Constants and inputs are left out, as they are never written.
         """
         spans = touched(row)
         if spans is None:
@@ -403,7 +403,7 @@ class StrandRows(Written):
     def _cut(self) -> None:
         """Cut strands into pieces, and write their rows.
 
-        Only the first unit of a piece waits for other strands, and others wait for its last one.
+        Only the first unit of a piece waits for other strands, and these wait only for its last.
         """
         made, strand = self._made, [unit.strand for unit in self._made]
         across = [
@@ -413,7 +413,7 @@ class StrandRows(Written):
         asked = {one for some in across for one in some}
         longest = max(_PIECE_US, sum([unit.us for unit in made]) / (16 * self.threads))
         strands: list[list[list[int]]] = [[] for _ in range(self.threads)]
-        room = [0.0] * self.threads  # what a strand's last piece may still take
+        room = [0.0] * self.threads  # the time left in each strand's last piece
         for number, unit in enumerate(made):
             own, us = strand[number], unit.us
             if across[number] or room[own] < us:
@@ -447,6 +447,6 @@ class StrandRows(Written):
 
 
 def _looked_for(row: TableRow, after: TableRow | None) -> int:
-    """Return what flags a row looks for where another one comes after it."""
+    """Return the flags that a row checks, given the row after it."""
     later = after is not None and after.heard == row.heard and after.loop.keeps_flags
     return native.LATER if later else row.heard
