@@ -96,14 +96,15 @@ def kinds(
 ) -> list[str]:
     """Return for each step ``"row"``, ``"view"``, or ``""`` if it can be neither.
 
-    `ordered` are the ids that `regular` finds, `others` ops whose rows somebody else writes;
-    calls with the same settings may share `known`.  With `layouts` values may lie in other orders.
+    `ordered` are the ids that `regular` returns; `others` are ops for which the caller writes the
+    rows; `known` is a cache that calls with the same settings may share.  With `layouts` values
+    need not be in C order.
     """
     known = {} if known is None else known
     in_order = regular(steps) if ordered is None else ordered
 
     def lies(node: Node) -> bool:
-        """Return whether it is known how a value lies."""
+        """Return whether the layout of a value is known."""
         return node.id in in_order or (layouts is not None and layouts.of(node) is not None)
 
     found = []
@@ -121,7 +122,7 @@ def kinds(
         if kind is None:
             kind = known[key] = kind_of(step, symbols, largest or LARGEST_BYTES)
         if kind == "view" and step.op is RESHAPE:
-            of = step.inputs[0]  # of what is not in order it is a copy
+            of = step.inputs[0]  # if that is not in C order, the result is a copy
             kind = kind if of.is_leaf or lies(of) else ""
         found.append(kind if kind == "view" or (kind and lies(step)) else "")
     return found
@@ -161,7 +162,7 @@ class Stretch:
     """Settings of `quick_rows`; a stretch has no groups."""
 
     odd: Mapping[int, tuple[int, ...]] = {}
-    """Strides of steps whose values are not in C order, for the sizes that rows are written for."""
+    """Strides of the steps whose values are not in C order, in a copy for one binding of dims."""
 
     def __init__(
         self,
@@ -338,7 +339,7 @@ class Stretch:
         return walked
 
     def _laid(self, symbols: Mapping[str, int]) -> Stretch:
-        """Return the stretch with the layouts of its values."""
+        """Return a copy with `odd` set; raises `Unfit` if the layout of a step is not known."""
         ordered = self._tabling.ordered
         layouts = Layouts(self.steps, symbols, regular(self.steps) if ordered is None else ordered)
         laid, laid.odd = copy(self), {}
@@ -388,9 +389,9 @@ class Stretch:
     def _finish(
         self, symbols: Mapping[str, int], odd: Sequence[tuple[int, ...] | None]
     ) -> Callable[..., list[Any]] | None:
-        """Return what makes the results of what was walked, None where they are as they are.
+        """Return what makes the part's results of the walked ones, None if they are the same.
 
-        Those that are not in C order have `odd` strides.
+        `odd` has the strides of walked results that are not in C order, None for the others.
         """
         same = [one.id for one in self.returned] == [one.id for one in self.results]
         if same and all(node.dims for node in self.results) and not any(odd):
