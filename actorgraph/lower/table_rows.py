@@ -1,8 +1,8 @@
-"""Rows of tables: what they are for the sizes of a run; see `table`.
+"""Rows of tables, written for the sizes of a run; see `table`.
 
-`kind_of` decides the first, `Written` writes the second; `table`, `loop_table`, `quick_rows` and
-`strands` build on it.  Rows of ufuncs, sums and products are written here; those of compound ops
-come from running their forward on tracers (`traced`).
+`walkable.kind_of` decides which steps may be rows, and `Written` writes these; `table`,
+`loop_table`, `quick_rows` and `strands` build on it.  Rows of ufuncs, sums and products are written
+here; those of compound ops come from running their forward on tracers (`traced`).
 
 Invariants: a row's output overlaps none of its inputs, except that an elementwise row may write in
 place and sums accumulate into the output of an earlier row; every access of a row lies within its
@@ -75,7 +75,7 @@ class _AnyStretch(Protocol):
     steps: Sequence[Node]
     given: Sequence[Node]
     others: Mapping[Op, Callable[..., None]]
-    odd: Mapping[int, tuple[int, ...]]  # strides that are not in C order, by the ids of steps
+    odd: Mapping[int, tuple[int, ...]]  # strides of values not in C order, by id of the step
 
     @property
     def results(self) -> Sequence[Node]:
@@ -95,7 +95,7 @@ class Written:
     """
 
     rooms = 1
-    """Parts of its memory in which values do not lie in the place of those in others."""
+    """Parts of the memory; a value reuses only memory of its own room."""
 
     walk: Callable[..., int] | None = None
     """The function that walks the rows, if not `native.Runtime.walk`."""
@@ -104,7 +104,7 @@ class Written:
         self.symbols, self.others, self._odd = symbols, stretch.others, stretch.odd
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
-        self.notes: list[tuple[str, TableRow]] = []  # of which step each row is
+        self.notes: list[tuple[str, TableRow]] = []  # each row with the name of its op
         self.words: dict[tuple[int, ...], tuple[int, Any]] = {}
         self._zeros: dict[int, Spot] = {}
         self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
@@ -133,9 +133,9 @@ class Written:
         for base, node in enumerate(self.objects):
             if node.id in stretch.copied:
                 self._bytes(self.places[node.id], Spot(base, 0, (), (), 1), self.sizes[base])
-        if self.computing:  # what may keep copies from being made is known before them
+        if self.computing:  # its flags, which may forbid the copies, are checked before them
             self.rows[self.computing - 1][-1] = self.notes[self.computing - 1][1].heard
-        self._end = len(self.rows)  # what is behind it is walked by pieces
+        self._end = len(self.rows)  # rows behind it belong to pieces
 
     def _bytes(self, place: Spot, into: Spot, size: int) -> None:
         """Write a row that copies `size` bytes."""
@@ -333,7 +333,7 @@ class Written:
         others = [place for place in places if place != result]
         if self._overlaps(result, others):
             raise Unfit
-        # Elements are computed in any order: in that of the result there are the fewest dims.
+        # The order of elements is free; the order of the result gives the fewest dims.
         axes = sorted(range(len(result.shape)), key=[-step for step in result.strides].__getitem__)
         shape = tuple([result.shape[axis] for axis in axes])
         strides = [[own[axis] for axis in axes] for own in strides]
@@ -462,7 +462,7 @@ class Written:
         self.product(x, y, result, product(step, self.symbols))
 
     def _column_sum(self, step: Node) -> None:
-        """Write a sum over all axes but the last as `column_sums` has it: a product with ones."""
+        """Write a sum over all axes but the last as a product with ones, as `column_sums` does."""
         x, result = self.place(step.inputs[0]), self.places[step.id]
         columns = (prod(x.shape[:-1]), x.shape[-1])
         ones = self.constant(np.ones((1, columns[0]), step.dtype))
@@ -588,7 +588,7 @@ class Written:
         self, loop: Routine, times: tuple[int, int], dims: Sequence[int], strides: Sequence[int],
         places: Sequence[int], heard: int, sizes: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        """Add a row; the one before looks for flags if this one clears them or hears of others."""
+        """Add a row; the one before checks its flags if this one clears them or checks others."""
         if not loop.function:
             raise Unfit
         if self.rows and loop.keeps_flags and self.rows[-1][-1] == heard:
