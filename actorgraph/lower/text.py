@@ -63,15 +63,15 @@ class Code(NamedTuple):
 
     @property
     def written(self) -> Code:
-        """Itself: the text is there."""
+        """The code itself, as its text is always there; see `stepping.SteppingCode`."""
         return self
 
     def place(self, frame: FrameType, line: int) -> int | None:
-        """Return the position of the step that a frame calls, None for a frame of others."""
+        """Return the position of the step that a frame calls, None for a frame of other code."""
         return self.lines.get(line) if frame.f_code.co_filename == self.filename else None
 
     def expression(self, number: int, frame: FrameType) -> str:
-        """Return how the value of a number is referred to in a frame."""
+        """Return the expression for the value of a number in a frame."""
         return self.expressions[number]
 
 
@@ -303,9 +303,9 @@ def _name_kernels(
     ends: Iterable[Sequence[int]],
     expressions: dict[int, str],
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """Do what `_name_steps` does, of steps without parts, which have one variable each.
+    """Do what `_name_steps` does, for steps without parts, which have one variable each.
 
-    `ends` are by step the values that end there.
+    `ends` has for each step the values whose last use it is.
     """
     names = (f"v{number}" for number in count())
     targets: list[list[str]] = []
