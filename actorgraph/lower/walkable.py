@@ -18,22 +18,22 @@ from actorgraph.tiles import CUT_FLOPS
 from actorgraph.types import UNKNOWN, bind_shape
 
 LARGEST_BYTES, READ_BYTES = 128 * 1024, 1024 * 1024
-"""Results above which a call from Python costs nothing beside the arithmetic, and operands."""
+"""Most bytes of a result, and of operands: above, calls from Python cost next to nothing."""
 
 _MATRIX_BYTES = 16 * 1024 * 1024
-"""The same of what products read, and views of it: each call would give Python's lock away, and
-wait for it where other threads of Python are busy.  Ctrl-C waits for a walk's end."""
+"""Most bytes that a product reads or a view shows: a call from Python would release the GIL, and
+wait for it while other threads run Python.  Ctrl-C waits for the end of a walk."""
 
 SUM = REGISTRY["sum"]
-AS_INTEGERS = str.maketrans("fd", "il")  # copies of floats take longer
+AS_INTEGERS = str.maketrans("fd", "il")  # floats are copied more slowly
 RESHAPE = REGISTRY["reshape"]
-"""The op whose results are views of what is in order, else copies."""
+"""The op whose result is a view of an operand in C order, else a copy."""
 GETITEM = REGISTRY["getitem"]
-_SHOWING = frozenset({GETITEM, RESHAPE})  # mostly, told by the result
+_SHOWING = frozenset({GETITEM, RESHAPE})  # mostly; the result decides
 
 
 def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
-    """Return whether a step may be a ``"row"`` or is a ``"view"``, else nothing."""
+    """Return ``"row"`` if a step may be one, ``"view"`` if it is one, else ``""``."""
     if not is_pure(step.op) or step.op.kernel is not None:
         return ""
     is_shown, multiplies = is_view(step), step.op.ufunc == "matmul"
@@ -47,18 +47,18 @@ def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:
 
 
 def shows(step: Node) -> bool:
-    """Return whether a step that may be a view is one of those that rows know."""
+    """Return whether tables support a step's op as a view."""
     return step.op.memory.is_view or step.op in _SHOWING
 
 
 def has_size(step: Node, symbols: Mapping[str, int], largest: int, read: int = READ_BYTES) -> bool:
-    """Return whether a step reads and writes so little that a row pays for it."""
+    """Return whether a step reads and writes few enough bytes for a row to pay off."""
     operands = [_is_small(one, symbols, max(read, largest)) for one in step.inputs]
     return all(operands) and _is_small(step, symbols, largest)
 
 
 def _is_small(node: Node, symbols: Mapping[str, int], most: int) -> bool:
-    """Return whether a value is of known, small size."""
+    """Return whether a value is of known size, not empty, and at most `most` bytes."""
     if UNKNOWN in node.dims:
         return False
     return 0 < prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize <= most
@@ -75,7 +75,7 @@ def _has_loop(step: Node, symbols: Mapping[str, int]) -> bool:
 
 
 def _may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
-    """Return whether the kernel of a step may be traced, and takes no so long that it is cut."""
+    """Return whether a step's kernel may be traced, and is too short to be cut into tiles."""
     op = step.op
     if step.dtype.char not in "?fdil" or not (
         op.traced(step) if callable(op.traced) else op.traced
