@@ -71,7 +71,7 @@ def _needs_value(message: str) -> GraphTypeError:
 
 
 class _Unfinished:
-    """What a node has, and is while it is made: nobody refuses to set an attribute."""
+    """The fields of a node, and its class while it is made: attributes can be set."""
 
     __slots__ = (
         "__weakref__", "_name", "attrs", "checks", "dims", "dtype", "graph", "id", "inputs", "line",
@@ -137,7 +137,7 @@ class Node(_Unfinished):
         owner: Node | None = None,
         name: str | None = None,
     ) -> None:
-        # As what may be written: to set each by `object.__setattr__` takes twice as long.
+        # In a class that can be written: `object.__setattr__` for each field takes twice as long.
         object.__setattr__(self, "__class__", _Unfinished)
         self.graph = graph
         self.id = id
