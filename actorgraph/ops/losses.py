@@ -51,7 +51,7 @@ _FEW_CLASSES, _SEVERAL_ROWS = 16, 32
 
 
 def _has_few(x: Any, axis: int) -> bool:
-    """Return whether entries along the axis are so few, and stand beside each other."""
+    """Return whether entries along the axis are few and contiguous, so that a copy pays off."""
     few = axis in (-1, x.ndim - 1) and 0 < x.shape[-1] <= _FEW_CLASSES
     return few and x.size >= _SEVERAL_ROWS * x.shape[-1]
 
@@ -152,7 +152,7 @@ def softmin(x: Node, axis: int = -1) -> Node:
 
 
 REDUCTIONS = ("mean", "sum", "none")
-"""What becomes of the losses of all targets or elements."""
+"""How the losses of all targets or elements are combined."""
 
 
 def _entropy_scheme(arity: int, attrs: Attrs) -> str:
