@@ -1,4 +1,4 @@
-"""Laps: rows of a loop in parts, of which threads make all iterations and meet once."""
+"""Laps: a loop's rows in parts, one a thread; threads synchronise once a phase."""
 
 from contextlib import contextmanager
 
@@ -26,7 +26,7 @@ RNG = np.random.default_rng(0)
 
 @contextmanager
 def forced(helped=True, helpers=1):
-    """Have all loops in parts that have some, and helpers come; yields what was written."""
+    """Walk in parts every loop that can be split, with helpers; yields the rows of parts."""
     made, write = [], LoopTable.__init__
 
     def noted(table, *args):
@@ -45,12 +45,12 @@ def forced(helped=True, helpers=1):
 
 
 def parted(made):
-    """Return what has parts."""
+    """Return the rows that have parts."""
     return [rows for rows in made if isinstance(rows, PartedRows)]
 
 
 def both(outputs, feeds, wrt, times=3, **how):
-    """Insist on the bits of the interpreter, in values and gradients."""
+    """Check that values and gradients have the bits of `LispMachine`."""
     options = {"backward": dict.fromkeys(outputs, 1.0)} if wrt else {}
     wanted = ag.LispMachine(outputs, wrt=wrt).run_sync(feeds, **options)
     with ag.ActorMachine(outputs, wrt=wrt, native="wait", workers=2, **how) as machine:
@@ -125,7 +125,7 @@ VALUES = st.recursive(
 
 
 def value(recipe, names):
-    """Return what a recipe describes, of the shape of a carry."""
+    """Return the node that a recipe describes, with the shape of a carry."""
     if isinstance(recipe, str):
         return names[recipe] if recipe != "w" else names["c"] @ names["w"]
     kind, *parts = recipe
@@ -136,7 +136,7 @@ def value(recipe, names):
 
 
 def drawn_loop(recipes, batch, dtype, reverse):
-    """Return results of a loop with those carries, a sum and products over rows, and feeds."""
+    """Return results of a loop with these carries, a sum and products over rows; and feeds."""
     g = ag.Graph()
     shapes = {"c": (batch, 16), "d": (batch, 16), "x": (batch, 16), "w": (16, 16)}
     shapes["e"] = (5, batch, 16)
@@ -181,7 +181,7 @@ def test_pieces_in_any_order_that_they_allow_give_the_same_bits(
 
 
 def halves(g, batch=16):
-    """Return a loop whose rows have parts with any BLAS."""
+    """Return a loop whose rows can be split with any BLAS."""
     x, xs = g.input("x", (batch, 64), "float32"), g.input("xs", (40, batch, 64), "float32")
     last, ys = ag.scan(lambda c, e: (one := ops.tanh(c * 1.5 + e), one * one), x, xs)
     feeds = {"x": RNG.normal(size=x.dims), "xs": RNG.normal(size=xs.dims)}
@@ -234,7 +234,7 @@ def test_a_run_that_dies_ends_all_threads_and_the_next_one_has_its_bits(g, monke
         monkeypatch.setattr(
             native.RUNTIME, "walk", lambda arrays, block, _: walk(arrays, block, mortal)
         )
-        with pytest.raises(Exception):  # noqa: B017, PT011 - as of any run that is dead
+        with pytest.raises(Exception):  # noqa: B017, PT011 - as for any dead run
             machine.run_sync(feeds)
         monkeypatch.setattr(native.RUNTIME, "walk", walk)
         assert machine.run_sync(feeds)[ys].value.tobytes() == wanted
