@@ -1,4 +1,4 @@
-"""Layouts: how values lie that NumPy does not lay in C order, and rows that write them so."""
+"""Layouts: the strides of values that NumPy does not put in C order, and rows that write them."""
 
 import numpy as np
 import pytest
@@ -22,13 +22,13 @@ FLOATS = ["float32", "float64"]
 
 
 def moved(array):
-    """Return how far each axis goes along which there is more than one entry, if it has any."""
+    """Return the strides of the axes with more than one entry; none for an empty array."""
     pairs = zip(array.shape, array.strides, strict=True)
     return [step for size, step in pairs if size > 1 and 0 not in array.shape]
 
 
 def check_layouts(example):
-    """Check what is told of layouts against what kernels make, for leaves without gaps."""
+    """Compare layouts with the strides that kernels give, for C-contiguous leaves."""
     order = example.graph.topological_order(example.outputs)
     steps = [node for node in order if not node.is_leaf]
     feeds = {getattr(node, "name", node): value for node, value in example.feeds[0].items()}
@@ -64,7 +64,7 @@ def test_layouts_of_other_dtypes_are_those_that_numpy_chooses(example):
 
 
 def attention(dtype, heads=2):
-    """Return a loss of what heads look at, as transformers write it, with feeds."""
+    """Return a loss of multi-head attention, as transformers write it, with feeds."""
     g, size = ag.Graph(), 8
     x = g.input("x", ("b", 6, size * heads), dtype)
     rng = np.random.default_rng(3)
@@ -113,5 +113,5 @@ def test_sums_of_what_is_turned_have_their_bits():
     feeds = {"x": np.random.default_rng(1).normal(size=(4, 6, 5)).astype("float32")}
     flat = ops.reshape(y, (24, 5))
     assert check([ops.transpose(flat, (1, 0)).sum(0)], feeds) == ["table"]
-    for axes in ((1, 0, 2), (2, 1, 0), (0, 2, 1)):  # NumPy adds in an order of its own
+    for axes in ((1, 0, 2), (2, 1, 0), (0, 2, 1)):  # NumPy adds in its own order
         assert check([ops.transpose(y, axes).sum((0, 1))], feeds) == ["table", "sum"]
