@@ -1,4 +1,4 @@
-"""Rows in parts: each writes some elements of the result, all of them together its bits."""
+"""Split rows: each part writes some elements of the result; together they give its bits."""
 
 from itertools import pairwise
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ PARTS = st.integers(2, 4)
 
 
 def row_of(loop, arrays, dims=None, strides=None):
-    """Return a row on arrays, each of its own base; of a loop over elements without dims."""
+    """Return a row on arrays with a base each; without `dims` its loop is elementwise."""
     axes = np.ndim(arrays[-1]) - 1 if dims is None else 0
     none, shape = (0,) * (2 - axes), arrays[-1].shape
     steps = [(*none, *one.strides[:axes]) for one in arrays]
@@ -43,12 +43,12 @@ def calls(row, arrays):
 
 
 def array(shape, dtype="f", seed=0):
-    """Return some numbers."""
+    """Return random numbers."""
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)
 
 
 def bits_in_parts(row, arrays, parts):
-    """Return the bytes of the result as it is, and in parts of which each writes its own bytes."""
+    """Return the parts, and the bytes of the result, computed whole and in parts."""
     *given, result = arrays
     whole, apart = array(result.shape, result.dtype), array(result.shape, result.dtype)
     whole[...] = apart[...] = result
@@ -136,7 +136,7 @@ def test_a_product_whose_parts_would_have_other_bits_is_left_whole(monkeypatch):
     splitting._have_its_bits.cache_clear()
     honest = splitting.call
 
-    def by_shape(loop, arrays, dims, strides):  # as a BLAS that multiplies fewer rows otherwise
+    def by_shape(loop, arrays, dims, strides):  # like a BLAS with another algorithm for fewer rows
         honest(loop, arrays, dims, strides)
         arrays[-1][0] ^= dims[1] * dims[3] < 256 * 128
 
@@ -179,7 +179,7 @@ def test_a_row_that_is_not_known_or_has_one_element_is_left_whole(change):
 
 
 def moved(row, *by):
-    """Return a row whose arguments lie some bytes further."""
+    """Return the row with the offsets of its arguments moved by some bytes."""
     places = [*row.places]
     for argument, one in enumerate(by):
         places[4 * argument + 1] += one
