@@ -1,4 +1,4 @@
-"""Parts are stepped through until their text pays for itself, and nobody can tell."""
+"""Stepping: parts are interpreted until their text pays off; results and errors are the same."""
 
 import random
 import warnings
@@ -16,7 +16,7 @@ from actorgraph.lower.text import direct_code
 
 
 def irregular(count, ending=lambda value: value):
-    """Return a loss of about so many steps, joined as they were drawn."""
+    """Return a loss of about `count` steps with random operands."""
     draw = random.Random(3)
     x = ag.Graph().input("x", (4, 4), "float64")
     values = [x, x * x.graph.parameter("w", np.linspace(-1, 1, 16).reshape(4, 4))]
@@ -31,7 +31,7 @@ def feeds():
 
 
 def codes(machine):
-    """Return the code of all parts, the innermost."""
+    """Return the code of all innermost parts."""
     made = [task.program for network in machine._networks() for task in network.tasks]
     parts = [part for program in made for part in program.parts]
     inner = [one for part in parts for one in part.program.parts or [part]]
