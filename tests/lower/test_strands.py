@@ -1,4 +1,4 @@
-"""Strands: rows of a table that several threads walk, in any order that pieces allow."""
+"""Strands: rows of a table that several threads walk, in any order that the waits allow."""
 
 import ctypes
 import os
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 @contextmanager
 def forced(helped=True, pieces_us=0.0, direct=True, parted_us=0.0):
-    """Have all rows in strands and parts, cut where they may be, and helpers come to each walk."""
+    """Put all rows into strands and parts, cut wherever allowed, with helpers at every walk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "FEWEST", 1)
         patch.setattr(strands, "_LEAST_US", 0.0)
@@ -45,14 +45,14 @@ def forced(helped=True, pieces_us=0.0, direct=True, parted_us=0.0):
 
 
 def rows_of(machine):
-    """Return what was written for the parts of a machine's modes."""
+    """Return the rows that were written for the parts of a machine's modes."""
     plans = machine._plans.values()
     programs = [plan.inline.program for plan in plans if plan.inline.program is not None]
     return [part.stretch._latest for program in programs for part in program.parts]
 
 
 def columns(count=4, depth=5, side=16, dtype="float32"):
-    """Return chains that are joined now and then, with feeds."""
+    """Return chains that are joined at some steps, with feeds."""
     g = ag.Graph()
     x = g.input("x", (side, side), dtype)
     w = g.parameter("w", np.linspace(-1, 1, side * side).reshape(side, side).astype(dtype))
@@ -77,7 +77,7 @@ TOUCHES = st.lists(st.tuples(PLACES, st.integers(1, 2)), max_size=12)
 def test_who_writes_what_others_touch_or_reads_what_others_wrote_waits_for_them(touches):
     touched, behind, noted = strands.Touched(), [], []
     for (base, begin, size, writes), beside in touches:
-        # Several beside each other touch every other byte: what of bytes one is shown is the same.
+        # Units that are added together interleave: each touches other bytes of this range.
         one = base, begin * 1000, (begin + size) * 1000, writes
         first = len(behind)
         found = touched.touch(first, [[one]] * beside)
@@ -135,7 +135,7 @@ def test_steps_begin_when_those_before_have_ended_and_their_strand_is_free(steps
 
 
 def _moves(state, strand_ends, waits):
-    """Yield what comes of one thread's next look at a shared word, as `devices.strands` has it."""
+    """Yield the states after a thread's next access to a shared word, as in `devices.strands`."""
     nexts, done, threads = state
 
     def after(thread, does, nexts=nexts, done=done):
@@ -202,7 +202,7 @@ def test_drawn_graphs_in_strands_have_the_bits_of_the_sequential_machine(example
 
 
 class _AnyOrder:
-    """Walks pieces in an order that is drawn of those that what they wait for allows."""
+    """Walks pieces in a random order, drawn from those that their waits allow."""
 
     def __init__(self, monkeypatch, seed):
         self._draw, self.walks, self.orders = random.Random(seed), 0, set()
@@ -371,7 +371,7 @@ def test_steps_that_need_each_other_in_turn_have_no_strands():
 
 
 def chain(side=128, depth=6, dtype="float32"):
-    """Return steps of which each needs the one before, as those of a net, with feeds."""
+    """Return steps each of which needs the one before, like the layers of a net, with feeds."""
     g = ag.Graph()
     x = g.input("x", (side, side), dtype)
     w = g.parameter("w", np.linspace(-0.1, 0.1, side * side).reshape(side, side).astype(dtype))
@@ -382,7 +382,7 @@ def chain(side=128, depth=6, dtype="float32"):
 
 
 def test_halves_of_a_chain_meet_nobody_from_its_begin_to_its_end():
-    y, feeds = chain(dtype="float64")  # whose products OpenBLAS splits with equal bits everywhere
+    y, feeds = chain(dtype="float64")  # OpenBLAS splits its products with equal bits everywhere
     with ag.LispMachine([y]) as machine:
         wanted = machine.run_sync(feeds)[y].value
     with forced(pieces_us=1e9) as patch:
