@@ -51,7 +51,7 @@ _FEW_CLASSES, _SEVERAL_ROWS = 16, 32
 
 
 def _has_few(x: Any, axis: int) -> bool:
-    """Return whether entries along the axis are few and contiguous, so that a copy pays off."""
+    """Return whether the axis is the last one, with few entries in many rows: a copy pays off."""
     few = axis in (-1, x.ndim - 1) and 0 < x.shape[-1] <= _FEW_CLASSES
     return few and x.size >= _SEVERAL_ROWS * x.shape[-1]
 
