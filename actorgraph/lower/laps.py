@@ -27,21 +27,18 @@ from actorgraph.lower.quick_rows import QuickRows
 from actorgraph.lower.rates import path
 from actorgraph.lower.splitting import TableRow, split, touched
 from actorgraph.lower.spots import Spot, Unfit
+from actorgraph.lower.strands import Touch
 
 _MOST_ROWS, _MOST_BYTES = 100, 1 << 20
 """Most rows, as the analysis is quadratic in their number, and most bytes of a table's memory."""
 
 _PAGE = 4096
 
-_Touch: TypeAlias = tuple[int, int, int, bool]
-"""A base, the first byte and the end of a range in it, and whether it is written."""
-
-
 class _Share(NamedTuple):
     """A row, or a part of it, and the bytes that it touches."""
 
     row: TableRow
-    touches: Sequence[_Touch]
+    touches: Sequence[Touch]
 
     def meets(self, other: _Share, apart: Collection[int] = ()) -> bool:
         """Return whether one writes what the other touches, bases in `apart` not counted."""
