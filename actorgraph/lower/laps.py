@@ -34,6 +34,7 @@ _MOST_ROWS, _MOST_BYTES = 100, 1 << 20
 
 _PAGE = 4096
 
+
 class _Share(NamedTuple):
     """A row, or a part of it, and the bytes that it touches."""
 
