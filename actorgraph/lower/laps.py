@@ -225,13 +225,11 @@ class PartedRows(QuickRows):
                 begin = len(lines)
                 if own and thread:
                     lines.append(self._of_own_room(thread))
-                for (row, one), after in zip_longest(own, [one for _, one in own[1:]]):
-                    heard = one.row.heard
-                    later = after and after.row.heard == heard and after.row.loop.keeps_flags
-                    words = self.words_of(one.row)
+                for (row, one), after in zip_longest(own, [one.row for _, one in own[1:]]):
+                    words = self.words_of(one.row._replace(heard=one.row.checks(after)))
                     if one.row.loop.function == self.notes[row][1].loop.function:
                         words[0] = self.rows[row][0]  # the address, filled in since
-                    lines.append([*words[:-1], native.LATER if later else heard])
+                    lines.append(words)
                 if own:
                     spans[thread, number] = begin, len(lines), own[-1][1].row.heard
         keys = sorted(spans)

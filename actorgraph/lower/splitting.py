@@ -50,6 +50,11 @@ class TableRow(NamedTuple):
     sizes: tuple[int, ...]
     heard: int
 
+    def checks(self, after: TableRow | None) -> int:
+        """Return the flags to check behind the row, `LATER` if the next row checks the same."""
+        later = after is not None and after.heard == self.heard and after.loop.keeps_flags
+        return native.LATER if later else self.heard
+
 
 class _Along(NamedTuple):
     """The size of an axis, and the stride of each argument along it, in bytes."""

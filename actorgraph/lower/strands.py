@@ -20,7 +20,6 @@ from itertools import accumulate, cycle, pairwise, zip_longest
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
 
-from actorgraph.devices import native
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.strands import Pieces
 from actorgraph.graph import Node
@@ -434,7 +433,7 @@ class StrandRows(Written):
             begin = len(self.rows)
             rows = [row for one in pieces[place] for row in made[one].rows]
             self.rows += [
-                self.words_of(row._replace(heard=_looked_for(row, after)))
+                self.words_of(row._replace(heard=row.checks(after)))
                 for row, after in zip_longest(rows, rows[1:])
             ]
             spans[place] = begin, len(self.rows), rows[-1].heard
@@ -444,9 +443,3 @@ class StrandRows(Written):
     def strand_words(self) -> Any:
         """Return the words of a block's strands, and the arrays that must live as long."""
         return self.pieces.words()
-
-
-def _looked_for(row: TableRow, after: TableRow | None) -> int:
-    """Return the flags that a row checks, given the row after it."""
-    later = after is not None and after.heard == row.heard and after.loop.keeps_flags
-    return native.LATER if later else row.heard
