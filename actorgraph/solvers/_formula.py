@@ -104,7 +104,8 @@ class _UfuncWriter:
         self._values = {"p": "p", "g": "g", **{name: name for name in loop.arrays}}
         for place, line in enumerate(loop.lines):
             (one,) = ast.parse(line).body
-            assert isinstance(one, ast.Assign)
+            if not isinstance(one, ast.Assign) or ast.unparse(one.targets[0]) not in self._values:
+                raise _unreadable(one)
             self._line(one, [later.partition(" ")[0] for later in loop.lines[place + 1 :]])
 
     def _line(self, one: ast.Assign, later: Sequence[str]) -> None:
@@ -117,6 +118,8 @@ class _UfuncWriter:
                 return
             into = self._grad = self._grad or self._take()
         if isinstance(source, ast.Name):
+            if source.id not in self._values:
+                raise _unreadable(one)
             self.calls.append(f"(positive, {self._values[source.id]}, {into})")
         else:
             self._write(source, into)
@@ -138,11 +141,12 @@ class _UfuncWriter:
             return self._values[part.id]
         if self._is_number(part):
             return self.constants.setdefault(ast.unparse(part), f"k{len(self.constants)}")
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
-            ufunc, operands = part.func.id, part.args
-        else:
-            assert isinstance(part, ast.BinOp)
+        if isinstance(part, ast.Call) and ast.unparse(part.func) in _CALLED:
+            ufunc, operands = ast.unparse(part.func), part.args
+        elif isinstance(part, ast.BinOp) and type(part.op) in OPERATORS:
             ufunc, operands = OPERATORS[type(part.op)], [part.left, part.right]
+        else:
+            raise _unreadable(part)
         given = [self._write(one, None) for one in operands]
         self._free += [one for one in given if one in self._lent]
         self._lent.difference_update(given)
@@ -155,6 +159,13 @@ class _UfuncWriter:
         else:
             self.calls.append(f"({ufunc}, {', '.join(given)}, {into})")
         return into
+
+
+def _unreadable(part: ast.AST) -> ValueError:
+    return ValueError(
+        f"cannot read {ast.unparse(part)!r} in the lines of a Loop; each assigns to p, g or an "
+        "array of the state, and may use these, the numbers, + - * /, sqrt, abs, sign and maximum"
+    )
 
 
 class _Formula(NamedTuple):

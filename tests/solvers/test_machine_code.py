@@ -13,6 +13,7 @@ from actorgraph.devices.elementwise import code_of
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.options import NATIVE
 from actorgraph.solvers import _formula, schedules
+from tests._each import each
 from tests._soak import SOAK
 
 pytest.importorskip("llvmlite", reason="the extra native is not installed")
@@ -194,6 +195,21 @@ def test_lines_that_are_not_understood_are_left_to_numpy(asked_for, monkeypatch)
     (code,) = asked_for.values()
     assert code.call is None
     assert "rate + rate" in code.reason
+
+
+@each("line", ["d = g", "p -= g", "p = q", "p = log(g)", "p = g ** 2", "p = p + -g", "p = rate"])
+def test_a_line_that_is_none_is_told_with_what_lines_may_have(line):
+    class Odd(ag.solvers.LoopSolver):
+        def loop(self):
+            return ag.solvers.Loop((line,), (), ("rate",))
+
+        def numbers(self, step):
+            return (0.25,)
+
+    weight = types.SimpleNamespace(value=np.ones(3), grad=np.ones(3))
+    with pytest.raises(ValueError, match="cannot read '.*' in the lines of a Loop; each assigns"):
+        Odd().step([weight])
+    np.testing.assert_array_equal(weight.value, 1.0)
 
 
 def test_settings_may_change_from_step_to_step(asked_for, monkeypatch):
