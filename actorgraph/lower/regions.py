@@ -19,7 +19,7 @@ from math import prod
 from operator import not_
 from typing import Literal, NamedTuple
 
-from actorgraph.errors import printable
+from actorgraph.errors import GraphError, printable
 from actorgraph.graph import Node
 from actorgraph.lower.fusion import is_heavy
 from actorgraph.lower.joint import Joint, owner_of
@@ -121,7 +121,12 @@ def by_region(joint: Joint, groups: Sequence[list[Node]]) -> list[TaskSpec]:
     region_of = {node.id: region for region in regions for node in region.nodes}
     specs: dict[tuple[int, str], TaskSpec] = {}
     for node in joint.order:
-        region = region_of[owner_of(node).id]
+        owner = owner_of(node)
+        region = region_of.get(owner.id)
+        if region is None:
+            raise GraphError(
+                f"the groups leave out {owner!r}; put each node of joint.owners into one of them"
+            )
         direction: Literal["forward", "backward"]
         direction = "backward" if joint.is_backward(node) else "forward"
         key = region.index, direction

@@ -87,6 +87,10 @@ def lost(joint, costs):
     return by_region(joint, [list(joint.owners)])[:1]
 
 
+def incomplete(joint, costs):
+    return by_region(joint, [list(joint.owners)[:-1]])
+
+
 def doubled(joint, costs):
     [task, *others] = by_region(joint, [list(joint.owners)])
     task.steps = task.steps + task.steps[:1]
@@ -113,6 +117,10 @@ def of_another_kind(joint, costs):
         (failing, "the cut 'failing' failed: ValueError: no idea"),
         (of_another_kind, "the cut 'of_another_kind' must return a list of tasks, got 'tasks'"),
         (lost, "the cut 'lost' must put each of the .* nodes of joint.order into one task"),
+        (
+            incomplete,
+            "'incomplete' failed: GraphError: the groups leave out <.*; put each node",
+        ),
         (doubled, "the cut 'doubled' must put each of the"),
         (displaced, "in a task, the cut 'displaced' must keep joint.order"),
     ],
