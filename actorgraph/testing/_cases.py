@@ -153,11 +153,12 @@ def close(got: Array, wanted: Array, rtol: float = 1e-6, what: str = "") -> None
 def check_type(case: Case) -> None:
     """Raise if the result does not have the type of its node."""
     (value,) = evaluate([case.y], case.feeds)
-    claim(value.ndim == case.y.ndim, f"{case.y!r} gave {value.shape}")
+    wanted = f"expected {case.y.dtype} of shape {case.y.shape}, as its type says"
+    claim(value.ndim == case.y.ndim, f"{case.y!r} gave {value.shape}, {wanted}")
     said = [size if dim is None or isinstance(dim, Dim) else dim
             for dim, size in zip(case.y.shape, value.shape, strict=True)]  # fmt: skip
-    claim(tuple(said) == value.shape, f"{case.y!r} gave {value.shape}")
-    claim(value.dtype == case.y.dtype, f"{case.y!r} gave {value.dtype}")
+    claim(tuple(said) == value.shape, f"{case.y!r} gave {value.shape}, {wanted}")
+    claim(value.dtype == case.y.dtype, f"{case.y!r} gave {value.dtype}, {wanted}")
 
 
 def check_first_order(case: Case) -> None:
@@ -179,7 +180,8 @@ def check_first_order(case: Case) -> None:
         direction = case.random_like(x)
         if not _has_forward_rule(case):
             (slope,) = case.difference([y], {x: direction})
-            close(inner(pulled_value, direction), inner(ct_value, slope), 1e-6, f"vjp by {x!r}")
+            what = f"vjp by {x!r} (ACTUAL) and differences of the forward (DESIRED)"
+            close(inner(pulled_value, direction), inner(ct_value, slope), 1e-6, what)
             continue
         v = graph.input(f"v{number}", x.shape, x.dtype)
         (pushed,) = tangents([y], {x: v})
@@ -188,10 +190,12 @@ def check_first_order(case: Case) -> None:
         claim(tangent.dtype == y.dtype, f"the tangent along {x!r} is {tangent.dtype}")
         np.testing.assert_allclose(
             inner(ct_value, tangent), inner(pulled_value, direction), 1e-10, 1e-10,
-            err_msg=f"vjp and jvp by {x!r} are not adjoint",
+            err_msg=f"vjp and jvp by {x!r} are not adjoint: one of them is wrong; "
+            "ACTUAL is by the jvp, DESIRED by the vjp",
         )  # fmt: skip
         if "float32" not in (str(x.dtype), str(y.dtype)):
-            close(tangent, case.difference([y], {x: direction})[0], 1e-6, f"jvp by {x!r}")
+            what = f"jvp by {x!r} (ACTUAL) and differences of the forward (DESIRED)"
+            close(tangent, case.difference([y], {x: direction})[0], 1e-6, what)
 
 
 def _has_forward_rule(case: Case) -> bool:

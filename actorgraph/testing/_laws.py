@@ -78,7 +78,8 @@ def on(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        text = str(error).lstrip() if isinstance(error, AssertionError) else text_of(error)
+        told = str(error).lstrip() if isinstance(error, AssertionError) else ""
+        text = told or text_of(error)
         raise AssertionError(f"{what}: {text}") from error
 
 

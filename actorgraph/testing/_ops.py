@@ -183,9 +183,11 @@ def it_is_a_view_exactly_where_it_always_shows_memory_of_its_first_operand(op: O
             if result.size:
                 shown_memory.append(np.shares_memory(result, first))
     wanted = bool(shown_memory) and all(shown_memory)
+    which = "each of its results is" if wanted else "not each of its results is"
     claim(
         op.memory.is_view == wanted,
-        f"{op.name!r} says is_view={op.memory.is_view}, its results {wanted}",
+        f"{op.name!r} says is_view={op.memory.is_view}, but {which} memory of its first argument; "
+        f"declare is_view={wanted}{', or return a copy' if wanted else ''}",
     )
 
 

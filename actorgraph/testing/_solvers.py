@@ -75,7 +75,11 @@ def _ones(*shape: int, dtype: str = "float64") -> Dual:
 
 
 def _smaller(value: Any) -> None:
-    claim(np.all(value.real < 1.0), f"a step against a positive gradient gave {value} from ones")
+    claim(
+        np.all(value.real < 1.0),
+        f"a step against a positive gradient gave {value} from ones, expected less than 1; "
+        "`update` writes the new value to `out`, and returns the state",
+    )
 
 
 @_law
@@ -88,7 +92,8 @@ def a_parabola_is_minimised(make: Make) -> None:
     claim(
         np.abs(weight.value).max() < 1e-2,
         f"got {weight.value} after 500 steps at a learning rate of 0.05, expected 0 to within "
-        "0.01; `make` may scale the rate and choose settings",
+        "0.01; look at signs and at the order of what is updated; if both are right, `make` may "
+        "scale the rate and choose settings",
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.testing import SOLVER_LAWS
 
 
 class Descent(ag.solvers.AbstractSolver[dict]):
@@ -66,6 +67,17 @@ class Ascent(Descent):
         return super().update(state, -grad, current, out)
 
 
+class KeepsTheValue(Descent):
+    def update(self, state, grad, current, out):
+        out[...] = current
+        return current - self.lr * grad
+
+
+class Asserts(Descent):
+    def update(self, state, grad, current, out):
+        raise AssertionError
+
+
 def test_a_solver_that_is_right_passes():
     ag.testing.check_solver(Descent)
 
@@ -73,7 +85,8 @@ def test_a_solver_that_is_right_passes():
 @pytest.mark.parametrize(
     ("wrong", "law"),
     [
-        (Ascent, "a parabola is minimised: got .* expected 0"),
+        (Ascent, "a parabola is minimised: got .* expected 0 .*; look at signs and at the order"),
+        (Asserts, "a parabola is minimised: AssertionError"),
         (WritesGradients, "gradients are not written: the gradient after two steps: got"),
         (WritesItsState, "a step that fails changes neither parameters nor state: .*to the bit"),
         (WritesCurrentValue, "a parameter switches to another array: the array that runs .* read"),
@@ -83,6 +96,12 @@ def test_a_solver_that_is_right_passes():
 def test_a_planted_fault_is_caught_by_the_law_that_it_breaks(wrong, law):
     with pytest.raises(AssertionError, match=f"(?s)broken law: {law}"):
         ag.testing.check_solver(wrong)
+
+
+def test_a_step_that_is_not_written_is_told_with_where_it_belongs():
+    [law] = [law for law in SOLVER_LAWS if law.__name__.startswith("dtype_and_identity")]
+    with pytest.raises(AssertionError, match="expected less than 1; `update` writes .* to `out`"):
+        law(KeepsTheValue)
 
 
 def test_an_error_of_the_solver_itself_is_told_with_the_law():
