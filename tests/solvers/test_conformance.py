@@ -46,7 +46,8 @@ def test_every_public_solver_has_a_row():
         and issubclass(cls, solvers.AbstractSolver)
         and not inspect.isabstract(cls)
     }
-    assert public == {type(factory(0.1)) for factory in FACTORIES.values()}
+    tried = {type(factory(0.1)) for factory in FACTORIES.values()}
+    assert public == tried, "write a row in FACTORIES for each solver of ag.solvers"
 
 
 def test_an_update_that_returns_no_state_is_told_and_changes_nothing():
