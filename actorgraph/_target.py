@@ -76,7 +76,8 @@ def _function(name: str, function: str) -> Callable[[], Any]:
     defined: Any = vars(module).get(function)
     if not callable(defined):
         functions = [key for key, value in vars(module).items() if callable(value)]
-        near = near_names(function, functions)
+        own = [key for key in functions if vars(module)[key].__module__ == module.__name__]
+        near = near_names(function, functions) or (f"; it has {', '.join(own)}" if own else "")
         if defined is not None:
             near = f", only a {type(defined).__name__}; a function that returns it is wanted"
         raise GraphError(f"{name!r} has no function {function!r}{near}")

@@ -142,6 +142,12 @@ def lifted(value: Any, graph: Graph, op: Op) -> Node:
     try:
         return graph.lift(value)
     except GraphTypeError as error:
+        if value is None:
+            raise GraphTypeError(
+                f"{op.name}: an operand is the NoneType None, expected a node, an array or a "
+                "number; in a jvp the tangent of an argument that does not move is None: leave its "
+                "term out"
+            ) from None
         what = f"an operand is the {type(value).__name__} {repr(value)[:60]}"
         raise GraphTypeError(f"{op.name}: {what}: {error}") from None
 

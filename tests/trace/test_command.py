@@ -126,6 +126,7 @@ def test_asynchronous_ops_can_be_traced(file, capsys):
         ("model.txt:build", "'model.txt' is no Python file"),
         ("model.py:biuld", "has no function 'biuld'; did you mean 'build'"),
         ("model.py:CONSTANT", "has no function 'CONSTANT'"),
+        ("model.py:xyz", "has no function 'xyz'; it has build"),
         ("syntax.py:build", "syntax.py:2 raised SyntaxError"),
         ("raising.py:build", "raising.py:1 raised ImportError"),
         ("model.py:failing", "model.py:33 raised ZeroDivisionError: in the model"),
