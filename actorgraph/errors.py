@@ -24,8 +24,8 @@ from typing import Any
 
 __all__ = [
     "DeadlockError", "FeedError", "GraphError", "GraphTypeError", "MachineClosedError",
-    "MemoryLimitError", "NodeError", "RunCancelled", "ScheduleError", "ShapeError", "near_names",
-    "no_name", "printable", "shown", "text_of",
+    "MemoryLimitError", "NodeError", "RunCancelled", "ScheduleError", "ShapeError", "counted",
+    "near_names", "no_name", "printable", "shown", "text_of",
 ]  # fmt: skip
 __dir__ = __all__.copy
 
@@ -220,6 +220,18 @@ def printable(text: str) -> str:
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
     )
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and what it counts, such as ``"1 argument"`` or ``"2 arguments"``.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.errors.counted(1, "argument"), ag.errors.counted(2, "argument")
+    ('1 argument', '2 arguments')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def shown(value: object, width: int = 80) -> str:

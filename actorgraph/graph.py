@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar, get_args
 
 from actorgraph import drawing
 from actorgraph.devices import PLACED, Placement
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, shown
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError, counted, near_names, shown
 from actorgraph.keywords import answering
 from actorgraph.legality import check_nodes
 from actorgraph.node import (
@@ -331,7 +331,8 @@ class Graph:
         ]
         scheme = op.signature(len(args), attrs).args
         if len(scheme) != len(args):
-            raise GraphTypeError(f"{op.name} takes {len(scheme)} arguments, got {len(args)}")
+            taken = counted(len(scheme), "argument")
+            raise GraphTypeError(f"{op.name} takes {taken}, got {len(args)}")
         for position, arg in enumerate(args):
             if nodes[position] is None:
                 wanted = getattr(scheme[position], "dtype", None)

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from actorgraph.errors import GraphTypeError, printable, text_of
+from actorgraph.errors import GraphTypeError, counted, printable, text_of
 from actorgraph.keywords import answering
 from actorgraph.types import (
     Checks,
@@ -587,7 +587,7 @@ def _infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs) -> tuple[Tensor, Che
         return op.typing(checks, types, attrs), checks
     scheme = op.signature(len(types), attrs)
     if len(scheme.args) != len(types):
-        raise GraphTypeError(f"takes {len(scheme.args)} arguments, got {len(types)}")
+        raise GraphTypeError(f"takes {counted(len(scheme.args), 'argument')}, got {len(types)}")
     found = Substitution()
     for wanted, got in zip(scheme.args, types, strict=True):
         unify(wanted, got, found)

@@ -35,7 +35,6 @@ class Adversary(Device):
     """
 
     def __init__(self, inner: Device, seed: int = 0) -> None:
-        super().__init__()
         self.inner, self.name = inner, f"adversary({inner.name})"
         self.random = Random(seed)
         self.queues: list[_LateQueue] = []

@@ -28,7 +28,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -530,9 +530,15 @@ class Device(ABC):
     refused: dict[Any, str] | None = None
     """Kinds of steps that it could not capture in a CUDA graph, with reasons; None: no graphs."""
 
-    def __init__(self) -> None:
-        self._lanes: dict[int | str, Lane] = {}
-        self._holders = self._retained = 0
+    _lanes: dict[int | str, Lane]
+    _holders: int
+    _retained: int
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Make a device; a subclass need not call ``super().__init__()``."""
+        made = super().__new__(cls)
+        made._lanes, made._holders, made._retained = {}, 0, 0
+        return made
 
     @property
     @abstractmethod

@@ -76,7 +76,6 @@ class Checked(Device):
     """A device with a race detector; see the module."""
 
     def __init__(self, inner: Device) -> None:
-        super().__init__()
         self.inner = self._own = inner
         self.name = f"check({inner.name})"
         self.products, self.refused = inner.products, inner.refused

@@ -69,7 +69,6 @@ class CUDA(Device):
     """
 
     def __init__(self, index: int) -> None:
-        super().__init__()
         self.name, self._index = f"cuda:{index}", index
         try:
             import cupy

@@ -245,7 +245,6 @@ class Sim(Device):
     """A GPU of a `SimulatedGPUs`."""
 
     def __init__(self, simulation: SimulatedGPUs, number: int) -> None:
-        super().__init__()
         self.name, self.simulation = f"sim:{number}", simulation
 
     @property

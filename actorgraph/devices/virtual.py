@@ -44,7 +44,6 @@ class Virtual(Device):
         kernel_s: float = 0.0,
         kernel_bytes_per_s: float = inf,
     ) -> None:
-        super().__init__()
         self.name, self.latency_s, self.bytes_per_s = name, latency_s, bytes_per_s
         self.kernel_s, self.kernel_bytes_per_s = kernel_s, kernel_bytes_per_s
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from actorgraph.lower.cuts import Cut, by_cost, checked, fewest, one_per_node
+from actorgraph.lower.cuts import Cut, by_cost, fewest, one_per_node
 from actorgraph.machines.base import Machine
 
 CUTS = {"none": one_per_node, "auto": by_cost, "all": fewest}
@@ -40,5 +40,4 @@ class ActorMachine(Machine):
     """
 
     def _cut(self) -> Cut:
-        cut = CUTS[self.fuse] if isinstance(self.fuse, str) else self.fuse
-        return cut if cut in CUTS.values() else checked(cut)
+        return CUTS[self.fuse] if isinstance(self.fuse, str) else self.fuse

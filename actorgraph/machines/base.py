@@ -19,7 +19,7 @@ from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.keywords import answering, refusal
-from actorgraph.lower.cuts import Cut, by_cost, one_per_node
+from actorgraph.lower.cuts import Cut, by_cost, checked, one_per_node
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.claim import fitted
@@ -513,7 +513,9 @@ class Machine(Lifetime):
             found_plan: Plan = self._batches.plan(mode)
             return found_plan
         if plan is None:
-            cut = self._cut() if self._placing is None else self._placing.cut(self._cut())
+            cut = checked(self._cut())
+            if self._placing is not None:
+                cut = self._placing.cut(cut)
             made = Plan(self._compiled(mode), cut, costs=self._given_costs, workers=self.workers)
             plan = self._plans.setdefault(mode.key, made)  # another thread may have been faster
             if made is plan and plan.weighs and self._given_costs is None:

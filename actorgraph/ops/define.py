@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from actorgraph.errors import GraphTypeError, shown
+from actorgraph.errors import GraphTypeError, counted, shown
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Rule, Sample, Together, register
 from actorgraph.ops._rules import raises, returns
@@ -91,8 +91,15 @@ def define(
     for what, rule in (("shape", shape), ("cost", cost)):
         if rule is not None and not callable(rule):
             raise GraphTypeError(f"op {name!r}: {what} has to be a function, got {shown(rule)}")
+    tried = tuple(several("samples", samples))
+    for sample in tried:
+        if not isinstance(sample, Sample):
+            raise GraphTypeError(
+                f"op {name!r}: a sample is such as ag.ops.Sample(((2, 3), (3,))), with a shape for "
+                f"each argument; got {shown(sample)}"
+            )
     record = Op(
-        name, scheme, forward, shape, rules, jvp, cost, tuple(several("samples", samples)),
+        name, scheme, forward, shape, rules, jvp, cost, tried,
         memory=Memory(is_view=flag("is_view", is_view)), concurrency=concurrency, checked=True,
         runs_on="loop" if _is_async(forward) else "thread" if blocking else "worker",
         doc=text("doc", doc),
@@ -130,7 +137,8 @@ def _check(name: Any, scheme: Any, forward: Any, rules: Any) -> None:
         args = len(parse(scheme).args)
         if isinstance(rules, tuple) and len(rules) != args:
             raise GraphTypeError(
-                f"op {name!r} takes {args} arguments but has {len(rules)} vjp rules"
+                f"op {name!r} takes {counted(args, 'argument')} but has "
+                f"{counted(len(rules), 'vjp rule')}"
             )
 
 

@@ -60,6 +60,11 @@ def _without_parameters(init: Any) -> Any:
                 "solver.step([run[w], ...]) is given those to step"
             )
         init(self, *args, **kwargs)
+        if not hasattr(self, "_slots"):
+            raise TypeError(
+                f"{type(self).__name__}.__init__ has to call super().__init__(), which sets what "
+                "every solver has"
+            )
 
     return refusing
 

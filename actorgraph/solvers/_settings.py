@@ -133,8 +133,14 @@ def solver(
     def declare(cls: _Class) -> _Class:
         made: Any = dataclass(eq=False, repr=False)(cls)
         listed = signature(made.__init__)
-        own = [name for name in listed.parameters if name != "self" and SETTINGS[name].meaning]
-        shared = [name for name in listed.parameters if name not in ("self", *own)]
+        names = [name for name in listed.parameters if name != "self"]
+        if unknown := [name for name in names if name not in SETTINGS]:
+            raise TypeError(
+                f"{cls.__name__} has the new settings {', '.join(unknown)}: add to SETTINGS of "
+                f"{__name__} how each is checked and documented"
+            )
+        own = [name for name in names if SETTINGS[name].meaning]
+        shared = [name for name in names if name not in own]
         order = [listed.parameters[name] for name in ("self", *own, *shared)]
         made.__init__.__signature__ = listed.replace(parameters=order)
         made.__init_subclass__()  # which changes `__init__`, that is there only now

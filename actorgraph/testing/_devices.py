@@ -165,6 +165,19 @@ def a_result_is_the_callers_own(make: Make) -> None:
         same_bits(machine.run_sync(net.feeds)[net.y].value, kept, "the next run")
 
 
+@_law
+def what_is_brought_to_it_is_a_copy(make: Make) -> None:
+    device = devices.get(make())
+    if device.root.is_host:
+        return
+    x = Graph().input("x", (3,), "float64")
+    there, given = ops.to_device(x, device), np.arange(3.0)
+    with ActorMachine([there], device=device) as machine:
+        left: Any = machine.run_sync({"x": given}, fetch=False)[there].value
+        given += 1.0
+        same_bits(left.fetch(), np.arange(3.0), "a feed on the device, when the caller's changed")
+
+
 # -- streams --------------------------------------------------------------------------------------
 
 

@@ -8,9 +8,10 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import DeadlockError, GraphError
+from actorgraph.lower.cuts import sequential
 from actorgraph.lower.fusion import gains, may_gain
 from actorgraph.lower.rates import Rates
-from actorgraph.lower.regions import by_region
+from actorgraph.lower.regions import TaskSpec, by_region
 from actorgraph.machines.actor import CUTS
 from actorgraph.testing._examples import results
 
@@ -55,6 +56,28 @@ def test_a_cut_of_ones_own_has_the_bits_of_every_other(net, workers):
 def test_a_machine_of_ones_own_is_written_as_contributing_says(net):
     found, _ = run(contributed()["HalvesMachine"]([net], seed=1))
     assert found == run(ag.LispMachine([net]))[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda steps: steps[1:], "each of the .* nodes"),
+        (lambda steps: [*steps, steps[0]], "each of the .* nodes"),
+        (lambda steps: steps[::-1], "must keep joint.order"),
+    ],
+    ids=["a node lost", "a node twice", "the order turned"],
+)
+def test_a_machine_whose_tasks_are_not_the_graph_is_refused(net, change, why):
+    class Faulty(ag.Machine):
+        def _cut(self):
+            def faulty(joint, costs):
+                [spec, *others] = sequential(joint, costs)
+                return [TaskSpec(0, spec.region, "forward", change(spec.steps)), *others]
+
+            return faulty
+
+    with Faulty([net]) as machine, pytest.raises(GraphError, match=f"the cut 'faulty' .*{why}"):
+        machine.run_sync({"x": np.ones((3, 4))})
 
 
 def test_views_are_no_work_for_another_worker():

@@ -183,7 +183,8 @@ def test_a_notebook_declares_an_op_again_and_earlier_nodes_keep_theirs():
         ({"forward": 3}, "forward has to be callable, got 3"),
         ({"scheme": "q[*s] -> f[*s]"}, "unknown kind 'q'"),
         ({"scheme": "f(s) -> f"}, "cannot read"),
-        ({"vjp": ()}, "takes 1 arguments but has 0 vjp rules"),
+        ({"samples": [(3, 4)]}, r"a sample is such as .*; got \(3, 4\)"),
+        ({"vjp": ()}, "takes 1 argument but has 0 vjp rules"),
     ],
 )
 def test_wrong_declarations_raise_and_register_nothing(wrong, said):
@@ -198,7 +199,7 @@ def test_arguments_that_do_not_fit_the_scheme_raise_where_the_node_is_built():
     x = ag.Graph().input("x", (2,), "int64")
     with pytest.raises(GraphTypeError, match=r"define_typed: int64 is not a float.*\.astype"):
         cube(x)
-    with pytest.raises(GraphTypeError, match="define_typed: takes 1 arguments, got 2"):
+    with pytest.raises(GraphTypeError, match="define_typed: takes 1 argument, got 2"):
         cube(x, x)
     with pytest.raises(GraphTypeError, match="define_typed needs at least one node"):
         cube(np.ones(2))

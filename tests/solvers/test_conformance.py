@@ -7,6 +7,7 @@ import pytest
 
 from actorgraph import solvers
 from actorgraph.dual import Dual
+from actorgraph.solvers._settings import solver
 from actorgraph.testing import SOLVER_LAWS
 from tests._each import each
 
@@ -77,3 +78,27 @@ def test_the_name_of_a_file_is_told_to_be_no_solver(name, meant):
         AttributeError, match=rf"ag.solvers has no '{name}'; did you mean '{meant}'"
     ):
         getattr(solvers, name)
+
+
+def test_a_solver_that_does_not_call_the_init_of_its_base_class_is_told_to():
+    class Forgetful(solvers.AbstractSolver[None]):
+        def __init__(self):
+            self.lr = 0.1
+
+        def init(self, value):
+            return None
+
+        def update(self, state, grad, current, out):
+            return state
+
+    with pytest.raises(TypeError, match=r"Forgetful.__init__ has to call super\(\).__init__\(\)"):
+        Forgetful()
+
+
+def test_a_setting_of_a_new_name_is_told_where_to_be_declared():
+    with pytest.raises(TypeError, match="Paced has the new settings pace: add to SETTINGS"):
+
+        @solver("Paced()", "[0.7]")
+        class Paced(solvers.AbstractSolver[None]):
+            lr: float = 0.1
+            pace: float = 1.0

@@ -5,7 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.devices.base import Lane
-from actorgraph.devices.virtual import Virtual
+from actorgraph.devices.virtual import ThreadQueue, Virtual
 
 
 class Rounding(Virtual):
@@ -35,12 +35,44 @@ class Forgetful(Virtual):
         return made
 
 
+class Borrowing(Virtual):
+    """What it brings is the caller's own array."""
+
+    def to_device(self, array):
+        return array
+
+
+class Own(ag.devices.Device):
+    """A device whose `__init__` does not call that of `Device`."""
+
+    def __init__(self):
+        self.name = "own"
+
+    @property
+    def xp(self):
+        return np
+
+    def to_device(self, array):
+        return np.array(array)
+
+    def to_host(self, array):
+        return np.array(array)
+
+    def queue(self, lane):
+        return ThreadQueue(lane.name)
+
+
+def test_a_device_need_not_call_the_init_of_its_base_class():
+    ag.testing.check_device(Own)
+
+
 @pytest.mark.parametrize(
     ("fault", "law"),
     [
         (Rounding, "values gradients and tangents are those of the cpu"),
         (Leaking, "values gradients and tangents are those of the cpu"),
         (Forgetful, "values gradients and tangents are those of the cpu"),
+        (Borrowing, "what is brought to it is a copy: a feed on the device"),
     ],
     ids=lambda one: getattr(one, "__name__", None),
 )
