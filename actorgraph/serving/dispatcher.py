@@ -57,11 +57,11 @@ def _answering_errors(
     """Have a callback answer requests with the error that it raises: its own caller cannot."""
 
     @wraps(method)
-    def guarded(self: Dispatcher, *args: _P.args, **kwargs: _P.kwargs) -> None:
+    def guarded(dispatcher: Dispatcher, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
-            method(self, *args, **kwargs)
+            method(dispatcher, *args, **kwargs)
         except BaseException as error:
-            self._fail(error)
+            dispatcher._fail(error)
             if not isinstance(error, Exception):
                 raise
 

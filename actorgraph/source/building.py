@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -58,16 +58,9 @@ class Session:
         self.optimized = optimized
         self._halves: dict[Any, tuple[Late, Late]] = {}
         self._tangents: dict[Any, Any] = {}
-        self._derived: dict[Any, Derived] = {}
+        self.derived = cache(Derived)
 
     # -- for the writers of sweeps ------------------------------------------------------------
-
-    def derived(self, function: Any, active: tuple[int, ...], forward: bool = False) -> Derived:
-        """Return the derivative of a call that depends on the types at run time."""
-        key = function, active, forward
-        if key not in self._derived:
-            self._derived[key] = Derived(function, active, forward)
-        return self._derived[key]
 
     def numpy(self, scope: Scope) -> str:
         """Return the name of NumPy in the text."""
@@ -250,7 +243,7 @@ class Session:
         names, value = (forward_name, backward_name), f"{answer}, "
         functions = self._with_record(scope, names, first, value, backward, sweep.b(result))
         made = emit(scope, functions, f"halves of {name}")
-        _with_defaults(made[forward_name], scope, 0)
+        _with_defaults(made[forward_name], scope)
         return made[forward_name], made[backward_name]
 
     def _with_record(
@@ -286,7 +279,7 @@ class Session:
         body = self.cleaned(scope, body + parse(f"return {result}, {tangent}"))
         function = _function(name, scope, [sweep.t(one) for one in active], body)
         made = emit(scope, [function], f"tangent of {scope.tree.name}")[name]
-        _with_defaults(made, scope, len(active))
+        _with_defaults(made, scope)
         return made
 
     def gradient(self, function: FunctionType, wrt: tuple[int, ...], options: Options) -> Any:
@@ -326,7 +319,7 @@ class Session:
             functions = [_function(name, scope, [seed], body, "None")]
         made = emit(scope, functions, f"gradient of {scope.tree.name}")
         for one in made.values():
-            _with_defaults(one, scope, int(one.__name__ == name), (None,))
+            _with_defaults(one, scope, int(one.__name__ == name))
         if options.motion == "split":
             made[halves[1]].__defaults__ = (None,)
             made[name].forward, made[name].backward = (made[one] for one in halves)  # type: ignore[attr-defined]
@@ -359,7 +352,7 @@ class Session:
             functions = [_function(name, scope, tans, body, "None")]
         made = emit(scope, functions, f"tangent of {scope.tree.name}")
         for pushed in made.values():
-            _with_defaults(pushed, scope, len(tans), (None,) * len(tans))
+            _with_defaults(pushed, scope, len(tans))
         return made[name]
 
 
@@ -427,23 +420,15 @@ def _function(
     return made  # type: ignore[no-any-return]
 
 
-def _with_defaults(made: FunctionType, scope: Scope, more: int, values: Any = ()) -> None:
-    """Give a generated function the defaults of the user's, and `values` for its `more` last."""
-    function = scope.function
+def _with_defaults(made: FunctionType, scope: Scope, optional: int = 0) -> None:
+    """Give a generated function the defaults of the user's; the `optional` last default to None."""
+    function, code = scope.function, made.__code__
     if scope.tree.name not in (function.__name__, "lambda_"):
         return  # a nested function: each call passes its defaults
-    names = list(inspect.signature(function).parameters.values())
-    behind = any(
-        one.kind in (one.VAR_POSITIONAL, one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in names
-    )
     made.__defaults__ = function.__defaults__
     made.__kwdefaults__ = dict(function.__kwdefaults__ or {})
-    if more and values:
-        if behind:
-            code = made.__code__
-            keywords = code.co_varnames[
-                code.co_argcount : code.co_argcount + code.co_kwonlyargcount
-            ]
-            made.__kwdefaults__ |= dict.fromkeys(keywords[-more:])
-        else:
-            made.__defaults__ = (*(function.__defaults__ or ()), *values)
+    if code.co_kwonlyargcount > function.__code__.co_kwonlyargcount:
+        keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        made.__kwdefaults__ |= dict.fromkeys(keywords[len(keywords) - optional :])
+    elif optional:
+        made.__defaults__ = (*(function.__defaults__ or ()), *[None] * optional)

@@ -10,7 +10,7 @@ import ast
 from copy import deepcopy
 
 from actorgraph.source.scope import Scope, walk_own
-from actorgraph.source.steps import parse
+from actorgraph.source.steps import parse_one
 
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 
@@ -105,7 +105,7 @@ class Jumps:
         ast.fix_missing_locations(made)
         if not in_loop:
             return [made]
-        leave = [_text(f"{self.flag} = True", one), ast.copy_location(ast.Break(), one)]
+        leave = [parse_one(f"{self.flag} = True", one), ast.copy_location(ast.Break(), one)]
         return [*([] if same else [made]), *leave]
 
     def _loop_parts(
@@ -118,27 +118,27 @@ class Jumps:
         if returns:
             outer = self.flag
             self.flag = self.scope.fresh("returned")
-            before.append(_text(f"{self.flag} = False", loop))
+            before.append(parse_one(f"{self.flag} = False", loop))
         orelse, loop.orelse = loop.orelse, []
         if orelse:
             broke = self.scope.fresh("broke")
-            before.append(_text(f"{broke} = False", loop))
+            before.append(parse_one(f"{broke} = False", loop))
             for one in _own_breaks(loop.body):
-                one.before = [_text(f"{broke} = True", one)]  # type: ignore[attr-defined]
+                one.before = [parse_one(f"{broke} = True", one)]  # type: ignore[attr-defined]
             test = f"not {broke}" + (f" and not {self.flag}" if returns else "")
-            guard = _text(f"if {test}: pass", loop)
-            guard.body = orelse  # type: ignore[attr-defined]
+            guard = parse_one(f"if {test}: pass", loop)
+            guard.body = orelse
             after = [guard, *rest]
         loop.body = self.block(loop.body, in_loop=True)
         if returns:
             flag, self.flag = self.flag, outer
-            leave = _text(f"if {flag}: pass", loop)
+            leave = parse_one(f"if {flag}: pass", loop)
             if in_loop:
-                left = [_text(f"{outer} = True", loop), ast.copy_location(ast.Break(), loop)]
-                leave.body = left  # type: ignore[attr-defined]
+                left = [parse_one(f"{outer} = True", loop), ast.copy_location(ast.Break(), loop)]
+                leave.body = left
                 after = [leave, *after]
             else:
-                leave.orelse = self.block(after, in_loop)  # type: ignore[attr-defined]
+                leave.orelse = self.block(after, in_loop)
                 loop.moved = True  # type: ignore[union-attr]
                 return [*before, loop, leave]
         if after is not rest:
@@ -150,11 +150,11 @@ class Jumps:
         """Return a match on plain values as ifs; raises `UnsupportedPattern` for structures."""
         subject = self.scope.fresh("subject")
         text = f"{subject} = {ast.unparse(node.subject)}"
-        out = [_text(text, node)]
+        out = [parse_one(text, node)]
         chain: list[ast.stmt] = []
         for case in reversed(node.cases):
             test, names = _test_of(case.pattern, subject)
-            body = [_text(f"{name} = {subject}", case.body[0]) for name in names] + case.body
+            body = [parse_one(f"{name} = {subject}", case.body[0]) for name in names] + case.body
             if case.guard is not None:
                 guard = ast.unparse(case.guard)
                 for name in names:
@@ -163,14 +163,10 @@ class Jumps:
             if test == "True":
                 chain = body
                 continue
-            made = _text(f"if {test.removeprefix('True and ')}: pass", case.body[0])
-            made.body, made.orelse = body, chain  # type: ignore[attr-defined]
+            made = parse_one(f"if {test.removeprefix('True and ')}: pass", case.body[0])
+            made.body, made.orelse = body, chain
             chain = [made]
         return out + chain
-
-
-def _text(text: str, like: ast.AST) -> ast.stmt:
-    return parse(text, like)[0]
 
 
 def _own_breaks(body: list[ast.stmt]) -> list[ast.Break]:

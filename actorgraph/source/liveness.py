@@ -11,6 +11,7 @@ from copy import deepcopy
 from typing import Any
 
 from actorgraph.source.scope import bound_names, walk_own
+from actorgraph.source.steps import loads
 
 _OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
@@ -38,11 +39,7 @@ def _without_comprehensions(block: Any) -> list[ast.AST]:
 
 def _read(node: Any) -> set[str]:
     """Return the names that an expression, or a simple statement, reads."""
-    found = {
-        one.id
-        for one in ast.walk(node)
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
-    }
+    found = loads(node)
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         found.add(node.target.id)
     return found

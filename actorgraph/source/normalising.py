@@ -52,11 +52,11 @@ class Normaliser(Expressions):
 
     def block(self, body: list[ast.stmt]) -> list[Any]:
         """Return the steps of a block."""
-        before, self.out = self.out, []
+        before, origin, self.out = self.out, self.origin, []
         for one in body:
             self.origin = one
             self.statement(one)
-        self.out, made = before, self.out
+        self.out, self.origin, made = before, origin, self.out
         return made
 
     def is_passive(self, node: ast.stmt) -> bool:
@@ -268,25 +268,19 @@ class Normaliser(Expressions):
             self.statement(stmt)
 
     def _on_if(self, node: ast.If) -> None:
-        origin = self.origin
-        test, name = ast.unparse(node.test), ""
-        if not isinstance(node.test, ast.Name):
-            name = self.scope.fresh("test")
+        name = "" if isinstance(node.test, ast.Name) else self.scope.fresh("test")
         body, orelse = self.block(node.body), self.block(node.orelse)
-        self.origin = origin
-        self.out.append(Branch(test, body, orelse, origin, name))
+        self.out.append(Branch(ast.unparse(node.test), body, orelse, self.origin, name))
 
     def _on_while(self, node: ast.While) -> None:
-        origin = self.origin
         walruses = [one for one in ast.walk(node.test) if isinstance(one, ast.NamedExpr)]
         if any(self.scope.is_active(one.value) for one in walruses):
             leave = parse(f"if not ({ast.unparse(node.test)}): break", node)
             node.body = self.jumps.block([*leave, *node.body], True)
             node.test = ast.Constant(True)
-        body = self.block(node.body)
-        self.origin = origin
+        header, body = f"while {ast.unparse(node.test)}", self.block(node.body)
         count = self.scope.fresh("count")
-        self.out.append(LoopStatement(f"while {ast.unparse(node.test)}", body, origin, count=count))
+        self.out.append(LoopStatement(header, body, self.origin, count=count))
 
     def _on_for(self, node: ast.For) -> None:
         scope, over = self.scope, node.iter
@@ -351,18 +345,15 @@ class Normaliser(Expressions):
         return ast.Name(name, ast.Load())
 
     def _plain_for(self, node: ast.For, call: Any) -> None:
-        origin = self.origin
-        target = ast.unparse(node.target)
-        over = ast.unparse(node.iter)
+        target, over = ast.unparse(node.target), ast.unparse(node.iter)
         body = self.block(node.body)
-        self.origin = origin
         simple = call and call[0] == "range" and isinstance(node.target, ast.Name)
         if simple:
             inside = [one for stmt in node.body for one in ast.walk(stmt)]
             bound_inside = bound_names(node.body)
             leaves = any(isinstance(one, ast.Break) for one in inside) or target in bound_inside
             simple = not leaves and not (loads(node.iter) & bound_inside)
-        made = LoopStatement(f"for {target} in {over}", body, origin, target=target)
+        made = LoopStatement(f"for {target} in {over}", body, self.origin, target=target)
         if simple:
             made.over = over
         else:
@@ -370,13 +361,12 @@ class Normaliser(Expressions):
         self.out.append(made)
 
     def _on_with(self, node: ast.With) -> None:
-        origin = self.origin
         x = self.scope.insertion(node.items[0])
         if x is not None:
             name = node.items[0].optional_vars
             if not isinstance(x, ast.Name) or not isinstance(name, ast.Name):
                 raise self.refused(node, "write with insert_grad_of(name) as dname")
-            self.out.append(Insertion(x.id, name.id, node.body, origin))
+            self.out.append(Insertion(x.id, name.id, node.body, self.origin))
             return
         for item in node.items:
             if item.optional_vars is not None and self.scope.is_active(item.context_expr):
@@ -387,9 +377,7 @@ class Normaliser(Expressions):
             for item in node.items
         )
         header = "with " + ", ".join(map(ast.unparse, node.items))
-        body = self.block(node.body)
-        self.origin = origin
-        self.out.append(Context(header, body, origin, repeats))
+        self.out.append(Context(header, self.block(node.body), self.origin, repeats))
 
 
 class _Unnamed(ast.NodeTransformer):

@@ -63,8 +63,7 @@ class ReverseWriter:
         self.tapes: set[str] = set()
         self.tape = "tape" if "tape" not in scope.used else scope.fresh("tape")
         self.uses_tape = False
-        self._kept: dict[tuple[int, str], str] = {}
-        self._slots: dict[int, str] = {}
+        self._slots: dict[tuple[int, str], str] = {}
 
     def b(self, name: str) -> str:
         """Return the name of a cotangent."""
@@ -150,8 +149,7 @@ class ReverseWriter:
             if loop and name not in group.bound:
                 group.needs[name] = None
                 continue
-            key = id(one), name
-            kept = self._kept.get(key) or self._kept.setdefault(key, self.scope.fresh(name))
+            kept = self._slot(one, name)
             self.scope.locals.add(kept)
             renamed[name] = ast.Name(kept, ast.Load())
             made += parse(f"{kept} = {name}")
@@ -221,7 +219,7 @@ class ReverseWriter:
             needs = sorted(loads(parse(one.over)) & self.scope.locals)
             over, kept = one.over, []
             if any(name in after for name in needs):
-                name = self._slots.setdefault(id(one), self.scope.fresh("range"))
+                name = self._slot(one, "range")
                 self.scope.locals.add(name)
                 kept, over, needs = parse(f"{name} = {over}"), name, [name]
                 header = f"for {one.target} in {name}"
@@ -314,7 +312,7 @@ class ReverseWriter:
         names = {**self.session.operands(self.scope, one, made), "ct": _name(ct)}
         lines: list[ast.stmt] = []
         for stem, value in made.before:
-            fresh = self._slot(one, stem)
+            fresh = self._slot(one, stem, stem.rpartition("_t")[0])
             lines += parse(f"{fresh} = {_substituted(value, names)}")
             names[stem] = _name(fresh)
         for i, part in zip(active, made.parts, strict=True):
@@ -324,11 +322,12 @@ class ReverseWriter:
                 lines += self.give(one.args[i], text, state, fresh=fresh_part)
         return lines
 
-    def _slot(self, one: Statement, stem: str) -> str:
-        key = id(one), stem
-        if key not in self._kept:
-            self._kept[key] = self.scope.fresh(stem.rpartition("_t")[0])
-        return self._kept[key]
+    def _slot(self, one: Any, purpose: str, stem: str = "") -> str:
+        """Return a fresh name for a purpose of a step, the same in each walk of a loop."""
+        key = id(one), purpose
+        if key not in self._slots:
+            self._slots[key] = self.scope.fresh(stem or purpose)
+        return self._slots[key]
 
     def _spread(
         self, one: Statement, call: str, targets: list[ast.expr], state: State
@@ -336,7 +335,7 @@ class ReverseWriter:
         """Return statements that add the results of a call to the cotangents of its operands."""
         if len(targets) == 1:
             return self.give(targets[0], call, state, certain=False)
-        names = [self._slot(one, f"part{i}_t") for i in range(len(targets))]
+        names = [self._slot(one, f"part{i}_t", f"part{i}") for i in range(len(targets))]
         lines = parse(f"{', '.join(names)} = {call}")
         for target, name in zip(targets, names, strict=True):
             lines += self.give(target, name, state, certain=False)
@@ -352,7 +351,7 @@ class ReverseWriter:
         if len(one.args) == 1 or one.function in LINEAR:
             return self.give(one.args[0], call, state, certain=False)
         names = [
-            self._slot(one, f"part{i}_t") if self._is_active(arg) else "_"
+            self._slot(one, f"part{i}_t", f"part{i}") if self._is_active(arg) else "_"
             for i, arg in enumerate(one.args)
         ]
         lines = parse(f"{', '.join(names)} = {call}")
@@ -444,7 +443,7 @@ class ReverseWriter:
         call = self.session.bind(self.scope, one)
         _, backward = self.session.pair(call)
         name = self.scope.help(f"{call.name}_backward", backward)
-        names = [self._slot(one, f"part{i}_t") for i in range(len(call.active))]
+        names = [self._slot(one, f"part{i}_t", f"part{i}") for i in range(len(call.active))]
         lines = parse(f"{', '.join(names)}, = {name}({one.slot}, {self.b(one.target)})")
         spread: list[str] = []
         for parameter, part in zip(call.active, names, strict=True):

@@ -18,7 +18,7 @@ from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps
 from actorgraph.source.liveness import annotate, assigned
 from actorgraph.source.reading import refuse
 from actorgraph.source.scope import Scope, walk_own
-from actorgraph.source.steps import parse
+from actorgraph.source.steps import parse_one
 
 HELPER = "ag__"
 """The name of the `Converted` object."""
@@ -45,12 +45,8 @@ def staged(function: FunctionType, tree: ast.FunctionDef, places: list[ast.AST])
     return _Definition(function, scope, places).made()
 
 
-def _text(text: str, like: ast.AST) -> Any:
-    return parse(text, like)[0]
-
-
 def _expression(text: str, like: ast.AST) -> Any:
-    return _text(text, like).value
+    return parse_one(text, like).value
 
 
 class _Definition:
@@ -69,11 +65,11 @@ class _Definition:
         except UnsupportedPattern as error:
             text = "a pattern cannot take nodes apart; assign them to names first"
             raise refuse(error.pattern, text, self.function) from None
-        body.append(_text(f"return {self.jumps.result}", tree.body[-1]))
+        body.append(parse_one(f"return {self.jumps.result}", tree.body[-1]))
         body = self.plain(body)
         annotate(body)
         names = sorted(assigned(body) - set(self.scope.args))
-        bound = [_text(f"if 0: {' = '.join(names)} = None", tree)] if names else []
+        bound = [parse_one(f"if 0: {' = '.join(names)} = None", tree)] if names else []
         tree.body = [*bound, *self.block(body)]
         tree.decorator_list, tree.returns = [], None
         return tree
@@ -97,7 +93,7 @@ class _Definition:
             stops = any(isinstance(one, ast.Break) for one in _of_loop(node.body))
             node.stopped = self.scope.fresh("stopped") if stops else ""
             node.body = self.plain(_without_jumps(node.body, node.stopped))
-            return [*([_text(f"{node.stopped} = False", node)] if stops else []), node]
+            return [*([parse_one(f"{node.stopped} = False", node)] if stops else []), node]
         for field in ("body", "orelse", "finalbody"):
             block = isinstance(getattr(node, field, None), list)
             if block and not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -115,7 +111,7 @@ class _Definition:
         if isinstance(node, ast.Expr) and self._appends(node.value):
             call: Any = node.value
             name = call.func.value.id
-            made = _text(f"{name} = {HELPER}.appended({name}, x)", node)
+            made = parse_one(f"{name} = {HELPER}.appended({name}, x)", node)
             made.value.args[1] = call.args[0]
             return [made]
         return [node]
@@ -134,14 +130,16 @@ class _Definition:
         """Rewrite ``x[i] = v`` as a new value of `x`, ``x.a = v`` as a call that may refuse."""
         target = node.targets[0]
         if isinstance(target, ast.Attribute):
-            made = _text(f"{HELPER}.set_attribute(x, {target.attr!r}, v, {self.at(node)})", node)
+            made = parse_one(
+                f"{HELPER}.set_attribute(x, {target.attr!r}, v, {self.at(node)})", node
+            )
             made.value.args[0], made.value.args[2] = target.value, node.value
             return made  # type: ignore[no-any-return]
         base = target.value if isinstance(target, ast.Subscript) else None
         if not isinstance(base, ast.Name) or base.id not in self.scope.locals:
             return node
         assert isinstance(target, ast.Subscript)
-        made = _text(f"{base.id} = {HELPER}.written({base.id}, i, v)", node)
+        made = parse_one(f"{base.id} = {HELPER}.written({base.id}, i, v)", node)
         made.value.args[1:] = [_index(target.slice), node.value]
         return made  # type: ignore[no-any-return]
 
@@ -161,8 +159,8 @@ class _Definition:
         """Return a function for each body, which sets `names` of the enclosing function."""
         out = []
         for head, body in bodies:
-            made = _text(f"def {head}: pass", node)
-            outer = [_text(f"nonlocal {', '.join(names)}", node)] if names else []
+            made = parse_one(f"def {head}: pass", node)
+            outer = [parse_one(f"nonlocal {', '.join(names)}", node)] if names else []
             made.body = [*outer, *body]
             out.append(made)
         return out
@@ -171,13 +169,13 @@ class _Definition:
         """Return functions that read and set names, and the arguments for a call with them."""
         read, write = self.scope.fresh("read"), self.scope.fresh("write")
         values = ", ".join(f"lambda: {name}" for name in names)
-        getter = _text(f"def {read}(): return {HELPER}.state({values})", node)
-        setter = _text(f"def {write}(values): pass", node)
-        gone = [_text(f"if {name} is {HELPER}.UNDEFINED: del {name}", node) for name in names]
+        getter = parse_one(f"def {read}(): return {HELPER}.state({values})", node)
+        setter = parse_one(f"def {write}(values): pass", node)
+        gone = [parse_one(f"if {name} is {HELPER}.UNDEFINED: del {name}", node) for name in names]
         if names:
             setter.body = [
-                _text(f"nonlocal {', '.join(names)}", node),
-                _text(f"{', '.join(names)}, = values", node), *gone,
+                parse_one(f"nonlocal {', '.join(names)}", node),
+                parse_one(f"{', '.join(names)}, = values", node), *gone,
             ]  # fmt: skip
         return [getter, setter], f"{read}, {write}, {tuple(names)!r}"
 
@@ -188,7 +186,7 @@ class _Definition:
         state, given = self._state(node, names)
         blocks = (f"{true}()", self.block(node.body)), (f"{false}()", self.block(node.orelse))
         bodies = self._functions(node, names, *blocks)
-        call = _text(
+        call = parse_one(
             f"{HELPER}.if_(test, {true}, {false}, {given}, {live!r}, {self.at(node)})", node
         )
         call.value.args[0] = self.expressions.visit(node.test)
@@ -210,7 +208,9 @@ class _Definition:
             node, names, (f"{ask}()", [asked]), (f"{body}()", self.block(node.body))
         )
         carried = self._carried(node, names)
-        call = _text(f"{HELPER}.while_({ask}, {body}, {given}, {carried}, {self.at(node)})", node)
+        call = parse_one(
+            f"{HELPER}.while_({ask}, {body}, {given}, {carried}, {self.at(node)})", node
+        )
         return [*made, *state, call]
 
     def _carried(self, node: Any, names: list[str]) -> str:
@@ -218,12 +218,12 @@ class _Definition:
 
     def _on_for(self, node: Any) -> list[ast.stmt]:
         body, item = self.scope.fresh("body"), self.scope.fresh("item")
-        first = _text(f"x = {item}", node)
+        first = parse_one(f"x = {item}", node)
         first.targets = [node.target]
         names = sorted(assigned([*node.body, first]))
         state, given = self._state(node, names)
         made = self._functions(node, names, (f"{body}({item})", [first, *self.block(node.body)]))
-        call = _text(
+        call = parse_one(
             f"{HELPER}.for_(over, {body}, {node.stopped!r}, {given}, "
             f"{self._carried(node, names)}, {self.at(node)})", node,
         )  # fmt: skip
@@ -257,7 +257,7 @@ class _Definition:
             {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)} & self.scope.locals
         )
         state, given = self._state(node, live)
-        call = _text(f"{HELPER}.assert_(test, lambda: None, {given}, {self.at(node)})", node)
+        call = parse_one(f"{HELPER}.assert_(test, lambda: None, {given}, {self.at(node)})", node)
         call.value.args[0] = self.expressions.visit(node.test)
         if node.msg is not None:
             call.value.args[1].body = self.expressions.visit(node.msg)
@@ -285,9 +285,9 @@ def _without_jumps(body: list[ast.stmt], stopped: str) -> list[ast.stmt]:
     out: list[ast.stmt] = []
     for one in body:
         if isinstance(one, ast.Break):
-            out.append(_text(f"{stopped} = True", one))
+            out.append(parse_one(f"{stopped} = True", one))
         elif isinstance(one, ast.Continue):
-            out.append(_text("pass", one))
+            out.append(parse_one("pass", one))
         else:
             if isinstance(one, (ast.If, ast.With)):
                 one.body = _without_jumps(one.body, stopped)

@@ -103,6 +103,11 @@ def parse(text: str, like: ast.AST | None = None) -> list[ast.stmt]:
     return tree.body
 
 
+def parse_one(text: str, like: ast.AST) -> Any:
+    """Return the only statement of a text, with the location of a node."""
+    return parse(text, like)[0]
+
+
 class Substituted(ast.NodeTransformer):
     """Replaces names by expressions."""
 
