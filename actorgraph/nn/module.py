@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from itertools import chain, count
@@ -22,6 +22,7 @@ from actorgraph.store import Held, copies, take
 from actorgraph.types import dtype_of
 
 _H = TypeVar("_H", bound=Held)
+_T = TypeVar("_T")
 Hook = Callable[..., Any]
 
 
@@ -228,12 +229,8 @@ class Module(Answering):
                 yield from _found(name, value)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yield the modules that belong to it directly, with their names; each once."""
-        seen: set[int] = set()
-        for name, value in self._own():
-            if isinstance(value, Module) and id(value) not in seen:
-                seen.add(id(value))
-                yield name, value
+        """Return the modules that belong to it directly, with their names; each once."""
+        return _once((name, one) for name, one in self._own() if isinstance(one, Module))
 
     def children(self) -> Iterator[Module]:
         """Yield the modules that belong to it directly."""
@@ -257,12 +254,8 @@ class Module(Answering):
         return (module for _, module in self.named_modules())
 
     def _named(self, *kinds: type[_H]) -> Iterator[tuple[str, _H]]:
-        """Yield parameters or buffers of these kinds, module by module; each once."""
-        seen: set[int] = set()
-        for name, value in self._all_named(*kinds):
-            if id(value) not in seen:
-                seen.add(id(value))
-                yield name, value
+        """Return parameters or buffers of these kinds, module by module; each once."""
+        return _once(self._all_named(*kinds))
 
     def _all_named(self, *kinds: type[_H]) -> Iterator[tuple[str, _H]]:
         """Yield parameters or buffers of these kinds, module by module, under all their names."""
@@ -420,6 +413,15 @@ class Module(Answering):
         from actorgraph.nn._summary import ModuleSummary
 
         return ModuleSummary(self, inputs)
+
+
+def _once(pairs: Iterable[tuple[str, _T]]) -> Iterator[tuple[str, _T]]:
+    """Yield objects with names, each under its first name only."""
+    seen: set[int] = set()
+    for name, one in pairs:
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield name, one
 
 
 def _array_of(name: str, value: Any) -> np.ndarray[Any, Any]:
