@@ -42,14 +42,20 @@ def _apply(rows: AllRows, name: str, args: Sequence[Node], **attrs: Any) -> Node
 # -- ops that keep leading axes, and ops that only look at shapes ---------------------------------
 
 
-@rule(
+def _with_attrs(changed: Callable[[AllRows, Attrs], Attrs]) -> Rule:
+    """Return the rule of an op that is applied to all rows with changed attributes."""
+
+    def applied(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+        return rows.apply(node.op, rows.all_spread(args, flags), changed(rows, node.attrs))
+
+    return applied
+
+
+rule(
     "adaptive_max_places", "adaptive_max_pool", "avg_pool", "avg_pool_adjoint", "max_pool",
     "max_pool_places", "one_hot", "pick_adjoint", "place_diagonal", "pool_put", "pool_take",
     "reshape_like", "resample", "resample_adjoint",
-)  # fmt: skip
-def _trailing(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    """The op works on trailing axes."""
-    return rows.apply(node.op, rows.all_spread(args, flags), node.attrs)
+)(_with_attrs(lambda rows, at: at))  # fmt: skip
 
 
 @rule("causal_mask")
@@ -102,15 +108,6 @@ def _place(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
 
 
 # -- shapes ---------------------------------------------------------------------------------------
-
-
-def _with_attrs(changed: Callable[[AllRows, Attrs], Attrs]) -> Rule:
-    """Return the rule of an op that is applied to all rows with changed attributes."""
-
-    def stays(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-        return rows.apply(node.op, rows.all_spread(args, flags), changed(rows, node.attrs))
-
-    return stays
 
 
 rule("reshape")(_with_attrs(lambda rows, at: {"shape": (rows.known_size(), *at["shape"])}))

@@ -39,12 +39,10 @@ def _mixed(bits: int) -> int:
 
 
 _FOLD_IN = Op(
-    "fold_in",
-    "int64[] -> int64[] -> int64[]",
+    "fold_in", "int64[] -> int64[] -> int64[]",
     lambda xp, number, index: np.int64(_mixed(_mixed(int(number)) ^ int(index)) >> 1),
-    vjp=(None, None),
-    doc="The number by which an iteration draws, from that of the run.",
-)
+    vjp=(None, None), doc="The number by which an iteration draws, from that of the run.",
+)  # fmt: skip
 
 
 @final

@@ -457,14 +457,7 @@ def _push(*args: Any, **attrs: Any) -> Any:
 
 
 LOOP = Op(
-    "loop",
-    any_types,
-    lambda xp, *arrays, **attrs: None,
-    typing=_typing,
-    vjp=Together(_pull),
-    jvp=_push,
-    predicted=_predicted,
-    kernel=LoopKernel,
-    doc="A body, applied again and again.",
-)
+    "loop", any_types, lambda xp, *arrays, **attrs: None, typing=_typing, vjp=Together(_pull),
+    jvp=_push, predicted=_predicted, kernel=LoopKernel, doc="A body, applied again and again.",
+)  # fmt: skip
 """The op of all loops."""

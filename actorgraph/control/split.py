@@ -299,12 +299,7 @@ def _part(
         for node in (*xs, *handed)
     ]
     part_spec = Spec(
-        body,
-        len(own),
-        len(xs) + len(handed),
-        counted=True,
-        reverse=spec.reverse,
-        what=spec.what,
+        body, len(own), len(xs) + len(handed), counted=True, reverse=spec.reverse, what=spec.what
     )
     made = LoopKernel(loop(graph, part_spec, leaves), kernel.symbols, ())
     if kernel.tables is not None:

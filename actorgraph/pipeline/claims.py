@@ -100,6 +100,7 @@ class _Arrays:
 
     def __init__(self, plan: StagedPlan, binding: Binding, tasks: set[int]) -> None:
         self.plan, self.symbols, self._tasks = plan, binding.symbols, tasks
+        self._specs = [plan.partition.tasks[index] for index in tasks]
         shown: dict[int, frozenset[int]] = {}
         by_id = {node.id: node for node in plan.compiled.joint.order}
         self.sent = [[by_id[n] for n in task.outputs] for task in plan.stage_tasks]
@@ -144,8 +145,10 @@ class _Arrays:
 
     def turn(self, binding: Binding) -> int:
         """Return the peak bytes that a turn needs besides."""
-        specs = [self.plan.partition.tasks[index] for index in self._tasks]
-        most = [bytes_of(one.steps, self.sent[one.index], frozenset(), binding)[1] for one in specs]
+        most = [
+            bytes_of(spec.steps, self.sent[spec.index], frozenset(), binding)[1]
+            for spec in self._specs
+        ]
         # The first addition to a sum allocates it.
         return max(most, default=0) + max(map(self._size, self._summed()), default=0)
 
@@ -161,10 +164,9 @@ class _Arrays:
     def brought(self) -> int:
         """Return the bytes of copies of feeds."""
         fed = {leaf.node.id for leaf in self.plan.compiled.joint.leaves if leaf.kind != "variable"}
-        specs = [self.plan.partition.tasks[index] for index in self._tasks]
         parts = {
             part.id: size_in_bytes(part, self.symbols)
-            for spec in specs
+            for spec in self._specs
             for step in spec.steps
             for part in step.inputs
             if part.id in fed
@@ -223,13 +225,13 @@ class _Clocks:
         clock = list(before[-1]) if before else [0] * len(self.clocks)
         clock[lane] = len(before)
         for index in tasks:
-            for sender in self._senders(index, microbatch):
+            for sender in self._senders(self.plan.stage_tasks[index].foreign, microbatch):
                 self._learn(clock, *sender)
         return clock
 
-    def _senders(self, index: int, microbatch: int) -> Iterator[tuple[int, int]]:
-        """Yield lane and position of the actions that a task receives from other lanes."""
-        for number in self.plan.stage_tasks[index].foreign:
+    def _senders(self, numbers: Iterable[int], microbatch: int) -> Iterator[tuple[int, int]]:
+        """Yield lane and position of the actions that compute values of a microbatch."""
+        for number in numbers:
             found = self.place.get((self.plan.task_of.get(number, -1), microbatch))
             if found is not None:
                 yield found
@@ -247,10 +249,8 @@ class _Clocks:
         found = []
         for microbatch in range(self.microbatches):
             for index in mine:
-                for number in self.plan.stage_tasks[index].inputs:
-                    sender = self.place.get((self.plan.task_of.get(number, -1), microbatch))
-                    if sender is not None:
-                        self._learn(clock, *sender)
+                for sender in self._senders(self.plan.stage_tasks[index].inputs, microbatch):
+                    self._learn(clock, *sender)
             found.append(list(clock))
         return found
 

@@ -225,12 +225,14 @@ class StagedPlan(Plan):
 
     def _check_directions(self) -> None:
         """Raise if a stage would wait for one that waits for it."""
-        stages = self.schedule.stages
-        task_of = {step.id: spec for spec in self.partition.tasks for step in spec.steps}
-        for spec in self.partition.tasks:
+        stages, tasks = self.schedule.stages, self.partition.tasks
+        self.task_of = {step.id: spec.index for spec in tasks for step in spec.steps}
+        for spec in tasks:
             for node in _operands(spec):
-                producer = task_of.get(node.id)
-                if producer is not None and _rank(producer, stages) > _rank(spec, stages):
+                if node.id not in self.task_of:
+                    continue
+                producer = tasks[self.task_of[node.id]]
+                if _rank(producer, stages) > _rank(spec, stages):
                     needed = self.compiled.joint.source(node).name
                     raise ScheduleError(
                         f"stage {spec.region.index} needs {needed!r} of "
@@ -251,10 +253,8 @@ class StagedPlan(Plan):
 
     def _make_tasks(self) -> None:
         stages, home = self.schedule.stages, self.schedule.device_of
-        self.task_of = {step.id: spec.index for spec in self.partition.tasks for step in spec.steps}
         self.at = {(spec.region.index, spec.direction): spec.index for spec in self.partition.tasks}
-        cut = self.partition
-        bound = {node.id for node in cut.bound}
+        bound = {node.id for node in self.partition.bound}
         wanted = {part.id for spec in self.partition.tasks for part in _operands(spec)}
         wanted |= {node.id for node in self.compiled.result_of}
         self.stage_tasks: list[StageTask] = []
@@ -264,7 +264,8 @@ class StagedPlan(Plan):
             # A task that waits is inside several microbatches at once, which would share memory.
             buffered = leaving = frozenset[int]()
             if not (waits := spec.waits):
-                buffered, leaving = cut.buffered[spec.index], cut.leaving[spec.index]
+                buffered = self.partition.buffered[spec.index]
+                leaving = self.partition.leaving[spec.index]
             region = spec.region.index
             if region >= stages:
                 # Cotangents reach the first stage last.

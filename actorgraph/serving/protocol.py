@@ -6,9 +6,11 @@ tensors with a ``binary_data_size`` in the JSON, in order, in little endian.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -39,16 +41,10 @@ _KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 """The kinds of JSON values that each kind of dtype accepts."""
 
 
-def _import_orjson() -> Any:
-    """Return orjson, which is several times faster (extra `serve`), or None."""
-    try:
-        import orjson
-    except ImportError:
-        return None
-    return orjson
-
-
-_ORJSON: Any = _import_orjson()
+_ORJSON: Any = None
+"""The module orjson, which is several times faster, where it is installed (extra `serve`)."""
+with suppress(ImportError):
+    _ORJSON = importlib.import_module("orjson")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,12 @@ import numpy as np
 from actorgraph.options import NATIVE
 from actorgraph.scratch import scratch
 from actorgraph.solvers._base import AbstractSolver, Loop, OneCall
-from actorgraph.solvers._slots import Stepped
+from actorgraph.solvers._slots import Array, Stepped
 from actorgraph.store import at_once
 from actorgraph.warned import ERRORS, asked, state_of
 
 if TYPE_CHECKING:
     from actorgraph.devices.elementwise import ElementCode
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK_BYTES, _SHARED_BYTES = 1 << 19, 1 << 23
 """The block size of each array, so large that two threads seldom want the GIL at once; and how many
@@ -305,14 +303,14 @@ class LoopSolver(AbstractSolver[Arrays]):
         return True
 
     @property
-    def _is_lines(self) -> bool:
+    def is_lines(self) -> bool:
         """Whether the lines are all of a step."""
         return type(self).whole is LoopSolver.whole
 
     def in_one_call(self, given: Stepped[Arrays]) -> OneCall | None:
         """Return the step of all parameters as calls, or None if it is more than its lines."""
         errors = asked()
-        if not (self.has_loop and self._is_lines and _SILENT.issuperset(errors.values())):
+        if not (self.has_loop and self.is_lines and _SILENT.issuperset(errors.values())):
             return None
         return self._code_call(errors, given) or self._ufunc_calls(errors, given)
 
@@ -456,7 +454,7 @@ class _Plan:
     def __init__(self, solver: LoopSolver, number: int, dtype: np.dtype[Any]) -> None:
         self.loop, self.numbers = solver.loop(), solver.numbers(number)
         self.parted = solver.by_parts and dtype.kind == "c"
-        self.whole = None if solver._is_lines else solver.whole
+        self.whole = None if solver.is_lines else solver.whole
         self._calls, constants, self._registers, self.ufuncs = _compiled(self.loop)
         self.dtype = np.dtype(dtype.char.lower()) if self.parted else dtype
         # With arrays of the dtype calls are faster.

@@ -150,7 +150,7 @@ class InGraph:
                 array = slot.state.arrays[name]
                 before[name] = self._buffer(f"{place} {name}", f"{node.name}.{name}", array)
             stepped = _stepped(loop, before, named, slot)
-            if type(slot.solver).whole is not LoopSolver.whole:
+            if not slot.solver.is_lines:
                 whole = ops.opaque(partial(_whole, slot.solver), name="whole_step")
                 stepped["p"] = whole(node, stepped["p"], numbers[key])
             for name in ("p", *loop.arrays):

@@ -12,9 +12,8 @@ import numpy as np
 
 from actorgraph.devices.base import Device, Handed, Lane
 from actorgraph.devices.checks import Failed
+from actorgraph.solvers._slots import Array
 from actorgraph.store import Held, copies, present, promise, promised, take
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @final

@@ -253,13 +253,7 @@ def _less(vector: Any, share: float, other: Any, out: Any = None) -> Any:
 class _Search:
     """The search for a point on a line where the strong Wolfe conditions hold."""
 
-    def __init__(
-        self,
-        evaluated: Objective,
-        point: Any,
-        direction: Any,
-        least: float,
-    ) -> None:
+    def __init__(self, evaluated: Objective, point: Any, direction: Any, least: float) -> None:
         self.evaluated, self.point, self.direction, self.least = evaluated, point, direction, least
         self.calls = 0
 
