@@ -119,9 +119,9 @@ class Module(Answering):
         except (GraphTypeError, ShapeError) as error:
             if hasattr(error, "layer"):
                 raise
-            told = type(error)(f"{path or 'module'} ({self._header()}): {error}")
-            vars(told)["layer"] = path
-            raise told from None
+            named = type(error)(f"{path or 'module'} ({self._header()}): {error}")
+            vars(named)["layer"] = path
+            raise named from None
         finally:
             _building.reset(token)
 
@@ -210,8 +210,8 @@ class Module(Answering):
             return held[name]
         bind = building.graph.bind
 
-        def bound(one: Any) -> Any:
-            return bind(one) if isinstance(one, Held) else one
+        def bound(leaf: Any) -> Any:
+            return bind(leaf) if isinstance(leaf, Held) else leaf
 
         return map_leaves(bound, held[name])
 
@@ -312,15 +312,15 @@ class Module(Answering):
         target = dtype_of(dtype)
         if target.kind not in "fcV":
             raise GraphTypeError(f"a module is converted to a float dtype, got {target.name}")
-        made: dict[int, Held] = {}
+        new: dict[int, Held] = {}
 
-        def converted(one: Any) -> Any:
-            if not isinstance(one, Held) or one.dtype.kind not in "fcV" or one.dtype == target:
-                return one
-            if id(one) not in made:
-                made[id(one)] = type(one)(one.present().astype(target))
-                made[id(one)].name = one.name
-            return made[id(one)]
+        def converted(leaf: Any) -> Any:
+            if not isinstance(leaf, Held) or leaf.dtype.kind not in "fcV" or leaf.dtype == target:
+                return leaf
+            if id(leaf) not in new:
+                new[id(leaf)] = type(leaf)(leaf.present().astype(target))
+                new[id(leaf)].name = leaf.name
+            return new[id(leaf)]
 
         for module in [*self.modules()]:
             for name, value in [*module.__dict__.get("_held", {}).items()]:
@@ -370,13 +370,13 @@ class Module(Answering):
             if given[name].shape != held.shape
             or not np.can_cast(given[name].dtype, held.dtype, "same_kind")
         ]
-        found = {"missing": known.keys() - given, "unexpected": given.keys() - known}
-        told = [
-            f"{what} are {', '.join(sorted(names))}" for what, names in found.items() if names
+        odd = {"missing": known.keys() - given, "unexpected": given.keys() - known}
+        wrong_names = [
+            f"{what} are {', '.join(sorted(names))}" for what, names in odd.items() if names
         ] if strict else []  # fmt: skip
-        if told or wrong:
+        if wrong_names or wrong:
             raise GraphError(
-                f"the state does not fit {type(self).__name__}: {'; '.join([*told, *wrong])}"
+                f"the state does not fit {type(self).__name__}: {'; '.join([*wrong_names, *wrong])}"
             )
         take(copies([(held, given[name]) for name, held in known.items() if name in given]))
 

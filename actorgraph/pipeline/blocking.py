@@ -60,9 +60,9 @@ def check_lanes(plan: StagedPlan) -> None:
 
 def _credits(plan: StagedPlan) -> list[Credit]:
     """Return the credits that bound forward actions, if there are any."""
-    found = []
+    credits_ = []
     for device, limit in enumerate(plan.credits or ()):
         spender, giver = plan.at.get((device, "forward")), plan.at.get((device, "backward"))
         if spender is not None and giver is not None:
-            found.append(Credit(spender, giver, limit, f"microbatches on device {device}"))
-    return found
+            credits_.append(Credit(spender, giver, limit, f"microbatches on device {device}"))
+    return credits_

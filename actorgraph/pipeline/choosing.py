@@ -54,12 +54,12 @@ def scheduled(
             )
         stages = devices_of(count, given, chunks)
     if isinstance(given, str) and given == "dynamic":
-        made = dynamic(stages=stages, microbatches=microbatches, costs=(1, 1, 1))
-        return _fitting(made, count), [stages - device for device in range(stages)]
-    made = named(
+        schedule = dynamic(stages=stages, microbatches=microbatches, costs=(1, 1, 1))
+        return _fitting(schedule, count), [stages - device for device in range(stages)]
+    schedule = named(
         given, stages=stages, microbatches=microbatches, chunks=chunks, extra_warmup=extra_warmup
     )
-    return _fitting(made, count), None
+    return _fitting(schedule, count), None
 
 
 def devices_of(count: int, given: str | Schedule, chunks: int | None) -> int:

@@ -40,15 +40,15 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
     regular : bool
         Ignored: with `max_bytes`, tasks keep no memory between turns.
     """
-    found = binding.claims.get(regular)
-    if found is None:
+    claim = binding.claims.get(regular)
+    if claim is None:
         tasks: dict[str, set[int]] = {HOST: set()}
         for index in range(len(plan.partition.tasks)):
             lane = plan.partition.lane(index)
             name = HOST if lane is None else lane.device.root.name
             tasks.setdefault(name, set()).add(index)
         clocks = _Clocks(plan) if plan.credits is None else None
-        arrays = {name: _Arrays(plan, binding, some) for name, some in tasks.items()}
+        arrays = {name: _Arrays(plan, binding, indices) for name, indices in tasks.items()}
         kept = {name: one.kept(clocks) for name, one in arrays.items()}
         turn = {name: one.turn(binding) for name, one in arrays.items()}
         count = plan.schedule.devices
@@ -58,8 +58,8 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
         }
         fetched = sum([arrays[name].lasting_bytes() for name in on])
         on_host = kept[HOST] + fetched + arrays[HOST].copies()
-        found = binding.claims[regular] = Claim(on_host, turn[HOST], 0, count, on)
-    return found
+        claim = binding.claims[regular] = Claim(on_host, turn[HOST], 0, count, on)
+    return claim
 
 
 def sent_at_once(plan: StagedPlan, binding: Binding) -> dict[int, int]:
@@ -232,9 +232,9 @@ class _Clocks:
     def _senders(self, numbers: Iterable[int], microbatch: int) -> Iterator[tuple[int, int]]:
         """Yield lane and position of the actions that compute values of a microbatch."""
         for number in numbers:
-            found = self.place.get((self.plan.task_of.get(number, -1), microbatch))
-            if found is not None:
-                yield found
+            place = self.place.get((self.plan.task_of.get(number, -1), microbatch))
+            if place is not None:
+                yield place
 
     def _learn(self, clock: Clock, lane: int, position: int) -> None:
         """Merge into a clock that an action is over, and what was over when it started."""
@@ -271,7 +271,7 @@ class _Clocks:
     def changes(self, arrays: _Arrays, array: int) -> list[int]:
         """Return the change of an array's number of live copies at each action of its lane."""
         produced = [self.place[arrays.task_of[array], n] for n in range(self.microbatches)]
-        found = [0] * (len(self.clocks[produced[0][0]]) + 1)
+        changes = [0] * (len(self.clocks[produced[0][0]]) + 1)
         last = accumulate([position for _, position in produced], max)
         for microbatch, ((lane, position), waits) in enumerate(zip(produced, last, strict=True)):
             if array in arrays.added and not (microbatch or arrays.users[array]):
@@ -280,17 +280,17 @@ class _Clocks:
             needed[lane] = max(needed[lane], position + 1)
             if array in arrays.added:  # terms are added in the order of microbatches
                 needed[lane] = max(needed[lane], waits + 1)
-            found[position] += 1
-            found[self._death(lane, position, needed)] -= 1
-        return found
+            changes[position] += 1
+            changes[self._death(lane, position, needed)] -= 1
+        return changes
 
     def _needed(self, users: Iterable[int], microbatch: int) -> Clock:
         """Return the clock from which a microbatch's value is dead."""
         needed = [0] * len(self.clocks)
         for index in users:
-            found = self.place.get((index, microbatch))
-            if found is not None:
-                needed[found[0]] = max(needed[found[0]], found[1] + 1)
+            place = self.place.get((index, microbatch))
+            if place is not None:
+                needed[place[0]] = max(needed[place[0]], place[1] + 1)
             else:
                 lane = self.plan.stage_tasks[index].lane
                 needed[:] = map(max, needed, self.unstaged[lane][microbatch])

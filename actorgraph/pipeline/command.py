@@ -46,7 +46,7 @@ def run(
     with ExitStack() as scope:
         pipelines = []
         for schedule in schedules:
-            made = Pipeline(
+            pipeline = Pipeline(
                 loss,
                 outputs=others,
                 stages=None if isinstance(schedule, Schedule) else stages,
@@ -54,5 +54,5 @@ def run(
                 microbatches=None if isinstance(schedule, Schedule) else microbatches,
                 **options,
             )
-            pipelines.append(scope.enter_context(made))
+            pipelines.append(scope.enter_context(pipeline))
         return measure(pipelines, feeds, runs=runs)

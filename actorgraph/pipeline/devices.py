@@ -129,9 +129,9 @@ class Stages(Residents):
     @staticmethod
     def mark(values: Iterable[Any]) -> None:
         """Have other lanes wait for these values, not for what is launched after them."""
-        for one in values:
-            if isinstance(one, Handed):
-                one.mark()
+        for value in values:
+            if isinstance(value, Handed):
+                value.mark()
 
     def added(self, total: Any, value: Any) -> Any:
         """Return the sum of two values, on their device."""
@@ -177,9 +177,9 @@ def _await_copies(answer: Callable[[Callable[[], Any]], None], values: Sequence[
     left = iter(last.values())
 
     def go_on() -> None:
-        for one in left:
-            assert one.event is not None
-            one.event.then(go_on)
+        for copy in left:
+            assert copy.event is not None
+            copy.event.then(go_on)
             return
         answer(partial(bool, True))
 

@@ -150,14 +150,14 @@ class StagedPlan(Plan):
         read = [*outputs.values(), *[node for node in wrt if not isinstance(node, Variable)]]
         computed = dict.fromkeys([term for node in read for term in batching.terms(node).values()])
         numbered = {str(number): node for number, node in enumerate(computed)}
-        found = compiled(
+        compiled_mode = compiled(
             numbered, wrt, batching.mode(mode), machine.device, machine.watch,
             passes=machine.passes, jit=machine.jit, placing=machine._placing,
             native=machine.native,
         )  # fmt: skip
         names = Names(tuple(dict.fromkeys([*outputs.values(), *wrt])), outputs)
-        collect = partial(_collected, self, Reader(found, ()))
-        super().__init__(found, self._by_stage, names=names, collect=collect)
+        collect = partial(_collected, self, Reader(compiled_mode, ()))
+        super().__init__(compiled_mode, self._by_stage, names=names, collect=collect)
         self.credits = credits
         self.batching, self.schedule = batching, schedule
         self.result_count = schedule.devices  # each lane delivers one
@@ -353,8 +353,8 @@ class StagedPlan(Plan):
 
     def tasks_of(self, stage: int, kind: str) -> tuple[int, ...]:
         """Return the tasks of an action, in order."""
-        found = [self.at.get((stage, direction)) for direction in _DIRECTIONS[kind]]
-        return tuple([index for index in found if index is not None])
+        indices = [self.at.get((stage, direction)) for direction in _DIRECTIONS[kind]]
+        return tuple([index for index in indices if index is not None])
 
     def uses(self, lane: int) -> Counter[int]:
         """Return how many tasks of a lane need each computed value."""
@@ -437,8 +437,8 @@ def _operands(spec: TaskSpec) -> list[Node]:
     """Return the inputs of a task: operands that are neither its own steps nor constants."""
     own = {step.id for step in spec.steps}
     parts = [part for step in spec.steps for part in step.inputs]
-    found = {part.id: part for part in parts if part.id not in own and part.op is not CONSTANT}
-    return list(found.values())
+    operands = {part.id: part for part in parts if part.id not in own and part.op is not CONSTANT}
+    return list(operands.values())
 
 
 def _rank(spec: TaskSpec, stages: int) -> int:

@@ -281,7 +281,7 @@ class Dispatcher:
             share=self._share, host=(first.loop if loop is None else loop).host,
         )  # fmt: skip
         try:
-            feeds = self._signature.joined([one.arrays for one in batch.members])
+            feeds = self._signature.joined([request.arrays for request in batch.members])
             batch.started = monotonic()
             if self._spans is not None:
                 start = partial(self._spans.started, batch, start)

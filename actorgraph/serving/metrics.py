@@ -117,8 +117,8 @@ def _cupy() -> str:
 def _family(kind: str, name: str, about: str, labels: Iterable[str], samples: _Samples) -> Any:
     from prometheus_client import core
 
-    made = getattr(core, f"{kind.title()}MetricFamily")
-    family = made(f"actorgraph_{name}", about, labels=list(labels))
+    family_class = getattr(core, f"{kind.title()}MetricFamily")
+    family = family_class(f"actorgraph_{name}", about, labels=list(labels))
     for values, measured in samples:
         if isinstance(measured, Histogram):
             buckets = [(_bound(bound), count) for bound, count in measured.cumulative()]

@@ -100,7 +100,7 @@ class RequestQueue:
         if self.requests[: len(members)] == members:
             del self.requests[: len(members)]
         else:
-            self.requests = [one for one in self.requests if one not in members]
+            self.requests = [request for request in self.requests if request not in members]
 
 
 def _next_batch(queue: list[Request], max_rows: int, now: float) -> tuple[list[Request], bool]:

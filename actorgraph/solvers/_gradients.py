@@ -46,8 +46,8 @@ HOST: Caller = _Host()
 
 def are_finite(caller: Caller, grads: Sequence[Any]) -> bool:
     """Return whether all elements of all gradients are finite."""
-    found = [caller.call(place, _is_finite, grad) for place, grad in enumerate(grads)]
-    return bool(caller.read(caller.call(0, _all, *found)))
+    flags = [caller.call(place, _is_finite, grad) for place, grad in enumerate(grads)]
+    return bool(caller.read(caller.call(0, _all, *flags)))
 
 
 def added(caller: Caller, totals: Sequence[Any], grads: Sequence[Any]) -> list[Any]:

@@ -100,7 +100,7 @@ class Away(NamedTuple):
 
     def home(self, solver: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Return the state on the host."""
-        fetched = {name: one.fetch() for name, one in self.arrays.items()}
+        fetched = {name: array.fetch() for name, array in self.arrays.items()}
         return solver.unpack(
             solver.init(np.empty(shape, dtype)), {**solver.pack(self.shell), **fetched}
         )
@@ -109,7 +109,7 @@ class Away(NamedTuple):
     def emptied(cls, solver: Any, state: Any, dtype: np.dtype[Any]) -> tuple[Any, dict[str, Any]]:
         """Return a state on the host without its arrays, and the arrays."""
         packed = solver.pack(state)
-        arrays = {name: one for name, one in packed.items() if isinstance(one, np.ndarray)}
+        arrays = {name: value for name, value in packed.items() if isinstance(value, np.ndarray)}
         empty = np.empty(0, dtype)
         shell = solver.unpack(solver.init(empty), {**packed, **dict.fromkeys(arrays, empty)})
         return shell, arrays

@@ -75,10 +75,10 @@ class ExperimentRow(NamedTuple):
             )
             for span in self.spans
         ]  # fmt: skip
-        made = Trace()
+        trace = Trace()
         lanes = tuple(dict.fromkeys(sorted([one.lane for one in slices])))
-        made._fill(Records(self.took_us * 1e-6, 0, lanes, (), tuple(slices), (), (), ()))
-        return made
+        trace._fill(Records(self.took_us * 1e-6, 0, lanes, (), tuple(slices), (), (), ()))
+        return trace
 
 
 @final
@@ -168,7 +168,7 @@ def experiment(
     ways = [bool(one) for one in captured]
     counts = list(lanes) if machine is None else [1]
 
-    def made(there: Sequence[Device | str], lanes: int, **options: Any) -> Machine:
+    def make(there: Sequence[Device | str], lanes: int, **options: Any) -> Machine:
         if machine is not None:
             return machine(there)
         return ActorMachine(targets, devices=there, lanes=lanes, **options)
@@ -183,7 +183,7 @@ def experiment(
         fed = by_node(feeds, {node.name: node for node in targets[0].graph.inputs}, "feed")
         bind_feeds([*fed], fed, symbols)
         return Experiment([
-            _simulated(made, run, devices, count, way, gpu or GPU(), {**symbols})
+            _simulated(make, run, devices, count, way, gpu or GPU(), {**symbols})
             for way in ways
             for count in counts
         ])  # fmt: skip
@@ -195,14 +195,14 @@ def experiment(
         )
     ways = [way for way in ways if not (way and (without or machine))]
     return Experiment([
-        _measured(made, run, devices, count, way)
+        _measured(make, run, devices, count, way)
         for way in ways
         for count in counts
     ])  # fmt: skip
 
 
 def _simulated(
-    made: Callable[..., Machine],
+    make: Callable[..., Machine],
     run: Callable[[Machine], None],
     devices: int,
     lanes: int,
@@ -217,7 +217,7 @@ def _simulated(
         return StepLoad(shape, max(sizes), flops, sum(sizes) * step.dtype.itemsize)
 
     simulation = SimulatedGPUs(devices, work, gpu, captured)
-    with made(simulation.devices, lanes, workers=1) as machine:
+    with make(simulation.devices, lanes, workers=1) as machine:
         batches: Any = machine._batches
         if batches is not None:
             dim = batches.batching.dim
@@ -246,13 +246,13 @@ def _bound(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _measured(
-    made: Callable[..., Machine],
+    make: Callable[..., Machine],
     run: Callable[[Machine], None],
     devices: Sequence[str | Device],
     lanes: int,
     captured: bool,
 ) -> ExperimentRow:
-    with made(devices, lanes, captured=captured) as machine:
+    with make(devices, lanes, captured=captured) as machine:
         for _ in range(2):
             run(machine)
         took_us, trace = inf, Trace()
