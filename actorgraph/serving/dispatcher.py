@@ -187,22 +187,22 @@ class Dispatcher:
         with self.lock:
             waiting = [one for one in self.queue.requests if one.loop is loop]
             running = [one for batch in self.batches for one in batch.members if one.loop is loop]
-        for one in waiting + running:
-            if one.answer is not None or now < one.deadline:
+        for request in waiting + running:
+            if request.answer is not None or now < request.deadline:
                 continue
-            if one.batch is not None:
-                self.answer(one, DeadlineExceeded("the deadline is over: it was running"))
+            if request.batch is not None:
+                self.answer(request, DeadlineExceeded("the deadline is over: it was running"))
             elif self._config.drop_expired_before_run:
                 late = DeadlineExceeded("the deadline is over: it was waiting for a run")
                 late.why = "expired"
-                self.answer(one, late)
+                self.answer(request, late)
             else:
-                one.deadline = inf
+                request.deadline = inf
         if any(one.due <= now for one in waiting):
             self.dispatch(loop)
-        for one in waiting + running:
-            if one.answer is None:
-                self.set_timer(loop, one)
+        for request in waiting + running:
+            if request.answer is None:
+                self.set_timer(loop, request)
 
     # -- starting runs --------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class Normaliser(Expressions):
                 self.emit("passive", ast.unparse(node))
             return
         if isinstance(node, (ast.Break, ast.Continue)):
-            self.out.append(Jump(ast.unparse(node), node))
+            self.out.append(Jump(ast.unparse(node)))
             return
         self.walrus(node)
         self.refuse_captures(node)
@@ -270,7 +270,7 @@ class Normaliser(Expressions):
     def _on_if(self, node: ast.If) -> None:
         name = "" if isinstance(node.test, ast.Name) else self.scope.fresh("test")
         body, orelse = self.block(node.body), self.block(node.orelse)
-        self.out.append(Branch(ast.unparse(node.test), body, orelse, self.origin, name))
+        self.out.append(Branch(ast.unparse(node.test), body, orelse, name))
 
     def _on_while(self, node: ast.While) -> None:
         walruses = [one for one in ast.walk(node.test) if isinstance(one, ast.NamedExpr)]
@@ -278,9 +278,8 @@ class Normaliser(Expressions):
             leave = parse(f"if not ({ast.unparse(node.test)}): break", node)
             node.body = self.jumps.block([*leave, *node.body], True)
             node.test = ast.Constant(True)
-        header, body = f"while {ast.unparse(node.test)}", self.block(node.body)
-        count = self.scope.fresh("count")
-        self.out.append(LoopStatement(header, body, self.origin, count=count))
+        body, count = self.block(node.body), self.scope.fresh("count")
+        self.out.append(LoopStatement(f"while {ast.unparse(node.test)}", body, count=count))
 
     def _on_for(self, node: ast.For) -> None:
         scope, over = self.scope, node.iter
@@ -353,7 +352,7 @@ class Normaliser(Expressions):
             bound_inside = bound_names(node.body)
             leaves = any(isinstance(one, ast.Break) for one in inside) or target in bound_inside
             simple = not leaves and not (loads(node.iter) & bound_inside)
-        step = LoopStatement(f"for {target} in {over}", body, self.origin, target=target)
+        step = LoopStatement(f"for {target} in {over}", body, target=target)
         if simple:
             step.over = over
         else:
@@ -377,7 +376,7 @@ class Normaliser(Expressions):
             for item in node.items
         )
         header = "with " + ", ".join(map(ast.unparse, node.items))
-        self.out.append(Context(header, self.block(node.body), self.origin, repeats))
+        self.out.append(Context(header, self.block(node.body), repeats))
 
 
 class _Unnamed(ast.NodeTransformer):

@@ -47,7 +47,6 @@ class Branch:
     test: str
     body: list[Any]
     orelse: list[Any]
-    origin: Any
     name: str = ""
 
 
@@ -60,7 +59,6 @@ class LoopStatement:
 
     header: str
     body: list[Any]
-    origin: Any
     target: str = ""
     over: str = ""
     count: str = ""
@@ -72,7 +70,6 @@ class Context:
 
     header: str
     body: list[Any]
-    origin: Any
     repeats: bool = False
 
 
@@ -91,7 +88,6 @@ class Jump:
     """A ``break`` or ``continue``, last in its block."""
 
     text: str
-    origin: Any
 
 
 def parse(text: str, like: ast.AST | None = None) -> list[ast.stmt]:
