@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
-    """Run a module on arrays and return arrays.
-
-    Raises
-    ------
-    GraphTypeError
-        There is no array among the arguments.
-    """
+    """Run a module on arrays and return arrays; `GraphTypeError` if no argument is an array."""
     leaves, structure = flatten((args, kwargs))
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
         raise GraphTypeError(
@@ -92,21 +86,11 @@ def made_for(
 ) -> Any:
     """Return the result of `make` for arrays of these dtypes and dims, from the cache `known`.
 
-    Arrays with equal numbers of rows share a symbol, so one result serves every number of rows; if
-    a layer needs to know the number, the graph is made for that number.
+    `make` takes the leaves with nodes in the place of arrays; other leaves stay as they are.  `key`
+    returns the rest of the key; it is called again after `make`, which may change it.
 
-    Parameters
-    ----------
-    leaves : list
-        Arrays, and values that go to `make` as they are.
-    known : dict
-        The cache.
-    key : callable
-        Returns the rest of the key; called again after `make`, which may change it.
-    make : callable
-        Takes the leaves, with nodes in the place of arrays.
-    name : str
-        Name of the graph.
+    Arrays with equal numbers of rows share a symbol, so one result serves every number of rows; if
+    a layer needs to know the number, the graph, called `name`, is made for that number.
     """
     arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
     kinds = [_kind(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]

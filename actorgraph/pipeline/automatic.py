@@ -55,19 +55,11 @@ _Found: TypeAlias = tuple[float, Schedule, list[int] | None]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The chosen schedule.
-
-    Attributes
-    ----------
-    schedule : Schedule
-    credits : list of int or None
-    note : str
-        Why, for `explain`.
-    """
+    """The chosen schedule."""
 
     schedule: Schedule
     credits: list[int] | None
-    note: str
+    note: str  # why, for `explain`
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +85,8 @@ class Choice:
     ) -> Chosen:
         """Time the batch and its microbatches, and choose; blocks the calling thread.
 
-        Raises
-        ------
-        FeedError
-            There are too few rows.
-        ScheduleError
-            No schedule fits the options, or there are ops that wait, whose time is not a core's.
+        Raises `FeedError` for too few rows; `ScheduleError` if no schedule fits the options, or if
+        there are ops that wait, whose time is not a core's.
         """
         if any(node.op.waits for node in topological_order(self.outputs)):
             raise ScheduleError(

@@ -14,12 +14,9 @@ from actorgraph.pipeline.staged import KINDS, StagedPlan
 
 
 def check_lanes(plan: StagedPlan) -> None:
-    """Raise unless every lane reaches the end of its list; in time linear in actions and edges.
+    """Raise `ScheduleError` unless every lane reaches the end of its list; in linear time.
 
-    Raises
-    ------
-    ScheduleError
-        Names a cycle of lanes, each waiting for the next.
+    The error names a cycle of lanes, each waiting for the next.
     """
     schedule, stages = plan.schedule, plan.schedule.stages
     tasks = [

@@ -25,12 +25,8 @@ def scheduled(
 ) -> tuple[Schedule, list[int] | None]:
     """Return a schedule, and for a dynamic one the credits of its lanes.
 
-    Parameters are those of `Pipeline`; `nodes` are its outputs and wrt.
-
-    Raises
-    ------
-    ScheduleError
-        The options contradict each other, or the placement of nodes.
+    Parameters are those of `Pipeline`; `nodes` are its outputs and wrt.  Raises `ScheduleError` if
+    the options contradict each other, or the placement of nodes.
     """
     count = placed_stages(nodes)
     if isinstance(given, Schedule):

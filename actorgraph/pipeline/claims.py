@@ -31,14 +31,7 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
 
     Not counted are dims that only a run knows, memory that ops allocate inside a call, and the
     user's arrays.  Lanes with credits are taken to hold as many microbatches as these allow.
-
-    Parameters
-    ----------
-    plan : StagedPlan
-    binding : Binding
-        Of the largest microbatch, by the same plan.
-    regular : bool
-        Ignored: with `max_bytes`, tasks keep no memory between turns.
+    `regular` is ignored: with `max_bytes`, tasks keep no memory between turns.
     """
     claim = binding.claims.get(regular)
     if claim is None:
@@ -86,16 +79,8 @@ class _Arrays:
 
     A value from another device is copied, and the copy dies with the last of its users.
 
-    Attributes
-    ----------
-    sizes : dict
-        Bytes by the id of the step that allocates them.
-    task_of : dict
-        Its task.
-    users : dict
-        Tasks that need it, directly or through a view.
-    sent : list of list of Node
-        The outputs of each task.
+    `sizes` has bytes by the id of the step that allocates them, `task_of` its task, and `users` the
+    tasks that need it, directly or through a view.  `sent` has the outputs of each task.
     """
 
     def __init__(self, plan: StagedPlan, binding: Binding, tasks: set[int]) -> None:

@@ -29,18 +29,8 @@ from actorgraph.schedules.actions import Schedule
 class Stages(Residents):
     """The placement of a pipeline's stages.
 
-    Parameters
-    ----------
-    graph : Graph
-    devices : sequence of Device
-        One for each device of the schedule, or one for all; a node that the user has placed decides
-        for its stage.
-    schedule : Schedule
-
-    Raises
-    ------
-    ScheduleError
-        The number of devices is not that of the schedule.
+    `devices` has one for each device of the schedule, or one for all; a node that the user has
+    placed decides for its stage.  Another number of them raises `ScheduleError`.
     """
 
     def __init__(self, graph: Graph, devices: Sequence[Device], schedule: Schedule) -> None:

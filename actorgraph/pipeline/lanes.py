@@ -472,12 +472,8 @@ def _mapped(function: Callable[..., Any], *lists: Sequence[Any]) -> list[Any]:
 class Lanes:
     """The network of a pipeline, in place of `machines.network.Network`.
 
-    Attributes
-    ----------
-    tasks : list of Task
-        The tasks of stages for recordings; lanes run them.
-    times : list of deque
-        Seconds of the latest turns of each task.
+    `tasks` are those of stages, for recordings: lanes run them.  `times` has the seconds of the
+    latest turns of each.
     """
 
     def __init__(

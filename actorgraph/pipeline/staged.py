@@ -69,69 +69,32 @@ class Microbatch:
 
 @dataclass(slots=True)
 class StageTask:
-    """A task as a function, with the sources of its inputs and the uses of its outputs.
-
-    Attributes
-    ----------
-    spec : TaskSpec
-    lane : int
-    inputs, outputs : list of int
-        Ids of joint nodes, in the order of the program's arguments and results.
-    foreign : list of int
-        Inputs from other lanes, or from the previous microbatch.
-    computed : list of int
-        Inputs that other tasks, or microbatches, have computed.
-    kept, gathered : list of (int, int)
-        Outputs that tasks of the lane need, and results or terms of them, with their places.
-    sends : dict
-        Lane to the places of the outputs that it needs.
-    lower : callable
-        Makes its program, given `tabling`.
-    waits : bool
-        Whether it has an op that waits.
-    looked_at : set of int
-        Inputs that only the host's part of ops takes.
-    fresh : set of int
-        Summed outputs in arrays of their own that nobody else needs.
-    """
+    """A task as a function, with the sources of its inputs and the uses of its outputs."""
 
     spec: TaskSpec
     lane: int
-    inputs: list[int]
-    outputs: list[int]
-    lower: Callable[..., Program]
-    waits: bool
-    looked_at: set[int]
-    foreign: list[int] = field(default_factory=list)
-    fresh: set[int] = field(default_factory=set)
-    computed: list[int] = field(default_factory=list)
+    inputs: list[int]  # ids of joint nodes, in the order of the program's arguments
+    outputs: list[int]  # and in that of its results
+    lower: Callable[..., Program]  # makes its program, given `tabling`
+    waits: bool  # whether it has an op that waits
+    looked_at: set[int]  # inputs that only the host's part of ops takes
+    foreign: list[int] = field(default_factory=list)  # inputs of other lanes or microbatches
+    fresh: set[int] = field(default_factory=set)  # sums in arrays that nobody else needs
+    computed: list[int] = field(default_factory=list)  # inputs that tasks have computed
+    # Outputs that tasks of the lane need, and results or terms of them, with their places.
     kept: list[tuple[int, int]] = field(default_factory=list)
     gathered: list[tuple[int, int]] = field(default_factory=list)
+    # For each lane, the places of the outputs that it needs.
     sends: dict[int, list[int]] = field(default_factory=dict)
 
 
 class StagedPlan(Plan):
     """A mode of a pipeline, cut into the stages of a schedule.
 
-    Parameters
-    ----------
-    machine : Machine
-        The pipeline.
-    batching : Batching
-    mode : Mode
-        Of the whole batch.
-    schedule : Schedule
-    symbols : mapping
-        Sizes of a microbatch, by which stages are cut if the user has placed no nodes.
-    credits : sequence of int, optional
-        For each lane, the most microbatches that it holds while it does whatever is ready; default
-        lanes follow the lists of the schedule.
-
-    Attributes
-    ----------
-    stages : list of list of Node
-    stage_tasks : list of StageTask
-        In the order of `tasks`.
+    `mode` is that of the whole batch.  `symbols` are the sizes of a microbatch, by which stages are
+    cut if the user has placed no nodes.  `credits` has for each lane the most microbatches that it
+    holds while it does whatever is ready; without them lanes follow the lists of the schedule.
+    `stage_tasks` are in the order of `tasks`.
     """
 
     in_order = "one microbatch after another"

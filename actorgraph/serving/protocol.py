@@ -6,7 +6,6 @@ tensors with a ``binary_data_size`` in the JSON, in order, in little endian.
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -44,7 +43,9 @@ _KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 _ORJSON: Any = None
 """The module orjson, which is several times faster, where it is installed (extra `serve`)."""
 with suppress(ImportError):
-    _ORJSON = importlib.import_module("orjson")
+    import orjson
+
+    _ORJSON = orjson
 
 
 @dataclass(frozen=True, slots=True)

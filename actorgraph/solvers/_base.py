@@ -91,12 +91,8 @@ class Loop(NamedTuple):
 class OneCall(NamedTuple):
     """A step of all parameters as calls of machine code or ufuncs, which cannot fail.
 
-    Attributes
-    ----------
-    calls : list of tuple
-        C functions and their arguments; together they write the new values and states.
-    report : callable
-        Called after them; it warns of floating-point errors.
+    Together the calls, C functions and their arguments, write the new values and states.  `report`
+    is called after them and warns of floating-point errors.
     """
 
     calls: list[tuple[Any, ...]]

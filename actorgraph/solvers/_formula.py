@@ -56,12 +56,7 @@ OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div:
 class Arrays:
     """Number of steps, and arrays by name.
 
-    Attributes
-    ----------
-    step : int
-    arrays : dict
-    other : Arrays or None
-        The previous state, whose arrays the next state takes over.
+    `other` is the previous state, whose arrays the next state takes over.
     """
 
     __slots__ = ("arrays", "other", "step")
@@ -158,23 +153,14 @@ class _UfuncWriter:
 class _Formula(NamedTuple):
     """The lines as functions.
 
-    Attributes
-    ----------
-    calls : callable
-        Takes p, g and the arrays, where the new p and arrays go, registers for intermediate
-        results, and the constants; returns ufuncs with their arguments.
-    constants : callable
-        Returns the constants that follow from the numbers.
-    registers : int
-        How many registers `calls` takes.
-    ufuncs : int
-        How many calls it returns.
+    `calls` takes p, g and the arrays, where the new p and arrays go, registers for intermediate
+    results, and the constants; it returns ufuncs with their arguments.
     """
 
     calls: Callable[..., tuple[Any, ...]]
-    constants: Callable[..., list[float]]
-    registers: int
-    ufuncs: int
+    constants: Callable[..., list[float]]  # those that follow from the numbers
+    registers: int  # how many `calls` takes
+    ufuncs: int  # how many calls it returns
 
 
 @cache

@@ -1,6 +1,6 @@
 """Scaling, sums and clipping of gradients before a step, for arrays of the host and of devices.
 
-Each piece is a function of an array module and of arrays; who has the arrays calls it (`Caller`).
+Each piece is a function of an array module and of arrays, called where the arrays are (`Caller`).
 """
 
 from __future__ import annotations

@@ -33,18 +33,8 @@ Values = dict[str, Node]
 class InGraph:
     """Holds the state of a solver whose step is in a graph.
 
-    Parameters
-    ----------
-    solver : AbstractSolver
-    loss : Node
-        A scalar.
-    wrt : iterable of nn.Parameter or Parameter, optional
-        The parameters to step; default all that the loss depends on.
-
-    Attributes
-    ----------
-    step : Node
-        The number of steps made; a run that computes it makes one.
+    It steps the parameters `wrt`, default all that the scalar `loss` depends on.  A run that
+    computes the node `step` makes a step; its value is the number of steps made.
     """
 
     def __init__(self, solver: AbstractSolver[Any], loss: Node, wrt: Iterable[Any] | None) -> None:

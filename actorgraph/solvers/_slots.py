@@ -82,12 +82,8 @@ Stepped: TypeAlias = tuple[Sequence[Slot[State]], Sequence[Array], Sequence[Arra
 class Away(NamedTuple):
     """A state whose arrays are on a device.
 
-    Attributes
-    ----------
-    shell : state
-        That of a parameter without elements: what a state has beside arrays.
-    arrays : mapping
-        By name what has a ``fetch()``.
+    `shell` is the state of a parameter without elements: what a state has beside arrays.  `arrays`
+    has by name what has a ``fetch()``.
     """
 
     shell: Any

@@ -102,7 +102,7 @@ def autodiff(
     _check("motion", motion, ("joint", "split"))
     _check("input_derivative", input_derivative, (Required, DefaultOne, DefaultOnes))
     function = _function_of(func)
-    options = Options(motion, preserve_result, check_dims, optimized, input_derivative)
+    options = Options(motion, preserve_result, check_dims, input_derivative)
     session = Session(optimized)
     write = session.gradient if mode == "reverse" else session.push
     derivative: Function = write(function, places, options)

@@ -30,11 +30,10 @@ from actorgraph.source.steps import bound, loads, parse
 class Options:
     """The options of `autodiff`."""
 
-    motion: str = "joint"
-    preserve_result: bool = False
-    check_dims: bool = True
-    optimized: bool = True
-    input_derivative: str = "one"
+    motion: str
+    preserve_result: bool
+    check_dims: bool
+    input_derivative: str
 
 
 @dataclass

@@ -161,7 +161,7 @@ def summarise(records: Records, count: int) -> Summary:
 
 
 def by_actor(records: Records) -> dict[int, Busy]:
-    """Return the totals of each actor with turns, by its index."""
+    """Return the totals of each actor that has turns, by its index."""
     of: dict[int, list[Slice]] = {}
     for part in records.slices:
         if part.actor is not None:
