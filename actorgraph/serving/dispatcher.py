@@ -20,11 +20,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial, wraps
+from functools import partial
 from math import inf
 from threading import get_ident
 from time import monotonic
-from typing import Any, Concatenate, ParamSpec, cast, final
+from typing import Any, cast, final
 
 from actorgraph.errors import RunCancelled, text_of
 from actorgraph.machines import Machine
@@ -41,8 +41,6 @@ from actorgraph.serving.statistics import Statistics
 
 _LOGGER = logging.getLogger("actorgraph")
 
-_P = ParamSpec("_P")
-
 _TURN_S = 0.001
 """How long a dispatch computes before it yields to other callbacks of its event loop."""
 
@@ -51,39 +49,15 @@ _MIN_HELPED_US, _MAX_HELPED_US = 100.0, 20_000.0
 Waking a thread costs 60 us, and a cancelled run goes on to its end there."""
 
 
-def _answering_errors(
-    method: Callable[Concatenate[Dispatcher, _P], None],
-) -> Callable[Concatenate[Dispatcher, _P], None]:
-    """Have a callback answer requests with the error that it raises: its own caller cannot."""
-
-    @wraps(method)
-    def guarded(dispatcher: Dispatcher, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-        try:
-            method(dispatcher, *args, **kwargs)
-        except BaseException as error:
-            dispatcher._fail(error)
-            if not isinstance(error, Exception):
-                raise
-
-    return guarded
-
-
 @final
 class Dispatcher:
     """The queue, the batches and the answers of a model; they change under `lock`."""
 
     def __init__(
-        self,
-        name: str,
-        machine: Machine,
-        signature: Signature,
-        config: Config,
-        *,
-        statistics: Statistics,
-        spans: Spans | None,
+        self, name: str, machine: Machine, signature: Signature, config: Config, spans: Spans | None
     ) -> None:
         self._name, self._machine, self._signature, self._config = name, machine, signature, config
-        self._statistics, self._spans = statistics, spans
+        self.statistics, self._spans = Statistics(config.max_batch_size), spans
         one_by_one = config.max_batch_size > 1 or config.preserve_order
         runs = 1 if one_by_one else machine.max_in_flight
         self._max_runs = config.max_concurrent_batches or runs
@@ -178,11 +152,16 @@ class Dispatcher:
             loop.timer_at = at
             loop.call_later(max(0.0, at - now), partial(self.check_times, loop, at))
 
-    @_answering_errors
     def check_times(self, loop: CallerLoop, at: float = inf) -> None:
         """Answer the late requests of a loop, and dispatch if a batch is due."""
         if at < inf and loop.timer_at != at:  # an earlier timer replaced this one
             return
+        try:
+            self._check_deadlines(loop)
+        except BaseException as error:  # noqa: BLE001 - its requests hear of it
+            self._fail(error)
+
+    def _check_deadlines(self, loop: CallerLoop) -> None:
         now, loop.timer_at = monotonic(), inf
         with self.lock:
             waiting = [one for one in self.queue.requests if one.loop is loop]
@@ -206,18 +185,20 @@ class Dispatcher:
 
     # -- starting runs --------------------------------------------------------------------------
 
-    @_answering_errors
     def dispatch(self, loop: CallerLoop | None) -> None:
         """Start the runs that may start: in a caller's loop, or (None) in a worker."""
         if loop is not None:
             loop.dispatch_pending = False
         until = 0.0
-        while not self._call_helpers() and (batch := self._next_batch()) is not None:
-            until = until or batch.formed + _TURN_S
-            self._start(batch, loop, 0.0 if loop is None else loop.in_place_us)
-            if batch.run is not None and batch.run.done and monotonic() > until:
-                self.request_dispatch()
-                return
+        try:
+            while not self._call_helpers() and (batch := self._next_batch()) is not None:
+                until = until or batch.formed + _TURN_S
+                self._start(batch, loop, 0.0 if loop is None else loop.in_place_us)
+                if batch.run is not None and batch.run.done and monotonic() > until:
+                    self.request_dispatch()
+                    return
+        except BaseException as error:  # noqa: BLE001 - its requests hear of it
+            self._fail(error)
 
     def _call_helpers(self) -> bool:
         """Wake helper threads for the requests that wait; False if the caller has to start runs.
@@ -242,16 +223,15 @@ class Dispatcher:
                 self._helpers -= more - called  # the machine was closed: starting a run reports it
         return called == more
 
-    @_answering_errors
     def _help(self) -> None:
         """Compute batches, in a helper thread, until none is left."""
         try:
             while (batch := self._next_batch(helping=True)) is not None:
                 self._start(batch, None, _MAX_HELPED_US)
-        except BaseException:
+        except BaseException as error:  # noqa: BLE001 - its requests hear of it
             with self.lock:
                 self._helpers -= 1
-            raise
+            self._fail(error)
 
     def _next_batch(self, *, helping: bool = False) -> RequestBatch | None:
         """Take a batch out of the queue; a helper that gets none ends."""
@@ -271,7 +251,7 @@ class Dispatcher:
             for request in members:
                 request.batch = batch
             waits = [(request.order[0], now - request.arrived) for request in members]
-            self._statistics.formed(batch.rows, reason, waits)
+            self.statistics.formed(batch.rows, reason, waits)
             return batch
 
     def _start(self, batch: RequestBatch, loop: CallerLoop | None, in_place_us: float) -> None:
@@ -308,12 +288,14 @@ class Dispatcher:
 
     # -- answers --------------------------------------------------------------------------------
 
-    @_answering_errors
     def _on_run_done(self, batch: RequestBatch) -> None:
         """Answer the requests of a run and start the next; called in the thread that ended it."""
         nested = batch.starter == get_ident()  # inside `_start`: its caller goes on
         batch.ender = get_ident()
-        self._collect(batch, None)
+        try:
+            self._collect(batch, None)
+        except BaseException as error:  # noqa: BLE001 - its requests hear of it
+            self._fail(error)
         if self._signature.waits and not nested:  # its ops need an event loop
             self.request_dispatch()
         elif not nested:
@@ -333,7 +315,7 @@ class Dispatcher:
             began, ran_s = batch.started, ended - batch.started
             with self.lock:
                 self.queue.run_s = ran_s
-                self._statistics.ran(batch.rows, began - batch.formed, ran_s, monotonic() - ended)
+                self.statistics.ran(batch.rows, began - batch.formed, ran_s, monotonic() - ended)
             self._finish(batch, loop, None, answers)
 
     def _finish(
@@ -348,11 +330,12 @@ class Dispatcher:
         `loop` is the one in which this is called, if any.
         """
         answered: defaultdict[CallerLoop, list[Any]] = defaultdict(list)
+        members = batch.members
         if self._spans is not None and batch.span is not None:
             self._spans.ended(batch, error)
         with self.lock:
-            if error is not None and len(batch.members) > 1:
-                for request in batch.members:
+            if error is not None and len(members) > 1:
+                for request in members:
                     if request.answer is None:
                         request.batch, request.batch_key = None, object()  # equals no other
                         request.due = batch.formed
@@ -361,7 +344,7 @@ class Dispatcher:
             elif error is not None:
                 answers = (as_served(error),)
             now = monotonic()
-            for request, answer in zip(batch.members, answers):
+            for request, answer in zip(members, answers):
                 if request.answer is None:
                     self._settle(request, answer, now)
                     answered[request.loop].append(request.waiter)
@@ -383,7 +366,7 @@ class Dispatcher:
     def _fail(self, error: BaseException) -> None:
         """Answer the requests that wait, and those that this thread starts or ends, with an error.
 
-        A later request is tried anew.
+        Later requests are tried anew.  Ctrl-C and the like are raised again.
         """
         _LOGGER.error("model %r could not start or end a run", self._name, exc_info=error)
         thread = get_ident()
@@ -401,6 +384,8 @@ class Dispatcher:
                 self.answer(request, answer)
             request.loop.call(partial(request.loop.wake, request.waiter))
         self.request_dispatch()
+        if not isinstance(error, Exception):
+            raise error
 
     def answer(self, request: Request, answer: Answer) -> None:
         """Give a request its answer, unless it has one, and wake its caller."""
@@ -412,13 +397,14 @@ class Dispatcher:
 
     def _settle(self, request: Request, answer: Answer, now: float) -> None:
         request.answer, first = answer, not request.continues
-        self._statistics.answered(answer, now - request.arrived, request.protocol, first)
+        self.statistics.answered(answer, now - request.arrived, request.protocol, first)
         if self._spans is not None and request.span is not None:
             self._spans.answered(request, answer)
 
     def leave(self, request: Request) -> None:
         """Forget a request whose caller returns, with an answer or without."""
-        self.answer(request, RunCancelled("the request was cancelled"))
+        if request.answer is None:
+            self.answer(request, RunCancelled("the request was cancelled"))
         with self.lock:
             if request.batch is None and request in self.queue.requests:
                 self.queue.requests.remove(request)

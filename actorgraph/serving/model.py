@@ -31,7 +31,7 @@ from actorgraph.serving.errors import Overloaded, PayloadTooLarge
 from actorgraph.serving.request import PROTOCOL, Request
 from actorgraph.serving.signature import Array, Signature
 from actorgraph.serving.spans import Spans
-from actorgraph.serving.statistics import NodeTimes, Statistics
+from actorgraph.serving.statistics import NodeTimes
 
 _LOGGER = logging.getLogger("actorgraph")
 
@@ -86,18 +86,16 @@ class ServedModel:
         self.name, self.version, self.config = name, version, config
         self.signature, self.machine, self._owned = signature, machine, owned
         self._example = None if example is None else signature.arrays(example)
-        self.statistics = Statistics(config.max_batch_size)
-        self.counts = self.statistics.counts
         traced, nodes = config.tracing != "off", config.tracing == "nodes"
         self._spans = Spans(name, version, machine, nodes=nodes) if traced else None
         self.node_times: NodeTimes | None = None
         if config.metrics == "nodes":
             self.node_times = NodeTimes(machine)
             self._listening = listen(self.node_times)
-        self._dispatcher = Dispatcher(
-            name, machine, signature, config, statistics=self.statistics, spans=self._spans
-        )
+        self._dispatcher = Dispatcher(name, machine, signature, config, self._spans)
         self._lock, self._queue = self._dispatcher.lock, self._dispatcher.queue
+        self.statistics = self._dispatcher.statistics
+        self.counts = self.statistics.counts
         self._numbers = count()
         in_place = not self._dispatcher.observes_nodes
         self._loops = CallerLoops(config.in_place_s * 1e6 if in_place else 0.0)
@@ -143,18 +141,18 @@ class ServedModel:
         return await self._infer(_InferCall(inputs, deadline_s, priority, request_id))
 
     async def _infer(self, call: _InferCall) -> dict[str, Array]:
-        loop = self._loops.current()
+        loop, dispatcher = self._loops.current(), self._dispatcher
         request = self._admitted(loop, call)
         try:
             if not loop.dispatch_pending:
                 loop.dispatch_pending = True
-                loop.call_soon(partial(self._dispatcher.dispatch, loop))
-            self._dispatcher.set_timer(loop, request)
+                loop.call_soon(partial(dispatcher.dispatch, loop))
+            dispatcher.set_timer(loop, request)
             assert request.waiter is not None
             await request.waiter
         finally:
             if type(request.answer) is not dict:
-                self._dispatcher.leave(request)
+                dispatcher.leave(request)
         return self._result_of(request, call.request_id)
 
     async def stream(

@@ -13,7 +13,7 @@ from tests.serving._models import Asked, entered, expected, new_gate, outputs, r
 on_both_loops = pytest.mark.anyio
 
 PLACES = [
-    "_call_helpers", "_next_batch", "_start", "_collect", "_finish", "_statistics.formed",
+    "_call_helpers", "_next_batch", "_start", "_collect", "_finish", "statistics.formed",
     "queue.due_batch", "queue.remove",
 ]  # fmt: skip
 
@@ -100,6 +100,18 @@ def test_a_blocked_thread_gets_the_error_of_a_dispatch(plant, monkeypatch, place
         np.testing.assert_array_equal(model.infer_sync(rows(1))["y"], expected(1))
 
 
+def test_ctrl_c_in_a_dispatch_ends_its_caller_and_leaves_nothing_behind(plant, monkeypatch):
+    with ag.serving.Server() as server:
+        model = server.add("double", doubled())
+        for place in ("_next_batch", "statistics.formed"):
+            plant(model, place, KeyboardInterrupt())
+            with pytest.raises(KeyboardInterrupt):
+                model.infer_sync(rows(1))
+            monkeypatch.undo()
+            assert (model.inflight, model.queued) == (0, 0)
+            np.testing.assert_array_equal(model.infer_sync(rows(1))["y"], expected(1))
+
+
 @on_both_loops
 async def test_the_error_that_a_worker_meets_reaches_who_waits_in_a_loop(plant, monkeypatch):
     gate = new_gate()
@@ -144,7 +156,7 @@ async def test_a_failing_check_of_deadlines_fails_who_waits(plant, monkeypatch, 
 async def test_failing_telemetry_keeps_no_one_waiting(plant, monkeypatch, in_place_s):
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add("double", doubled(), in_place_s=in_place_s)
-        plant(model, "_statistics.answered", ValueError("planted"))
+        plant(model, "statistics.answered", ValueError("planted"))
         asked = [Asked(tasks, partial(model.infer, rows(k))) for k in range(3)]
         with anyio.fail_after(20):
             for one in asked:
