@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf, prod
 from operator import attrgetter
 from os import PathLike
@@ -182,23 +183,17 @@ def experiment(
         symbols: dict[str, int] = {}
         fed = by_node(feeds, {node.name: node for node in targets[0].graph.inputs}, "feed")
         bind_feeds([*fed], fed, symbols)
-        return Experiment([
-            _simulated(make, run, devices, count, way, gpu or GPU(), {**symbols})
-            for way in ways
-            for count in counts
-        ])  # fmt: skip
-    without = [one.name for one in map(get, devices) if one.refused is None]
-    if ways == [True] and without:
-        raise GraphError(
-            f"{without[0]} has no CUDA graphs: measure captured=(False,), or give devices as a "
-            "number to simulate them"
-        )
-    ways = [way for way in ways if not (way and (without or machine))]
-    return Experiment([
-        _measured(make, run, devices, count, way)
-        for way in ways
-        for count in counts
-    ])  # fmt: skip
+        row = partial(_simulated, make, run, devices, gpu=gpu or GPU(), bound=symbols)
+    else:
+        without = [device.name for device in map(get, devices) if device.refused is None]
+        if ways == [True] and without:
+            raise GraphError(
+                f"{without[0]} has no CUDA graphs: measure captured=(False,), or give devices as a "
+                "number to simulate them"
+            )
+        ways = [way for way in ways if not (way and (without or machine))]
+        row = partial(_measured, make, run, devices)
+    return Experiment([row(count, way) for way in ways for count in counts])
 
 
 def _simulated(
@@ -208,8 +203,10 @@ def _simulated(
     lanes: int,
     captured: bool,
     gpu: GPU,
-    symbols: dict[str, int],
+    bound: Mapping[str, int],
 ) -> ExperimentRow:
+    symbols = dict(bound)
+
     def work(step: Node) -> StepLoad:
         *shapes, shape = [_bound(part, symbols) for part in (*step.inputs, step)]
         sizes = [prod(one) for one in (*shapes, shape)]
