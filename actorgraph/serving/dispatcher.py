@@ -371,8 +371,7 @@ class Dispatcher:
         _LOGGER.error("model %r could not start or end a run", self._name, exc_info=error)
         thread = get_ident()
         with self.lock:
-            failed = self.queue.requests.copy()
-            self.queue.requests.clear()
+            failed, self.queue.requests = self.queue.requests, []
             for batch in self.batches.copy():
                 if thread in (batch.starter, batch.ender):
                     failed += batch.members
