@@ -158,8 +158,8 @@ def in_turn(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> V
 
     def of_row(row: dict[int, Node]) -> Any:
         operands = [row.get(place, arg) for place, arg in enumerate(args)]
-        made = rows.apply(node.op, operands, node.attrs)
-        return [item(made, field) for field in fields] if fields else made
+        result = rows.apply(node.op, operands, node.attrs)
+        return [item(result, field) for field in fields] if fields else result
 
     stacked = map(of_row, {place: arg for place, arg in enumerate(args) if flags[place]})
     if fields:

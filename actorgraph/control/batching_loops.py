@@ -62,10 +62,10 @@ def _branch(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> V
 def _loop(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Value:
     spec: Spec = node.attrs["loop"]
     counted, _, tested, *_ = spec.split(flags)
-    made = None if counted or any(tested) else _Wide(rows, spec, flags, fields_read(node))
-    if made is None or made.test_differs:
+    wide = None if counted or any(tested) else _Wide(rows, spec, flags, fields_read(node))
+    if wide is None or wide.test_differs:
         return in_turn(rows, node, args, flags)
-    return made.applied(args)
+    return wide.applied(args)
 
 
 class _Wide:
@@ -82,21 +82,21 @@ class _Wide:
         self.wanted = wanted
         while True:  # fixed point: a carry has rows if the body gives it some
             given = [False, *consts, *self.wide, *xs]
-            inner, leaves, made = _built(rows, f"rows of {spec}", spec.body, given)
-            nexts = [made[result] for result in spec.body.results[: spec.carries]]
+            inner, leaves, forms = _built(rows, f"rows of {spec}", spec.body, given)
+            nexts = [forms[result] for result in spec.body.results[: spec.carries]]
             after = [old or flag for old, (_, flag) in zip(self.wide, nexts, strict=True)]
             if after == self.wide:
                 break
             self.wide = after
-        stacked = [made[result] for result in spec.body.results[spec.carries :]]
-        stacked += [made[spec.stacked(field)] for field in self.extra]
+        stacked = [forms[result] for result in spec.body.results[spec.carries :]]
+        stacked += [forms[spec.stacked(field)] for field in self.extra]
         self.stacked = [flag for _, flag in stacked]
         body = Body(leaves, [*inner.widened(nexts, self.wide), *[one for one, _ in stacked]])
         self.test_differs, test = False, spec.test
         if test is not None:
             title = f"rows of the test of {spec}"
-            _, leaves, made = _built(rows, title, test, [*tested, *self.wide])
-            end, self.test_differs = made[test.results[0]]
+            _, leaves, forms = _built(rows, title, test, [*tested, *self.wide])
+            end, self.test_differs = forms[test.results[0]]
             test = Body(leaves, [end])
         self.spec = replace(spec, body=body, test=test)
 

@@ -42,14 +42,20 @@ def _apply(rows: AllRows, name: str, args: Sequence[Node], **attrs: Any) -> Node
 # -- ops that keep leading axes, and ops that only look at shapes ---------------------------------
 
 
-@rule(
+def _with_attrs(changed: Callable[[AllRows, Attrs], Attrs]) -> Rule:
+    """Return the rule of an op that is applied to all rows with changed attributes."""
+
+    def applied(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+        return rows.apply(node.op, rows.all_spread(args, flags), changed(rows, node.attrs))
+
+    return applied
+
+
+rule(
     "adaptive_max_places", "adaptive_max_pool", "avg_pool", "avg_pool_adjoint", "max_pool",
     "max_pool_places", "one_hot", "pick_adjoint", "place_diagonal", "pool_put", "pool_take",
     "reshape_like", "resample", "resample_adjoint",
-)  # fmt: skip
-def _trailing(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-    """The op works on trailing axes."""
-    return rows.apply(node.op, rows.all_spread(args, flags), node.attrs)
+)(_with_attrs(lambda rows, at: at))  # fmt: skip
 
 
 @rule("causal_mask")
@@ -102,15 +108,6 @@ def _place(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
 
 
 # -- shapes ---------------------------------------------------------------------------------------
-
-
-def _with_attrs(changed: Callable[[AllRows, Attrs], Attrs]) -> Rule:
-    """Return the rule of an op that is applied to all rows with changed attributes."""
-
-    def stays(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
-        return rows.apply(node.op, rows.all_spread(args, flags), changed(rows, node.attrs))
-
-    return stays
 
 
 rule("reshape")(_with_attrs(lambda rows, at: {"shape": (rows.known_size(), *at["shape"])}))
@@ -198,22 +195,22 @@ def _tensordot(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
             shifted(axes_of) if flag else axes_of
             for axes_of, flag in zip((x_axes, y_axes), flags, strict=True)
         ]
-        made = rows.apply(node.op, args, {"x_axes": axes[0], "y_axes": axes[1]})
-        return made if flags[0] else moveaxis(made, x.ndim - len(x_axes), 0)
+        product = rows.apply(node.op, args, {"x_axes": axes[0], "y_axes": axes[1]})
+        return product if flags[0] else moveaxis(product, x.ndim - len(x_axes), 0)
     left, right = shifted(x_axes), shifted(y_axes)
     x_free = tuple([axis for axis in range(1, x.ndim) if axis not in left])
     y_free = tuple([axis for axis in range(1, y.ndim) if axis not in right])
     size = rows.known_size()
     summed = size_of(tuple([x.dims[axis] for axis in left]))
-    one = reshape(
+    left_matrix = reshape(
         transpose(x, (0, *x_free, *left)),
         (size, size_of(tuple([x.dims[a] for a in x_free])), summed),
     )
-    other = reshape(
+    right_matrix = reshape(
         transpose(y, (0, *right, *y_free)),
         (size, summed, size_of(tuple([y.dims[a] for a in y_free]))),
     )
-    return reshape(_apply(rows, "matmul", [one, other]), (size, *node.dims))
+    return reshape(_apply(rows, "matmul", [left_matrix, right_matrix]), (size, *node.dims))
 
 
 @rule("array_equal")
@@ -240,10 +237,10 @@ def _embedding(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
 def _advanced(index: tuple[Any, ...], arrays: _Args, flags: _Flags) -> tuple[int, int, bool, _Args]:
     """Return rank and place of the index dims, if the arrays are adjacent, and padded arrays."""
     places = [i for i, part in enumerate(index) if isinstance(part, (str, int))]
-    width = max([one.ndim - flag for one, flag in zip(arrays, flags, strict=True)], default=0)
+    width = max([array.ndim - flag for array, flag in zip(arrays, flags, strict=True)], default=0)
     beside = bool(arrays) and places[-1] - places[0] == len(places) - 1
     padded = [
-        _of_rank(one, width) if flag else one for one, flag in zip(arrays, flags, strict=True)
+        _of_rank(array, width) if flag else array for array, flag in zip(arrays, flags, strict=True)
     ]
     return width, places[0] if beside else 0, beside, padded
 
@@ -289,9 +286,9 @@ def _getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     x, index = args[0], node.attrs["index"]
     if not flags[0] and index[:1] != (ALONG,):
         return _shared_getitem(rows, node, args, flags)
-    made = _Index(rows, index, args[1:], flags[1:], node.ndim)
-    result = rows.apply(node.op, [rows.spread(x, flags[0]), *made.arrays], {"index": made.index})
-    return made.read(result)
+    at = _Index(rows, index, args[1:], flags[1:], node.ndim)
+    result = rows.apply(node.op, [rows.spread(x, flags[0]), *at.arrays], {"index": at.index})
+    return at.read(result)
 
 
 def _shared_getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
@@ -306,12 +303,12 @@ def _written(
     """Write operand number `values` at an index, whose operands begin at `first`."""
     given = rows.all_spread(args[:first], flags[:first])
     rank = given[values].ndim - 1
-    made = _Index(rows, node.attrs["index"], args[first:], flags[first:], rank)
-    given[values] = made.written(given[values])
-    attrs = {**node.attrs, "index": made.index}
+    at = _Index(rows, node.attrs["index"], args[first:], flags[first:], rank)
+    given[values] = at.written(given[values])
+    attrs = {**node.attrs, "index": at.index}
     if "shape" in attrs:
         attrs["shape"] = (rows.known_size(), *attrs["shape"])
-    return rows.apply(node.op, [*given, *made.arrays], attrs)
+    return rows.apply(node.op, [*given, *at.arrays], attrs)
 
 
 rule("getitem_adjoint")(partial(_written, values=0, first=1))
@@ -322,9 +319,9 @@ rule("index_put", "index_put_add")(partial(_written, values=1, first=2))
 @rule("last_writes")
 def _last_writes(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     x, *arrays = args
-    made = _Index(rows, node.attrs["index"], arrays, flags[1:], node.ndim)
-    given = [rows.spread(x, flags[0]), *made.arrays]
-    return made.read(rows.apply(node.op, given, {"index": made.index}))
+    at = _Index(rows, node.attrs["index"], arrays, flags[1:], node.ndim)
+    given = [rows.spread(x, flags[0]), *at.arrays]
+    return at.read(rows.apply(node.op, given, {"index": at.index}))
 
 
 # -- images ---------------------------------------------------------------------------------------
@@ -365,8 +362,8 @@ def _conv(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
         return in_turn(rows, node, args, flags)
     x, w = rows.all_spread(args, flags)
     attrs = {**node.attrs, "groups": node.attrs["groups"] * size}
-    made = rows.apply(node.op, [_merged(x, 1), _merged(w, 0)], attrs)
-    return _parted(rows, made, 1, node.dims), True
+    result = rows.apply(node.op, [_merged(x, 1), _merged(w, 0)], attrs)
+    return _parted(rows, result, 1, node.dims), True
 
 
 @rule("conv_weight")

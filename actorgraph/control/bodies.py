@@ -39,12 +39,10 @@ def _mixed(bits: int) -> int:
 
 
 _FOLD_IN = Op(
-    "fold_in",
-    "int64[] -> int64[] -> int64[]",
+    "fold_in", "int64[] -> int64[] -> int64[]",
     lambda xp, number, index: np.int64(_mixed(_mixed(int(number)) ^ int(index)) >> 1),
-    vjp=(None, None),
-    doc="The number by which an iteration draws, from that of the run.",
-)
+    vjp=(None, None), doc="The number by which an iteration draws, from that of the run.",
+)  # fmt: skip
 
 
 @final
@@ -226,10 +224,10 @@ class Body:
 
 def copied(body: Body, graph: Graph, inputs: Sequence[Node]) -> dict[Node, Node]:
     """Copy the nodes of a body into a graph, on these inputs; return the copy of each."""
-    made = dict(zip(body.inputs, inputs, strict=True))
+    copies = dict(zip(body.inputs, inputs, strict=True))
     for node in body.nodes:
-        made[node] = graph.adopt(node, tuple([made[part] for part in node.inputs]))
-    return made
+        copies[node] = graph.adopt(node, tuple([copies[part] for part in node.inputs]))
+    return copies
 
 
 def traced(

@@ -177,14 +177,8 @@ def _push(tans: Sequence[Node | None], y: Node, index: Node, *operands: Node, ca
 
 
 BRANCH = Op(
-    "branch",
-    any_types,
-    lambda xp, *arrays, **attrs: None,
-    typing=_typing,
-    vjp=Together(_pull, first=1),
-    jvp=_push,
-    kernel=_BranchKernel,
-    predicted=_predicted,
+    "branch", any_types, lambda xp, *arrays, **attrs: None, typing=_typing,
+    vjp=Together(_pull, first=1), jvp=_push, kernel=_BranchKernel, predicted=_predicted,
     doc="One of several bodies.",
-)
+)  # fmt: skip
 """The op of all branches."""

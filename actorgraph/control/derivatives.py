@@ -87,10 +87,7 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     stacked = {field: node for field, node in stacked.items() if copies[node] in tangents}
 
     def group(nodes: Sequence[Node]) -> list[Node]:
-        return [
-            *[copies[n] for n in nodes],
-            *[tan_leaves[n] for n in nodes if n in tan_leaves],
-        ]
+        return [*[copies[n] for n in nodes], *[tan_leaves[n] for n in nodes if n in tan_leaves]]
 
     inputs = [*group(position), *group(captured), *group(entering), *group(elements)]
     after = or_zeros(tangents, [nexts[j] for j in moving])

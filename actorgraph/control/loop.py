@@ -241,9 +241,9 @@ class LoopKernel:
         """Return the record of the loop in a run."""
         run = ALONE if run is None else run
         if not isinstance(self.parts, str) and self.spec.carries and workers_here() > 1:
-            found = self._beside(run, operands)
-            if found is not None:
-                return found
+            record = self._beside(run, operands)
+            if record is not None:
+                return record
         course = Course(self, run, operands)
         count = min(course.length, int(course.length * self.heavy_us / parallel_us()))
         if count > 1:
@@ -256,19 +256,19 @@ class LoopKernel:
         """Return the record as computed by concurrent parts, None if the loop is not run so."""
         from actorgraph.control.layers import is_long, made_beside
 
-        found: list[Any] = []
+        begun: list[Any] = []
 
         def begin() -> Any:
-            found[:] = [self.begun(run, operands, 1.0 / workers_here())]
+            begun[:] = [self.begun(run, operands, 1.0 / workers_here())]
             way = -1 if self.spec.reverse else 1
-            return [[stage] for stage in found[0].stages], 1, found[0].longest_us, way
+            return [[stage] for stage in begun[0].stages], 1, begun[0].longest_us, way
 
         us, layers = self.body_us, 2
         if self.parts is not None:
             each = [part.us for part in self.parts.parts]
             us, layers = max(each), len(each)
         long = is_long(self._length(operands) * us, layers)
-        return found[0].fields() if long and made_beside(run, begin) else None
+        return begun[0].fields() if long and made_beside(run, begin) else None
 
     @cached_property
     def body_us(self) -> float:
@@ -323,10 +323,10 @@ class LoopKernel:
             return [[] for _ in self.places]
         if self.lists is None or self.lists[0] != length:
             lists = FreeLists()
-            found = [self._sized(self.types[place], length) for place in self.places]
-            kept = sum([prod(shape) * dtype.itemsize for shape, dtype in found]) <= KEPT_BYTES
-            made = [(*one, lists.of(*one, True, 2) if kept else None) for one in found]
-            self.lists = length, made
+            sizes = [self._sized(self.types[place], length) for place in self.places]
+            kept = sum([prod(shape) * dtype.itemsize for shape, dtype in sizes]) <= KEPT_BYTES
+            stacks = [(*size, lists.of(*size, True, 2) if kept else None) for size in sizes]
+            self.lists = length, stacks
         return [
             fresh(shape, dtype) if free is None else free.take()
             for shape, dtype, free in self.lists[1]
@@ -398,10 +398,10 @@ class Course:
         fields: list[Any] = [None] * len(kernel.types)
         fields[: spec.carries] = self.carries
         fields[spec.trips] = np.int64(self._trips)
-        for field, found in self.made.items():
-            fields[field] = found
+        for field, values in self.made.items():
+            fields[field] = values
             if not kernel.stored:
-                fields[field] = joined(kernel.types[field], found, kernel.symbols, spec.reverse)
+                fields[field] = joined(kernel.types[field], values, kernel.symbols, spec.reverse)
         return tuple(fields)
 
 
@@ -457,14 +457,7 @@ def _push(*args: Any, **attrs: Any) -> Any:
 
 
 LOOP = Op(
-    "loop",
-    any_types,
-    lambda xp, *arrays, **attrs: None,
-    typing=_typing,
-    vjp=Together(_pull),
-    jvp=_push,
-    predicted=_predicted,
-    kernel=LoopKernel,
-    doc="A body, applied again and again.",
-)
+    "loop", any_types, lambda xp, *arrays, **attrs: None, typing=_typing, vjp=Together(_pull),
+    jvp=_push, predicted=_predicted, kernel=LoopKernel, doc="A body, applied again and again.",
+)  # fmt: skip
 """The op of all loops."""

@@ -241,14 +241,8 @@ def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
 
 
 REVOLVE = Op(
-    "revolve",
-    any_types,
-    lambda xp, *arrays, **attrs: None,
-    typing=_typing,
-    vjp=Together(_pull),
-    jvp=_push,
-    kernel=_RevolveKernel,
-    predicted=_predicted,
+    "revolve", any_types, lambda xp, *arrays, **attrs: None, typing=_typing, vjp=Together(_pull),
+    jvp=_push, kernel=_RevolveKernel, predicted=_predicted,
     doc="A loop turned around, whose carries are computed again from a few.",
-)
+)  # fmt: skip
 """The op of loops that are reversed with a number of slots."""

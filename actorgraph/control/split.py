@@ -135,7 +135,7 @@ def parted(kernel: LoopKernel, length: int, share: float) -> Parts | str:
         return "its test decides whether there is another iteration"
     if len(nodes) > _MOST_NODES:
         return f"its body has more than {_MOST_NODES} nodes"
-    if not kernel.stored or not all(is_pure(one.op) and one.op.kernel is None for one in nodes):
+    if not kernel.stored or not all(is_pure(node.op) and node.op.kernel is None for node in nodes):
         return "its body has an op of yours, another loop, or sizes that are unknown before a run"
     if kernel.tables is not None and kernel.tables[1]:
         return "`jit` may give its parts other last bits"
@@ -299,12 +299,7 @@ def _part(
         for node in (*xs, *handed)
     ]
     part_spec = Spec(
-        body,
-        len(own),
-        len(xs) + len(handed),
-        counted=True,
-        reverse=spec.reverse,
-        what=spec.what,
+        body, len(own), len(xs) + len(handed), counted=True, reverse=spec.reverse, what=spec.what
     )
     made = LoopKernel(loop(graph, part_spec, leaves), kernel.symbols, ())
     if kernel.tables is not None:

@@ -180,16 +180,16 @@ class _WaveKernel:
 
     def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
         self._nodes, self._given = node.attrs["nodes"], node.attrs["given"]
-        self._stages = [one for one in self._nodes if one.op is not ITEM]
-        kernels = [kernel(one, np, symbols, watch=watch) for one in self._nodes]
-        self._kernels = dict(zip([one.id for one in self._nodes], kernels, strict=True))
+        self._stages = [step for step in self._nodes if step.op is not ITEM]
+        kernels = [kernel(step, np, symbols, watch=watch) for step in self._nodes]
+        self._kernels = dict(zip([step.id for step in self._nodes], kernels, strict=True))
         program = node.attrs["program"]
-        self._in_turn = program.make(*kernels, *[one.attrs["value"] for one in program.constants])
-        loops = [one for one in self._stages if "loop" in one.attrs]
-        for one in loops:
-            self._kernels[one.id].parts = None
-        self._total_us = sum([self._kernels[one.id].body_us for one in loops])
-        self._stored = all(self._kernels[one.id].stored for one in loops)
+        self._in_turn = program.make(*kernels, *[step.attrs["value"] for step in program.constants])
+        loops = [step for step in self._stages if "loop" in step.attrs]
+        for step in loops:
+            self._kernels[step.id].parts = None
+        self._total_us = sum([self._kernels[step.id].body_us for step in loops])
+        self._stored = all(self._kernels[step.id].stored for step in loops)
         self._lists = FreeLists()
 
     def allow_tables(self, wait: bool, quick: bool, threads: int = 1) -> None:
@@ -276,9 +276,9 @@ def _layers(stages: Sequence[Any]) -> list[list[Any]]:
     """Return the layers: each loop, with the stages before it that feed it."""
     layers: list[list[Any]] = [[]]
     for stage in stages:
-        for one in getattr(stage, "stages", (stage,)):
-            layers[-1].append(one)
-            if type(one) is not _RowStage:
+        for course in getattr(stage, "stages", (stage,)):
+            layers[-1].append(course)
+            if type(course) is not _RowStage:
                 layers.append([])
     return layers[:-1]
 

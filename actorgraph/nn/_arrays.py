@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
-    """Run a module on arrays and return arrays.
-
-    Raises
-    ------
-    GraphTypeError
-        There is no array among the arguments.
-    """
+    """Run a module on arrays and return arrays; `GraphTypeError` if no argument is an array."""
     leaves, structure = flatten((args, kwargs))
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
         raise GraphTypeError(
@@ -33,15 +27,15 @@ def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
         )
 
     def key() -> Hashable:
-        return structure, *[one.training for one in module.modules()], held(module)
+        return structure, *[layer.training for layer in module.modules()], held(module)
 
     def make(given: list[Any]) -> tuple[Any, Any]:
         args, kwargs = unflatten(structure, given)
         results, result = flatten(module(*args, **kwargs))
-        for one in results:
-            if not isinstance(one, Node):
+        for leaf in results:
+            if not isinstance(leaf, Node):
                 raise GraphTypeError(
-                    f"{type(module).__name__}.forward returned {shown(one)}, expected nodes"
+                    f"{type(module).__name__}.forward returned {shown(leaf)}, expected nodes"
                 )
         outputs = {f"result_{number}": node for number, node in enumerate(results)}
         return ActorMachine(outputs, wrt=[]), result
@@ -59,7 +53,7 @@ def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
 
 def _check_floats(module: Module, leaves: list[Any], error: GraphTypeError) -> None:
     """Raise, from a layer's error, if an array has another float dtype than the parameters."""
-    dtypes = {one.dtype for one in module.parameters() if one.dtype.kind in "fV"}
+    dtypes = {parameter.dtype for parameter in module.parameters() if parameter.dtype.kind in "fV"}
     if len(dtypes) != 1:
         return
     (dtype,) = dtypes
@@ -92,21 +86,11 @@ def made_for(
 ) -> Any:
     """Return the result of `make` for arrays of these dtypes and dims, from the cache `known`.
 
-    Arrays with equal numbers of rows share a symbol, so one result serves every number of rows; if
-    a layer needs to know the number, the graph is made for that number.
+    `make` takes the leaves with nodes in the place of arrays; other leaves stay as they are.  `key`
+    returns the rest of the key; it is called again after `make`, which may change it.
 
-    Parameters
-    ----------
-    leaves : list
-        Arrays, and values that go to `make` as they are.
-    known : dict
-        The cache.
-    key : callable
-        Returns the rest of the key; called again after `make`, which may change it.
-    make : callable
-        Takes the leaves, with nodes in the place of arrays.
-    name : str
-        Name of the graph.
+    Arrays with equal numbers of rows share a symbol, so one result serves every number of rows; if
+    a layer needs to know the number, the graph, called `name`, is made for that number.
     """
     arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
     kinds = [_kind(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
@@ -114,17 +98,17 @@ def made_for(
     sizes = [len(array) for array in arrays if array.ndim]
     rows = [first.setdefault(size, f"rows_{len(first)}") for size in sizes]
     for dims in (rows, sizes):
-        made = known.get((*kinds, *dims, key()))
-        if made is None:
+        result = known.get((*kinds, *dims, key()))
+        if result is None:
             try:
-                made = make(_inputs(Graph(name), leaves, dims))
+                result = make(_inputs(Graph(name), leaves, dims))
             except (GraphTypeError, ShapeError):
                 if dims is sizes:
                     raise
-                made = _NEEDS_SIZES
-            known[(*kinds, *dims, key())] = made
-        if made is not _NEEDS_SIZES:
-            return made
+                result = _NEEDS_SIZES
+            known[(*kinds, *dims, key())] = result
+        if result is not _NEEDS_SIZES:
+            return result
     raise AssertionError("sizes were refused without an error")
 
 

@@ -36,8 +36,8 @@ class ModuleSummary:
         graph = Graph("summary")
         shapes: dict[int, Any] = {}
 
-        def note(one: Module, args: Any, result: Any) -> None:
-            shapes.setdefault(id(one), result)
+        def note(layer: Module, args: Any, result: Any) -> None:
+            shapes.setdefault(id(layer), result)
 
         removers = [one.register_forward_hook(note) for one in module.modules()]
         try:
@@ -82,7 +82,7 @@ def _input(graph: Graph, name: str, one: Any) -> Node:
 
 
 def _shape(result: Any) -> str:
-    return ", ".join(f"({', '.join(map(str, one.shape))})" for one in flatten(result)[0])
+    return ", ".join(f"({', '.join(map(str, leaf.shape))})" for leaf in flatten(result)[0])
 
 
 def _flops(node: Node) -> int:
@@ -90,5 +90,5 @@ def _flops(node: Node) -> int:
     if node.is_leaf or not prod(bind_shape(node.dims, {}, 1)):
         return 0
     shapes = tuple(bind_shape(part.dims, {}, 1) for part in node.inputs)
-    found = node.op.flops(shapes, bind_shape(node.dims, {}, 1), node.attrs)
-    return int(found) if found > 1 else 0  # every op has at least 1, a view too
+    flops = node.op.flops(shapes, bind_shape(node.dims, {}, 1), node.attrs)
+    return int(flops) if flops > 1 else 0  # every op has at least 1, a view too

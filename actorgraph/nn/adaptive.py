@@ -111,8 +111,8 @@ class AdaptiveLogSoftmaxWithLoss(Layer):
         for cluster, (start, end) in zip(self.tail, pairwise(ends), strict=True):
             rows = ops.flatnonzero((target >= start) & (target < end))
             log_probs = ops.log_softmax(cluster(ops.take(x, rows, 0)))
-            found = ops.pick(log_probs, ops.take(target, rows, 0) - start)
-            output = ops.index_add(output, 0, rows, found)
+            picked = ops.pick(log_probs, ops.take(target, rows, 0) - start)
+            output = ops.index_add(output, 0, rows, picked)
         return AdaptiveLogSoftmax(ops.squeeze(output, 0) if single else output, -ops.mean(output))
 
     def log_prob(self, x: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from math import sqrt
 from typing import Any
 
@@ -87,10 +87,8 @@ class MultiheadAttention(Layer):
         weights = ops.split(self.in_proj_weight, 3)
         biases = [None] * 3 if bias is None else ops.split(bias, 3)
         heads, size = self.num_heads, self.embed_dim // self.num_heads
-        q, k, v = [
-            ops.swapaxes(_grouped(ops.linear(x, w, b), heads, size), -2, -3)
-            for x, w, b in zip(nodes, weights, biases, strict=True)
-        ]
+        rows = [ops.linear(*each) for each in zip(nodes, weights, biases, strict=True)]
+        q, k, v = [ops.swapaxes(ops.reshape(x, (*x.shape[:-1], heads, size)), -2, -3) for x in rows]
         scores = (q * (1 / sqrt(size))) @ ops.swapaxes(k, -1, -2)
         for mask in self._masks(scores, attn_mask, key_padding_mask, is_causal):
             scores = (
@@ -118,11 +116,6 @@ class MultiheadAttention(Layer):
         if padding is not None:
             masks.append(ops.expand_dims(scores.graph.lift(padding), (-3, -2)))
         return masks
-
-
-def _grouped(x: Node, heads: int, size: int) -> Node:
-    """Return the last axis as heads, each of a size."""
-    return ops.reshape(x, (*x.shape[:-1], heads, size))
 
 
 class _TransformerLayer(Module):
@@ -192,9 +185,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         is_causal: bool = False,
     ) -> Node:  # fmt: skip
         """Return what the layer makes of `src`; masks as those of `MultiheadAttention`."""
-        look = partial(
-            _looked, self.self_attn, padding=src_key_padding_mask, mask=src_mask, causal=is_causal
-        )
+        look = _looking(self.self_attn, None, src_key_padding_mask, src_mask, is_causal)
         return self._attend(src, look, self._feed)
 
 
@@ -217,29 +208,23 @@ class TransformerDecoderLayer(_TransformerLayer):
         memory_is_causal: bool = False,
     ) -> Node:
         """Return what the layer makes of `tgt`; masks as those of `MultiheadAttention`."""
-        look = partial(
-            _looked, self.self_attn, padding=tgt_key_padding_mask, mask=tgt_mask,
-            causal=tgt_is_causal,
-        )  # fmt: skip
-        look_back = partial(
-            _looked, self.multihead_attn, memory=memory, padding=memory_key_padding_mask,
-            mask=memory_mask, causal=memory_is_causal,
-        )  # fmt: skip
+        look = _looking(self.self_attn, None, tgt_key_padding_mask, tgt_mask, tgt_is_causal)
+        look_back = _looking(
+            self.multihead_attn, memory, memory_key_padding_mask, memory_mask, memory_is_causal
+        )
         return self._attend(tgt, look, look_back, self._feed)
 
 
-def _looked(
-    attention: MultiheadAttention,
-    x: Node,
-    memory: Any = None,
-    *,
-    padding: Any,
-    mask: Any,
-    causal: bool,
-) -> Node:
-    """Return what attention finds for `x` in a memory, by default `x` itself."""
-    seen = x if memory is None else memory
-    result: Node = attention(
-        x, seen, seen, padding, need_weights=False, attn_mask=mask, is_causal=causal
-    )[0]
-    return result
+def _looking(
+    attention: MultiheadAttention, memory: Any, padding: Any, mask: Any, causal: bool
+) -> Callable[[Node], Node]:
+    """Return what attention makes of `x` and a memory, by default `x` itself, as a function."""
+
+    def look(x: Node) -> Node:
+        seen = x if memory is None else memory
+        result: tuple[Node, None] = attention(
+            x, seen, seen, padding, need_weights=False, attn_mask=mask, is_causal=causal
+        )
+        return result[0]
+
+    return look

@@ -79,8 +79,8 @@ class ModuleList(Module):
         return ((str(place), module) for place, module in enumerate(self.entries))
 
     def __getitem__(self, place: Any) -> Any:
-        found = self.entries[place]
-        return found if isinstance(found, Module) else type(self)(found)
+        entry = self.entries[place]
+        return entry if isinstance(entry, Module) else type(self)(entry)
 
     def __setitem__(self, place: int, module: Module) -> None:
         self.entries[place] = _checked(module)
@@ -127,8 +127,8 @@ class Sequential(ModuleDict):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             return self.entries[key]
-        found = [*self.entries.values()][key]
-        return Sequential(*found) if isinstance(key, slice) else found
+        entry = [*self.entries.values()][key]
+        return Sequential(*entry) if isinstance(key, slice) else entry
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.entries.values())

@@ -66,10 +66,10 @@ def _checked(shape: Any, dtype: Any) -> tuple[Shape, np.dtype[Any]]:
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
             raise ShapeError(f"the shape of a weight is made of ints of at least 0, got {shape!r}")
-    found = dtype_of(dtype)
-    if found.kind not in "fV":
-        raise GraphTypeError(f"weights are floats, got dtype {found.name}")
-    return tuple(map(int, sizes)), found
+    float_dtype = dtype_of(dtype)
+    if float_dtype.kind not in "fV":
+        raise GraphTypeError(f"weights are floats, got dtype {float_dtype.name}")
+    return tuple(map(int, sizes)), float_dtype
 
 
 def _stream(seed: int | None) -> PhiloxStream:
@@ -129,8 +129,8 @@ def constant(shape: Any, value: float, dtype: Any = "float32") -> Array:
     >>> ag.nn.init.constant((2,), 0.5)
     array([0.5, 0.5], dtype=float32)
     """
-    sizes, found = _checked(shape, dtype)
-    return np.full(sizes, value, found)
+    sizes, float_dtype = _checked(shape, dtype)
+    return np.full(sizes, value, float_dtype)
 
 
 def uniform(
@@ -162,11 +162,11 @@ def uniform(
     >>> ag.nn.init.uniform((2, 3), -1.0, 1.0, seed=4).shape
     (2, 3)
     """
-    sizes, found = _checked(shape, dtype)
-    values = _stream(seed).uniform(sizes, _wide(found))
+    sizes, float_dtype = _checked(shape, dtype)
+    values = _stream(seed).uniform(sizes, _wide(float_dtype))
     values *= high - low
     values += low
-    return values.astype(found, copy=False)
+    return values.astype(float_dtype, copy=False)
 
 
 def normal(
@@ -185,11 +185,11 @@ def normal(
     >>> ag.nn.init.normal((2, 3), std=0.1).shape
     (2, 3)
     """
-    sizes, found = _checked(shape, dtype)
-    values = _stream(seed).normal(sizes, _wide(found))
+    sizes, float_dtype = _checked(shape, dtype)
+    values = _stream(seed).normal(sizes, _wide(float_dtype))
     values *= std
     values += mean
-    return values.astype(found, copy=False)
+    return values.astype(float_dtype, copy=False)
 
 
 # -- by fans ----------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ _Drawn: TypeAlias = Callable[_P, Array]
 def _drawn(
     rule: Callable[Concatenate[bool, _P], Array], name: str
 ) -> tuple[_Drawn[_P], _Drawn[_P]]:
-    """Return the function of uniform and that of normal numbers; the rule is told which."""
+    """Return the function of uniform and that of normal numbers; the rule gets which."""
     kinds = (False, "uniform", "within sqrt(3) times"), (True, "normal", "of a deviation of")
     first, second = (
         variant(rule, is_normal, name, {"{kind}": kind, "{width}": width})
@@ -357,14 +357,14 @@ def orthogonal(
     array([[1., 0.],
            [0., 1.]])
     """
-    sizes, found = _checked(shape, dtype)
+    sizes, float_dtype = _checked(shape, dtype)
     if len(sizes) < 2:
         raise ShapeError(f"orthogonal weights have at least two dims, got shape {sizes}")
     rows, columns = sizes[0], prod(sizes[1:])
     drawn = _stream(seed).normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(drawn)
     q *= np.copysign(gain, np.diagonal(r))
-    return (q if rows >= columns else q.T).reshape(sizes).astype(found)
+    return (q if rows >= columns else q.T).reshape(sizes).astype(float_dtype)
 
 
 all_answering(globals())

@@ -87,15 +87,10 @@ class LinearCrossEntropyLoss(Layer):
         label_smoothing: float = 0.0,
         dtype: Any = "float32",
     ) -> None:
-        self.in_features, self.num_classes, self.out_features = (
-            in_features,
-            num_classes,
-            out_features,
-        )
-        self.reduction, self.ignore_index = reduction, ignore_index
-        self.label_smoothing, self.weight = label_smoothing, weight
-        if weight is not None:
-            self.weight = Buffer(np.asarray(weight, dtype))
+        self.in_features, self.num_classes = in_features, num_classes
+        self.out_features, self.reduction = out_features, reduction
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.weight = None if weight is None else Buffer(np.asarray(weight, dtype))
         self.linear = Linear(in_features, num_classes * prod(out_features), bias, dtype)
 
     def forward(self, x: Node, target: Any) -> Node:

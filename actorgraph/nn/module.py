@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from itertools import chain, count
@@ -22,6 +22,7 @@ from actorgraph.store import Held, copies, take
 from actorgraph.types import dtype_of
 
 _H = TypeVar("_H", bound=Held)
+_T = TypeVar("_T")
 Hook = Callable[..., Any]
 
 
@@ -118,9 +119,9 @@ class Module(Answering):
         except (GraphTypeError, ShapeError) as error:
             if hasattr(error, "layer"):
                 raise
-            told = type(error)(f"{path or 'module'} ({self._header()}): {error}")
-            vars(told)["layer"] = path
-            raise told from None
+            named = type(error)(f"{path or 'module'} ({self._header()}): {error}")
+            vars(named)["layer"] = path
+            raise named from None
         finally:
             _building.reset(token)
 
@@ -209,8 +210,8 @@ class Module(Answering):
             return held[name]
         bind = building.graph.bind
 
-        def bound(one: Any) -> Any:
-            return bind(one) if isinstance(one, Held) else one
+        def bound(leaf: Any) -> Any:
+            return bind(leaf) if isinstance(leaf, Held) else leaf
 
         return map_leaves(bound, held[name])
 
@@ -228,12 +229,8 @@ class Module(Answering):
                 yield from _found(name, value)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yield the modules that belong to it directly, with their names; each once."""
-        seen: set[int] = set()
-        for name, value in self._own():
-            if isinstance(value, Module) and id(value) not in seen:
-                seen.add(id(value))
-                yield name, value
+        """Return the modules that belong to it directly, with their names; each once."""
+        return _once((name, one) for name, one in self._own() if isinstance(one, Module))
 
     def children(self) -> Iterator[Module]:
         """Yield the modules that belong to it directly."""
@@ -257,12 +254,8 @@ class Module(Answering):
         return (module for _, module in self.named_modules())
 
     def _named(self, *kinds: type[_H]) -> Iterator[tuple[str, _H]]:
-        """Yield parameters or buffers of these kinds, module by module; each once."""
-        seen: set[int] = set()
-        for name, value in self._all_named(*kinds):
-            if id(value) not in seen:
-                seen.add(id(value))
-                yield name, value
+        """Return parameters or buffers of these kinds, module by module; each once."""
+        return _once(self._all_named(*kinds))
 
     def _all_named(self, *kinds: type[_H]) -> Iterator[tuple[str, _H]]:
         """Yield parameters or buffers of these kinds, module by module, under all their names."""
@@ -319,15 +312,15 @@ class Module(Answering):
         target = dtype_of(dtype)
         if target.kind not in "fcV":
             raise GraphTypeError(f"a module is converted to a float dtype, got {target.name}")
-        made: dict[int, Held] = {}
+        new: dict[int, Held] = {}
 
-        def converted(one: Any) -> Any:
-            if not isinstance(one, Held) or one.dtype.kind not in "fcV" or one.dtype == target:
-                return one
-            if id(one) not in made:
-                made[id(one)] = type(one)(one.present().astype(target))
-                made[id(one)].name = one.name
-            return made[id(one)]
+        def converted(leaf: Any) -> Any:
+            if not isinstance(leaf, Held) or leaf.dtype.kind not in "fcV" or leaf.dtype == target:
+                return leaf
+            if id(leaf) not in new:
+                new[id(leaf)] = type(leaf)(leaf.present().astype(target))
+                new[id(leaf)].name = leaf.name
+            return new[id(leaf)]
 
         for module in [*self.modules()]:
             for name, value in [*module.__dict__.get("_held", {}).items()]:
@@ -377,13 +370,13 @@ class Module(Answering):
             if given[name].shape != held.shape
             or not np.can_cast(given[name].dtype, held.dtype, "same_kind")
         ]
-        found = {"missing": known.keys() - given, "unexpected": given.keys() - known}
-        told = [
-            f"{what} are {', '.join(sorted(names))}" for what, names in found.items() if names
+        odd = {"missing": known.keys() - given, "unexpected": given.keys() - known}
+        wrong_names = [
+            f"{what} are {', '.join(sorted(names))}" for what, names in odd.items() if names
         ] if strict else []  # fmt: skip
-        if told or wrong:
+        if wrong_names or wrong:
             raise GraphError(
-                f"the state does not fit {type(self).__name__}: {'; '.join([*told, *wrong])}"
+                f"the state does not fit {type(self).__name__}: {'; '.join([*wrong_names, *wrong])}"
             )
         take(copies([(held, given[name]) for name, held in known.items() if name in given]))
 
@@ -420,6 +413,15 @@ class Module(Answering):
         from actorgraph.nn._summary import ModuleSummary
 
         return ModuleSummary(self, inputs)
+
+
+def _once(pairs: Iterable[tuple[str, _T]]) -> Iterator[tuple[str, _T]]:
+    """Yield objects with names, each under its first name only."""
+    seen: set[int] = set()
+    for name, one in pairs:
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield name, one
 
 
 def _array_of(name: str, value: Any) -> np.ndarray[Any, Any]:

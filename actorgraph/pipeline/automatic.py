@@ -55,19 +55,11 @@ _Found: TypeAlias = tuple[float, Schedule, list[int] | None]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The chosen schedule.
-
-    Attributes
-    ----------
-    schedule : Schedule
-    credits : list of int or None
-    note : str
-        Why, for `explain`.
-    """
+    """The chosen schedule."""
 
     schedule: Schedule
     credits: list[int] | None
-    note: str
+    note: str  # why, for `explain`
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +85,8 @@ class Choice:
     ) -> Chosen:
         """Time the batch and its microbatches, and choose; blocks the calling thread.
 
-        Raises
-        ------
-        FeedError
-            There are too few rows.
-        ScheduleError
-            No schedule fits the options, or there are ops that wait, whose time is not a core's.
+        Raises `FeedError` for too few rows; `ScheduleError` if no schedule fits the options, or if
+        there are ops that wait, whose time is not a core's.
         """
         if any(node.op.waits for node in topological_order(self.outputs)):
             raise ScheduleError(
@@ -133,25 +121,25 @@ class Choice:
         self, counts: Mapping[int, Sequence[int]], simulated: Callable[[int, int], list[_Found]]
     ) -> list[_Found]:
         """Return predictions for the numbers of stages and microbatches; raises if none fits."""
-        found: list[_Found] = []
+        predictions: list[_Found] = []
         refusal = None
         for stages, possible in counts.items():
             least_s = inf
             for count in possible:
                 try:
-                    some = simulated(stages, count)
+                    fitting = simulated(stages, count)
                 except ScheduleError as error:
                     refusal = error
                     continue
-                found += some
-                took_s = min(some, key=itemgetter(0))[0]
+                predictions += fitting
+                took_s = min(fitting, key=itemgetter(0))[0]
                 if took_s > _WORSE * least_s:
                     break
                 least_s = min(least_s, took_s)
-        if not found:
+        if not predictions:
             assert refusal is not None
             raise refusal
-        return found
+        return predictions
 
     def _stages(self) -> list[int]:
         """Return the numbers of devices to try."""
@@ -198,13 +186,13 @@ def _with_tables(machine: _M) -> _M:
 
 def _shortest_s(machine: Machine, feeds: Mapping[Node, Any], trains: bool) -> float:
     """Return the seconds of the fastest run."""
-    found = []
+    times_s = []
     for _ in range(1 + _TIMES):
         run = _prepared(machine, feeds, trains)
         started = perf_counter()
         machine._run_now(run)
-        found.append(perf_counter() - started)
-    return min(found[1:])
+        times_s.append(perf_counter() - started)
+    return min(times_s[1:])
 
 
 def _fastest_run(pipeline: Pipeline, feeds: Mapping[Node, Any], trains: bool) -> Measured:

@@ -38,21 +38,10 @@ a wake-up costs little beside the wait."""
 class Microbatches:
     """Makes the runs of a pipeline out of batches, and their plans.
 
-    Parameters
-    ----------
-    outputs, wrt : sequence of Node
-    dim : str
-    reduce : "mean" or "sum", optional
-        As `Pipeline` takes it.
-    chosen : Choice or Chosen
-        The schedule, or the choice that the first run makes.
-    trains : bool
-        Whether runs differentiate by default.
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        A result cannot be cut along the dim and joined.
+    `outputs`, `wrt`, `dim` and `reduce` are as `Pipeline` takes them; `chosen` is the schedule, or
+    the choice that the first run makes; `trains` says whether runs differentiate by default.
+    Raises `GraphTypeError` or `ShapeError` for a result that cannot be cut along the dim and
+    joined.
     """
 
     def __init__(
@@ -73,25 +62,13 @@ class Microbatches:
 
     @property
     def schedule(self) -> Schedule:
-        """The actions of each device, in order.
-
-        Raises
-        ------
-        GraphError
-            The first run, which chooses it, has not started.
-        """
+        """The actions of each device; `GraphError` before a first run that chooses them."""
         if isinstance(self._chosen, Choice):
             raise GraphError("the schedule is known after a first run, which chooses it")
         return self._chosen.schedule
 
     def plan(self, mode: Mode) -> StagedPlan:
-        """Return the plan of a mode, which was cut by the sizes of its first run.
-
-        Raises
-        ------
-        GraphError
-            There was no such run yet.
-        """
+        """Return the plan of a mode, made by its first run; `GraphError` before that."""
         if mode.key not in self._plans:
             raise GraphError("the stages of a pipeline are known after a first run")
         return self._plans[mode.key]
@@ -135,10 +112,8 @@ class Microbatches:
     ) -> Run:
         """Check the arguments of a run, and make it, with its parts.
 
-        Raises
-        ------
-        FeedError, MemoryLimitError
-            An argument does not fit, or there are too few rows; nothing has started then.
+        Raises `FeedError` or `MemoryLimitError` if an argument does not fit, or if there are too
+        few rows; nothing has started then.
         """
         priority = whole("priority", priority)
         batching = self.batching

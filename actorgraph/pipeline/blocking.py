@@ -14,12 +14,9 @@ from actorgraph.pipeline.staged import KINDS, StagedPlan
 
 
 def check_lanes(plan: StagedPlan) -> None:
-    """Raise unless every lane reaches the end of its list; in time linear in actions and edges.
+    """Raise `ScheduleError` unless every lane reaches the end of its list; in linear time.
 
-    Raises
-    ------
-    ScheduleError
-        Names a cycle of lanes, each waiting for the next.
+    The error names a cycle of lanes, each waiting for the next.
     """
     schedule, stages = plan.schedule, plan.schedule.stages
     tasks = [
@@ -60,9 +57,9 @@ def check_lanes(plan: StagedPlan) -> None:
 
 def _credits(plan: StagedPlan) -> list[Credit]:
     """Return the credits that bound forward actions, if there are any."""
-    found = []
+    credits_ = []
     for device, limit in enumerate(plan.credits or ()):
         spender, giver = plan.at.get((device, "forward")), plan.at.get((device, "backward"))
         if spender is not None and giver is not None:
-            found.append(Credit(spender, giver, limit, f"microbatches on device {device}"))
-    return found
+            credits_.append(Credit(spender, giver, limit, f"microbatches on device {device}"))
+    return credits_

@@ -25,12 +25,8 @@ def scheduled(
 ) -> tuple[Schedule, list[int] | None]:
     """Return a schedule, and for a dynamic one the credits of its lanes.
 
-    Parameters are those of `Pipeline`; `nodes` are its outputs and wrt.
-
-    Raises
-    ------
-    ScheduleError
-        The options contradict each other, or the placement of nodes.
+    Parameters are those of `Pipeline`; `nodes` are its outputs and wrt.  Raises `ScheduleError` if
+    the options contradict each other, or the placement of nodes.
     """
     count = placed_stages(nodes)
     if isinstance(given, Schedule):
@@ -54,12 +50,12 @@ def scheduled(
             )
         stages = devices_of(count, given, chunks)
     if isinstance(given, str) and given == "dynamic":
-        made = dynamic(stages=stages, microbatches=microbatches, costs=(1, 1, 1))
-        return _fitting(made, count), [stages - device for device in range(stages)]
-    made = named(
+        schedule = dynamic(stages=stages, microbatches=microbatches, costs=(1, 1, 1))
+        return _fitting(schedule, count), [stages - device for device in range(stages)]
+    schedule = named(
         given, stages=stages, microbatches=microbatches, chunks=chunks, extra_warmup=extra_warmup
     )
-    return _fitting(made, count), None
+    return _fitting(schedule, count), None
 
 
 def devices_of(count: int, given: str | Schedule, chunks: int | None) -> int:

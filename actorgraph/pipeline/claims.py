@@ -31,24 +31,17 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
 
     Not counted are dims that only a run knows, memory that ops allocate inside a call, and the
     user's arrays.  Lanes with credits are taken to hold as many microbatches as these allow.
-
-    Parameters
-    ----------
-    plan : StagedPlan
-    binding : Binding
-        Of the largest microbatch, by the same plan.
-    regular : bool
-        Ignored: with `max_bytes`, tasks keep no memory between turns.
+    `regular` is ignored: with `max_bytes`, tasks keep no memory between turns.
     """
-    found = binding.claims.get(regular)
-    if found is None:
+    claim = binding.claims.get(regular)
+    if claim is None:
         tasks: dict[str, set[int]] = {HOST: set()}
         for index in range(len(plan.partition.tasks)):
             lane = plan.partition.lane(index)
             name = HOST if lane is None else lane.device.root.name
             tasks.setdefault(name, set()).add(index)
         clocks = _Clocks(plan) if plan.credits is None else None
-        arrays = {name: _Arrays(plan, binding, some) for name, some in tasks.items()}
+        arrays = {name: _Arrays(plan, binding, indices) for name, indices in tasks.items()}
         kept = {name: one.kept(clocks) for name, one in arrays.items()}
         turn = {name: one.turn(binding) for name, one in arrays.items()}
         count = plan.schedule.devices
@@ -58,8 +51,8 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
         }
         fetched = sum([arrays[name].lasting_bytes() for name in on])
         on_host = kept[HOST] + fetched + arrays[HOST].copies()
-        found = binding.claims[regular] = Claim(on_host, turn[HOST], 0, count, on)
-    return found
+        claim = binding.claims[regular] = Claim(on_host, turn[HOST], 0, count, on)
+    return claim
 
 
 def sent_at_once(plan: StagedPlan, binding: Binding) -> dict[int, int]:
@@ -86,20 +79,13 @@ class _Arrays:
 
     A value from another device is copied, and the copy dies with the last of its users.
 
-    Attributes
-    ----------
-    sizes : dict
-        Bytes by the id of the step that allocates them.
-    task_of : dict
-        Its task.
-    users : dict
-        Tasks that need it, directly or through a view.
-    sent : list of list of Node
-        The outputs of each task.
+    `sizes` has bytes by the id of the step that allocates them, `task_of` its task, and `users` the
+    tasks that need it, directly or through a view.  `sent` has the outputs of each task.
     """
 
     def __init__(self, plan: StagedPlan, binding: Binding, tasks: set[int]) -> None:
         self.plan, self.symbols, self._tasks = plan, binding.symbols, tasks
+        self._specs = [plan.partition.tasks[index] for index in tasks]
         shown: dict[int, frozenset[int]] = {}
         by_id = {node.id: node for node in plan.compiled.joint.order}
         self.sent = [[by_id[n] for n in task.outputs] for task in plan.stage_tasks]
@@ -144,8 +130,10 @@ class _Arrays:
 
     def turn(self, binding: Binding) -> int:
         """Return the peak bytes that a turn needs besides."""
-        specs = [self.plan.partition.tasks[index] for index in self._tasks]
-        most = [bytes_of(one.steps, self.sent[one.index], frozenset(), binding)[1] for one in specs]
+        most = [
+            bytes_of(spec.steps, self.sent[spec.index], frozenset(), binding)[1]
+            for spec in self._specs
+        ]
         # The first addition to a sum allocates it.
         return max(most, default=0) + max(map(self._size, self._summed()), default=0)
 
@@ -161,10 +149,9 @@ class _Arrays:
     def brought(self) -> int:
         """Return the bytes of copies of feeds."""
         fed = {leaf.node.id for leaf in self.plan.compiled.joint.leaves if leaf.kind != "variable"}
-        specs = [self.plan.partition.tasks[index] for index in self._tasks]
         parts = {
             part.id: size_in_bytes(part, self.symbols)
-            for spec in specs
+            for spec in self._specs
             for step in spec.steps
             for part in step.inputs
             if part.id in fed
@@ -223,16 +210,16 @@ class _Clocks:
         clock = list(before[-1]) if before else [0] * len(self.clocks)
         clock[lane] = len(before)
         for index in tasks:
-            for sender in self._senders(index, microbatch):
+            for sender in self._senders(self.plan.stage_tasks[index].foreign, microbatch):
                 self._learn(clock, *sender)
         return clock
 
-    def _senders(self, index: int, microbatch: int) -> Iterator[tuple[int, int]]:
-        """Yield lane and position of the actions that a task receives from other lanes."""
-        for number in self.plan.stage_tasks[index].foreign:
-            found = self.place.get((self.plan.task_of.get(number, -1), microbatch))
-            if found is not None:
-                yield found
+    def _senders(self, numbers: Iterable[int], microbatch: int) -> Iterator[tuple[int, int]]:
+        """Yield lane and position of the actions that compute values of a microbatch."""
+        for number in numbers:
+            place = self.place.get((self.plan.task_of.get(number, -1), microbatch))
+            if place is not None:
+                yield place
 
     def _learn(self, clock: Clock, lane: int, position: int) -> None:
         """Merge into a clock that an action is over, and what was over when it started."""
@@ -247,10 +234,8 @@ class _Clocks:
         found = []
         for microbatch in range(self.microbatches):
             for index in mine:
-                for number in self.plan.stage_tasks[index].inputs:
-                    sender = self.place.get((self.plan.task_of.get(number, -1), microbatch))
-                    if sender is not None:
-                        self._learn(clock, *sender)
+                for sender in self._senders(self.plan.stage_tasks[index].inputs, microbatch):
+                    self._learn(clock, *sender)
             found.append(list(clock))
         return found
 
@@ -271,7 +256,7 @@ class _Clocks:
     def changes(self, arrays: _Arrays, array: int) -> list[int]:
         """Return the change of an array's number of live copies at each action of its lane."""
         produced = [self.place[arrays.task_of[array], n] for n in range(self.microbatches)]
-        found = [0] * (len(self.clocks[produced[0][0]]) + 1)
+        changes = [0] * (len(self.clocks[produced[0][0]]) + 1)
         last = accumulate([position for _, position in produced], max)
         for microbatch, ((lane, position), waits) in enumerate(zip(produced, last, strict=True)):
             if array in arrays.added and not (microbatch or arrays.users[array]):
@@ -280,17 +265,17 @@ class _Clocks:
             needed[lane] = max(needed[lane], position + 1)
             if array in arrays.added:  # terms are added in the order of microbatches
                 needed[lane] = max(needed[lane], waits + 1)
-            found[position] += 1
-            found[self._death(lane, position, needed)] -= 1
-        return found
+            changes[position] += 1
+            changes[self._death(lane, position, needed)] -= 1
+        return changes
 
     def _needed(self, users: Iterable[int], microbatch: int) -> Clock:
         """Return the clock from which a microbatch's value is dead."""
         needed = [0] * len(self.clocks)
         for index in users:
-            found = self.place.get((index, microbatch))
-            if found is not None:
-                needed[found[0]] = max(needed[found[0]], found[1] + 1)
+            place = self.place.get((index, microbatch))
+            if place is not None:
+                needed[place[0]] = max(needed[place[0]], place[1] + 1)
             else:
                 lane = self.plan.stage_tasks[index].lane
                 needed[:] = map(max, needed, self.unstaged[lane][microbatch])

@@ -26,12 +26,8 @@ def run(
     """Build the graph of a target and measure it by each schedule; return the fastest first.
 
     The first output is the loss, others are outputs of the pipeline, which takes the options too;
-    gradients are those of all parameters.  Blocks until the runs have ended.
-
-    Raises
-    ------
-    GraphError
-        As `outputs_and_feeds` and `Pipeline`; or the graph has no parameters.
+    gradients are those of all parameters.  Blocks until the runs have ended.  Raises `GraphError`
+    as `outputs_and_feeds` and `Pipeline` do, and for a graph without parameters.
     """
     outputs, feeds = outputs_and_feeds(target)
     nodes = as_nodes(outputs)
@@ -46,7 +42,7 @@ def run(
     with ExitStack() as scope:
         pipelines = []
         for schedule in schedules:
-            made = Pipeline(
+            pipeline = Pipeline(
                 loss,
                 outputs=others,
                 stages=None if isinstance(schedule, Schedule) else stages,
@@ -54,5 +50,5 @@ def run(
                 microbatches=None if isinstance(schedule, Schedule) else microbatches,
                 **options,
             )
-            pipelines.append(scope.enter_context(made))
+            pipelines.append(scope.enter_context(pipeline))
         return measure(pipelines, feeds, runs=runs)

@@ -25,20 +25,9 @@ def placed(nodes: Sequence[Node]) -> bool:
 def cut_by_placement(nodes: Sequence[Node]) -> list[list[Node]]:
     """Return the stages that the user gave, with ``with graph.stage(0): ...``.
 
-    Parameters
-    ----------
-    nodes : sequence of Node
-        In build order; leaves belong to no stage and are left out.
-
-    Returns
-    -------
-    list of list of Node
-        A node without a placement is in the first stage that has all its inputs.
-
-    Raises
-    ------
-    ScheduleError
-        If a node is placed before one of its inputs, or a stage has no nodes.
+    `nodes` are in build order; leaves are left out.  A node without a placement is in the first
+    stage that has all its inputs.  Raises `ScheduleError` if a node is placed before one of its
+    inputs, or a stage has no nodes.
     """
     stage_of: dict[int, int] = {}
     stages: dict[int, list[Node]] = {}
@@ -73,23 +62,10 @@ def cut_by_cost(
 ) -> list[list[Node]]:
     """Return consecutive parts of the build order whose slowest is as fast as possible.
 
-    Parameters
-    ----------
-    nodes : sequence of Node
-        In build order; leaves belong to no stage and are left out.
-    stages : int
-        How many parts; none is empty.
-    costs : mapping
-        Time of a node by its number, forward and backward, in any unit.
-    sizes : mapping
-        Size of a node's value by its number, in any unit.
-    slack : float
-        The share of its time by which the slowest stage may be slower, to send fewer bytes.
-
-    Raises
-    ------
-    ScheduleError
-        If there are fewer nodes than stages.
+    No part is empty.  `nodes` are in build order; leaves are left out.  `costs` has the time of
+    each node, forward and backward, and `sizes` the size of its value, by its number and in any
+    unit.  The slowest stage may be slower by the share `slack`, to send fewer bytes.  Raises
+    `ScheduleError` for fewer nodes than stages.
     """
     every = [node for node in nodes if not node.is_leaf]
     if len(every) < stages:

@@ -29,18 +29,8 @@ from actorgraph.schedules.actions import Schedule
 class Stages(Residents):
     """The placement of a pipeline's stages.
 
-    Parameters
-    ----------
-    graph : Graph
-    devices : sequence of Device
-        One for each device of the schedule, or one for all; a node that the user has placed decides
-        for its stage.
-    schedule : Schedule
-
-    Raises
-    ------
-    ScheduleError
-        The number of devices is not that of the schedule.
+    `devices` has one for each device of the schedule, or one for all; a node that the user has
+    placed decides for its stage.  Another number of them raises `ScheduleError`.
     """
 
     def __init__(self, graph: Graph, devices: Sequence[Device], schedule: Schedule) -> None:
@@ -129,9 +119,9 @@ class Stages(Residents):
     @staticmethod
     def mark(values: Iterable[Any]) -> None:
         """Have other lanes wait for these values, not for what is launched after them."""
-        for one in values:
-            if isinstance(one, Handed):
-                one.mark()
+        for value in values:
+            if isinstance(value, Handed):
+                value.mark()
 
     def added(self, total: Any, value: Any) -> Any:
         """Return the sum of two values, on their device."""
@@ -177,9 +167,9 @@ def _await_copies(answer: Callable[[Callable[[], Any]], None], values: Sequence[
     left = iter(last.values())
 
     def go_on() -> None:
-        for one in left:
-            assert one.event is not None
-            one.event.then(go_on)
+        for copy in left:
+            assert copy.event is not None
+            copy.event.then(go_on)
             return
         answer(partial(bool, True))
 

@@ -387,8 +387,8 @@ class PipelineLane:
         answer = yield from self._await_call(lane_run, known, COMPLETION, (values,))
         if answer is None:
             return None
-        found: bool | None = guarded(lane_run.run, known, answer)
-        return found
+        done: bool | None = guarded(lane_run.run, known, answer)
+        return done
 
     def _await_call(self, lane_run: LaneRun, known: Task, op: Any, args: Any) -> Acting[Any]:
         """Issue a call and return its answer, None if the run is dead."""
@@ -472,12 +472,8 @@ def _mapped(function: Callable[..., Any], *lists: Sequence[Any]) -> list[Any]:
 class Lanes:
     """The network of a pipeline, in place of `machines.network.Network`.
 
-    Attributes
-    ----------
-    tasks : list of Task
-        The tasks of stages for recordings; lanes run them.
-    times : list of deque
-        Seconds of the latest turns of each task.
+    `tasks` are those of stages, for recordings: lanes run them.  `times` has the seconds of the
+    latest turns of each.
     """
 
     def __init__(
@@ -571,9 +567,9 @@ class Lanes:
         large = number in self.plan.partition.bulky and self.stages is None
         if not (large and self._recycling):
             return kernel
-        made = Recycling(kernel, self._live, self._reserved.get(number, 0))
-        self._arenas.add(made)
-        return made
+        recycling = Recycling(kernel, self._live, self._reserved.get(number, 0))
+        self._arenas.add(recycling)
+        return recycling
 
     def _function(self, task: StageTask) -> Callable[..., Any]:
         compiled, bound = self.plan.compiled, self._kernel_cache.bound_index
@@ -586,8 +582,8 @@ class Lanes:
         ]
         program = self._programs[task.spec.index]
         called, constants = program.callables(kernels, compiled.to_device(lane))
-        made: Callable[..., Any] = program.make(*called, *constants)
-        return made
+        function: Callable[..., Any] = program.make(*called, *constants)
+        return function
 
     def _make_functions(self) -> None:
         """Make the functions of tasks, and those that add the first two terms of sums."""

@@ -54,15 +54,9 @@ def measurements(results: Sequence[Measured]) -> Table:
 
 
 def show(table: Table, stream: TextIO, *, width: int) -> None:
-    """Write a table and its pictures.
+    """Write a table and its pictures, which are `width` characters wide.
 
-    Parameters
-    ----------
-    table : Table
-    stream : text file
-        Coloured if it is a terminal and rich is installed.
-    width : int
-        Characters of the pictures.
+    They are coloured if the stream is a terminal and rich is installed.
     """
     console = tables.console(stream)
     if console is None:

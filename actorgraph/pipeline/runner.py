@@ -20,7 +20,7 @@ from actorgraph.pipeline.automatic import Choice, Chosen
 from actorgraph.pipeline.batches import Microbatches
 from actorgraph.pipeline.choosing import scheduled
 from actorgraph.pipeline.devices import Stages
-from actorgraph.pipeline.staged import StagedPlan
+from actorgraph.pipeline.staged import KINDS, StagedPlan
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.model import Setting
 from actorgraph.schedules.orders import Name
@@ -264,19 +264,16 @@ class Pipeline(Machine):
         for network in [one for one in self._networks() if one.plan is plan]:
             for found, latest in zip(times, getattr(network, "times", ()), strict=True):
                 found += list(latest)[self.schedule.microbatches :] or list(latest)
-        means = {
+        means: dict[tuple[int, str], float] = {
             (task.region.index, task.direction): mean(found)
             for task, found in zip(plan.partition.tasks, times, strict=True)
             if found
         }
-        return [
-            (
-                means.get((stage, "forward"), 0.0),
-                means.get((stage, "backward"), 0.0),
-                means.get((stage, "weights"), 0.0),
-            )
+        costs: list[Any] = [
+            tuple([means.get((stage, direction), 0.0) for direction in KINDS])
             for stage in range(self.schedule.stages)
         ]
+        return costs
 
     def simulate(self, **setting: Unpack[Setting]) -> Simulation:
         """Return the simulation of the schedule by `stage_costs`, in seconds.

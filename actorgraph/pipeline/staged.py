@@ -69,69 +69,32 @@ class Microbatch:
 
 @dataclass(slots=True)
 class StageTask:
-    """A task as a function, with the sources of its inputs and the uses of its outputs.
-
-    Attributes
-    ----------
-    spec : TaskSpec
-    lane : int
-    inputs, outputs : list of int
-        Ids of joint nodes, in the order of the program's arguments and results.
-    foreign : list of int
-        Inputs from other lanes, or from the previous microbatch.
-    computed : list of int
-        Inputs that other tasks, or microbatches, have computed.
-    kept, gathered : list of (int, int)
-        Outputs that tasks of the lane need, and results or terms of them, with their places.
-    sends : dict
-        Lane to the places of the outputs that it needs.
-    lower : callable
-        Makes its program, given `tabling`.
-    waits : bool
-        Whether it has an op that waits.
-    looked_at : set of int
-        Inputs that only the host's part of ops takes.
-    fresh : set of int
-        Summed outputs in arrays of their own that nobody else needs.
-    """
+    """A task as a function, with the sources of its inputs and the uses of its outputs."""
 
     spec: TaskSpec
     lane: int
-    inputs: list[int]
-    outputs: list[int]
-    lower: Callable[..., Program]
-    waits: bool
-    looked_at: set[int]
-    foreign: list[int] = field(default_factory=list)
-    fresh: set[int] = field(default_factory=set)
-    computed: list[int] = field(default_factory=list)
+    inputs: list[int]  # ids of joint nodes, in the order of the program's arguments
+    outputs: list[int]  # and in that of its results
+    lower: Callable[..., Program]  # makes its program, given `tabling`
+    waits: bool  # whether it has an op that waits
+    looked_at: set[int]  # inputs that only the host's part of ops takes
+    foreign: list[int] = field(default_factory=list)  # inputs of other lanes or microbatches
+    fresh: set[int] = field(default_factory=set)  # sums in arrays that nobody else needs
+    computed: list[int] = field(default_factory=list)  # inputs that tasks have computed
+    # Outputs that tasks of the lane need, and results or terms of them, with their places.
     kept: list[tuple[int, int]] = field(default_factory=list)
     gathered: list[tuple[int, int]] = field(default_factory=list)
+    # For each lane, the places of the outputs that it needs.
     sends: dict[int, list[int]] = field(default_factory=dict)
 
 
 class StagedPlan(Plan):
     """A mode of a pipeline, cut into the stages of a schedule.
 
-    Parameters
-    ----------
-    machine : Machine
-        The pipeline.
-    batching : Batching
-    mode : Mode
-        Of the whole batch.
-    schedule : Schedule
-    symbols : mapping
-        Sizes of a microbatch, by which stages are cut if the user has placed no nodes.
-    credits : sequence of int, optional
-        For each lane, the most microbatches that it holds while it does whatever is ready; default
-        lanes follow the lists of the schedule.
-
-    Attributes
-    ----------
-    stages : list of list of Node
-    stage_tasks : list of StageTask
-        In the order of `tasks`.
+    `mode` is that of the whole batch.  `symbols` are the sizes of a microbatch, by which stages are
+    cut if the user has placed no nodes.  `credits` has for each lane the most microbatches that it
+    holds while it does whatever is ready; without them lanes follow the lists of the schedule.
+    `stage_tasks` are in the order of `tasks`.
     """
 
     in_order = "one microbatch after another"
@@ -150,14 +113,14 @@ class StagedPlan(Plan):
         read = [*outputs.values(), *[node for node in wrt if not isinstance(node, Variable)]]
         computed = dict.fromkeys([term for node in read for term in batching.terms(node).values()])
         numbered = {str(number): node for number, node in enumerate(computed)}
-        found = compiled(
+        compiled_mode = compiled(
             numbered, wrt, batching.mode(mode), machine.device, machine.watch,
             passes=machine.passes, jit=machine.jit, placing=machine._placing,
             native=machine.native,
         )  # fmt: skip
         names = Names(tuple(dict.fromkeys([*outputs.values(), *wrt])), outputs)
-        collect = partial(_collected, self, Reader(found, ()))
-        super().__init__(found, self._by_stage, names=names, collect=collect)
+        collect = partial(_collected, self, Reader(compiled_mode, ()))
+        super().__init__(compiled_mode, self._by_stage, names=names, collect=collect)
         self.credits = credits
         self.batching, self.schedule = batching, schedule
         self.result_count = schedule.devices  # each lane delivers one
@@ -225,12 +188,14 @@ class StagedPlan(Plan):
 
     def _check_directions(self) -> None:
         """Raise if a stage would wait for one that waits for it."""
-        stages = self.schedule.stages
-        task_of = {step.id: spec for spec in self.partition.tasks for step in spec.steps}
-        for spec in self.partition.tasks:
+        stages, tasks = self.schedule.stages, self.partition.tasks
+        self.task_of = {step.id: spec.index for spec in tasks for step in spec.steps}
+        for spec in tasks:
             for node in _operands(spec):
-                producer = task_of.get(node.id)
-                if producer is not None and _rank(producer, stages) > _rank(spec, stages):
+                if node.id not in self.task_of:
+                    continue
+                producer = tasks[self.task_of[node.id]]
+                if _rank(producer, stages) > _rank(spec, stages):
                     needed = self.compiled.joint.source(node).name
                     raise ScheduleError(
                         f"stage {spec.region.index} needs {needed!r} of "
@@ -251,10 +216,8 @@ class StagedPlan(Plan):
 
     def _make_tasks(self) -> None:
         stages, home = self.schedule.stages, self.schedule.device_of
-        self.task_of = {step.id: spec.index for spec in self.partition.tasks for step in spec.steps}
         self.at = {(spec.region.index, spec.direction): spec.index for spec in self.partition.tasks}
-        cut = self.partition
-        bound = {node.id for node in cut.bound}
+        bound = {node.id for node in self.partition.bound}
         wanted = {part.id for spec in self.partition.tasks for part in _operands(spec)}
         wanted |= {node.id for node in self.compiled.result_of}
         self.stage_tasks: list[StageTask] = []
@@ -264,7 +227,8 @@ class StagedPlan(Plan):
             # A task that waits is inside several microbatches at once, which would share memory.
             buffered = leaving = frozenset[int]()
             if not (waits := spec.waits):
-                buffered, leaving = cut.buffered[spec.index], cut.leaving[spec.index]
+                buffered = self.partition.buffered[spec.index]
+                leaving = self.partition.leaving[spec.index]
             region = spec.region.index
             if region >= stages:
                 # Cotangents reach the first stage last.
@@ -352,8 +316,8 @@ class StagedPlan(Plan):
 
     def tasks_of(self, stage: int, kind: str) -> tuple[int, ...]:
         """Return the tasks of an action, in order."""
-        found = [self.at.get((stage, direction)) for direction in _DIRECTIONS[kind]]
-        return tuple([index for index in found if index is not None])
+        indices = [self.at.get((stage, direction)) for direction in _DIRECTIONS[kind]]
+        return tuple([index for index in indices if index is not None])
 
     def uses(self, lane: int) -> Counter[int]:
         """Return how many tasks of a lane need each computed value."""
@@ -436,8 +400,8 @@ def _operands(spec: TaskSpec) -> list[Node]:
     """Return the inputs of a task: operands that are neither its own steps nor constants."""
     own = {step.id for step in spec.steps}
     parts = [part for step in spec.steps for part in step.inputs]
-    found = {part.id: part for part in parts if part.id not in own and part.op is not CONSTANT}
-    return list(found.values())
+    operands = {part.id: part for part in parts if part.id not in own and part.op is not CONSTANT}
+    return list(operands.values())
 
 
 def _rank(spec: TaskSpec, stages: int) -> int:

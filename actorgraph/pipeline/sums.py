@@ -11,12 +11,8 @@ import numpy as np
 class Sum:
     """A sum over microbatches, added in their order whatever order terms arrive in.
 
-    Parameters
-    ----------
-    owned : bool
-        Whether nobody else needs the first term's array, so that others are added to it in place.
-    added : callable
-        Returns the sum of two terms.
+    If it is `owned`, nobody else needs the first term's array, so that others are added to it in
+    place.  `added` returns the sum of two terms.
     """
 
     __slots__ = ("_added", "_owned", "_waiting", "count", "total")

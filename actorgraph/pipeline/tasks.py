@@ -15,23 +15,13 @@ from actorgraph.lower.regions import TaskSpec, by_region, leaving_of, split_back
 
 
 def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) -> list[TaskSpec]:
-    """Cut a joint graph into the tasks of stages, not yet connected.
+    """Cut the joint graph of a microbatch into the tasks of stages, not yet connected.
 
-    Parameters
-    ----------
-    joint : Joint
-        The joint graph of a microbatch.
-    stages : sequence of sequence of Node
-        The user's nodes of each stage, as `cut_by_cost` and `cut_by_placement` return them.
-    split : bool
-        Whether the schedule has B and W apart; an action BW is then B followed by W.
-
-    Returns
-    -------
-    list of TaskSpec
-        The region of stage s has the index s; its directions ``"forward"``, ``"backward"`` and
-        ``"weights"`` are F, B and W, or F and BW.  A stage may lack some: the first has no B if no
-        feed is differentiated.  Regions after the stages hold sums for leaves.
+    `stages` are the user's nodes of each.  With `split` the schedule has B and W apart, and an
+    action BW is B followed by W.  The region of stage s has the index s; its directions
+    ``"forward"``, ``"backward"`` and ``"weights"`` are F, B and W, or F and BW.  A stage may lack
+    some: the first has no B if no feed is differentiated.  Regions after the stages hold sums for
+    leaves.
     """
     stage_of = {node: number for number, stage in enumerate(stages) for node in stage}
     groups: list[list[Node]] = [[] for _ in stages]

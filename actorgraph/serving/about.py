@@ -40,11 +40,11 @@ def configuration(model: ServedModel) -> dict[str, Any]:
     def tensors(key: str) -> list[dict[str, Any]]:
         return [
             {
-                "name": one["name"],
-                "data_type": f"TYPE_{one['datatype']}",
-                "dims": one["shape"][1:] if batched else one["shape"],
+                "name": tensor["name"],
+                "data_type": f"TYPE_{tensor['datatype']}",
+                "dims": tensor["shape"][1:] if batched else tensor["shape"],
             }
-            for one in metadata[key]
+            for tensor in metadata[key]
         ]
 
     return {

@@ -72,18 +72,18 @@ class LoadReport:
 
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
-        found = self.as_json()
-        statuses = ", ".join(f"{status}: {n:,}" for status, n in found["statuses"].items())
-        times = ", ".join(f"{name} {one:.3g} ms" for name, one in found["latency_ms"].items())
-        most = max((n for _, n in found["histogram"]), default=1)
+        report = self.as_json()
+        statuses = ", ".join(f"{status}: {n:,}" for status, n in report["statuses"].items())
+        times = ", ".join(f"{name} {one:.3g} ms" for name, one in report["latency_ms"].items())
+        most = max((n for _, n in report["histogram"]), default=1)
         return [
             self.url,
-            f"{self.rate:g} requests a second were due, {found['throughput']:.1f} were answered",
+            f"{self.rate:g} requests a second were due, {report['throughput']:.1f} were answered",
             statuses,
             times,
             *(
                 f"{bound:>10.3g} ms {n:>8,} {'#' * round(_WIDTH * n / most)}"
-                for bound, n in found["histogram"]
+                for bound, n in report["histogram"]
             ),
         ]
 

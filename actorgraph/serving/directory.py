@@ -64,16 +64,16 @@ class Directory:
 
     def _found(self) -> dict[tuple[str, str], Times]:
         """Return the models in the folder by name and version, and the times of their files."""
-        found = {}
+        models = {}
         for file in (*self._path.glob(f"*/{FILE}"), *self._path.glob(f"*/*/{FILE}")):
             name, *version = file.parent.relative_to(self._path).parts
             if not name.startswith("."):
-                found[name, version[0] if version else "1"] = times(file.parent)
-        for (name, number), own in found.items():
-            if number != "1" and (name, "1") in found:  # its folder is inside version 1's
-                found[name, "1"] -= own
+                models[name, version[0] if version else "1"] = times(file.parent)
+        for (name, number), own in models.items():
+            if number != "1" and (name, "1") in models:  # its folder is inside version 1's
+                models[name, "1"] -= own
         # The last version is the default, so "10" has to stand after "9".
-        return dict(sorted(found.items(), key=_by_version))
+        return dict(sorted(models.items(), key=_by_version))
 
     async def watch(self) -> None:
         """Load new and changed models, and unload removed ones, until cancelled.
@@ -106,7 +106,7 @@ class Directory:
 
 def times(folder: str | os.PathLike[str], suffixes: tuple[str, ...] = ("",)) -> Times:
     """Return the times of the files below a folder, without hidden ones and compiled code."""
-    found = set()
+    files = set()
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
         for name in names:
@@ -116,8 +116,8 @@ def times(folder: str | os.PathLike[str], suffixes: tuple[str, ...] = ("",)) -> 
                     stat = os.stat(path)
                 except OSError:  # it was removed meanwhile
                     continue
-                found.add((path, stat.st_mtime_ns, stat.st_size))
-    return frozenset(found)
+                files.add((path, stat.st_mtime_ns, stat.st_size))
+    return frozenset(files)
 
 
 def _by_version(item: tuple[tuple[str, str], Times]) -> tuple[int, str, str]:

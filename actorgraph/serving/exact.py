@@ -92,15 +92,15 @@ def by_blocks(outputs: Mapping[str, Node], dim: str) -> tuple[dict[str, Node], N
     graph, rows = nodes[0].graph, Batching(outputs.values(), (), dim=dim).rows
     assigned = {value for _, value, on in graph.assignments if on in nodes}
     ends = graph.input(f"blocks_{next(_numbers)}", (f"blocks_of_{dim}",), "int64")
-    made: dict[Node, Node] = {}
+    copies: dict[Node, Node] = {}
     for node in nodes:
-        made[node] = node
+        copies[node] = node
         if node in assigned or any(part.op is RUN_NUMBER for part in node.inputs):
             why = "sets a buffer" if node in assigned else "draws by the number of the run"
             raise _refusal(node, f"{why}, which other requests change")
         if node.is_leaf or not rows.has(node):
             continue
-        inputs = [made[part] for part in node.inputs]
+        inputs = [copies[part] for part in node.inputs]
         has_rows = tuple([rows.has(part) for part in node.inputs])
         for part in (node, *[one for one in node.inputs if rows.has(one)]):
             if str(part.dims[0]) != dim:
@@ -109,11 +109,11 @@ def by_blocks(outputs: Mapping[str, Node], dim: str) -> tuple[dict[str, Node], N
             raise _refusal(node, f"the op {node.op.name!r} is not applied to parts of a batch")
         real = all(part.dtype.kind in "biuf" for part in (node, *node.inputs))
         if node.op.ufunc in _ROUNDED and real and not node.attrs:
-            made[node] = graph.apply(node.op, inputs)
+            copies[node] = graph.apply(node.op, inputs)
         else:
             step = _Applied(node, has_rows, dim)
-            made[node] = graph.apply(_BY_BLOCKS, [ends, *inputs], {"step": step})
-    return {name: made[node] for name, node in outputs.items()}, ends
+            copies[node] = graph.apply(_BY_BLOCKS, [ends, *inputs], {"step": step})
+    return {name: copies[node] for name, node in outputs.items()}, ends
 
 
 def _refusal(node: Node, why: str) -> GraphError:

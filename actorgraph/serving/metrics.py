@@ -21,6 +21,8 @@ from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 from actorgraph.serving.statistics import Histogram
 
+_MISSING = 'metrics need prometheus-client; install it with: pip install "actorgraph[serve]"'
+
 _Samples: TypeAlias = Iterable[tuple[tuple[str, ...], Any]]
 """Pairs of label values, besides the model's, and a number or `Histogram`."""
 
@@ -30,9 +32,7 @@ def exposition(server: Server, registry: Any) -> tuple[int, list[tuple[bytes, by
     try:
         from prometheus_client import CollectorRegistry, exposition
     except ImportError:
-        raise Unsupported(
-            'metrics need prometheus-client; install it with: pip install "actorgraph[serve]"'
-        ) from None
+        raise Unsupported(_MISSING) from None
     if registry is None:  # it holds no state; the global one belongs to the application
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Collector(server))
@@ -56,9 +56,7 @@ def metrics_endpoint(host: str, port: int, registry: Any) -> Iterator[int]:
     Raises `GraphError` if the port cannot be opened.
     """
     if registry is None:
-        raise GraphError(
-            'metrics need prometheus-client; install it with: pip install "actorgraph[serve]"'
-        )
+        raise GraphError(_MISSING)
     from prometheus_client import start_http_server
 
     try:
@@ -119,8 +117,8 @@ def _cupy() -> str:
 def _family(kind: str, name: str, about: str, labels: Iterable[str], samples: _Samples) -> Any:
     from prometheus_client import core
 
-    made = getattr(core, f"{kind.title()}MetricFamily")
-    family = made(f"actorgraph_{name}", about, labels=list(labels))
+    family_class = getattr(core, f"{kind.title()}MetricFamily")
+    family = family_class(f"actorgraph_{name}", about, labels=list(labels))
     for values, measured in samples:
         if isinstance(measured, Histogram):
             buckets = [(_bound(bound), count) for bound, count in measured.cumulative()]

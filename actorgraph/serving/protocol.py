@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -39,16 +40,12 @@ _KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
 """The kinds of JSON values that each kind of dtype accepts."""
 
 
-def _import_orjson() -> Any:
-    """Return orjson, which is several times faster (extra `serve`), or None."""
-    try:
-        import orjson
-    except ImportError:
-        return None
-    return orjson
+_ORJSON: Any = None
+"""The module orjson, which is several times faster, where it is installed (extra `serve`)."""
+with suppress(ImportError):
+    import orjson
 
-
-_ORJSON: Any = _import_orjson()
+    _ORJSON = orjson
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +175,10 @@ def _refuse_constant(text: str) -> None:
 
 
 def _list(given: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    found = given.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise InvalidInput(f"{key} has to be a list of objects, got {shown(found)}")
-    return found
+    objects = given.get(key, [])
+    if not isinstance(objects, list) or not all(isinstance(one, dict) for one in objects):
+        raise InvalidInput(f"{key} has to be a list of objects, got {shown(objects)}")
+    return objects
 
 
 def _name(tensor: Mapping[str, Any], key: str) -> str:
@@ -193,10 +190,10 @@ def _name(tensor: Mapping[str, Any], key: str) -> str:
 
 def parameters_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a request, or of a tensor."""
-    found = given.get("parameters", {})
-    if not isinstance(found, dict):
-        raise InvalidInput(f"parameters has to be an object, got {shown(found)}")
-    return found
+    parameters = given.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise InvalidInput(f"parameters has to be an object, got {shown(parameters)}")
+    return parameters
 
 
 async def change_repository(
@@ -297,10 +294,10 @@ def cast(name: str, array: Array, dtype: Dtype, shape: list[int]) -> Array:
             f"are {array.size}"
         )
     with np.errstate(all="ignore"):
-        found = array.astype(dtype)
-        if dtype.kind not in "fV" and not (found == array).all():
+        values = array.astype(dtype)
+        if dtype.kind not in "fV" and not (values == array).all():
             raise InvalidInput(f"the data of input {name!r} have numbers beyond {dtype}")
-    return found.reshape(shape)
+    return values.reshape(shape)
 
 
 # -- answers ------------------------------------------------------------------------------------

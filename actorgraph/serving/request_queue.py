@@ -75,8 +75,8 @@ class RequestQueue:
 
     # -- taking ---------------------------------------------------------------------------------
 
-    def take_batch(self, inflight: int, now: float) -> tuple[list[Request], str]:
-        """Remove and return the batch that is due, and why it is sent now; [] if there is none."""
+    def due_batch(self, inflight: int, now: float) -> tuple[list[Request], str]:
+        """Return the batch that is due, and why it is sent now; [] if there is none."""
         config, waiting, run_end = self._config, self.requests, now + self.run_s
         if waiting and waiting[0].deadline <= run_end:
             # `run_s` may mislead, so requests that look late are tried where no others wait.
@@ -89,15 +89,18 @@ class RequestQueue:
         members = members[: config.max_inflight - inflight]
         if not members:
             return [], ""
-        if self.requests[: len(members)] == members:
-            del self.requests[: len(members)]
-        else:
-            self.requests = [one for one in self.requests if one not in members]
         if full or not config.batch_wait_s:
             return members, "full" if full else "idle"
         first = min(members, key=_DUE)
         waited = first.due >= first.arrived + config.batch_wait_s
         return members, "window" if waited else "deadline"
+
+    def remove(self, members: list[Request]) -> None:
+        """Remove the requests of a batch."""
+        if self.requests[: len(members)] == members:
+            del self.requests[: len(members)]
+        else:
+            self.requests = [request for request in self.requests if request not in members]
 
 
 def _next_batch(queue: list[Request], max_rows: int, now: float) -> tuple[list[Request], bool]:

@@ -134,7 +134,7 @@ class _Servicer:
 
         return [
             grpc.method_handlers_generic_handler(
-                service, {one.name: self._handler(one) for one in methods(service)}
+                service, {method.name: self._handler(method) for method in methods(service)}
             )
             for service in (_INFERENCE, _HEALTH)
         ]

@@ -135,16 +135,16 @@ class Signature:
                     f"there is no output {output!r} for a stream{near_names(output, self.outputs)}"
                 )
         for output, name in self.feedback.items():
-            made, taken = self.outputs[output], self.inputs.get(name)
-            if taken is None:
+            source, target = self.outputs[output], self.inputs.get(name)
+            if target is None:
                 raise GraphError(
                     f"feedback of {output!r} goes to {name!r}, which is no input"
                     f"{near_names(name, self.inputs)}"
                 )
-            if (made.dtype, made.ndim) != (taken.dtype, taken.ndim):
+            if (source.dtype, source.ndim) != (target.dtype, target.ndim):
                 raise GraphError(
-                    f"feedback of {output!r} ({made.type}) does not fit the input {name!r} "
-                    f"({taken.type})"
+                    f"feedback of {output!r} ({source.type}) does not fit the input {name!r} "
+                    f"({target.type})"
                 )
         for output in until:
             if self.outputs[output].dtype != np.bool_:
@@ -179,9 +179,9 @@ class Signature:
             given, (rows, key), _ = known
             return dict(zip(self.inputs.values(), given)), rows, key
         arrays = self.arrays(inputs)
-        found = self._rows(arrays), self._batch_key(arrays)
-        self._repeats.keep(list(arrays.values()), found)
-        return arrays, *found
+        kind = self._rows(arrays), self._batch_key(arrays)
+        self._repeats.keep(list(arrays.values()), kind)
+        return arrays, *kind
 
     def arrays(self, inputs: Mapping[Any, Any]) -> dict[Node, Array]:
         """Return the arrays of a request, or raise `InvalidInput`."""

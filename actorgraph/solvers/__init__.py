@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _hide_modules() -> None:
-    """Take modules out of sight, so that who writes `ag.solvers.adam(1e-3)` is told of `Adam`."""
+    """Hide modules, so that `ag.solvers.adam(1e-3)` is answered by the name `Adam`."""
     for name, one in [*globals().items()]:
         if isinstance(one, ModuleType) and name[0] != "_" and name not in __all__:
             del globals()[name]

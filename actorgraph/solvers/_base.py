@@ -96,12 +96,8 @@ class Loop(NamedTuple):
 class OneCall(NamedTuple):
     """A step of all parameters as calls of machine code or ufuncs, which cannot fail.
 
-    Attributes
-    ----------
-    calls : list of tuple
-        C functions and their arguments; together they write the new values and states.
-    report : callable
-        Called after them; it warns of floating-point errors.
+    Together the calls, C functions and their arguments, write the new values and states.  `report`
+    is called after them and warns of floating-point errors.
     """
 
     calls: list[tuple[Any, ...]]
@@ -278,13 +274,13 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             return None
         outs = [slot.room() for slot in slots]
         given = slots, prepared, values, outs
-        one = self.in_one_call(given)
-        if one is None:
+        one_call = self.in_one_call(given)
+        if one_call is None:
             states = self.updated(given, self.helped)
             return self.advance(slots, values, outs, states)
-        refused = self.advance(slots, values, outs, None, one.calls)
+        refused = self.advance(slots, values, outs, None, one_call.calls)
         if refused is None:
-            one.report()
+            one_call.report()
         return refused
 
     def in_one_call(self, given: Stepped[State]) -> OneCall | None:
@@ -323,7 +319,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             grads = added(caller, [slot.total for slot in slots], grads)
             if self.accumulated + 1 < self.accumulate:
                 caller.wait(grads)
-                calls = [(setattr, slot, "total", one) for slot, one in zip(slots, grads)]
+                calls = [(setattr, slot, "total", total) for slot, total in zip(slots, grads)]
                 count = setattr, self, "accumulated", self.accumulated + 1
                 switch((), [*calls, count, *self._grown()])
                 return None
@@ -365,9 +361,9 @@ class AbstractSolver(Answering, ABC, Generic[State]):
 
         Other threads may help where it is `shared`.
         """
-        found = self.by_lines(given, shared)
-        if found is not None:
-            return found
+        states = self.by_lines(given, shared)
+        if states is not None:
+            return states
         return [
             slot.solver.update(slot.state, grad, value, out)
             for slot, grad, value, out in zip(*given, strict=True)
@@ -523,10 +519,10 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         if slots and slots.keys() != loaded.keys():
             odd = sorted(slots.keys() ^ loaded.keys())
             raise GraphError(f"the state is that of other parameters: {', '.join(odd)}")
-        made = {name: self._restored(name, slot.shape, slot.state, loaded[name])
+        restored = {name: self._restored(name, slot.shape, slot.state, loaded[name])
                 for name, slot in slots.items()}  # fmt: skip
         for name, slot in slots.items():
-            slot.state, slot.total = made[name], loaded[name].get(_TOTAL)
+            slot.state, slot.total = restored[name], loaded[name].get(_TOTAL)
         self._loaded = {} if slots else loaded
         self.steps, self.accumulated = steps, int(state.get("accumulated", 0))
         self.scale, self.scaled = float(state.get("scale", self.scale)), int(state.get("scaled", 0))
@@ -547,7 +543,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
 
         For callers of `update`, such as a compiled step; `step` continues with the same slots.
         """
-        found = []
+        slots = []
         for node in nodes:
             value = node.held.array
             key = ("key", id(node.held))
@@ -555,8 +551,8 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             if slot is None:
                 slot = self._slots[key] = self._slot(node.held, f"parameter {node.name!r}", value)
             check_unchanged(slot, value, f"parameter {node.name!r}")
-            found.append(slot)
-        return found
+            slots.append(slot)
+        return slots
 
     def advance(
         self,
@@ -596,10 +592,10 @@ class AbstractSolver(Answering, ABC, Generic[State]):
                     f"parameter after the step, as {type(slot.state).__name__} before it"
                 )
             calls.append((setattr, slot, "state", state))
-        found = switch(changes, calls)
-        if found is None:
+        changed = switch(changes, calls)
+        if changed is None:
             return None
-        name = next(slot.name for slot in slots if slot.held is found)
+        name = next(slot.name for slot in slots if slot.held is changed)
         return GraphError(
             f"{name} was set while a step was under way; the step has changed nothing, repeat it"
         )

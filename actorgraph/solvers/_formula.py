@@ -27,14 +27,12 @@ import numpy as np
 from actorgraph.options import NATIVE
 from actorgraph.scratch import scratch
 from actorgraph.solvers._base import AbstractSolver, Loop, OneCall
-from actorgraph.solvers._slots import Stepped
+from actorgraph.solvers._slots import Array, Stepped
 from actorgraph.store import at_once
 from actorgraph.warned import ERRORS, asked, state_of
 
 if TYPE_CHECKING:
     from actorgraph.devices.elementwise import ElementCode
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK_BYTES, _SHARED_BYTES = 1 << 19, 1 << 23
 """The block size of each array, so large that two threads seldom want the GIL at once; and how many
@@ -58,12 +56,7 @@ OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div:
 class Arrays:
     """Number of steps, and arrays by name.
 
-    Attributes
-    ----------
-    step : int
-    arrays : dict
-    other : Arrays or None
-        The previous state, whose arrays the next state takes over.
+    `other` is the previous state, whose arrays the next state takes over.
     """
 
     __slots__ = ("arrays", "other", "step")
@@ -103,14 +96,17 @@ class _UfuncWriter:
         self._grad: str | None = None  # where `g` is, if a line sets it
         self._values = {"p": "p", "g": "g", **{name: name for name in loop.arrays}}
         for place, line in enumerate(loop.lines):
-            (one,) = ast.parse(line).body
-            if not isinstance(one, ast.Assign) or ast.unparse(one.targets[0]) not in self._values:
-                raise _unreadable(one)
-            self._line(one, [later.partition(" ")[0] for later in loop.lines[place + 1 :]])
+            (assignment,) = ast.parse(line).body
+            if (
+                not isinstance(assignment, ast.Assign)
+                or ast.unparse(assignment.targets[0]) not in self._values
+            ):
+                raise _unreadable(assignment)
+            self._line(assignment, [later.partition(" ")[0] for later in loop.lines[place + 1 :]])
 
-    def _line(self, one: ast.Assign, later: Sequence[str]) -> None:
-        assert isinstance(one.targets[0], ast.Name)
-        name, source = one.targets[0].id, one.value
+    def _line(self, assignment: ast.Assign, later: Sequence[str]) -> None:
+        assert isinstance(assignment.targets[0], ast.Name)
+        name, source = assignment.targets[0].id, assignment.value
         into = f"new_{name}"
         if name == "g":  # the given one is only read
             if isinstance(source, ast.Name) and source.id not in later:
@@ -119,7 +115,7 @@ class _UfuncWriter:
             into = self._grad = self._grad or self._take()
         if isinstance(source, ast.Name):
             if source.id not in self._values:
-                raise _unreadable(one)
+                raise _unreadable(assignment)
             self.calls.append(f"(positive, {self._values[source.id]}, {into})")
         else:
             self._write(source, into)
@@ -132,7 +128,7 @@ class _UfuncWriter:
         return f"s{self.registers - 1}"
 
     def _is_number(self, part: ast.expr) -> bool:
-        names = [one.id for one in ast.walk(part) if isinstance(one, ast.Name)]
+        names = [node.id for node in ast.walk(part) if isinstance(node, ast.Name)]
         return all(name in self._numbers for name in names)
 
     def _write(self, part: ast.expr, into: str | None) -> str:
@@ -171,23 +167,14 @@ def _unreadable(part: ast.AST) -> ValueError:
 class _Formula(NamedTuple):
     """The lines as functions.
 
-    Attributes
-    ----------
-    calls : callable
-        Takes p, g and the arrays, where the new p and arrays go, registers for intermediate
-        results, and the constants; returns ufuncs with their arguments.
-    constants : callable
-        Returns the constants that follow from the numbers.
-    registers : int
-        How many registers `calls` takes.
-    ufuncs : int
-        How many calls it returns.
+    `calls` takes p, g and the arrays, where the new p and arrays go, registers for intermediate
+    results, and the constants; it returns ufuncs with their arguments.
     """
 
     calls: Callable[..., tuple[Any, ...]]
-    constants: Callable[..., list[float]]
-    registers: int
-    ufuncs: int
+    constants: Callable[..., list[float]]  # those that follow from the numbers
+    registers: int  # how many `calls` takes
+    ufuncs: int  # how many calls it returns
 
 
 @cache
@@ -277,9 +264,9 @@ class LoopSolver(AbstractSolver[Arrays]):
         """Make arrays that a state lacks, as at first, or where a setting has changed."""
         for name in names:
             if name not in state.arrays:
-                made = state.arrays[name] = np.zeros_like(value)
+                array = state.arrays[name] = np.zeros_like(value)
                 if name in self.starts:
-                    for part in _parts(made):
+                    for part in _parts(array):
                         part[...] = self.starts[name]
 
     def update(self, state: Arrays, grad: Array, current: Array, out: Array) -> Arrays:
@@ -301,7 +288,7 @@ class LoopSolver(AbstractSolver[Arrays]):
         char = like.dtype.char
         if char not in ("fdFD" if self.by_parts else "fd"):
             return False
-        plain = [one.flags.c_contiguous and one.dtype == like.dtype for one in arrays]
+        plain = [array.flags.c_contiguous and array.dtype == like.dtype for array in arrays]
         if not (all(plain) and _SILENT.issuperset(errors.values())):
             return False
         code = _code(loop, char.lower(), like.size >= _LARGE or self._main.steps >= _SOON)
@@ -316,14 +303,14 @@ class LoopSolver(AbstractSolver[Arrays]):
         return True
 
     @property
-    def _is_lines(self) -> bool:
+    def is_lines(self) -> bool:
         """Whether the lines are all of a step."""
         return type(self).whole is LoopSolver.whole
 
     def in_one_call(self, given: Stepped[Arrays]) -> OneCall | None:
         """Return the step of all parameters as calls, or None if it is more than its lines."""
         errors = asked()
-        if not (self.has_loop and self._is_lines and _SILENT.issuperset(errors.values())):
+        if not (self.has_loop and self.is_lines and _SILENT.issuperset(errors.values())):
             return None
         return self._code_call(errors, given) or self._ufunc_calls(errors, given)
 
@@ -392,11 +379,11 @@ class LoopSolver(AbstractSolver[Arrays]):
 
     def _by_kind(self, slots: Sequence[Any]) -> dict[tuple[Any, ...], list[int]]:
         """Group the places of parameters by dtype, step and solver, which give the numbers."""
-        found: dict[tuple[Any, ...], list[int]] = {}
+        groups: dict[tuple[Any, ...], list[int]] = {}
         for place, slot in enumerate(slots):
             key = slot.dtype.char, slot.state.step, id(slot.solver)
-            found.setdefault(key, []).append(place)
-        return found
+            groups.setdefault(key, []).append(place)
+        return groups
 
     def _report(
         self, blocks: Sequence[tuple[ElementCode, Array]], errors: Mapping[str, Any]
@@ -432,20 +419,20 @@ class LoopSolver(AbstractSolver[Arrays]):
 
 def _code(loop: Loop, char: str, wanted: bool, wait: bool = False) -> ElementCode | None:
     """Return the machine code of lines if it is compiled; start compiling if it is `wanted`."""
-    found = _codes.get((loop, char))
-    if found is not None and found.call is not None:
-        return found
+    code = _codes.get((loop, char))
+    if code is not None and code.call is not None:
+        return code
     wait = wait or os.environ.get(NATIVE) == "wait"
-    if found is None:
+    if code is None:
         if not (wanted or wait):
             return None
         from actorgraph.devices.elementwise import code_of  # imports the compiler, which few need
         from actorgraph.lower.rates import path
 
-        found = _codes[loop, char] = code_of(loop, char, os.path.dirname(path()))
+        code = _codes[loop, char] = code_of(loop, char, os.path.dirname(path()))
     if wait:
-        found.done.wait()
-    return found if found.call is not None else None
+        code.done.wait()
+    return code if code.call is not None else None
 
 
 _codes: dict[tuple[Loop, str], ElementCode] = {}
@@ -467,7 +454,7 @@ class _Plan:
     def __init__(self, solver: LoopSolver, number: int, dtype: np.dtype[Any]) -> None:
         self.loop, self.numbers = solver.loop(), solver.numbers(number)
         self.parted = solver.by_parts and dtype.kind == "c"
-        self.whole = None if solver._is_lines else solver.whole
+        self.whole = None if solver.is_lines else solver.whole
         self._calls, constants, self._registers, self.ufuncs = _compiled(self.loop)
         self.dtype = np.dtype(dtype.char.lower()) if self.parted else dtype
         # With arrays of the dtype calls are faster.
@@ -477,16 +464,16 @@ class _Plan:
         """Return the plan with each block of the arrays."""
         if arrays[0].nbytes <= _BLOCK_BYTES and not self.parted:
             return [(self, arrays)]
-        if all(one.flags.c_contiguous for one in arrays):
-            arrays = [one.reshape(-1) for one in arrays]
+        if all(array.flags.c_contiguous for array in arrays):
+            arrays = [array.reshape(-1) for array in arrays]
         parts = [arrays]
         if self.parted:
-            parts = [[one.real for one in arrays], [one.imag for one in arrays]]
+            parts = [[array.real for array in arrays], [array.imag for array in arrays]]
         like = parts[0][0]
         count, blocks = len(like), -(-like.nbytes // _BLOCK_BYTES)
         rows = -(-count // max(blocks, 1)) or 1
         return [
-            (self, [one[start : start + rows] for one in part])
+            (self, [array[start : start + rows] for array in part])
             for part in parts
             for start in range(0, count, rows)
         ]
@@ -551,7 +538,7 @@ def _drawn(
     for plan, block in pieces:
         like, key = block[0], (plan, block[0].shape)
         if key not in rooms:
-            rooms[key] = [one[: like.size].reshape(like.shape) for one in whole[plan]]
+            rooms[key] = [room[: like.size].reshape(like.shape) for room in whole[plan]]
         rows.append(plan.calls(block, rooms[key]))
     return starmap(call, chain.from_iterable(map(rows.__getitem__, parts))), rows.clear
 

@@ -1,6 +1,6 @@
 """Scaling, sums and clipping of gradients before a step, for arrays of the host and of devices.
 
-Each piece is a function of an array module and of arrays; who has the arrays calls it (`Caller`).
+Each piece is a function of an array module and of arrays, called where the arrays are (`Caller`).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ HOST: Caller = _Host()
 
 def are_finite(caller: Caller, grads: Sequence[Any]) -> bool:
     """Return whether all elements of all gradients are finite."""
-    found = [caller.call(place, _is_finite, grad) for place, grad in enumerate(grads)]
-    return bool(caller.read(caller.call(0, _all, *found)))
+    flags = [caller.call(place, _is_finite, grad) for place, grad in enumerate(grads)]
+    return bool(caller.read(caller.call(0, _all, *flags)))
 
 
 def added(caller: Caller, totals: Sequence[Any], grads: Sequence[Any]) -> list[Any]:

@@ -33,18 +33,8 @@ Values = dict[str, Node]
 class InGraph:
     """Holds the state of a solver whose step is in a graph.
 
-    Parameters
-    ----------
-    solver : AbstractSolver
-    loss : Node
-        A scalar.
-    wrt : iterable of nn.Parameter or Parameter, optional
-        The parameters to step; default all that the loss depends on.
-
-    Attributes
-    ----------
-    step : Node
-        The number of steps made; a run that computes it makes one.
+    It steps the parameters `wrt`, default all that the scalar `loss` depends on.  A run that
+    computes the node `step` makes a step; its value is the number of steps made.
     """
 
     def __init__(self, solver: AbstractSolver[Any], loss: Node, wrt: Iterable[Any] | None) -> None:
@@ -65,24 +55,24 @@ class InGraph:
         self._after: dict[Node, Node] = {}  # values of buffers and parameters after a run
         with loss.graph.building():
             self.step = self._written(loss, nodes)
-            for one, value in self._after.items():
-                assert isinstance(one, (Buffer, Parameter))
-                loss.graph.assign(one, value, self.step)
+            for variable, value in self._after.items():
+                assert isinstance(variable, (Buffer, Parameter))
+                loss.graph.assign(variable, value, self.step)
 
     # -- states -------------------------------------------------------------------------------
 
     def pull(self) -> None:
         """Copy the state from the buffers to the solver."""
         arrays = self._graph.store.arrays  # all of one moment
-        found = {name: np.array(arrays[one.place]) for name, one in self._buffers.items()}
+        values = {name: np.array(arrays[buffer.place]) for name, buffer in self._buffers.items()}
         solver = self._solver
         for place, slot in enumerate(self._slots):
-            own = {name: found[f"{place} {name}"] for name in self._loops[place].arrays}
-            slot.state = Arrays(int(found["steps"]) + self._ages[place], own)
-            slot.total = found.get(f"{place} total") if found.get("accumulated") else None
+            own = {name: values[f"{place} {name}"] for name in self._loops[place].arrays}
+            slot.state = Arrays(int(values["steps"]) + self._ages[place], own)
+            slot.total = values.get(f"{place} total") if values.get("accumulated") else None
         for name in _COUNTS:
-            if name in found:
-                setattr(solver, name, type(getattr(solver, name))(found[name]))
+            if name in values:
+                setattr(solver, name, type(getattr(solver, name))(values[name]))
 
     def push(self) -> None:
         """Copy the state from the solver to the buffers; raise `GraphError` if it misfits."""
@@ -94,7 +84,7 @@ class InGraph:
         for place, slot in enumerate(self._slots):
             values |= {f"{place} {name}": array for name, array in slot.state.arrays.items()}
             values[f"{place} total"] = 0 if slot.total is None else slot.total
-        take(copies([(one.held, values[name]) for name, one in self._buffers.items()]))
+        take(copies([(buffer.held, values[name]) for name, buffer in self._buffers.items()]))
 
     def _buffer(self, key: str, name: str, value: Any) -> Buffer:
         free = f"{type(self._solver).__name__.lower()}.{name}"
@@ -150,7 +140,7 @@ class InGraph:
                 array = slot.state.arrays[name]
                 before[name] = self._buffer(f"{place} {name}", f"{node.name}.{name}", array)
             stepped = _stepped(loop, before, named, slot)
-            if type(slot.solver).whole is not LoopSolver.whole:
+            if not slot.solver.is_lines:
                 whole = ops.opaque(partial(_whole, slot.solver), name="whole_step")
                 stepped["p"] = whole(node, stepped["p"], numbers[key])
             for name in ("p", *loop.arrays):
@@ -158,8 +148,8 @@ class InGraph:
         self._set(steps, steps + 1, due)
         return after[steps]
 
-    def _set(self, one: Node, value: Node, where: Node | None) -> None:
-        self._after[one] = value if where is None else ops.where(where, value, one)
+    def _set(self, variable: Node, value: Node, where: Node | None) -> None:
+        self._after[variable] = value if where is None else ops.where(where, value, variable)
 
     def _rescaled(self, scale: Node, finite: Node) -> None:
         scaled = self._count("scaled", np.int64(self._solver.scaled))
@@ -171,14 +161,14 @@ class InGraph:
     def _accumulated(
         self, grads: Sequence[Node], nodes: Sequence[Node], count: Node, finite: Node | None
     ) -> list[Node]:
-        found = []
+        sums = []
         for place, (grad, node, slot) in enumerate(zip(grads, nodes, self._slots, strict=True)):
             kept = np.zeros(slot.shape, slot.dtype) if slot.total is None else slot.total
             total = self._buffer(f"{place} total", f"{node.name}.total", kept)
             summed = ops.where(count > 0, total + grad, grad)
             self._set(total, summed, finite)
-            found.append(summed)
-        return found
+            sums.append(summed)
+        return sums
 
     def _clipped(self, grads: Sequence[Node]) -> list[Node]:
         bound, whole = self._solver.clip_value, self._solver.clip_norm
@@ -203,14 +193,14 @@ def _parameters(loss: Any, wrt: Iterable[Any] | None) -> list[Parameter]:
         raise GraphTypeError(f"as_graph takes the node of a loss, got {shown(loss)}")
     if loss.ndim or loss.dtype.kind not in "fV":
         raise ShapeError(f"the loss is {loss!r}, expected a real scalar; take its .mean()")
-    found = topological_order([loss]) if wrt is None else as_nodes(wrt, loss.graph)
-    nodes = [one for one in found if isinstance(one, Parameter) and one.dtype.kind in "fcV"]
-    wrong = [one for one in found if one not in {*nodes}] if wrt is not None else []
+    listed = topological_order([loss]) if wrt is None else as_nodes(wrt, loss.graph)
+    nodes = [node for node in listed if isinstance(node, Parameter) and node.dtype.kind in "fcV"]
+    wrong = [node for node in listed if node not in {*nodes}] if wrt is not None else []
     if wrong or not nodes:
         what = f"{wrong[0]!r} is none" if wrong else f"{loss!r} depends on none"
         raise GraphTypeError(f"a solver steps parameters: {what}")
-    stepped = {one for one, _, _ in loss.graph.assignments}
-    twice = [one for place, one in enumerate(nodes) if one in stepped | {*nodes[:place]}]
+    stepped = {node for node, _, _ in loss.graph.assignments}
+    twice = [node for place, node in enumerate(nodes) if node in stepped | {*nodes[:place]}]
     if twice:
         raise GraphError(f"{twice[0]!r} would be stepped twice in a run")
     return nodes
@@ -227,8 +217,8 @@ def _numbers(solver: LoopSolver, offset: int, steps: Any) -> Any:
     return np.array(then.numbers(int(steps) + offset + 1))
 
 
-def _whole(solver: LoopSolver, before: Any, made: Any, numbers: Any) -> Any:
-    return solver.whole(np, numbers.tolist(), before, made)
+def _whole(solver: LoopSolver, before: Any, after: Any, numbers: Any) -> Any:
+    return solver.whole(np, numbers.tolist(), before, after)
 
 
 def _stepped(loop: Loop, values: Values, numbers: Values, slot: Slot[Any]) -> Values:
@@ -265,8 +255,8 @@ def _computed(loop: Loop, values: Values, numbers: Values, dtype: Any) -> Values
     def written(part: ast.expr) -> Any:
         names = {one.id for one in ast.walk(part) if isinstance(one, ast.Name)}
         if names <= numbers.keys():
-            found = eval(compile(ast.Expression(part), "<solver>", "eval"), {}, dict(numbers))
-            return found.astype(dtype) if isinstance(found, Node) else found
+            number = eval(compile(ast.Expression(part), "<solver>", "eval"), {}, dict(numbers))
+            return number.astype(dtype) if isinstance(number, Node) else number
         if isinstance(part, ast.Name):
             return values[part.id]
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):

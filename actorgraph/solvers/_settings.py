@@ -110,10 +110,10 @@ def check_settings(solver: Any) -> None:
 
     Fields that are no `SETTINGS` are those of a user's own solver.
     """
-    for one in fields(solver):
-        setting = SETTINGS.get(one.name) if one.init else None
-        if setting is not None and (value := getattr(solver, one.name)) is not one.default:
-            setattr(solver, one.name, setting.check(one.name, value))
+    for field in fields(solver):
+        setting = SETTINGS.get(field.name) if field.init else None
+        if setting is not None and (value := getattr(solver, field.name)) is not field.default:
+            setattr(solver, field.name, setting.check(field.name, value))
 
 
 @dataclass_transform()
@@ -131,8 +131,8 @@ def solver(
     """
 
     def declare(cls: _Class) -> _Class:
-        made: Any = dataclass(eq=False, repr=False)(cls)
-        listed = signature(made.__init__)
+        declared: Any = dataclass(eq=False, repr=False)(cls)
+        listed = signature(declared.__init__)
         names = [name for name in listed.parameters if name != "self"]
         if unknown := [name for name in names if name not in SETTINGS]:
             raise TypeError(
@@ -142,18 +142,18 @@ def solver(
         own = [name for name in names if SETTINGS[name].meaning]
         shared = [name for name in names if name not in own]
         order = [listed.parameters[name] for name in ("self", *own, *shared)]
-        made.__init__.__signature__ = listed.replace(parameters=order)
-        made.__init_subclass__()  # which changes `__init__`, that is there only now
+        declared.__init__.__signature__ = listed.replace(parameters=order)
+        declared.__init_subclass__()  # which changes `__init__`, that is there only now
         lines = [
             f"{name} : {SETTINGS[name].kind}\n    {meanings.get(name, SETTINGS[name].meaning)}"
             for name in own
         ]
         lines.append(f"{', '.join(shared)}\n    Settings of all solvers, see `AbstractSolver`.")
         example = _EXAMPLE.format(call=call, stepped=stepped, value=value, grad=grad)
-        made.__doc__ = "\n".join([
+        declared.__doc__ = "\n".join([
             cleandoc(cls.__doc__ or ""), "", "Parameters", "----------", *lines, "", "Examples",
             f"--------{example}",
         ])  # fmt: skip
-        return made  # type: ignore[no-any-return]
+        return declared  # type: ignore[no-any-return]
 
     return declare

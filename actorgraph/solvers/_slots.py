@@ -82,12 +82,8 @@ Stepped: TypeAlias = tuple[Sequence[Slot[State]], Sequence[Array], Sequence[Arra
 class Away(NamedTuple):
     """A state whose arrays are on a device.
 
-    Attributes
-    ----------
-    shell : state
-        That of a parameter without elements: what a state has beside arrays.
-    arrays : mapping
-        By name what has a ``fetch()``.
+    `shell` is the state of a parameter without elements: what a state has beside arrays.  `arrays`
+    has by name what has a ``fetch()``.
     """
 
     shell: Any
@@ -100,7 +96,7 @@ class Away(NamedTuple):
 
     def home(self, solver: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Return the state on the host."""
-        fetched = {name: one.fetch() for name, one in self.arrays.items()}
+        fetched = {name: array.fetch() for name, array in self.arrays.items()}
         return solver.unpack(
             solver.init(np.empty(shape, dtype)), {**solver.pack(self.shell), **fetched}
         )
@@ -109,7 +105,7 @@ class Away(NamedTuple):
     def emptied(cls, solver: Any, state: Any, dtype: np.dtype[Any]) -> tuple[Any, dict[str, Any]]:
         """Return a state on the host without its arrays, and the arrays."""
         packed = solver.pack(state)
-        arrays = {name: one for name, one in packed.items() if isinstance(one, np.ndarray)}
+        arrays = {name: value for name, value in packed.items() if isinstance(value, np.ndarray)}
         empty = np.empty(0, dtype)
         shell = solver.unpack(solver.init(empty), {**packed, **dict.fromkeys(arrays, empty)})
         return shell, arrays

@@ -12,9 +12,8 @@ import numpy as np
 
 from actorgraph.devices.base import Device, Handed, Lane
 from actorgraph.devices.checks import Failed
+from actorgraph.solvers._slots import Array
 from actorgraph.store import Held, copies, present, promise, promised, take
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @final
@@ -66,7 +65,7 @@ Vector: TypeAlias = "Array | LaneVector"
 
 def lane_of(grads: Sequence[Any]) -> Lane | None:
     """Return the lane for a vector of these gradients, None for the host."""
-    return next((one.lane.device.lane(0) for one in grads if isinstance(one, Handed)), None)
+    return next((grad.lane.device.lane(0) for grad in grads if isinstance(grad, Handed)), None)
 
 
 def gathered(arrays: Sequence[Any], lane: Lane | None) -> Vector:
@@ -106,19 +105,19 @@ def _causes() -> Iterator[None]:
 def complete(values: Sequence[Handed]) -> None:
     """Wait for values, or raise why one failed; afterwards all count as checked."""
     by_device: dict[Device, list[Handed]] = {}
-    for one in values:
-        by_device.setdefault(one.lane.device, []).append(one)
+    for value in values:
+        by_device.setdefault(value.lane.device, []).append(value)
     ends = [
-        device.lane("out").launch(_nothing, some, name="values are there", record=True, leaves=True)
-        for device, some in by_device.items()
+        device.lane("out").launch(_nothing, own, name="values are there", record=True, leaves=True)
+        for device, own in by_device.items()
     ]
     for end in ends:
         assert end.event is not None
         end.event.block()
     for end in ends:
         end.result()
-    for one in values:
-        one.cell.checks = ()
+    for value in values:
+        value.cell.checks = ()
 
 
 def _nothing(*arrays: Any) -> np.ndarray[Any, Any]:

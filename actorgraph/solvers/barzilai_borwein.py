@@ -52,14 +52,14 @@ class BarzilaiBorwein(LoopSolver):
         self, slots: Sequence[Any], grads: Sequence[Any], values: Sequence[Any], caller: Caller
     ) -> None:
         """Find the length of the step; see `AbstractSolver.measure`."""
-        found = [
+        products = [
             caller.call(place, _changes, value, grad, before["value"], before["grad"])
             for place, (slot, grad, value) in enumerate(zip(slots, grads, values, strict=True))
             if slot.state.step and (before := slot.state.arrays)
         ]
         self._length = None
-        if found:
-            above, below = caller.read(caller.call(0, _sum, *found)).tolist()
+        if products:
+            above, below = caller.read(caller.call(0, _sum, *products)).tolist()
             self._length = abs(above) / below if below else None
 
 

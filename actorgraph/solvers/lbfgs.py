@@ -123,8 +123,8 @@ class LBFGS:
                 return loss, gathered([_slope(dual) for dual in duals], lane)
 
             try:
-                found = self._found(evaluated, start, loss, gathered(slopes, lane))
-                put(_places(duals), found)
+                end = self._found(evaluated, start, loss, gathered(slopes, lane))
+                put(_places(duals), end)
             except BaseException:
                 put(_places(duals), start)
                 raise
@@ -156,10 +156,10 @@ class LBFGS:
             if slope > -self.tolerance_change:
                 break
             if self.line_search_fn is None:
-                spent = 1
+                called = 1
             else:
                 search = _Search(evaluated, point, direction, self.tolerance_change)
-                loss, grad, length, spent = search.run(length, loss, grad, slope)
+                loss, grad, length, called = search.run(length, loss, grad, slope)
             point = _less(point, -length, direction)
             if self.line_search_fn is None:
                 if iteration == self.max_iter:
@@ -167,7 +167,7 @@ class LBFGS:
                     break
                 loss, grad = evaluated(point)
             self._length = length
-            calls += spent
+            calls += called
             done = largest(grad) <= self.tolerance_grad
             small = largest(direction * length) <= self.tolerance_change
             if calls >= self.max_eval or done or small:
@@ -253,13 +253,7 @@ def _less(vector: Any, share: float, other: Any, out: Any = None) -> Any:
 class _Search:
     """The search for a point on a line where the strong Wolfe conditions hold."""
 
-    def __init__(
-        self,
-        evaluated: Objective,
-        point: Any,
-        direction: Any,
-        least: float,
-    ) -> None:
+    def __init__(self, evaluated: Objective, point: Any, direction: Any, least: float) -> None:
         self.evaluated, self.point, self.direction, self.least = evaluated, point, direction, least
         self.calls = 0
 
@@ -323,8 +317,8 @@ class _Search:
                 if now[3] * (bracket[worst][0] - bracket[best][0]) >= 0:
                     bracket[worst] = bracket[best]
                 bracket[best] = now
-        found = bracket[order[0]]
-        return found[1], found[2], found[0], self.calls
+        best_point = bracket[order[0]]
+        return best_point[1], best_point[2], best_point[0], self.calls
 
 
 def _cubic(
@@ -342,10 +336,10 @@ def _cubic(
         return float(sum(bounds) / 2)
     root = sqrt(square)
     if x1 <= x2:
-        found = x2 - (x2 - x1) * ((g2 + root - first) / (g2 - g1 + 2 * root))
+        minimum = x2 - (x2 - x1) * ((g2 + root - first) / (g2 - g1 + 2 * root))
     else:
-        found = x1 - (x1 - x2) * ((g1 + root - first) / (g1 - g2 + 2 * root))
-    return float(min(max(found, bounds[0]), bounds[1]))
+        minimum = x1 - (x1 - x2) * ((g1 + root - first) / (g1 - g2 + 2 * root))
+    return float(min(max(minimum, bounds[0]), bounds[1]))
 
 
 def _by_loss(bracket: list[tuple[float, float, Any, float]]) -> tuple[int, int]:
@@ -356,10 +350,10 @@ def _by_loss(bracket: list[tuple[float, float, Any, float]]) -> tuple[int, int]:
 def _places(duals: Iterable[Any]) -> list[tuple[Any, Held | None]]:
     """Return the arrays of parameters, each with its `Held` if a graph has bound it."""
     nodes = [dual if isinstance(dual, Held) else getattr(dual, "node", None) for dual in duals]
-    found = [getattr(node, "held", node) for node in nodes]
+    keys = [getattr(node, "held", node) for node in nodes]
     return [
         (held.array, held) if isinstance(held, Held) else (dual.value, None)
-        for dual, held in zip(duals, found, strict=True)
+        for dual, held in zip(duals, keys, strict=True)
     ]
 
 

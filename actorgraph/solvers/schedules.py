@@ -253,7 +253,7 @@ def chain(schedules: Sequence[Schedule], milestones: Sequence[int]) -> Schedule:
 
 @answering
 class plateau:
-    """A rate that falls where losses, which it is told, no longer do.
+    """A rate that falls when the losses that it is told stop falling.
 
     Parameters
     ----------

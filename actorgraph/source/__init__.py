@@ -102,13 +102,13 @@ def autodiff(
     _check("motion", motion, ("joint", "split"))
     _check("input_derivative", input_derivative, (Required, DefaultOne, DefaultOnes))
     function = _function_of(func)
-    options = Options(motion, preserve_result, check_dims, optimized, input_derivative)
+    options = Options(motion, preserve_result, check_dims, input_derivative)
     session = Session(optimized)
-    make = session.gradient if mode == "reverse" else session.push
-    made: Function = make(function, places, options)
+    write = session.gradient if mode == "reverse" else session.push
+    derivative: Function = write(function, places, options)
     if verbose:
-        print(made.__source__)  # type: ignore[attr-defined]  # noqa: T201 - `verbose` says so
-    return made
+        print(derivative.__source__)  # type: ignore[attr-defined]  # noqa: T201 - `verbose` says so
+    return derivative
 
 
 def grad(
@@ -147,12 +147,12 @@ def grad(
     >>> ag.source.grad(square)(3.0)
     6.0
     """
-    made = autodiff(
+    derived = autodiff(
         func, wrt, mode=mode, motion=motion, check_dims=check_dims, optimized=optimized,
         preserve_result=preserve_result or mode == "forward", verbose=verbose,
         input_derivative=input_derivative if mode == "reverse" else Required,
     )  # fmt: skip
-    return made if mode == "reverse" else _by_columns(made, _places(wrt), preserve_result)
+    return derived if mode == "reverse" else _by_columns(derived, _places(wrt), preserve_result)
 
 
 def vjp(func: Function, wrt: int | tuple[int, ...] = (0,), **options: Any) -> Function:
@@ -277,28 +277,28 @@ def _check(name: str, value: Any, known: tuple[str, ...]) -> None:
 def _by_columns(push: Function, places: tuple[int, ...], preserve: bool) -> Function:
     """Return the gradient as a function that calls `push` once for each element of the inputs."""
     parameters = list(signature(push).parameters.values())
-    tans = [one.name for one in parameters[-len(places) :]]
+    tans = [parameter.name for parameter in parameters[-len(places) :]]
     kinds = [parameters[min(place, len(parameters) - 1)].kind for place in places]
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        found, value = [], None
+        gradients, value = [], None
         wrt = [
             args[place:] if kind is Parameter.VAR_POSITIONAL else args[place]
             for place, kind in zip(places, kinds, strict=True)
         ]
-        for given in wrt:
-            differentiable(given, "of the gradient")
-        zeros = [_zero(given) for given in wrt]
-        for number, given in enumerate(wrt):
-            leaves, structure = flatten(given)
+        for argument in wrt:
+            differentiable(argument, "of the gradient")
+        zeros = [_zero(argument) for argument in wrt]
+        for number, argument in enumerate(wrt):
+            leaves, structure = flatten(argument)
             parts = []
             for i, leaf in enumerate(leaves):
                 columns = np.zeros(np.shape(leaf))
                 for at in np.ndindex(columns.shape):
-                    one = np.zeros(columns.shape)
-                    one[at] = 1.0
+                    direction = np.zeros(columns.shape)
+                    direction[at] = 1.0
                     unit = [*map(_zero, leaves)]
-                    unit[i] = one if columns.shape else 1.0
+                    unit[i] = direction if columns.shape else 1.0
                     moved = dict(zip(tans, zeros, strict=True))
                     moved[tans[number]] = unflatten(structure, unit)
                     result, value = push(*args, **kwargs, **moved)
@@ -309,10 +309,10 @@ def _by_columns(push: Function, places: tuple[int, ...], preserve: bool) -> Func
                         )
                     columns[at] = result
                 parts.append(columns if np.shape(leaf) else columns[()])
-            found.append(unflatten(structure, parts))
+            gradients.append(unflatten(structure, parts))
         if value is None:
             _, value = push(*args, **kwargs, **dict(zip(tans, zeros, strict=True)))
-        results = (*found, value) if preserve else tuple(found)
+        results = (*gradients, value) if preserve else tuple(gradients)
         return results[0] if len(results) == 1 else results
 
     gradient.__source__ = push.__source__  # type: ignore[attr-defined]

@@ -19,17 +19,17 @@ class Aliases:
         self.scope, self.result = scope, result
 
     def _values_of(self, name: str) -> list[ast.expr | None]:
-        found: list[ast.expr | None] = []
+        values: list[ast.expr | None] = []
         for node in walk_own(self.scope.tree.body):
             if isinstance(node, ast.Assign):
                 bare = [one for one in node.targets if name in bound_names([one])]
-                found += [node.value if isinstance(one, ast.Name) else None for one in bare]
+                values += [node.value if isinstance(one, ast.Name) else None for one in bare]
             elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and name in bound_names([node]):
-                found.append(node.value)
+                values.append(node.value)
             elif isinstance(node, (ast.For, ast.withitem)):
                 target = node.target if isinstance(node, ast.For) else node.optional_vars
-                found += [None] if target is not None and name in bound_names([target]) else []
-        return found
+                values += [None] if target is not None and name in bound_names([target]) else []
+        return values
 
     def is_fresh(self, name: str) -> bool:
         """Return whether a name is bound to new objects only."""
@@ -38,7 +38,7 @@ class Aliases:
         if name in self.scope.args:
             return False
         values = self._values_of(name)
-        return bool(values) and all(one is not None and self._makes(one) for one in values)
+        return bool(values) and all(value is not None and self._makes(value) for value in values)
 
     def _makes(self, node: ast.expr) -> bool:
         """Return whether an expression makes a new object."""
@@ -70,7 +70,7 @@ class Aliases:
                 while isinstance(value, ast.Attribute) and value.attr == "T":
                     value = value.value
                 if isinstance(value, ast.Subscript) and any(
-                    isinstance(one, ast.Slice) for one in ast.walk(value.slice)
+                    isinstance(part, ast.Slice) for part in ast.walk(value.slice)
                 ):
                     value = value.value
                 other = node.targets[0].id

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -30,11 +30,10 @@ from actorgraph.source.steps import bound, loads, parse
 class Options:
     """The options of `autodiff`."""
 
-    motion: str = "joint"
-    preserve_result: bool = False
-    check_dims: bool = True
-    optimized: bool = True
-    input_derivative: str = "one"
+    motion: str
+    preserve_result: bool
+    check_dims: bool
+    input_derivative: str
 
 
 @dataclass
@@ -58,64 +57,57 @@ class Session:
         self.optimized = optimized
         self._halves: dict[Any, tuple[Late, Late]] = {}
         self._tangents: dict[Any, Any] = {}
-        self._derived: dict[Any, Derived] = {}
+        self.derived = cache(Derived)
 
     # -- for the writers of sweeps ------------------------------------------------------------
-
-    def derived(self, function: Any, active: tuple[int, ...], forward: bool = False) -> Derived:
-        """Return the derivative of a call that depends on the types at run time."""
-        key = function, active, forward
-        if key not in self._derived:
-            self._derived[key] = Derived(function, active, forward)
-        return self._derived[key]
 
     def numpy(self, scope: Scope) -> str:
         """Return the name of NumPy in the text."""
         same = scope.resolve(ast.Name("np", ast.Load())) is np
         return "np" if same else scope.help("np", np)
 
-    def operands(self, scope: Scope, one: Any, rule: InlineRule) -> dict[str, ast.expr]:
+    def operands(self, scope: Scope, step: Any, rule: InlineRule) -> dict[str, ast.expr]:
         """Return the expressions for the names in the text of a call's derivative."""
-        names: dict[str, ast.expr] = {f"x{i}": arg for i, arg in enumerate(one.args)}
-        given = {"y": one.target, "np": self.numpy(scope)}
+        names: dict[str, ast.expr] = {f"x{i}": arg for i, arg in enumerate(step.args)}
+        given = {"y": step.target, "np": self.numpy(scope)}
         given |= {stem: scope.help(stem, helper) for stem, helper in rule.helpers.items()}
         return names | {name: ast.Name(text, ast.Load()) for name, text in given.items()}
 
-    def missing(self, scope: Scope, one: Any, kind: str) -> Exception:
+    def missing(self, scope: Scope, step: Any, kind: str) -> Exception:
         """Return the error for a function that has a rule for the other mode only."""
-        name = one.function.__name__
+        name = step.function.__name__
         text = f"{name} has no {kind}; give it one with @ag.source.{kind}({name})"
-        return refuse(one.origin, text, scope.function)
+        return refuse(step.origin, text, scope.function)
 
-    def bind(self, scope: Scope, one: Any) -> BoundCall:
+    def bind(self, scope: Scope, step: Any) -> BoundCall:
         """Return the call of a step with its arguments bound to parameters."""
-        function, args = one.function, list(one.args)
+        function, args = step.function, list(step.args)
         owner: Any = function
         first: list[ast.expr] = []
         if isinstance(function, MethodType):
-            made = ast.parse(one.text).body[0].value.func.value
-            first, owner = [made], function.__func__
+            receiver = ast.parse(step.text).body[0].value.func.value
+            first, owner = [receiver], function.__func__
         if isinstance(function, Scope):
             inner = Scope(scope.function, function.tree, function.captured, function.nested)
         else:
             inner = Scope(owner, read(owner))
-        call = BoundCall(inner.tree.name, inner, owner, dict(one.kwargs))
-        self._bind_all(call, [*first, *args], scope, one)
+        call = BoundCall(inner.tree.name, inner, owner, dict(step.kwargs))
+        self._bind_all(call, [*first, *args], scope, step)
         moved = [name for name, given in call.given.items() if _reads(given) & scope.active]
         call.active = tuple(name for name in inner.args if name in moved)
         return call
 
-    def _bind_all(self, call: BoundCall, args: list[ast.expr], scope: Scope, one: Any) -> None:
+    def _bind_all(self, call: BoundCall, args: list[ast.expr], scope: Scope, step: Any) -> None:
         spec = call.scope.tree.args
         plain = _plain(spec)
         call.vararg = spec.vararg.arg if spec.vararg else ""
         named = {*plain, *[arg.arg for arg in spec.kwonlyargs]}
         if spec.kwarg is not None and call.kwargs.keys() - named:
-            raise refuse(one.origin, "** of active functions is not supported", scope.function)
+            raise refuse(step.origin, "** of active functions is not supported", scope.function)
         starred = [arg for arg in args if isinstance(arg, ast.Starred)]
         if starred:
             if len(args) > 1 or call.kwargs.keys() - set(call.scope.captured):
-                raise refuse(one.origin, "give starred arguments alone", scope.function)
+                raise refuse(step.origin, "give starred arguments alone", scope.function)
             call.given = dict.fromkeys(_plain(spec, "") if call.vararg else plain, starred[0])
         else:
             call.given = dict(zip(plain, args, strict=False))
@@ -123,7 +115,7 @@ class Session:
                 call.given[call.vararg] = args[len(plain) :]
         call.given |= call.kwargs
         call.args = [ast.unparse(arg) for arg in args]
-        if isinstance(one.function, Scope):
+        if isinstance(step.function, Scope):
             only = zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
             defaults = dict(zip(plain[::-1], spec.defaults[::-1], strict=False))
             defaults |= {arg.arg: value for arg, value in only if value is not None}
@@ -135,8 +127,8 @@ class Session:
         key = call.key, call.active
         if key not in self._halves:
             halves = self._halves[key] = Late(), Late()  # before they are made: it may be recursive
-            for late, made in zip(halves, self.halves(call.scope, call.active), strict=True):
-                late.cell.cell_contents = made
+            for late, function in zip(halves, self.halves(call.scope, call.active), strict=True):
+                late.cell.cell_contents = function
         return self._halves[key]
 
     def tangent(self, call: BoundCall) -> Any:
@@ -144,8 +136,8 @@ class Session:
         key = call.key, call.active
         if key not in self._tangents:
             self._tangents[key] = Late()
-            made = self.pushed(call.scope, call.active)
-            self._tangents[key].cell.cell_contents = made
+            function = self.pushed(call.scope, call.active)
+            self._tangents[key].cell.cell_contents = function
         return self._tangents[key]
 
     # -- calls of functions known only at run time -----------------------------------------------
@@ -226,7 +218,7 @@ class Session:
         if result in sweep.owned:
             inits += _owned(scope, sweep.b(result), sweep.b(result))
         written = any("overwritten" in name for name in scope.helpers) or "append" in str(
-            [getattr(one, "kind", "") for one in steps]
+            [getattr(step, "kind", "") for step in steps]
         )
         return sweep, result, first + forward, inits + backward, kept, written
 
@@ -248,10 +240,10 @@ class Session:
             first += _owned(scope, answer, result)
         backward += parse(f"return ({', '.join(map(sweep.b, active))},)")
         names, value = (forward_name, backward_name), f"{answer}, "
-        functions = self._with_record(scope, names, first, value, backward, sweep.b(result))
-        made = emit(scope, functions, f"halves of {name}")
-        _with_defaults(made[forward_name], scope, 0)
-        return made[forward_name], made[backward_name]
+        definitions = self._with_record(scope, names, first, value, backward, sweep.b(result))
+        functions = emit(scope, definitions, f"halves of {name}")
+        _with_defaults(functions[forward_name], scope)
+        return functions[forward_name], functions[backward_name]
 
     def _with_record(
         self, scope: Scope, names: tuple[str, str], first: list[ast.stmt], value: str,
@@ -261,7 +253,7 @@ class Session:
         backward = self.cleaned(scope, backward)
         own = scope.locals | set(scope.args)
         needs = [name for name in sorted(needed_before(backward)) if name in own]
-        sure = bound_names([one for one in first if isinstance(one, ast.Assign)]) | {*scope.args}
+        sure = bound_names([stmt for stmt in first if isinstance(stmt, ast.Assign)]) | {*scope.args}
         # Some paths through the function may leave the others unbound.
         first = _lines(f"{name} = None" for name in needs if name not in sure) + first
         first += parse(f"return {value}({''.join(f'{name}, ' for name in needs)})")
@@ -279,15 +271,15 @@ class Session:
 
     def pushed(self, scope: Scope, active: tuple[str, ...]) -> Any:
         """Return a function of arguments and their tangents that returns value and tangent."""
-        for one in active:
-            scope.derived("d", one)  # the keyword that callers use
+        for argument in active:
+            scope.derived("d", argument)  # the keyword that callers use
         name = scope.reserve(f"{scope.tree.name}_tangent")
         sweep, body, result, tangent = self.forward(scope, active)
         body = self.cleaned(scope, body + parse(f"return {result}, {tangent}"))
-        function = _function(name, scope, [sweep.t(one) for one in active], body)
-        made = emit(scope, [function], f"tangent of {scope.tree.name}")[name]
-        _with_defaults(made, scope, len(active))
-        return made
+        function = _function(name, scope, [sweep.t(argument) for argument in active], body)
+        tangent_function = emit(scope, [function], f"tangent of {scope.tree.name}")[name]
+        _with_defaults(tangent_function, scope)
+        return tangent_function
 
     def gradient(self, function: FunctionType, wrt: tuple[int, ...], options: Options) -> Any:
         """Return the gradient function of a user's function."""
@@ -326,7 +318,7 @@ class Session:
             functions = [_function(name, scope, [seed], body, "None")]
         made = emit(scope, functions, f"gradient of {scope.tree.name}")
         for one in made.values():
-            _with_defaults(one, scope, int(one.__name__ == name), (None,))
+            _with_defaults(one, scope, int(one.__name__ == name))
         if options.motion == "split":
             made[halves[1]].__defaults__ = (None,)
             made[name].forward, made[name].backward = (made[one] for one in halves)  # type: ignore[attr-defined]
@@ -341,15 +333,15 @@ class Session:
         sweep, body, result, tangent = self.forward(scope, active)
         check = scope.support(support.check_inputs)
         fit = scope.support(support.fitting)
-        first = parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")
-        for one in active:
-            tan = sweep.t(one)
-            first += parse(f"{tan} = {fit}({tan}, {one}, 'tangent {tan}', "
+        first = parse(f"{check}({', '.join(f'{argument}={argument}' for argument in active)})")
+        for argument in active:
+            tan = sweep.t(argument)
+            first += parse(f"{tan} = {fit}({tan}, {argument}, 'tangent {tan}', "
                            f"{options.input_derivative!r}, {options.check_dims})")  # fmt: skip
         finish = scope.support(support.finished)
         parts = [f"{finish}({tangent}, {result})"] + ([result] if options.preserve_result else [])
         body = self.cleaned(scope, first + body + parse(f"return {', '.join(parts)}"))
-        tans = [sweep.t(one) for one in active]
+        tans = [sweep.t(argument) for argument in active]
         if options.motion == "split":
             passed = ", ".join([*_passed(scope), *[f"{tan}={tan}" for tan in tans]])
             functions = [_function(inner, scope, tans, body, "None"),
@@ -357,10 +349,10 @@ class Session:
                          ]  # fmt: skip
         else:
             functions = [_function(name, scope, tans, body, "None")]
-        made = emit(scope, functions, f"tangent of {scope.tree.name}")
-        for pushed in made.values():
-            _with_defaults(pushed, scope, len(tans), (None,) * len(tans))
-        return made[name]
+        compiled = emit(scope, functions, f"tangent of {scope.tree.name}")
+        for pushed in compiled.values():
+            _with_defaults(pushed, scope, len(tans))
+        return compiled[name]
 
 
 def _lines(texts: Iterable[str]) -> list[ast.stmt]:
@@ -386,13 +378,13 @@ def _reads(given: Any) -> set[str]:
 def _chosen(scope: Scope, wrt: tuple[int, ...]) -> tuple[str, ...]:
     spec = scope.tree.args
     names = _plain(spec, "")
-    for one in wrt:
-        if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < len(names):
+    for place in wrt:
+        if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < len(names):
             raise GraphError(
                 f"wrt has to name positional arguments of {scope.tree.name} from 0 to "
-                f"{len(names) - 1} ({', '.join(names)}), got {one!r}"
+                f"{len(names) - 1} ({', '.join(names)}), got {place!r}"
             )
-    return tuple(names[one] for one in wrt)
+    return tuple(names[place] for place in wrt)
 
 
 def _passed(scope: Scope) -> list[str]:
@@ -411,39 +403,31 @@ def _function(
         if arg is not None:
             arg.annotation = None
     behind = args.vararg or args.kwonlyargs or args.kwarg
-    for one in more:
+    for parameter in more:
         if behind or (args.defaults and not default):
-            args.kwonlyargs.append(ast.arg(one))
+            args.kwonlyargs.append(ast.arg(parameter))
             args.kw_defaults.append(ast.Constant(None) if default else None)
         else:
-            args.args.append(ast.arg(one))
+            args.args.append(ast.arg(parameter))
             args.defaults += [ast.Constant(None)] if default else []
-    for one in scope.captured:
-        args.kwonlyargs.append(ast.arg(one))
+    for parameter in scope.captured:
+        args.kwonlyargs.append(ast.arg(parameter))
         args.kw_defaults.append(None)
-    made: Any = parse(f"def {name}(): pass")[0]
-    made.args, made.body = args, body or [ast.Pass()]
-    ast.fix_missing_locations(made)
-    return made  # type: ignore[no-any-return]
+    definition: Any = parse(f"def {name}(): pass")[0]
+    definition.args, definition.body = args, body or [ast.Pass()]
+    ast.fix_missing_locations(definition)
+    return definition  # type: ignore[no-any-return]
 
 
-def _with_defaults(made: FunctionType, scope: Scope, more: int, values: Any = ()) -> None:
-    """Give a generated function the defaults of the user's, and `values` for its `more` last."""
-    function = scope.function
+def _with_defaults(generated: FunctionType, scope: Scope, optional: int = 0) -> None:
+    """Give a generated function the defaults of the user's; the `optional` last default to None."""
+    function, code = scope.function, generated.__code__
     if scope.tree.name not in (function.__name__, "lambda_"):
         return  # a nested function: each call passes its defaults
-    names = list(inspect.signature(function).parameters.values())
-    behind = any(
-        one.kind in (one.VAR_POSITIONAL, one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in names
-    )
-    made.__defaults__ = function.__defaults__
-    made.__kwdefaults__ = dict(function.__kwdefaults__ or {})
-    if more and values:
-        if behind:
-            code = made.__code__
-            keywords = code.co_varnames[
-                code.co_argcount : code.co_argcount + code.co_kwonlyargcount
-            ]
-            made.__kwdefaults__ |= dict.fromkeys(keywords[-more:])
-        else:
-            made.__defaults__ = (*(function.__defaults__ or ()), *values)
+    generated.__defaults__ = function.__defaults__
+    generated.__kwdefaults__ = dict(function.__kwdefaults__ or {})
+    if code.co_kwonlyargcount > function.__code__.co_kwonlyargcount:
+        keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        generated.__kwdefaults__ |= dict.fromkeys(keywords[len(keywords) - optional :])
+    elif optional:
+        generated.__defaults__ = (*(function.__defaults__ or ()), *[None] * optional)

@@ -172,7 +172,9 @@ def _joined(
     what: str, graph: Graph, test: Node, pieces: Sequence[tuple[BodyGraph, list[Node]]]
 ) -> list[Node]:
     """Return the results of a branch from its bodies, for false and for true."""
-    parts = [({leaf: node for node, leaf in body.captures.items()}, made) for body, made in pieces]
+    parts = [
+        ({leaf: node for node, leaf in body.captures.items()}, nodes) for body, nodes in pieces
+    ]
     return joined(what, graph, test, parts)
 
 
@@ -199,13 +201,13 @@ class Deciding:
     @staticmethod
     def state(*reads: Callable[[], Any]) -> list[Any]:
         """Return the values of names."""
-        found = []
+        values = []
         for read in reads:
             try:
-                found.append(read())
+                values.append(read())
             except NameError:
-                found.append(UNDEFINED)
-        return found
+                values.append(UNDEFINED)
+        return values
 
     # -- tests ------------------------------------------------------------------------------------
 
@@ -241,10 +243,10 @@ class Deciding:
         def others() -> Any:
             return self.test(self._joined(rest[0](), rest[1:], ends))
 
-        found = self._guarded(logical_not(test) if ends else test, others, ends)
-        if isinstance(found, Node):
-            return found
-        return np.bool_(ends) if found is ends else test
+        result = self._guarded(logical_not(test) if ends else test, others, ends)
+        if isinstance(result, Node):
+            return result
+        return np.bool_(ends) if result is ends else test
 
     def _guarded(self, ask: Node, rest: Callable[[], Any], otherwise: bool) -> Any:
         """Return `rest` if `ask` is true; without a branch if computing it anyway is harmless."""
@@ -268,10 +270,10 @@ class Deciding:
 
         def compared(left: Any, place: int) -> Any:
             right = rest[place]()
-            found = _COMPARISONS[names.split()[place]](left, right)
+            holds = _COMPARISONS[names.split()[place]](left, right)
             if place + 1 == len(rest):
-                return found
-            return self._joined(found, [partial(compared, right, place + 1)], ends=False)
+                return holds
+            return self._joined(holds, [partial(compared, right, place + 1)], ends=False)
 
         return compared(first(), 0)
 
@@ -284,10 +286,10 @@ class Deciding:
         test = self.test(test, place)
         if not isinstance(test, Node):
             return body() if test else orelse()
-        made: list[Any] = [UNDEFINED]
+        result: list[Any] = [UNDEFINED]
 
         def write(values: list[Any]) -> None:
-            made[:] = values
+            result[:] = values
 
         def then() -> None:
             write([body()])
@@ -296,8 +298,8 @@ class Deciding:
             write([orelse()])
 
         names = ("the value",)
-        self.branch(test, then, otherwise, BlockNames(made.copy, write, names, names, place))
-        return made[0]
+        self.branch(test, then, otherwise, BlockNames(result.copy, write, names, names, place))
+        return result[0]
 
     def if_(self, test: Any, then: _Block, otherwise: _Block, *given: Any) -> None:
         """Run one of two blocks, or build a branch if the test is a node."""
@@ -322,16 +324,16 @@ class Deciding:
                 pieces.append((body, [*read()]))
         write(before)
         after: list[Any] = [UNDEFINED] * len(every)
-        given: list[tuple[BodyGraph, list[Node]]] = [(body, []) for body, _ in pieces]
+        bodies: list[tuple[BodyGraph, list[Node]]] = [(body, []) for body, _ in pieces]
         plans = [
-            (number, self._merged(name, [values[number] for _, values in pieces], given, place))
+            (number, self._merged(name, [values[number] for _, values in pieces], bodies, place))
             for number, name in enumerate(every)
             if name in live
         ]
-        nodes = _joined("if", graph, test, given) if given[0][1] else []
+        nodes = _joined("if", graph, test, bodies) if bodies[0][1] else []
         for number, (structure, leaves) in plans:
-            found = [nodes[leaf.number] if isinstance(leaf, _Result) else leaf for leaf in leaves]
-            after[number] = unflatten(structure, found)
+            results = [nodes[leaf.number] if isinstance(leaf, _Result) else leaf for leaf in leaves]
+            after[number] = unflatten(structure, results)
         write(after)
 
     def _merged(
@@ -455,7 +457,7 @@ class Deciding:
             return index_put(x, index, value)
         if isinstance(x, np.ndarray):
             parts = index if isinstance(index, tuple) else (index,)
-            node = next((one for one in (value, *parts) if isinstance(one, Node)), None)
+            node = next((operand for operand in (value, *parts) if isinstance(operand, Node)), None)
             if node is not None:
                 return index_put(graph_of("a write", [node]).lift(x), index, value)
         if _STAGED.get() and isinstance(x, (list, dict, np.ndarray)):

@@ -32,10 +32,10 @@ def text_of(functions: list[ast.stmt]) -> str:
     lines: list[str] = []
     last_comment = ""
     for line in text.split("\n"):
-        found = re.match(r"^(\s*)(['\"])(# .*)\2$", line)
-        if found:
-            line = found[1] + ast.literal_eval(line.strip()).replace("\n", " ")
-            while lines and lines[-1].startswith(f"{found[1]}# ") and "gradient of" in lines[-1]:
+        comment = re.match(r"^(\s*)(['\"])(# .*)\2$", line)
+        if comment:
+            line = comment[1] + ast.literal_eval(line.strip()).replace("\n", " ")
+            while lines and lines[-1].startswith(f"{comment[1]}# ") and "gradient of" in lines[-1]:
                 lines.pop()  # no statement of that line is left
             if line == last_comment:
                 continue
@@ -56,24 +56,23 @@ def emit(scope: Scope, functions: list[ast.stmt], title: str) -> dict[str, Funct
     ).body[0]
     outer.body = inner
     code = compile(ast.Module([outer], []), filename, "exec")
-    (factory,) = [one for one in code.co_consts if isinstance(one, CodeType)]
+    (factory,) = [node for node in code.co_consts if isinstance(node, CodeType)]
     cells: dict[str, CellType] = dict(scope.cells)
     for name, value in scope.helpers.items():
         cells[name] = value.cell if isinstance(value, Late) else CellType(value)
-    codes = {one.co_name: one for one in factory.co_consts if isinstance(one, CodeType)}
-    made: dict[str, FunctionType] = {}
-    for one in inner:
-        if isinstance(one, ast.FunctionDef):
-            cells.setdefault(one.name, CellType())
-    for one in inner:
-        assert isinstance(one, ast.FunctionDef)
-        body = codes[one.name]
+    codes = {node.co_name: node for node in factory.co_consts if isinstance(node, CodeType)}
+    for name in codes:
+        cells.setdefault(name, CellType())
+    by_name: dict[str, FunctionType] = {}
+    for node in inner:
+        assert isinstance(node, ast.FunctionDef)
+        body = codes[node.name]
         closure = tuple(cells[name] for name in body.co_freevars)
-        function = FunctionType(body, scope.function.__globals__, one.name, None, closure)
-        cells[one.name].cell_contents = made[one.name] = function
+        function = FunctionType(body, scope.function.__globals__, node.name, None, closure)
+        cells[node.name].cell_contents = by_name[node.name] = function
         function.__module__ = scope.function.__module__
         function.__source__ = text  # type: ignore[attr-defined]
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    last = made[next(reversed(made))]
+    last = by_name[next(reversed(by_name))]
     finalize(last, linecache.cache.pop, filename, None)
-    return made
+    return by_name

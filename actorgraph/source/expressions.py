@@ -98,16 +98,16 @@ class Expressions(ABC):
     ) -> None:  # fmt: skip
         """Add a step that binds a name; through a second name if its reversal reads the first."""
         names = {one.id for one in reads or args if isinstance(one, ast.Name)}
-        made = self.scope.fresh(target) if target in names else target
-        self.scope.active.add(made)
-        self.scope.locals.add(made)
+        bound = self.scope.fresh(target) if target in names else target
+        self.scope.active.add(bound)
+        self.scope.locals.add(bound)
         if kind in ("user", "dynamic"):
             more["slot"] = self.scope.fresh("record")
             self.scope.locals.add(more["slot"])
-        self.emit(kind, f"{made} = {value}", target=made, args=args, **more)
-        if made != target:
-            self.emit("copy", f"{target} = {made}", target=target,
-                      args=[ast.Name(made, ast.Load())])  # fmt: skip
+        self.emit(kind, f"{bound} = {value}", target=bound, args=args, **more)
+        if bound != target:
+            self.emit("copy", f"{target} = {bound}", target=target,
+                      args=[ast.Name(bound, ast.Load())])  # fmt: skip
 
     def _as_name(self, target: str, node: ast.Name) -> None:
         if target != node.id:
@@ -168,15 +168,15 @@ class Expressions(ABC):
         self.step("item", target, value, [base], reads, index=index)
 
     def _as_tuple(self, target: str, node: ast.Tuple | ast.List) -> None:
-        for one in node.elts:
-            if isinstance(one, ast.Starred):
-                raise self.refused(one)
-        args = [self.atom(one) for one in node.elts]
-        for one in args:
-            if isinstance(one, ast.Name) and self.aliases.written(one.id):
-                raise self.refused(node, f"{one.id} is written to; put a copy into the container")
-        kind = type(node)(args, ast.Load())
-        self.step("build", target, ast.unparse(kind), args)
+        for part in node.elts:
+            if isinstance(part, ast.Starred):
+                raise self.refused(part)
+        args = [self.atom(part) for part in node.elts]
+        for part in args:
+            if isinstance(part, ast.Name) and self.aliases.written(part.id):
+                raise self.refused(node, f"{part.id} is written to; put a copy into the container")
+        display = type(node)(args, ast.Load())
+        self.step("build", target, ast.unparse(display), args)
 
     _as_list = _as_tuple
 
@@ -191,30 +191,30 @@ class Expressions(ABC):
         self.step("build", target, value, args, kwargs={"keys": ast.Tuple(keys, ast.Load())})
 
     def _as_listcomp(self, target: str, node: ast.ListComp) -> None:
-        made = self.scope.fresh("items")
+        items = self.scope.fresh("items")
         renamed, head = self._generators(node, node.elt)
-        self.rewritten(f"{made} = []\n{head}{made}.append({renamed})\n{target} = {made}", node)
+        self.rewritten(f"{items} = []\n{head}{items}.append({renamed})\n{target} = {items}", node)
 
     def _as_dictcomp(self, target: str, node: ast.DictComp) -> None:
-        made = self.scope.fresh("items")
+        items = self.scope.fresh("items")
         pair = ast.Tuple([node.key, node.value], ast.Load())
         renamed, head = self._generators(node, pair)
         key, value = (ast.unparse(one) for one in cast(Any, ast.parse(renamed).body[0]).value.elts)
-        self.rewritten(f"{made} = {{}}\n{head}{made}[{key}] = {value}\n{target} = {made}", node)
+        self.rewritten(f"{items} = {{}}\n{head}{items}[{key}] = {value}\n{target} = {items}", node)
 
     def _generators(self, node: Any, result: ast.expr) -> tuple[str, str]:
         """Return the element and the loops of a comprehension, its own names renamed."""
-        names = {name for one in node.generators for name in bound_names([one.target])}
+        names = {name for generator in node.generators for name in bound_names([generator.target])}
         turn = Substituted({
             name: ast.Name(self.scope.fresh(name), ast.Load()) for name in names
         })  # fmt: skip
         head, depth = "", 0
-        for i, one in enumerate(node.generators):
-            over = one.iter if i == 0 else turn.visit(deepcopy(one.iter))
-            target = turn.visit(deepcopy(one.target))
+        for i, generator in enumerate(node.generators):
+            over = generator.iter if i == 0 else turn.visit(deepcopy(generator.iter))
+            target = turn.visit(deepcopy(generator.target))
             head += f"{'    ' * depth}for {ast.unparse(target)} in {ast.unparse(over)}:\n"
             depth += 1
-            for test in one.ifs:
+            for test in generator.ifs:
                 head += f"{'    ' * depth}if {ast.unparse(turn.visit(deepcopy(test)))}:\n"
                 depth += 1
         return ast.unparse(turn.visit(deepcopy(result))), head + "    " * depth

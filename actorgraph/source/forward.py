@@ -49,89 +49,89 @@ class Forward:
     def sweep(self, steps: list[Any]) -> list[ast.stmt]:
         """Return the statements of a block and of its tangents."""
         out: list[ast.stmt] = []
-        for one in steps:
-            if isinstance(one, Statement):
-                out += self._step(one)
-            elif isinstance(one, Branch):
-                test = f"if {one.test}"
-                out += _block(test, self.sweep(one.body), self.sweep(one.orelse))
-            elif isinstance(one, Jump):
-                out += parse(f"while True:\n    {one.text}")[0].body  # type: ignore[attr-defined]
-            elif isinstance(one, (LoopStatement, Context)):
-                out += _block(one.header, self.sweep(one.body))
+        for step in steps:
+            if isinstance(step, Statement):
+                out += self._step(step)
+            elif isinstance(step, Branch):
+                test = f"if {step.test}"
+                out += _block(test, self.sweep(step.body), self.sweep(step.orelse))
+            elif isinstance(step, Jump):
+                out += parse(f"while True:\n    {step.text}")[0].body  # type: ignore[attr-defined]
+            elif isinstance(step, (LoopStatement, Context)):
+                out += _block(step.header, self.sweep(step.body))
             else:
-                assert isinstance(one, Insertion)  # forward mode has no gradient
+                assert isinstance(step, Insertion)  # forward mode has no gradient
         return out
 
-    def _step(self, one: Statement) -> list[ast.stmt]:
-        made = parse(one.text)
-        if one.kind == "passive":
-            names = sorted(bound_names(made) & self.scope.active)
+    def _step(self, step: Statement) -> list[ast.stmt]:
+        primal = parse(step.text)
+        if step.kind == "passive":
+            names = sorted(bound_names(primal) & self.scope.active)
             for name in names:
-                made += parse(f"{self.t(name)} = {self.scope.support(support.zero_of)}({name})")
-            return made
-        return getattr(self, f"_{one.kind}")(one, made)  # type: ignore[no-any-return]
+                primal += parse(f"{self.t(name)} = {self.scope.support(support.zero_of)}({name})")
+            return primal
+        return getattr(self, f"_{step.kind}")(step, primal)  # type: ignore[no-any-return]
 
-    def _copy(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        return parse(f"{self.t(one.target)} = {self.of(one.args[0])}") + made
+    def _copy(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
+        return parse(f"{self.t(step.target)} = {self.of(step.args[0])}") + primal
 
-    def _call(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        active = [i for i, arg in enumerate(one.args) if loads(arg) & self.scope.active]
-        text = inline(one.function, one.args, one.kwargs, active, forward=True)
-        tan = self.t(one.target)
+    def _call(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
+        active = [i for i, arg in enumerate(step.args) if loads(arg) & self.scope.active]
+        text = inline(step.function, step.args, step.kwargs, active, forward=True)
+        tan = self.t(step.target)
         if text is None:
-            derived = self.session.derived(one.function, tuple(active), True)
+            derived = self.session.derived(step.function, tuple(active), True)
             name = self.scope.help(derived.__name__, derived)
-            tans = [self.of(one.args[i]) for i in active]
+            tans = [self.of(step.args[i]) for i in active]
             seeds = tans[0] if len(tans) == 1 else f"({', '.join(tans)})"
-            call = _call(name, [seeds, one.target, *map(ast.unparse, one.args)], one.kwargs)
-            zero = f"{self.scope.support(support.zero_of)}({one.target})"
-            return made + parse(f"{tan} = {call}\nif {tan} is None:\n    {tan} = {zero}")
-        names = self.session.operands(self.scope, one, text)
-        names |= {f"t{i}": _name(self.of(one.args[i])) for i in active}
+            call = _call(name, [seeds, step.target, *map(ast.unparse, step.args)], step.kwargs)
+            zero = f"{self.scope.support(support.zero_of)}({step.target})"
+            return primal + parse(f"{tan} = {call}\nif {tan} is None:\n    {tan} = {zero}")
+        names = self.session.operands(self.scope, step, text)
+        names |= {f"t{i}": _name(self.of(step.args[i])) for i in active}
         for stem, value in text.before:
             fresh = self.scope.fresh(stem.rpartition("_t")[0])
-            made += parse(f"{fresh} = {_substituted(value, names)}")
+            primal += parse(f"{fresh} = {_substituted(value, names)}")
             names[stem] = _name(fresh)
         (part,) = text.parts
-        zero = f"{self.scope.support(support.zero_of)}({one.target})"
+        zero = f"{self.scope.support(support.zero_of)}({step.target})"
         moved = zero if part is None else _substituted(part, names)
-        return made + parse(f"{tan} = {moved}")
+        return primal + parse(f"{tan} = {moved}")
 
-    def _rule(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        rule = TANGENTS.get(one.function)
+    def _rule(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
+        rule = TANGENTS.get(step.function)
         if rule is None:
-            raise self.session.missing(self.scope, one, "tangent")
-        name = self.scope.help(f"{one.function.__name__}_tangent", rule)
-        tans = ", ".join(map(self.of, one.args))
-        args = [f"({tans},)", one.target, *map(ast.unparse, one.args)]
-        return made + parse(f"{self.t(one.target)} = {_call(name, args, one.kwargs)}")
+            raise self.session.missing(self.scope, step, "tangent")
+        name = self.scope.help(f"{step.function.__name__}_tangent", rule)
+        tans = ", ".join(map(self.of, step.args))
+        args = [f"({tans},)", step.target, *map(ast.unparse, step.args)]
+        return primal + parse(f"{self.t(step.target)} = {_call(name, args, step.kwargs)}")
 
-    def _item(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        item, base = self.scope.support(support.item_of), self.of(one.args[0])
-        return parse(f"{self.t(one.target)} = {item}({base}, {index_value(one.index)})") + made
+    def _item(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
+        item, base = self.scope.support(support.item_of), self.of(step.args[0])
+        return parse(f"{self.t(step.target)} = {item}({base}, {index_value(step.index)})") + primal
 
-    def _build(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        tans = ", ".join(map(self.of, one.args))
-        keys = one.kwargs.get("keys")
+    def _build(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
+        tans = ", ".join(map(self.of, step.args))
+        keys = step.kwargs.get("keys")
         if isinstance(keys, ast.Tuple):
-            pairs = zip(map(ast.unparse, keys.elts), map(self.of, one.args), strict=True)
+            pairs = zip(map(ast.unparse, keys.elts), map(self.of, step.args), strict=True)
             value = f"{{{', '.join(f'{key}: {tan}' for key, tan in pairs)}}}"
         else:
             value = f"[{tans}]"
-        return parse(f"{self.t(one.target)} = {value}") + made
+        return parse(f"{self.t(step.target)} = {value}") + primal
 
-    def _store(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        return made + parse(f"{self.t(one.target)}[{one.index}] = {self.of(one.args[1])}")
+    def _store(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
+        return primal + parse(f"{self.t(step.target)}[{step.index}] = {self.of(step.args[1])}")
 
-    def _append(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        return made + parse(f"{self.t(one.target)}.append({self.of(one.args[1])})")
+    def _append(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
+        return primal + parse(f"{self.t(step.target)}.append({self.of(step.args[1])})")
 
-    def _pop(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        return made + parse(f"{self.t(one.target)} = {self.of(one.args[0])}.pop()")
+    def _pop(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
+        return primal + parse(f"{self.t(step.target)} = {self.of(step.args[0])}.pop()")
 
-    def _user(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        call = self.session.bind(self.scope, one)
+    def _user(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
+        call = self.session.bind(self.scope, step)
         name = self.scope.help(f"{call.name}_tangent", self.session.tangent(call))
         tans = []
         for parameter in call.active:
@@ -150,11 +150,11 @@ class Forward:
         ]
         words = [f"{key}={ast.unparse(value)}" for key, value in call.kwargs.items()]
         text = _call(name, [*call.args, *words, *keyed], {})
-        return parse(f"{one.target}, {self.t(one.target)} = {text}")
+        return parse(f"{step.target}, {self.t(step.target)} = {text}")
 
-    def _dynamic(self, one: Statement, made: list[ast.stmt]) -> list[ast.stmt]:
-        active = tuple(i for i, arg in enumerate(one.args) if loads(arg) & self.scope.active)
+    def _dynamic(self, step: Statement, primal: list[ast.stmt]) -> list[ast.stmt]:
+        active = tuple(i for i, arg in enumerate(step.args) if loads(arg) & self.scope.active)
         pushed = self.scope.help("pushed_through", self.session.pushed_through)
-        tans = "".join(f"{self.of(one.args[i])}, " for i in active)
-        args = [one.function, repr(active), f"({tans})", *map(ast.unparse, one.args)]
-        return parse(f"{one.target}, {self.t(one.target)} = {_call(pushed, args, {})}")
+        tans = "".join(f"{self.of(step.args[i])}, " for i in active)
+        args = [step.function, repr(active), f"({tans})", *map(ast.unparse, step.args)]
+        return parse(f"{step.target}, {self.t(step.target)} = {_call(pushed, args, {})}")

@@ -77,13 +77,13 @@ def function(func: Callable[..., Any], convert: bool = True) -> Callable[..., An
     """
     if not isinstance(func, (FunctionType, MethodType)):
         raise GraphTypeError(f"ag.function takes a Python function, got {shown(func)}")
-    made = _bound(func) if convert else func
+    staged_function = _bound(func) if convert else func
 
     @wraps(func)
     def converted(*args: Any, **kwargs: Any) -> Any:
         with _numbers_of((args, kwargs)):
             try:
-                return made(*args, **kwargs)
+                return staged_function(*args, **kwargs)
             except RecursionError:
                 raise GraphError(
                     f"{func.__qualname__} recurses without end: the depth of a recursion must not "
@@ -133,12 +133,12 @@ def _called(func: Any) -> Any:
 
 def _made(func: FunctionType) -> FunctionType:
     # An attribute of the function, since they refer to each other; wrappers may have copied it.
-    made: FunctionType
-    of, made = vars(func).get(_KEPT, (None, func))
+    staged_function: FunctionType
+    of, staged_function = vars(func).get(_KEPT, (None, func))
     if of is not func:
-        made = _compiled(func)
-        setattr(func, _KEPT, (func, made))
-    return made
+        staged_function = _compiled(func)
+        setattr(func, _KEPT, (func, staged_function))
+    return staged_function
 
 
 def _compiled(func: FunctionType) -> FunctionType:
@@ -155,17 +155,17 @@ def _compiled(func: FunctionType) -> FunctionType:
     module = ast.fix_missing_locations(ast.Module([outer], []))
     (factory,) = _codes(compile(module, code.co_filename, "exec"))
     (body,) = [one for one in _codes(factory) if one.co_name == definition.name]
-    given = {HELPER: CellType(Converted(func, places, _called)), **cells}
-    closure = tuple([given[name] for name in body.co_freevars])
-    made = FunctionType(body, func.__globals__, func.__name__, func.__defaults__, closure)
-    made.__kwdefaults__ = func.__kwdefaults__
-    update_wrapper(made, func)
+    all_cells = {HELPER: CellType(Converted(func, places, _called)), **cells}
+    closure = tuple([all_cells[name] for name in body.co_freevars])
+    converted = FunctionType(body, func.__globals__, func.__name__, func.__defaults__, closure)
+    converted.__kwdefaults__ = func.__kwdefaults__
+    update_wrapper(converted, func)
     waiting = [body]
     while waiting:
         one = waiting.pop()
         _TEXTS.add(one)
         waiting += _codes(one)
-    return made
+    return converted
 
 
 def _codes(code: CodeType) -> list[CodeType]:

@@ -10,7 +10,7 @@ import ast
 from copy import deepcopy
 
 from actorgraph.source.scope import Scope, walk_own
-from actorgraph.source.steps import parse
+from actorgraph.source.steps import parse_one
 
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 
@@ -20,7 +20,7 @@ def jumps(node: ast.AST) -> bool:
     if isinstance(node, _JUMPS):
         return True
     if isinstance(node, (ast.For, ast.While)):
-        return any(isinstance(one, ast.Return) for one in walk_own([node]))
+        return any(isinstance(part, ast.Return) for part in walk_own([node]))
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return False
     return any(map(jumps, ast.iter_child_nodes(node)))
@@ -62,51 +62,51 @@ class Jumps:
     def block(self, body: list[ast.stmt], in_loop: bool) -> list[ast.stmt]:
         """Return the block with the code after a jump moved into the other branch."""
         out: list[ast.stmt] = []
-        for i, one in enumerate(body):
+        for i, stmt in enumerate(body):
             rest = body[i + 1 :]
-            if isinstance(one, ast.Match):
-                return out + self.block([*self._chain(one), *rest], in_loop)
-            if isinstance(one, ast.Return):
-                return out + self._returned(one, in_loop)
-            if isinstance(one, (ast.Break, ast.Continue)):
-                return [*out, *getattr(one, "before", []), one]
-            if isinstance(one, (ast.For, ast.While)):
-                out += self._loop_parts(one, rest, in_loop)
-                if getattr(one, "moved", False):
+            if isinstance(stmt, ast.Match):
+                return out + self.block([*self._chain(stmt), *rest], in_loop)
+            if isinstance(stmt, ast.Return):
+                return out + self._returned(stmt, in_loop)
+            if isinstance(stmt, (ast.Break, ast.Continue)):
+                return [*out, *getattr(stmt, "before", []), stmt]
+            if isinstance(stmt, (ast.For, ast.While)):
+                out += self._loop_parts(stmt, rest, in_loop)
+                if getattr(stmt, "moved", False):
                     return out
                 continue
-            if not jumps(one):
-                if isinstance(one, (ast.If, ast.With)):
-                    one.body = self.block(one.body, in_loop)
-                if isinstance(one, ast.If):
-                    one.orelse = self.block(one.orelse, in_loop)
-                out.append(one)
+            if not jumps(stmt):
+                if isinstance(stmt, (ast.If, ast.With)):
+                    stmt.body = self.block(stmt.body, in_loop)
+                if isinstance(stmt, ast.If):
+                    stmt.orelse = self.block(stmt.orelse, in_loop)
+                out.append(stmt)
                 continue
-            if isinstance(one, ast.If):
-                if always_leaves(one.body):
-                    one.orelse = one.orelse + rest
-                elif always_leaves(one.orelse):
-                    one.body = one.body + rest
+            if isinstance(stmt, ast.If):
+                if always_leaves(stmt.body):
+                    stmt.orelse = stmt.orelse + rest
+                elif always_leaves(stmt.orelse):
+                    stmt.body = stmt.body + rest
                 else:
-                    one.body, one.orelse = one.body + deepcopy(rest), one.orelse + rest
-                one.body = self.block(one.body, in_loop) or [ast.Pass()]
-                one.orelse = self.block(one.orelse, in_loop)
-                return [*out, one]
-            if isinstance(one, ast.With):
-                one.body = self.block(one.body + rest, in_loop)
-                return [*out, one]
-            out.append(one)  # a try: refused later, if active
+                    stmt.body, stmt.orelse = stmt.body + deepcopy(rest), stmt.orelse + rest
+                stmt.body = self.block(stmt.body, in_loop) or [ast.Pass()]
+                stmt.orelse = self.block(stmt.orelse, in_loop)
+                return [*out, stmt]
+            if isinstance(stmt, ast.With):
+                stmt.body = self.block(stmt.body + rest, in_loop)
+                return [*out, stmt]
+            out.append(stmt)  # a try: refused later, if active
         return out
 
-    def _returned(self, one: ast.Return, in_loop: bool) -> list[ast.stmt]:
-        same = isinstance(one.value, ast.Name) and one.value.id == self.result
-        value = one.value or ast.Constant(None)
-        made = ast.copy_location(ast.Assign([ast.Name(self.result, ast.Store())], value), one)
-        ast.fix_missing_locations(made)
+    def _returned(self, stmt: ast.Return, in_loop: bool) -> list[ast.stmt]:
+        same = isinstance(stmt.value, ast.Name) and stmt.value.id == self.result
+        value = stmt.value or ast.Constant(None)
+        bound = ast.copy_location(ast.Assign([ast.Name(self.result, ast.Store())], value), stmt)
+        ast.fix_missing_locations(bound)
         if not in_loop:
-            return [made]
-        leave = [_text(f"{self.flag} = True", one), ast.copy_location(ast.Break(), one)]
-        return [*([] if same else [made]), *leave]
+            return [bound]
+        leave = [parse_one(f"{self.flag} = True", stmt), ast.copy_location(ast.Break(), stmt)]
+        return [*([] if same else [bound]), *leave]
 
     def _loop_parts(
         self, loop: ast.For | ast.While, rest: list[ast.stmt], in_loop: bool
@@ -118,27 +118,27 @@ class Jumps:
         if returns:
             outer = self.flag
             self.flag = self.scope.fresh("returned")
-            before.append(_text(f"{self.flag} = False", loop))
+            before.append(parse_one(f"{self.flag} = False", loop))
         orelse, loop.orelse = loop.orelse, []
         if orelse:
             broke = self.scope.fresh("broke")
-            before.append(_text(f"{broke} = False", loop))
-            for one in _own_breaks(loop.body):
-                one.before = [_text(f"{broke} = True", one)]  # type: ignore[attr-defined]
+            before.append(parse_one(f"{broke} = False", loop))
+            for jump in _own_breaks(loop.body):
+                jump.before = [parse_one(f"{broke} = True", jump)]  # type: ignore[attr-defined]
             test = f"not {broke}" + (f" and not {self.flag}" if returns else "")
-            guard = _text(f"if {test}: pass", loop)
-            guard.body = orelse  # type: ignore[attr-defined]
+            guard = parse_one(f"if {test}: pass", loop)
+            guard.body = orelse
             after = [guard, *rest]
         loop.body = self.block(loop.body, in_loop=True)
         if returns:
             flag, self.flag = self.flag, outer
-            leave = _text(f"if {flag}: pass", loop)
+            leave = parse_one(f"if {flag}: pass", loop)
             if in_loop:
-                left = [_text(f"{outer} = True", loop), ast.copy_location(ast.Break(), loop)]
-                leave.body = left  # type: ignore[attr-defined]
+                left = [parse_one(f"{outer} = True", loop), ast.copy_location(ast.Break(), loop)]
+                leave.body = left
                 after = [leave, *after]
             else:
-                leave.orelse = self.block(after, in_loop)  # type: ignore[attr-defined]
+                leave.orelse = self.block(after, in_loop)
                 loop.moved = True  # type: ignore[union-attr]
                 return [*before, loop, leave]
         if after is not rest:
@@ -150,11 +150,11 @@ class Jumps:
         """Return a match on plain values as ifs; raises `UnsupportedPattern` for structures."""
         subject = self.scope.fresh("subject")
         text = f"{subject} = {ast.unparse(node.subject)}"
-        out = [_text(text, node)]
+        out = [parse_one(text, node)]
         chain: list[ast.stmt] = []
         for case in reversed(node.cases):
             test, names = _test_of(case.pattern, subject)
-            body = [_text(f"{name} = {subject}", case.body[0]) for name in names] + case.body
+            body = [parse_one(f"{name} = {subject}", case.body[0]) for name in names] + case.body
             if case.guard is not None:
                 guard = ast.unparse(case.guard)
                 for name in names:
@@ -163,25 +163,21 @@ class Jumps:
             if test == "True":
                 chain = body
                 continue
-            made = _text(f"if {test.removeprefix('True and ')}: pass", case.body[0])
-            made.body, made.orelse = body, chain  # type: ignore[attr-defined]
-            chain = [made]
+            branch = parse_one(f"if {test.removeprefix('True and ')}: pass", case.body[0])
+            branch.body, branch.orelse = body, chain
+            chain = [branch]
         return out + chain
-
-
-def _text(text: str, like: ast.AST) -> ast.stmt:
-    return parse(text, like)[0]
 
 
 def _own_breaks(body: list[ast.stmt]) -> list[ast.Break]:
     breaks = []
-    for one in body:
-        if isinstance(one, ast.Break):
-            breaks.append(one)
-        elif isinstance(one, ast.If):
-            breaks += _own_breaks(one.body + one.orelse)
-        elif isinstance(one, ast.With):
-            breaks += _own_breaks(one.body)
+    for stmt in body:
+        if isinstance(stmt, ast.Break):
+            breaks.append(stmt)
+        elif isinstance(stmt, ast.If):
+            breaks += _own_breaks(stmt.body + stmt.orelse)
+        elif isinstance(stmt, ast.With):
+            breaks += _own_breaks(stmt.body)
     return breaks
 
 
@@ -199,7 +195,7 @@ def _test_of(pattern: ast.pattern, subject: str) -> tuple[str, list[str]]:
     if isinstance(pattern, ast.MatchSingleton):
         return f"{subject} is {pattern.value!r}", []
     if isinstance(pattern, ast.MatchOr):
-        return " or ".join([_test_of(one, subject)[0] for one in pattern.patterns]), []
+        return " or ".join([_test_of(choice, subject)[0] for choice in pattern.patterns]), []
     if isinstance(pattern, ast.MatchAs):
         inner = ("True", []) if pattern.pattern is None else _test_of(pattern.pattern, subject)
         return inner[0], [*inner[1], *([pattern.name] if pattern.name else [])]

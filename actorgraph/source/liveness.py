@@ -11,6 +11,7 @@ from copy import deepcopy
 from typing import Any
 
 from actorgraph.source.scope import bound_names, walk_own
+from actorgraph.source.steps import loads
 
 _OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
@@ -33,19 +34,15 @@ def _without_comprehensions(block: Any) -> list[ast.AST]:
         def generic_visit(self, node: ast.AST) -> ast.AST:
             return ast.Constant(None) if isinstance(node, kinds) else super().generic_visit(node)
 
-    return [Cut().visit(deepcopy(one)) for one in block]
+    return [Cut().visit(deepcopy(stmt)) for stmt in block]
 
 
 def _read(node: Any) -> set[str]:
     """Return the names that an expression, or a simple statement, reads."""
-    found = {
-        one.id
-        for one in ast.walk(node)
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
-    }
+    names = loads(node)
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        found.add(node.target.id)
-    return found
+        names.add(node.target.id)
+    return names
 
 
 def annotate(body: list[ast.stmt]) -> None:
@@ -54,16 +51,16 @@ def annotate(body: list[ast.stmt]) -> None:
     Attribute ``after`` has those read after it, ``head`` (of loops) also those read in its next
     iteration.
     """
-    nested = [one for one in walk_own(body) if isinstance(one, ast.FunctionDef)]
-    closed = {name for one in nested for name in _read(one)}  # read when they are called
+    nested = [node for node in walk_own(body) if isinstance(node, ast.FunctionDef)]
+    closed = {name for node in nested for name in _read(node)}  # read when they are called
     _block(body, closed, closed)
 
 
 def _block(body: list[ast.stmt], after: set[str], closed: set[str]) -> set[str]:
     """Return the names that are live before a block, from those live after it."""
     live = set(after)
-    for one in reversed(body):
-        live = _statement(one, live, closed) | closed
+    for stmt in reversed(body):
+        live = _statement(stmt, live, closed) | closed
     return live
 
 

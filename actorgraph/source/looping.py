@@ -74,14 +74,14 @@ class Converted(Deciding):
         names = BlockNames(*given)
         place = names.place
         while True:
-            found = self.test(test(), place)
-            if isinstance(found, Node):
+            holds = self.test(test(), place)
+            if isinstance(holds, Node):
                 break
-            if not found:
+            if not holds:
                 return
             body()
         state = _Carried(self, names)
-        graph = graph_of("while", [found])
+        graph = graph_of("while", [holds])
 
         def looped(init: list[Node]) -> list[Node]:
             def ask(carry: list[Node]) -> Any:
@@ -89,8 +89,8 @@ class Converted(Deciding):
                     value = self.test(test(), place)
                 return value if isinstance(value, Node) else np.bool_(value)
 
-            made: list[Node] = while_loop(ask, partial(state.through, body=body), init)
-            return made
+            last: list[Node] = while_loop(ask, partial(state.through, body=body), init)
+            return last
 
         state.run(graph, looped)
 
@@ -133,12 +133,12 @@ class Converted(Deciding):
         graph, count, item_at = self._elements(over)
         assert graph is not None
 
-        def one(index: Node, carry: list[Node]) -> list[Node]:
+        def iteration(index: Node, carry: list[Node]) -> list[Node]:
             return state.through(carry, body, item_at(index))
 
         def counted(init: list[Node]) -> list[Node]:
-            made: list[Node] = fori_loop(0, count, one, init)
-            return made
+            last: list[Node] = fori_loop(0, count, iteration, init)
+            return last
 
         def tested(init: list[Node]) -> list[Node]:
             assert has_stopped is not None
@@ -154,18 +154,18 @@ class Converted(Deciding):
 
             def step(carry: list[Node]) -> list[Node]:
                 index, *rest = carry
-                return [index + 1, *one(index, rest)]
+                return [index + 1, *iteration(index, rest)]
 
             start = innermost(graph).constant(np.int64(0))
-            made: list[Node] = while_loop(ask, step, [start, *init])
-            return made[1:]
+            last: list[Node] = while_loop(ask, step, [start, *init])
+            return last[1:]
 
         def along(init: list[Node]) -> list[Node]:
             def step(carry: list[Node], x: Any) -> Any:
                 return state.through(carry, body, x), None
 
-            made: list[Node] = scan(step, init, over)[0]
-            return made
+            last: list[Node] = scan(step, init, over)[0]
+            return last
 
         plain = isinstance(over, Node)
         state.run(graph, tested if has_stopped else along if plain else counted)
@@ -180,10 +180,10 @@ class Converted(Deciding):
 
             return innermost(over.graph), over.count, number
         if isinstance(over, _Several):
-            found = [self._elements(part) for part in over.parts]
-            least = reduce(_BUILTINS[min], [count for _, count, _ in found])
-            graph = next(graph for graph, *_ in found if graph is not None)
-            return graph, least, partial(_side_by_side, [item for *_, item in found])
+            parts = [self._elements(part) for part in over.parts]
+            least = reduce(_BUILTINS[min], [count for _, count, _ in parts])
+            graph = next(graph for graph, *_ in parts if graph is not None)
+            return graph, least, partial(_side_by_side, [item for *_, item in parts])
         if not isinstance(over, Node):
             array = np.asarray(list(over))
             return None, len(array), partial(_of_array, array)
@@ -199,7 +199,7 @@ class Converted(Deciding):
         """Return a list; a comprehension over a node gives an array."""
         staged = isinstance(over, (Node, _Range, _Several))
 
-        def one(item: Any) -> Any:
+        def element_of(item: Any) -> Any:
             given = item if several else (item,)
             if staged and test(*given) is not True:
                 raise self.refused(
@@ -209,9 +209,9 @@ class Converted(Deciding):
             return element(*given)
 
         if not staged:
-            return [one(item) for item in over if self._kept(test, item, several, place)]
+            return [element_of(item) for item in over if self._kept(test, item, several, place)]
         if isinstance(over, Node):
-            return map(one, over)
+            return map(element_of, over)
         graph, count, item_at = self._elements(over)
         if isinstance(count, Node):
             raise self.refused(
@@ -221,17 +221,17 @@ class Converted(Deciding):
         assert graph is not None
 
         def at(index: Node) -> Any:
-            return one(item_at(index))
+            return element_of(item_at(index))
 
         return map(at, innermost(graph).constant(np.arange(count)))
 
     def _kept(self, test: Callable[..., Any], item: Any, several: bool, place: int) -> bool:
-        found = self.test(test(*item) if several else test(item), place)
-        if isinstance(found, Node):
+        keeps = self.test(test(*item) if several else test(item), place)
+        if isinstance(keeps, Node):
             raise self.refused(
                 place, "the length of a list must not depend on a node; use ag.ops.where"
             )
-        return bool(found)
+        return bool(keeps)
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -273,12 +273,12 @@ class _Carried:
         self.before = [*self.read()]
         while True:
             try:
-                found = looped(self._begin(graph))
+                last = looped(self._begin(graph))
                 break
             except _Retype as retype:
                 self.write(self.before)
                 self.kinds[retype.name] = retype.kinds
-        self.write(self._values(found, ends=True))
+        self.write(self._values(last, ends=True))
 
     def _begin(self, graph: Graph) -> list[Node]:
         """Return the first carry: the leaves of the names that can become nodes."""
@@ -311,8 +311,8 @@ class _Carried:
     def _values(self, carry: list[Node], ends: bool = False) -> list[Any]:
         values: list[Any] = [UNDEFINED] * len(self.names) if ends else [*self.before]
         for name, plan in self.leaves.items():
-            found = [carry[leaf[0]] if isinstance(leaf, tuple) else leaf for leaf in plan]
-            values[self.names.index(name)] = unflatten(self.structures[name], found)
+            filled = [carry[leaf[0]] if isinstance(leaf, tuple) else leaf for leaf in plan]
+            values[self.names.index(name)] = unflatten(self.structures[name], filled)
         return values
 
     @contextmanager
@@ -348,7 +348,7 @@ class _Carried:
             return self._taken(carry, after)
 
     def _taken(self, carry: list[Node], after: dict[str, Any]) -> list[Node]:
-        found: list[Any] = [*carry]
+        following: list[Any] = [*carry]
         for name in self.carried:
             value = after[name]
             leaves, structure = flatten(value)
@@ -370,8 +370,8 @@ class _Carried:
                             "loop over nodes carries arrays and numbers only",
                         )  # fmt: skip
                     continue
-                found[plan[0]] = self._next(name, number, leaf, carry[plan[0]])
-        return found
+                following[plan[0]] = self._next(name, number, leaf, carry[plan[0]])
+        return following
 
     def _first(self, name: str, number: int) -> Any:
         """Return a leaf as before the loop; it may be a number that an outer loop carries."""
@@ -380,7 +380,7 @@ class _Carried:
 
     def _next(self, name: str, number: int, value: Any, carry: Node) -> Node:
         """Return a leaf of the next carry, of the type of this one."""
-        kind, found = kind_of(carry), kind_of(value)
+        kind, new_kind = kind_of(carry), kind_of(value)
         if not is_value(value):
             raise self.deciding.refused(
                 self.place, f"{name} becomes {shown(value)}; a loop over nodes carries arrays and "
@@ -388,20 +388,20 @@ class _Carried:
             )  # fmt: skip
         if is_number(value) and np.can_cast(type(value), kind.dtype, "same_kind"):
             return as_node(carry.graph, value, kind)
-        differs = len(kind.dims) != len(found.dims) or any(
+        differs = len(kind.dims) != len(new_kind.dims) or any(
             one != other and isinstance(one, int) and isinstance(other, int)
-            for one, other in zip(kind.dims, found.dims, strict=False)
+            for one, other in zip(kind.dims, new_kind.dims, strict=False)
         )
-        if kind.dtype == found.dtype and not differs:
+        if kind.dtype == new_kind.dtype and not differs:
             return carry.graph.lift(value)
-        if UNKNOWN not in found.dims:
-            retyped(carry, found)
-            retyped(self._first(name, number), found)
-        what = GraphTypeError if kind.dtype != found.dtype else ShapeError
+        if UNKNOWN not in new_kind.dims:
+            retyped(carry, new_kind)
+            retyped(self._first(name, number), new_kind)
+        what = GraphTypeError if kind.dtype != new_kind.dtype else ShapeError
         way = f"write .astype({kind.dtype!r})" if what is GraphTypeError else "it keeps its dims"
         raise self.deciding.type_error(
             self.place, f"{name} enters an iteration as {carry.type} and leaves as "
-            f"{found.dtype}[{', '.join([str(dim) for dim in found.dims])}]; {way}", what,
+            f"{new_kind.dtype}[{', '.join([str(dim) for dim in new_kind.dims])}]; {way}", what,
         )  # fmt: skip
 
 

@@ -52,28 +52,28 @@ class Normaliser(Expressions):
 
     def block(self, body: list[ast.stmt]) -> list[Any]:
         """Return the steps of a block."""
-        before, self.out = self.out, []
-        for one in body:
-            self.origin = one
-            self.statement(one)
-        self.out, made = before, self.out
-        return made
+        before, origin, self.out = self.out, self.origin, []
+        for stmt in body:
+            self.origin = stmt
+            self.statement(stmt)
+        self.out, self.origin, steps = before, origin, self.out
+        return steps
 
     def is_passive(self, node: ast.stmt) -> bool:
         """Return whether a statement neither binds nor writes anything active."""
         scope = self.scope
         loop = isinstance(node, (ast.For, ast.While))
-        for one in walk_own([node]):
-            if isinstance(one, (ast.Break, ast.Continue)) and not loop:
+        for part in walk_own([node]):
+            if isinstance(part, (ast.Break, ast.Continue)) and not loop:
                 return False
-            written = not isinstance(getattr(one, "ctx", None), (ast.Load, type(None)))
-            if isinstance(one, ast.Name) and written and one.id in scope.active:
+            written = not isinstance(getattr(part, "ctx", None), (ast.Load, type(None)))
+            if isinstance(part, ast.Name) and written and part.id in scope.active:
                 return False
-            if isinstance(one, (ast.Subscript, ast.Attribute)):
-                changes = written or getattr(one, "attr", "") in _CHANGING
-                if changes and scope.is_active(one.value):
+            if isinstance(part, (ast.Subscript, ast.Attribute)):
+                changes = written or getattr(part, "attr", "") in _CHANGING
+                if changes and scope.is_active(part.value):
                     return False
-            if isinstance(one, ast.withitem) and scope.insertion(one) is not None:
+            if isinstance(part, ast.withitem) and scope.insertion(part) is not None:
                 return False
         return True
 
@@ -86,7 +86,7 @@ class Normaliser(Expressions):
                 self.emit("passive", ast.unparse(node))
             return
         if isinstance(node, (ast.Break, ast.Continue)):
-            self.out.append(Jump(ast.unparse(node), node))
+            self.out.append(Jump(ast.unparse(node)))
             return
         self.walrus(node)
         self.refuse_captures(node)
@@ -101,12 +101,12 @@ class Normaliser(Expressions):
 
     def refuse_captures(self, node: ast.stmt) -> None:
         """Raise if a function used as a value captures an active name."""
-        for one in ast.walk(node):
-            if isinstance(one, (ast.Lambda, ast.FunctionDef)):
-                own = {arg.arg for arg in ast.walk(one.args) if isinstance(arg, ast.arg)}
-                for name in sorted((loads(one.body) - own) & self.scope.active):
+        for inner in ast.walk(node):
+            if isinstance(inner, (ast.Lambda, ast.FunctionDef)):
+                own = {arg.arg for arg in ast.walk(inner.args) if isinstance(arg, ast.arg)}
+                for name in sorted((loads(inner.body) - own) & self.scope.active):
                     raise self.refused(
-                        one, f"a function that is passed on holds the active {name}; give it "
+                        inner, f"a function that is passed on holds the active {name}; give it "
                         "as an argument, or call the function by its own name",
                     )  # fmt: skip
 
@@ -130,15 +130,15 @@ class Normaliser(Expressions):
         for head in heads:
             if not isinstance(head, ast.AST):
                 continue
-            for one in walk_own([head]):
-                if isinstance(one, ast.NamedExpr) and self.scope.is_active(one.value):
-                    value = deepcopy(one.value)
-                    self.assign(one.target.id, value)
-                    one.value = one.target
-            made = _Unnamed().visit(head)
+            for named in walk_own([head]):
+                if isinstance(named, ast.NamedExpr) and self.scope.is_active(named.value):
+                    value = deepcopy(named.value)
+                    self.assign(named.target.id, value)
+                    named.value = named.target
+            unnamed = _Unnamed().visit(head)
             for field, value in ast.iter_fields(node):
                 if value is head:
-                    setattr(node, field, made)
+                    setattr(node, field, unnamed)
 
     # -- statements ---------------------------------------------------------------------------
 
@@ -198,12 +198,12 @@ class Normaliser(Expressions):
                 self.origin, f"a write into {name} may change {alias}, which shares its memory; "
                 f"copy it: {alias} = {name}.copy()",
             )  # fmt: skip
-        made = self.atom(value)
+        atom = self.atom(value)
         old, helper = self.scope.fresh("old"), self.scope.help("overwritten", overwritten)
         self.scope.locals.add(old)
         self.emit("passive", f"{old} = {helper}({name}, {index_value(index)})")
-        self.emit("store", f"{place} = {ast.unparse(made)}", target=name,
-                  args=[base, made], index=index, slot=old)  # fmt: skip
+        self.emit("store", f"{place} = {ast.unparse(atom)}", target=name,
+                  args=[base, atom], index=index, slot=old)  # fmt: skip
 
     def _unpack(self, target: ast.Tuple | ast.List, value: ast.expr) -> None:
         parts = target.elts
@@ -243,11 +243,11 @@ class Normaliser(Expressions):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             name, method = ast.unparse(call.func.value), call.func.attr
             if method == "append":
-                made = self.atom(call.args[0])
-                if isinstance(made, ast.Name) and self.aliases.written(made.id):
-                    raise self.refused(node, f"{made.id} is written to later; append a copy")
-                self.emit("append", f"{name}.append({ast.unparse(made)})", target=name,
-                          args=[call.func.value, made])  # fmt: skip
+                element = self.atom(call.args[0])
+                if isinstance(element, ast.Name) and self.aliases.written(element.id):
+                    raise self.refused(node, f"{element.id} is written to later; append a copy")
+                self.emit("append", f"{name}.append({ast.unparse(element)})", target=name,
+                          args=[call.func.value, element])  # fmt: skip
                 return
             if method == "pop" and not call.args:
                 self.assign(self.scope.fresh("popped"), call)
@@ -268,25 +268,18 @@ class Normaliser(Expressions):
             self.statement(stmt)
 
     def _on_if(self, node: ast.If) -> None:
-        origin = self.origin
-        test, name = ast.unparse(node.test), ""
-        if not isinstance(node.test, ast.Name):
-            name = self.scope.fresh("test")
+        name = "" if isinstance(node.test, ast.Name) else self.scope.fresh("test")
         body, orelse = self.block(node.body), self.block(node.orelse)
-        self.origin = origin
-        self.out.append(Branch(test, body, orelse, origin, name))
+        self.out.append(Branch(ast.unparse(node.test), body, orelse, name))
 
     def _on_while(self, node: ast.While) -> None:
-        origin = self.origin
         walruses = [one for one in ast.walk(node.test) if isinstance(one, ast.NamedExpr)]
         if any(self.scope.is_active(one.value) for one in walruses):
             leave = parse(f"if not ({ast.unparse(node.test)}): break", node)
             node.body = self.jumps.block([*leave, *node.body], True)
             node.test = ast.Constant(True)
-        body = self.block(node.body)
-        self.origin = origin
-        count = self.scope.fresh("count")
-        self.out.append(LoopStatement(f"while {ast.unparse(node.test)}", body, origin, count=count))
+        body, count = self.block(node.body), self.scope.fresh("count")
+        self.out.append(LoopStatement(f"while {ast.unparse(node.test)}", body, count=count))
 
     def _on_for(self, node: ast.For) -> None:
         scope, over = self.scope, node.iter
@@ -298,10 +291,10 @@ class Normaliser(Expressions):
         binding, prefix = self._elements(node.target, over)
         index = prefix.split(" in ")[0].removeprefix("for ")
         scope.locals |= {index, *bound_names(ast.parse(f"{target} = 0").body)}
-        (made,) = parse(f"{prefix}: pass", node)
-        assert isinstance(made, ast.For)
-        made.body = [*parse("\n".join(binding), node), *node.body]
-        self._plain_for(made, scope.call_of(made.iter))
+        (loop,) = parse(f"{prefix}: pass", node)
+        assert isinstance(loop, ast.For)
+        loop.body = [*parse("\n".join(binding), node), *node.body]
+        self._plain_for(loop, scope.call_of(loop.iter))
 
     def _is_over_active(self, over: ast.expr, node: ast.For) -> bool:
         call = self.scope.call_of(over)
@@ -351,32 +344,28 @@ class Normaliser(Expressions):
         return ast.Name(name, ast.Load())
 
     def _plain_for(self, node: ast.For, call: Any) -> None:
-        origin = self.origin
-        target = ast.unparse(node.target)
-        over = ast.unparse(node.iter)
+        target, over = ast.unparse(node.target), ast.unparse(node.iter)
         body = self.block(node.body)
-        self.origin = origin
         simple = call and call[0] == "range" and isinstance(node.target, ast.Name)
         if simple:
             inside = [one for stmt in node.body for one in ast.walk(stmt)]
             bound_inside = bound_names(node.body)
             leaves = any(isinstance(one, ast.Break) for one in inside) or target in bound_inside
             simple = not leaves and not (loads(node.iter) & bound_inside)
-        made = LoopStatement(f"for {target} in {over}", body, origin, target=target)
+        step = LoopStatement(f"for {target} in {over}", body, target=target)
         if simple:
-            made.over = over
+            step.over = over
         else:
-            made.count = self.scope.fresh("count")
-        self.out.append(made)
+            step.count = self.scope.fresh("count")
+        self.out.append(step)
 
     def _on_with(self, node: ast.With) -> None:
-        origin = self.origin
         x = self.scope.insertion(node.items[0])
         if x is not None:
             name = node.items[0].optional_vars
             if not isinstance(x, ast.Name) or not isinstance(name, ast.Name):
                 raise self.refused(node, "write with insert_grad_of(name) as dname")
-            self.out.append(Insertion(x.id, name.id, node.body, origin))
+            self.out.append(Insertion(x.id, name.id, node.body, self.origin))
             return
         for item in node.items:
             if item.optional_vars is not None and self.scope.is_active(item.context_expr):
@@ -387,9 +376,7 @@ class Normaliser(Expressions):
             for item in node.items
         )
         header = "with " + ", ".join(map(ast.unparse, node.items))
-        body = self.block(node.body)
-        self.origin = origin
-        self.out.append(Context(header, body, origin, repeats))
+        self.out.append(Context(header, self.block(node.body), repeats))
 
 
 class _Unnamed(ast.NodeTransformer):

@@ -24,13 +24,13 @@ def needed_before(body: list[ast.stmt]) -> set[str]:
 def fused(body: list[ast.stmt]) -> list[ast.stmt]:
     """Return the body with ``b = one`` and ``b = b + other`` as one statement."""
     out: list[ast.stmt] = []
-    for one in body:
+    for stmt in body:
         for name in ("body", "orelse"):
-            if isinstance(getattr(one, name, None), list):
-                setattr(one, name, fused(getattr(one, name)))
-        part = _added(one)
+            if isinstance(getattr(stmt, name, None), list):
+                setattr(stmt, name, fused(getattr(stmt, name)))
+        part = _added(stmt)
         if part is not None and out and isinstance(out[-1], ast.Assign):
-            before, name = out[-1], ast.unparse(one.targets[0])  # type: ignore[attr-defined]
+            before, name = out[-1], ast.unparse(stmt.targets[0])  # type: ignore[attr-defined]
             value = before.value
             sums = isinstance(value, (ast.BinOp, ast.UnaryOp)) or (
                 isinstance(value, ast.Call) and ast.unparse(value.func) == "sum_like"
@@ -39,16 +39,16 @@ def fused(body: list[ast.stmt]) -> list[ast.stmt]:
             if sums and same and name not in loads(part) | loads(value):
                 before.value = ast.BinOp(value, ast.Add(), part)
                 continue
-        out.append(one)
+        out.append(stmt)
     return out
 
 
-def _added(one: ast.stmt) -> ast.expr | None:
+def _added(stmt: ast.stmt) -> ast.expr | None:
     """Return y of ``b = b + y``."""
-    value = one.value if isinstance(one, ast.Assign) else None
+    value = stmt.value if isinstance(stmt, ast.Assign) else None
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
         return None
-    same = ast.unparse(value.left) == ast.unparse(one.targets[0])  # type: ignore[attr-defined]
+    same = ast.unparse(value.left) == ast.unparse(stmt.targets[0])  # type: ignore[attr-defined]
     return value.right if same else None
 
 
@@ -58,65 +58,65 @@ class _Sweep:
 
     def block(self, body: list[ast.stmt], live: set[str]) -> list[ast.stmt]:
         """Return the statements that are needed; updates `live` to the names needed before."""
-        kept = [self.statement(one, live) for one in reversed(body)]
-        return [one for one in reversed(kept) if one is not None]
+        kept = [self.statement(stmt, live) for stmt in reversed(body)]
+        return [stmt for stmt in reversed(kept) if stmt is not None]
 
-    def statement(self, one: ast.stmt, live: set[str]) -> ast.stmt | None:
+    def statement(self, stmt: ast.stmt, live: set[str]) -> ast.stmt | None:
         """Return a statement, or None if nothing needs it."""
-        if isinstance(one, ast.Assign):
-            names = _names(one.targets)
+        if isinstance(stmt, ast.Assign):
+            names = _names(stmt.targets)
             if names is not None:
-                if not names & live and self.is_pure(one.value):
+                if not names & live and self.is_pure(stmt.value):
                     return None
-                if names == loads(one.value) == live & names and isinstance(one.value, ast.Name):
+                if names == loads(stmt.value) == live & names and isinstance(stmt.value, ast.Name):
                     return None  # x = x
                 live -= names
-            live |= loads(one)
-            return one
-        if isinstance(one, ast.AugAssign) and isinstance(one.target, ast.Name):
-            if one.target.id not in live and isinstance(one.value, ast.Constant):
+            live |= loads(stmt)
+            return stmt
+        if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name):
+            if stmt.target.id not in live and isinstance(stmt.value, ast.Constant):
                 return None
-            live |= loads(one) | {one.target.id}
-            return one
-        if isinstance(one, ast.If):
+            live |= loads(stmt) | {stmt.target.id}
+            return stmt
+        if isinstance(stmt, ast.If):
             other = set(live)
-            body, orelse = self.block(one.body, live), self.block(one.orelse, other)
+            body, orelse = self.block(stmt.body, live), self.block(stmt.orelse, other)
             live |= other
-            if not _has_effect(body + orelse) and self.is_pure(one.test):
+            if not _has_effect(body + orelse) and self.is_pure(stmt.test):
                 return None
-            live |= loads(one.test)
-            return ast.copy_location(ast.If(one.test, body or [ast.Pass()], orelse), one)
-        if isinstance(one, (ast.For, ast.While)):
-            return self.loop(one, live)
-        if isinstance(one, ast.With):
-            body = self.block(one.body, live)
-            for item in one.items:
+            live |= loads(stmt.test)
+            return ast.copy_location(ast.If(stmt.test, body or [ast.Pass()], orelse), stmt)
+        if isinstance(stmt, (ast.For, ast.While)):
+            return self.loop(stmt, live)
+        if isinstance(stmt, ast.With):
+            body = self.block(stmt.body, live)
+            for item in stmt.items:
                 live |= loads(item.context_expr)
-            return ast.With(one.items, body, None) if body else None
-        if isinstance(one, ast.Return):
+            return ast.With(stmt.items, body, None) if body else None
+        if isinstance(stmt, ast.Return):
             live.clear()
-        live |= loads(one)
-        return one
+        live |= loads(stmt)
+        return stmt
 
-    def loop(self, one: ast.For | ast.While, live: set[str]) -> ast.stmt | None:
+    def loop(self, loop: ast.For | ast.While, live: set[str]) -> ast.stmt | None:
         """Return a loop with the statements that its iterations or later code need."""
-        head = loads(one.iter if isinstance(one, ast.For) else one.test)
+        head = loads(loop.iter if isinstance(loop, ast.For) else loop.test)
         around = live | head
         while True:
             inside = set(around)
-            body = self.block(one.body, inside)
+            body = self.block(loop.body, inside)
             if inside <= around:
                 break
             around |= inside
-        idle = not _has_effect(body) and isinstance(one, ast.For) and self.is_pure(one.iter)
-        if idle and not (_names([one.target]) or set()) & live:  # type: ignore[union-attr]
+        idle = not _has_effect(body) and isinstance(loop, ast.For) and self.is_pure(loop.iter)
+        if idle and not (_names([loop.target]) or set()) & live:  # type: ignore[union-attr]
             return None
         live |= around
-        if isinstance(one, ast.For):
-            made: ast.stmt = ast.For(one.target, one.iter, body or [ast.Pass()], one.orelse)
+        if isinstance(loop, ast.For):
+            needed: ast.stmt = ast.For(loop.target, loop.iter, body or [ast.Pass()], loop.orelse)
         else:
-            made = ast.While(one.test, body or [ast.Pass()], one.orelse)
-        return ast.copy_location(made, one)
+            needed = ast.While(loop.test, body or [ast.Pass()], loop.orelse)
+        return ast.copy_location(needed, loop)
 
     def is_pure(self, node: ast.AST) -> bool:
         """Return whether computing an expression has no effect."""
@@ -132,20 +132,20 @@ class _Sweep:
 
 def _names(targets: list[ast.expr]) -> set[str] | None:
     """Return the names that targets bind, None if they write into an object."""
-    found: set[str] = set()
+    names: set[str] = set()
     for target in targets:
         for node in ast.walk(target):
             if isinstance(node, (ast.Subscript, ast.Attribute)):
                 return None
             if isinstance(node, ast.Name):
-                found.add(node.id)
-    return found
+                names.add(node.id)
+    return names
 
 
 def _has_effect(body: list[ast.stmt]) -> bool:
     """Return whether a block has more than comments and ``pass``."""
     return any(
-        not isinstance(one, ast.Pass)
-        and not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
-        for one in body
+        not isinstance(stmt, ast.Pass)
+        and not (isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant))
+        for stmt in body
     )

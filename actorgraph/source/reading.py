@@ -50,21 +50,21 @@ def read(function: FunctionType) -> ast.FunctionDef:
             "or wrap it with ag.source.trace", function,
         )  # fmt: skip
     text = "".join(lines)
-    found = [node for node in _functions(text) if _is_of(node, code)]
-    if len(found) > 1:
-        found = [node for node in found if _holds(node, code)] or found
-    if len(found) > 1 and isinstance(found[0], ast.Lambda):
+    candidates = [node for node in _functions(text) if _is_of(node, code)]
+    if len(candidates) > 1:
+        candidates = [node for node in candidates if _holds(node, code)] or candidates
+    if len(candidates) > 1 and isinstance(candidates[0], ast.Lambda):
         raise refuse(
-            found[0], "several lambdas of one line fit; give each a line of its own", function
+            candidates[0], "several lambdas of one line fit; give each a line of its own", function
         )
-    if not found:
+    if not candidates:
         raise refuse(None, f"the source of {function.__qualname__} has changed", function)
-    node: Any = found[-1]
+    node: Any = candidates[-1]
     if isinstance(node, ast.Lambda):
         body = ast.copy_location(ast.Return(node.body), node.body)
-        made = ast.FunctionDef("lambda_", node.args, [body], [], None, None)
-        made.type_params = []  # type: ignore[attr-defined]
-        return ast.copy_location(made, node)
+        wrapped = ast.FunctionDef("lambda_", node.args, [body], [], None, None)
+        wrapped.type_params = []  # type: ignore[attr-defined]
+        return ast.copy_location(wrapped, node)
     if isinstance(node, ast.AsyncFunctionDef):
         raise refuse(
             node, "a coroutine has no derivative; differentiate the part between two awaits",

@@ -63,8 +63,7 @@ class ReverseWriter:
         self.tapes: set[str] = set()
         self.tape = "tape" if "tape" not in scope.used else scope.fresh("tape")
         self.uses_tape = False
-        self._kept: dict[tuple[int, str], str] = {}
-        self._slots: dict[int, str] = {}
+        self._slots: dict[tuple[int, str], str] = {}
 
     def b(self, name: str) -> str:
         """Return the name of a cotangent."""
@@ -72,17 +71,17 @@ class ReverseWriter:
 
     def prepare(self, steps: list[Any]) -> None:
         """Collect the cotangents that are written in place, which must not be shared."""
-        for one in steps:
-            if isinstance(one, Statement):
-                if one.kind in ("item", "store", "append", "pop"):
-                    self.owned.add(ast.unparse(one.args[0]))
-                if one.kind in ("append", "pop") and self.scope.is_generated:
-                    name = ast.unparse(one.args[0])
+        for step in steps:
+            if isinstance(step, Statement):
+                if step.kind in ("item", "store", "append", "pop"):
+                    self.owned.add(ast.unparse(step.args[0]))
+                if step.kind in ("append", "pop") and self.scope.is_generated:
+                    name = ast.unparse(step.args[0])
                     self.tapes |= {name} if name.startswith("tape") else set()
-            elif isinstance(one, Branch):
-                self.prepare(one.body + one.orelse)
-            elif isinstance(one, (LoopStatement, Context)):
-                self.prepare(one.body)
+            elif isinstance(step, Branch):
+                self.prepare(step.body + step.orelse)
+            elif isinstance(step, (LoopStatement, Context)):
+                self.prepare(step.body)
 
     # -- blocks -------------------------------------------------------------------------------
 
@@ -97,18 +96,18 @@ class ReverseWriter:
         backward: list[ast.stmt] = []
         group = _Group()
         for i in range(len(steps) - 1, -1, -1):
-            one = steps[i]
+            step = steps[i]
             after = later | bound(steps[i + 1 :])
-            if isinstance(one, (Statement, Insertion)):
-                self._step(one, state, after, loop, group)
+            if isinstance(step, (Statement, Insertion)):
+                self._step(step, state, after, loop, group)
                 continue
-            made, turned, needs = self._compound(one, state, after, loop)
+            written, reversed_step, needs = self._compound(step, state, after, loop)
             for name in needs:
                 if loop and name in after:
                     group.needs[name] = None
-            self._close(group, forward, backward, made)
-            forward[:0] = made
-            backward += turned
+            self._close(group, forward, backward, written)
+            forward[:0] = written
+            backward += reversed_step
             group = _Group()
         self._close(group, forward, backward, None)
         return forward, backward
@@ -129,14 +128,14 @@ class ReverseWriter:
         else:
             forward[:0] = group.forward + push
 
-    def _step(self, one: Any, state: State, after: set[str], loop: bool, group: _Group) -> None:
-        if isinstance(one, Insertion):
-            made: list[ast.stmt] = []
-            lines = self._inserted(one, state)
+    def _step(self, step: Any, state: State, after: set[str], loop: bool, group: _Group) -> None:
+        if isinstance(step, Insertion):
+            primal: list[ast.stmt] = []
+            lines = self._inserted(step, state)
             binds: set[str] = set()
         else:
-            made, lines = self._adjoint(one, state)
-            binds = bound_names(made)
+            primal, lines = self._adjoint(step, state)
+            binds = bound_names(primal)
         inside = bound_names(lines)
         needed = [
             name
@@ -150,65 +149,64 @@ class ReverseWriter:
             if loop and name not in group.bound:
                 group.needs[name] = None
                 continue
-            key = id(one), name
-            kept = self._kept.get(key) or self._kept.setdefault(key, self.scope.fresh(name))
+            kept = self._slot(step, name)
             self.scope.locals.add(kept)
             renamed[name] = ast.Name(kept, ast.Load())
-            made += parse(f"{kept} = {name}")
+            primal += parse(f"{kept} = {name}")
             if loop:
                 group.needs[kept] = None
         if renamed:
             lines = [Substituted(renamed).visit(line) for line in lines]
         group.bound |= binds
-        group.forward[:0] = made
+        group.forward[:0] = primal
         group.backward += lines
 
     def _compound(
-        self, one: Any, state: State, after: set[str], loop: bool
+        self, step: Any, state: State, after: set[str], loop: bool
     ) -> tuple[list[ast.stmt], list[ast.stmt], list[str]]:
-        if isinstance(one, Jump):
-            return parse(f"while True:\n    {one.text}")[0].body, [], []  # type: ignore[attr-defined]
-        if isinstance(one, Branch):
-            return self._branch(one, state, after, loop)
-        if isinstance(one, LoopStatement):
-            return self._loop(one, state, after, loop)
-        forward, backward = self.sweep(one.body, state, after, loop)
-        made = _block(one.header, forward)
-        if one.repeats and backward:
-            backward = _block(one.header, backward)
-        return made, backward, []
+        if isinstance(step, Jump):
+            return parse(f"while True:\n    {step.text}")[0].body, [], []  # type: ignore[attr-defined]
+        if isinstance(step, Branch):
+            return self._branch(step, state, after, loop)
+        if isinstance(step, LoopStatement):
+            return self._loop(step, state, after, loop)
+        forward, backward = self.sweep(step.body, state, after, loop)
+        written = _block(step.header, forward)
+        if step.repeats and backward:
+            backward = _block(step.header, backward)
+        return written, backward, []
 
     def _branch(
-        self, one: Branch, state: State, after: set[str], loop: bool
+        self, step: Branch, state: State, after: set[str], loop: bool
     ) -> tuple[list[ast.stmt], list[ast.stmt], list[str]]:
         other = dict(state)
-        body, body_back = self.sweep(one.body, state, after, loop)
-        orelse, orelse_back = self.sweep(one.orelse, other, after, loop)
+        body, body_back = self.sweep(step.body, state, after, loop)
+        orelse, orelse_back = self.sweep(step.orelse, other, after, loop)
         _join(state, other)
-        test, made = one.test, []
+        test, written = step.test, []
         reversed_too = bool(body_back or orelse_back)
-        if reversed_too and not one.name and (loop or test in (after | bound([one]))):
-            one.name = self.scope.fresh("test")
-        if reversed_too and one.name:
-            made = parse(f"{one.name} = {test}")
-            test = one.name
+        if reversed_too and not step.name and (loop or test in (after | bound([step]))):
+            step.name = self.scope.fresh("test")
+        if reversed_too and step.name:
+            written = parse(f"{step.name} = {test}")
+            test = step.name
             self.scope.locals.add(test)
-        made += _block(f"if {test}", body, orelse)
+        written += _block(f"if {test}", body, orelse)
         if not reversed_too:
-            return made, [], []
+            return written, [], []
         if loop:
             after.add(test)
-        return made, _block(f"if {test}", body_back, orelse_back), [test]
+        return written, _block(f"if {test}", body_back, orelse_back), [test]
 
     def _loop(
-        self, one: LoopStatement, state: State, after: set[str], loop: bool
+        self, step: LoopStatement, state: State, after: set[str], loop: bool
     ) -> tuple[list[ast.stmt], list[ast.stmt], list[str]]:
-        again = after | bound([one])
-        if one.over and one.target:
-            again = after | (again - {one.target}) | bound(one.body)
+        again = after | bound([step])
+        if step.over and step.target:
+            again = after | (again - {step.target}) | bound(step.body)
         while True:
             before = dict(state)
-            forward, backward = self.sweep(one.body, before, set(again), True)
+            forward, backward = self.sweep(step.body, before, set(again), True)
             joined = dict(state)
             _join(joined, before)
             if joined == state:
@@ -216,68 +214,68 @@ class ReverseWriter:
             state.clear()
             state.update(joined)
         if not backward:
-            return _block(one.header, forward), [], []
-        if one.over:
-            needs = sorted(loads(parse(one.over)) & self.scope.locals)
-            over, kept = one.over, []
+            return _block(step.header, forward), [], []
+        if step.over:
+            needs = sorted(loads(parse(step.over)) & self.scope.locals)
+            over, kept = step.over, []
             if any(name in after for name in needs):
-                name = self._slots.setdefault(id(one), self.scope.fresh("range"))
+                name = self._slot(step, "range")
                 self.scope.locals.add(name)
                 kept, over, needs = parse(f"{name} = {over}"), name, [name]
-                header = f"for {one.target} in {name}"
+                header = f"for {step.target} in {name}"
                 if loop:
                     after.add(name)
             else:
-                header = one.header
-            made = kept + _block(header, forward)
-            return made, _block(f"for {one.target} in reversed({over})", backward), needs
-        count = one.count
+                header = step.header
+            written = kept + _block(header, forward)
+            return written, _block(f"for {step.target} in reversed({over})", backward), needs
+        count = step.count
         self.scope.locals.add(count)
         if loop:
             after.add(count)
-        made = parse(f"{count} = 0") + _block(one.header, parse(f"{count} += 1") + forward)
-        return made, _block(f"for _ in range({count})", backward), [count]
+        written = parse(f"{count} = 0") + _block(step.header, parse(f"{count} += 1") + forward)
+        return written, _block(f"for _ in range({count})", backward), [count]
 
     # -- steps --------------------------------------------------------------------------------
 
-    def _inserted(self, one: Insertion, state: State) -> list[ast.stmt]:
-        ct = self.b(one.x)
-        if self.optimized and state.get(one.x, ZERO) == ZERO:
+    def _inserted(self, step: Insertion, state: State) -> list[ast.stmt]:
+        ct = self.b(step.x)
+        if self.optimized and state.get(step.x, ZERO) == ZERO:
             return []
-        lines = parse(f"{one.name} = {ct}") + one.body + parse(f"{ct} = {one.name}")
-        return comment(one.origin, "inserted at") + _block(f"if {ct} is not None", lines)
+        lines = parse(f"{step.name} = {ct}") + step.body + parse(f"{ct} = {step.name}")
+        return comment(step.origin, "inserted at") + _block(f"if {ct} is not None", lines)
 
-    def _adjoint(self, one: Statement, state: State) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    def _adjoint(self, step: Statement, state: State) -> tuple[list[ast.stmt], list[ast.stmt]]:
         """Return the forward statements of a step and those that reverse it."""
-        made = parse(one.text)
+        primal = parse(step.text)
         active = self.scope.active
-        if one.kind == "passive":
+        if step.kind == "passive":
             lines: list[ast.stmt] = []
-            for name in sorted(bound_names(made) & active):
+            for name in sorted(bound_names(primal) & active):
                 if state.get(name, ZERO) != ZERO or not self.optimized:
                     lines += parse(f"{self.b(name)} = None")
                 state[name] = ZERO
-            return made, lines
-        if one.kind in ("store", "append"):
-            return made, self._write(one, state)
-        known = state.get(one.target, ZERO) if self.optimized else MAYBE
-        if one.kind in ("user", "dynamic"):
-            made = self._recorded(one, known != ZERO)
-        if one.kind == "pop":  # reversed even for a zero: pops have to match appends
-            state[one.target] = ZERO
-            lines = self._pop_adjoint(one, known, state) + parse(f"{self.b(one.target)} = None")
-            return made, comment(one.origin, "gradient of") + lines
+            return primal, lines
+        if step.kind in ("store", "append"):
+            return primal, self._write(step, state)
+        known = state.get(step.target, ZERO) if self.optimized else MAYBE
+        if step.kind in ("user", "dynamic"):
+            primal = self._recorded(step, known != ZERO)
+        if step.kind == "pop":  # reversed even for a zero: pops have to match appends
+            state[step.target] = ZERO
+            lines = self._pop_adjoint(step, known, state) + parse(f"{self.b(step.target)} = None")
+            return primal, comment(step.origin, "gradient of") + lines
         if known == ZERO:
-            return made, []
-        state[one.target] = ZERO
+            return primal, []
+        state[step.target] = ZERO
         before = dict(state)
-        lines = getattr(self, f"_{one.kind}_adjoint")(one, state)
-        ct = self.b(one.target)
+        lines = getattr(self, f"_{step.kind}_adjoint")(step, state)
+        ct = self.b(step.target)
         if known == MAYBE and lines:
             _join(state, before)
             lines = _block(f"if {ct} is not None", lines)
         lines = lines + parse(f"{ct} = None")
-        return made, comment(one.origin, "gradient of") + lines
+        return primal, comment(step.origin, "gradient of") + lines
 
     def give(
         self, target: ast.expr, part: str, state: State, certain: bool = True, fresh: bool = False
@@ -299,107 +297,108 @@ class ReverseWriter:
         state[name] = SOME if certain or known == SOME else MAYBE
         return parse(text)
 
-    def _copy_adjoint(self, one: Statement, state: State) -> list[ast.stmt]:
-        return self.give(one.args[0], self.b(one.target), state)
+    def _copy_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
+        return self.give(step.args[0], self.b(step.target), state)
 
-    def _call_adjoint(self, one: Statement, state: State) -> list[ast.stmt]:
-        active = [i for i, arg in enumerate(one.args) if self._is_active(arg)]
-        made = inline(one.function, one.args, one.kwargs, active)
-        ct = self.b(one.target)
-        if made is None:
-            derived = self.session.derived(one.function, tuple(active))
+    def _call_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
+        active = [i for i, arg in enumerate(step.args) if self._is_active(arg)]
+        rule = inline(step.function, step.args, step.kwargs, active)
+        ct = self.b(step.target)
+        if rule is None:
+            derived = self.session.derived(step.function, tuple(active))
             name = self.scope.help(derived.__name__, derived)
-            call = _call(name, [ct, one.target, *map(ast.unparse, one.args)], one.kwargs)
-            return self._spread(one, call, [one.args[i] for i in active], state)
-        names = {**self.session.operands(self.scope, one, made), "ct": _name(ct)}
+            call = _call(name, [ct, step.target, *map(ast.unparse, step.args)], step.kwargs)
+            return self._spread(step, call, [step.args[i] for i in active], state)
+        names = {**self.session.operands(self.scope, step, rule), "ct": _name(ct)}
         lines: list[ast.stmt] = []
-        for stem, value in made.before:
-            fresh = self._slot(one, stem)
+        for stem, value in rule.before:
+            fresh = self._slot(step, stem, stem.rpartition("_t")[0])
             lines += parse(f"{fresh} = {_substituted(value, names)}")
             names[stem] = _name(fresh)
-        for i, part in zip(active, made.parts, strict=True):
+        for i, part in zip(active, rule.parts, strict=True):
             if part is not None:
                 fresh_part = isinstance(part, (ast.BinOp, ast.UnaryOp))
                 text = _substituted(part, names)
-                lines += self.give(one.args[i], text, state, fresh=fresh_part)
+                lines += self.give(step.args[i], text, state, fresh=fresh_part)
         return lines
 
-    def _slot(self, one: Statement, stem: str) -> str:
-        key = id(one), stem
-        if key not in self._kept:
-            self._kept[key] = self.scope.fresh(stem.rpartition("_t")[0])
-        return self._kept[key]
+    def _slot(self, step: Any, purpose: str, stem: str = "") -> str:
+        """Return a fresh name for a purpose of a step, the same in each walk of a loop."""
+        key = id(step), purpose
+        if key not in self._slots:
+            self._slots[key] = self.scope.fresh(stem or purpose)
+        return self._slots[key]
 
     def _spread(
-        self, one: Statement, call: str, targets: list[ast.expr], state: State
+        self, step: Statement, call: str, targets: list[ast.expr], state: State
     ) -> list[ast.stmt]:
         """Return statements that add the results of a call to the cotangents of its operands."""
         if len(targets) == 1:
             return self.give(targets[0], call, state, certain=False)
-        names = [self._slot(one, f"part{i}_t") for i in range(len(targets))]
+        names = [self._slot(step, f"part{i}_t", f"part{i}") for i in range(len(targets))]
         lines = parse(f"{', '.join(names)} = {call}")
         for target, name in zip(targets, names, strict=True):
             lines += self.give(target, name, state, certain=False)
         return lines
 
-    def _rule_adjoint(self, one: Statement, state: State) -> list[ast.stmt]:
-        rule = ADJOINTS.get(one.function)
+    def _rule_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
+        rule = ADJOINTS.get(step.function)
         if rule is None:
-            raise self.session.missing(self.scope, one, "adjoint")
-        name = self.scope.help(f"{one.function.__name__}_adjoint", rule)
-        args = [self.b(one.target), one.target, *map(ast.unparse, one.args)]
-        call = _call(name, args, one.kwargs)
-        if len(one.args) == 1 or one.function in LINEAR:
-            return self.give(one.args[0], call, state, certain=False)
+            raise self.session.missing(self.scope, step, "adjoint")
+        name = self.scope.help(f"{step.function.__name__}_adjoint", rule)
+        args = [self.b(step.target), step.target, *map(ast.unparse, step.args)]
+        call = _call(name, args, step.kwargs)
+        if len(step.args) == 1 or step.function in LINEAR:
+            return self.give(step.args[0], call, state, certain=False)
         names = [
-            self._slot(one, f"part{i}_t") if self._is_active(arg) else "_"
-            for i, arg in enumerate(one.args)
+            self._slot(step, f"part{i}_t", f"part{i}") if self._is_active(arg) else "_"
+            for i, arg in enumerate(step.args)
         ]
         lines = parse(f"{', '.join(names)} = {call}")
-        for name, arg in zip(names, one.args, strict=True):
+        for name, arg in zip(names, step.args, strict=True):
             lines += self.give(arg, name, state, certain=False)
         return lines
 
-    def _item_adjoint(self, one: Statement, state: State) -> list[ast.stmt]:
-        base = ast.unparse(one.args[0])
+    def _item_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
+        base = ast.unparse(step.args[0])
         known = state.get(base, ZERO) if self.optimized else MAYBE
         total = "None" if known == ZERO else self.b(base)
         state[base] = SOME
         return parse(
             f"{self.b(base)} = {self.scope.support(support.add_at)}({total}, {base}, "
-            f"{index_value(one.index)}, {self.b(one.target)})"
+            f"{index_value(step.index)}, {self.b(step.target)})"
         )
 
-    def _build_adjoint(self, one: Statement, state: State) -> list[ast.stmt]:
-        keys = one.kwargs.get("keys")
-        places = map(str, range(len(one.args)))
+    def _build_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
+        keys = step.kwargs.get("keys")
+        places = map(str, range(len(step.args)))
         if isinstance(keys, ast.Tuple):
             places = map(ast.unparse, keys.elts)
         lines: list[ast.stmt] = []
-        for place, arg in zip(places, one.args, strict=True):
-            part = f"{self.scope.support(support.item_of)}({self.b(one.target)}, {place})"
+        for place, arg in zip(places, step.args, strict=True):
+            part = f"{self.scope.support(support.item_of)}({self.b(step.target)}, {place})"
             lines += self.give(arg, part, state, certain=False)
         return lines
 
-    def _pop_adjoint(self, one: Statement, known: str, state: State) -> list[ast.stmt]:
-        base = ast.unparse(one.args[0])
+    def _pop_adjoint(self, step: Statement, known: str, state: State) -> list[ast.stmt]:
+        base = ast.unparse(step.args[0])
         total = "None" if self.optimized and state.get(base, ZERO) == ZERO else self.b(base)
-        part = "None" if known == ZERO else self.b(one.target)
+        part = "None" if known == ZERO else self.b(step.target)
         state[base] = SOME
         tape = base in self.tapes
-        undo = [] if tape else parse(f"{base}.append({one.target})")
+        undo = [] if tape else parse(f"{base}.append({step.target})")
         value = None if tape else base
         pushed = self.scope.support(support.pushed)
         return undo + parse(f"{self.b(base)} = {pushed}({total}, {part}, {value})")
 
-    def _write(self, one: Statement, state: State) -> list[ast.stmt]:
+    def _write(self, step: Statement, state: State) -> list[ast.stmt]:
         """Return statements that undo a write, and add its cotangent to that of the value."""
-        name, value = one.target, one.args[1]
+        name, value = step.target, step.args[1]
         known = state.get(name, ZERO) if self.optimized else MAYBE
         ct = self.b(name)
-        if one.kind == "store":
-            lines = parse(f"{name}[{one.index}] = {one.slot}")
-            place = index_value(one.index)
+        if step.kind == "store":
+            lines = parse(f"{name}[{step.index}] = {step.slot}")
+            place = index_value(step.index)
             part = f"{self.scope.support(support.item_of)}({ct}, {place})"
             cut = f"{ct} = {self.scope.support(support.cleared)}({ct}, {place})"
         else:
@@ -407,10 +406,10 @@ class ReverseWriter:
             part = f"{self.scope.support(support.last_of)}({ct})"
             cut = f"{ct} = {self.scope.support(support.shortened)}({ct})"
         if known != ZERO:
-            lines = comment(one.origin, "gradient of") + lines
+            lines = comment(step.origin, "gradient of") + lines
             lines += self.give(value, part, state, certain=False)
             lines += parse(cut)
-            state[name] = MAYBE if known == MAYBE or one.kind == "append" else SOME
+            state[name] = MAYBE if known == MAYBE or step.kind == "append" else SOME
             if not self.optimized or name in self.tapes:
                 state[name] = MAYBE
         return lines
@@ -420,32 +419,32 @@ class ReverseWriter:
     def _is_active(self, arg: ast.expr) -> bool:
         return bool(loads(arg) & self.scope.active)
 
-    def _recorded(self, one: Statement, reversed_too: bool) -> list[ast.stmt]:
+    def _recorded(self, step: Statement, reversed_too: bool) -> list[ast.stmt]:
         """Return the call that also returns a record for its reversal."""
         if not reversed_too:
-            return parse(one.text)
-        tape = one.slot
-        if one.kind == "dynamic":
-            active = tuple(i for i, arg in enumerate(one.args) if self._is_active(arg))
+            return parse(step.text)
+        tape = step.slot
+        if step.kind == "dynamic":
+            active = tuple(i for i, arg in enumerate(step.args) if self._is_active(arg))
             recorder = self.scope.help("recorded", self.session.recorded)
-            args = [one.function, repr(active), *map(ast.unparse, one.args)]
-            return parse(f"{one.target}, {tape} = {_call(recorder, args, {})}")
-        call = self.session.bind(self.scope, one)
+            args = [step.function, repr(active), *map(ast.unparse, step.args)]
+            return parse(f"{step.target}, {tape} = {_call(recorder, args, {})}")
+        call = self.session.bind(self.scope, step)
         forward, _ = self.session.pair(call)
         name = self.scope.help(f"{call.name}_forward", forward)
-        return parse(f"{one.target}, {tape} = {_call(name, call.args, call.kwargs)}")
+        return parse(f"{step.target}, {tape} = {_call(name, call.args, call.kwargs)}")
 
-    def _dynamic_adjoint(self, one: Statement, state: State) -> list[ast.stmt]:
+    def _dynamic_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
         pulled = self.scope.help("pulled", self.session.pulled)
-        targets = [arg for arg in one.args if self._is_active(arg)]
-        return self._spread(one, f"{pulled}({one.slot}, {self.b(one.target)})", targets, state)
+        targets = [arg for arg in step.args if self._is_active(arg)]
+        return self._spread(step, f"{pulled}({step.slot}, {self.b(step.target)})", targets, state)
 
-    def _user_adjoint(self, one: Statement, state: State) -> list[ast.stmt]:
-        call = self.session.bind(self.scope, one)
+    def _user_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
+        call = self.session.bind(self.scope, step)
         _, backward = self.session.pair(call)
         name = self.scope.help(f"{call.name}_backward", backward)
-        names = [self._slot(one, f"part{i}_t") for i in range(len(call.active))]
-        lines = parse(f"{', '.join(names)}, = {name}({one.slot}, {self.b(one.target)})")
+        names = [self._slot(step, f"part{i}_t", f"part{i}") for i in range(len(call.active))]
+        lines = parse(f"{', '.join(names)}, = {name}({step.slot}, {self.b(step.target)})")
         spread: list[str] = []
         for parameter, part in zip(call.active, names, strict=True):
             given = call.given[parameter]
@@ -458,7 +457,7 @@ class ReverseWriter:
             else:
                 lines += self.give(given, part, state, certain=False)
         if spread:
-            (starred,) = [arg for arg in one.args if isinstance(arg, ast.Starred)]
+            (starred,) = [arg for arg in step.args if isinstance(arg, ast.Starred)]
             text = f"[{', '.join(spread)}]"
             lines += self.give(starred.value, text, state, certain=False)
         return lines
@@ -480,11 +479,11 @@ def _substituted(value: ast.expr, names: dict[str, ast.expr]) -> str:
 def _block(
     header: str, body: list[ast.stmt], orelse: list[ast.stmt] | None = None
 ) -> list[ast.stmt]:
-    made: Any = parse(f"{header}:\n    pass")[0]
-    made.body = list(body) or made.body
+    block: Any = parse(f"{header}:\n    pass")[0]
+    block.body = list(body) or block.body
     if orelse:
-        made.orelse = list(orelse)
-    return [made]
+        block.orelse = list(orelse)
+    return [block]
 
 
 def _join(state: State, other: State) -> None:

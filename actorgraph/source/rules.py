@@ -101,16 +101,16 @@ def _cotangents(ys: Sequence[Node], cts: Sequence[Node], wrt: Sequence[Node]) ->
     graph = ys[0].graph
     with graph.building():
         seeds = seeded(zip(ys, cts, strict=True))
-        found = pull_back(graph, topological_order(list(ys)), seeds, wrt)
-    return [found[node] for node in wrt]
+        pulled = pull_back(graph, topological_order(list(ys)), seeds, wrt)
+    return [pulled[node] for node in wrt]
 
 
 def _tangents(ys: Sequence[Node], wrt: Sequence[Node], tans: Sequence[Node]) -> list[Node | None]:
     graph = ys[0].graph
     with graph.building():
         seeds = dict(zip(wrt, tans, strict=True))
-        found = push_forward(graph, topological_order(list(ys)), seeds)
-    return [found.get(y) for y in ys]
+        pushed = push_forward(graph, topological_order(list(ys)), seeds)
+    return [pushed.get(y) for y in ys]
 
 
 # -- text of a fragment -----------------------------------------------------------------------
@@ -137,12 +137,12 @@ class _Printer:
         for node in order:
             if node in self.names or not uses.get(node):
                 continue
-            made = self.expression(node)
-            if uses[node] > 1 and not isinstance(made, ast.Constant):
+            expression = self.expression(node)
+            if uses[node] > 1 and not isinstance(expression, ast.Constant):
                 name = f"{node.op.name}_t{len(self.before)}"
-                self.before.append((name, made))
-                made = ast.Name(name, ast.Load())
-            self.names[node] = made
+                self.before.append((name, expression))
+                expression = ast.Name(name, ast.Load())
+            self.names[node] = expression
         return [None if node is None else self.names[node] for node in results]
 
     def expression(self, node: Node) -> ast.expr:
@@ -181,9 +181,9 @@ def _constant(value: Any) -> ast.expr:
 
 
 def _literal(value: Any) -> ast.expr:
-    made = ast.parse(repr(value), mode="eval").body
-    ast.literal_eval(made)
-    return made
+    literal = ast.parse(repr(value), mode="eval").body
+    ast.literal_eval(literal)
+    return literal
 
 
 class InlineRule:
@@ -196,7 +196,7 @@ class InlineRule:
     def key(self) -> str:
         """Return the whole text, to compare fragments of several ranks."""
         parts = ["" if part is None else ast.unparse(part) for part in self.parts]
-        return ";".join([*[f"{name}={ast.unparse(made)}" for name, made in self.before], *parts])
+        return ";".join([*[f"{name}={ast.unparse(value)}" for name, value in self.before], *parts])
 
 
 def inline(
@@ -236,16 +236,16 @@ def _inline(
     if any(i not in active for i in arrays) and not elementwise:
         return None
     given = [fixed.get(i) for i in range(count)]
-    found: InlineRule | None = None
+    common: InlineRule | None = None
     for rank in product((1, 2), repeat=len(arrays)):
         ranks = dict(zip(arrays, rank, strict=True))
-        made = None
+        printed = None
         for named in (True, False) if len(arrays) == 1 else (False,):
-            made = made or _printed(target, given, kwargs, ranks, active, named, forward)
-        if made is None or (found is not None and found.key() != made.key()):
+            printed = printed or _printed(target, given, kwargs, ranks, active, named, forward)
+        if printed is None or (common is not None and common.key() != printed.key()):
             return None
-        found = made
-    return found
+        common = printed
+    return common
 
 
 def is_literal(node: ast.expr) -> bool:
@@ -316,16 +316,16 @@ class Derived:
             leaves = [_numeric(leaf) for leaf in leaves]
             arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
             key = structure, tuple([_kind_of(leaf) for leaf in leaves])
-        made = self._made.get(key)
-        if made is None:
+        program = self._made.get(key)
+        if program is None:
             if len(self._made) >= self.LIMIT:
                 self._made.clear()
-            made = self._made[key] = self._make(args, kwargs)
+            program = self._made[key] = self._make(args, kwargs)
         if self.forward:
             seeds = [np.asarray(one) for one in _seed_leaves(seed, moving)]
         else:
             seeds = _seeds_of(seed, y)
-        return made(*seeds, *arrays)
+        return program(*seeds, *arrays)
 
     def _make(self, args: Any, kwargs: Any) -> Any:
         graph = Graph()
@@ -353,12 +353,12 @@ class Derived:
         wrt = [one for one in moving if isinstance(one, Node) and one.dtype.kind in "fc"]
         if self.forward:
             seeds = [graph.input(f"t{i}", one.dims, one.dtype) for i, one in enumerate(wrt)]
-            found: list[Any] = _tangents(results, wrt, seeds)
+            slopes: list[Any] = _tangents(results, wrt, seeds)
         else:
             seeds = [graph.input(f"ct{i}", y.dims, y.dtype) for i, y in enumerate(results)]
             by_node = dict(zip(wrt, _cotangents(results, seeds, wrt), strict=True))
-            found = [by_node.get(one) if isinstance(one, Node) else None for one in moving]
-        run = _program(found, [*seeds, *inputs])
+            slopes = [by_node.get(one) if isinstance(one, Node) else None for one in moving]
+        run = _program(slopes, [*seeds, *inputs])
         if self.forward:
             return run if several else partial(_first, run)
         single = len(self.active) == 1
@@ -380,8 +380,8 @@ class Derived:
         zero = graph.constant(np.zeros(()))
         if self.forward:
             tans = [graph.lift(one) for one in _seed_leaves(seed, [given[i] for i in self.active])]
-            found = [zero if one is None else one for one in _tangents(results, wrt, tans)]
-            return found if several else found[0]
+            pushed = [zero if one is None else one for one in _tangents(results, wrt, tans)]
+            return pushed if several else pushed[0]
         cts = [
             graph.lift(np.zeros(()) if one is None else one) + 0.0 * y
             for one, y in zip(seed if several else [seed], results, strict=True)
@@ -402,26 +402,26 @@ def _seeds_of(seed: Any, y: Any) -> list[Any]:
     if not isinstance(y, (list, tuple)):
         return [np.asarray(seed)]
     return [
-        np.zeros_like(one) if ct is None else np.asarray(ct)
-        for ct, one in zip(seed, y, strict=True)
+        np.zeros_like(result) if ct is None else np.asarray(ct)
+        for ct, result in zip(seed, y, strict=True)
     ]
 
 
 def _seed_leaves(seed: Any, moving: Sequence[Any]) -> list[Any]:
     """Return the tangents of the float leaves of the active arguments."""
     seeds = [seed] if len(moving) == 1 else list(seed)
-    found: list[Any] = []
+    leaves: list[Any] = []
     for tan, primal in zip(seeds, moving, strict=True):
         if isinstance(primal, (list, tuple)):
             parts = [None] * len(primal) if tan is None else tan
-            found += _seed_leaves(list(parts), list(primal)) if len(primal) != 1 else (
+            leaves += _seed_leaves(list(parts), list(primal)) if len(primal) != 1 else (
                 _seed_leaves(parts[0], primal)
             )  # fmt: skip
         elif isinstance(primal, Node) or (
             isinstance(primal, _PLAIN) and np.asarray(primal).dtype.kind in "fc"
         ):
-            found.append(np.zeros(np.shape(primal)) if tan is None else tan)
-    return found
+            leaves.append(np.zeros(np.shape(primal)) if tan is None else tan)
+    return leaves
 
 
 def _first(run: Any, *values: Any) -> Any:
@@ -433,8 +433,8 @@ def _in_trees(shape: Any, run: Any, single: bool, *values: Any) -> Any:
 
 
 def _shaped(shape: Any, parts: Sequence[Any], single: bool) -> Any:
-    made = unflatten(shape, parts)
-    return made[0] if single else made
+    trees = unflatten(shape, parts)
+    return trees[0] if single else trees
 
 
 def _numeric(leaf: Any) -> Any:

@@ -106,11 +106,11 @@ class Scope:
         """Return the name of the cotangent or tangent of a variable."""
         key = prefix + name
         if key not in self.taken:
-            made = key
-            while made in self.used:
-                made += "_"
-            self.used.add(made)
-            self.taken[key] = made
+            free = key
+            while free in self.used:
+                free += "_"
+            self.used.add(free)
+            self.taken[key] = free
         return self.taken[key]
 
     def support(self, function: Any) -> str:
@@ -140,8 +140,8 @@ class Scope:
                     return self.cells[node.id].cell_contents
                 except ValueError:
                     return UNKNOWN
-            found = self.function.__globals__.get(node.id, UNKNOWN)
-            return getattr(builtins, node.id, UNKNOWN) if found is UNKNOWN else found
+            value = self.function.__globals__.get(node.id, UNKNOWN)
+            return getattr(builtins, node.id, UNKNOWN) if value is UNKNOWN else value
         if isinstance(node, ast.Attribute):
             base = self.resolve(node.value)
             return UNKNOWN if base is UNKNOWN else getattr(base, node.attr, UNKNOWN)
@@ -226,9 +226,9 @@ class Scope:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("items", "values", "keys"):
             return node.func.attr, [node.func.value]
         target = self.resolve(node.func)
-        for one in (zip, enumerate, range, reversed):
-            if target is one:
-                return one.__name__, node.args
+        for builtin in (zip, enumerate, range, reversed):
+            if target is builtin:
+                return builtin.__name__, node.args
         return None
 
     def by_keys(self, target: ast.AST, over: ast.expr, loop: ast.AST) -> bool:
@@ -293,11 +293,11 @@ class _NamedLambdas(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         target = node.targets[0]
         if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
-            made: Any = ast.parse(f"def {target.id}(): pass").body[0]
-            made.args, made.body = node.value.args, [ast.Return(node.value.body)]
-            for one in (made, made.body[0]):
-                ast.copy_location(one, node)
-            return made  # type: ignore[no-any-return]
+            definition: Any = ast.parse(f"def {target.id}(): pass").body[0]
+            definition.args, definition.body = node.value.args, [ast.Return(node.value.body)]
+            for part in (definition, definition.body[0]):
+                ast.copy_location(part, node)
+            return definition  # type: ignore[no-any-return]
         return node
 
 
@@ -311,34 +311,34 @@ def is_numpy(target: Any) -> bool:
 
 def walk_own(body: Any) -> list[ast.AST]:
     """Return the nodes of a body in order, without those of nested functions and classes."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
 
     def visit(node: ast.AST) -> None:
-        found.append(node)
+        nodes.append(node)
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
             for child in ast.iter_child_nodes(node):
                 visit(child)
 
-    for one in body:
-        visit(one)
-    return found
+    for stmt in body:
+        visit(stmt)
+    return nodes
 
 
 def bound_names(body: Any) -> set[str]:
     """Return the names that statements bind."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in walk_own(body):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).split(".")[0])
+            names.add((node.asname or node.name).split(".")[0])
         elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
-            found.add(node.name)
-    return found
+            names.add(node.name)
+    return names
 
 
 def _parameters(args: ast.arguments) -> list[str]:
-    rest = [one for one in (args.vararg, args.kwarg) if one is not None]
-    return [one.arg for one in (*args.posonlyargs, *args.args, *args.kwonlyargs, *rest)]
+    rest = [parameter for parameter in (args.vararg, args.kwarg) if parameter is not None]
+    return [parameter.arg for parameter in (*args.posonlyargs, *args.args, *args.kwonlyargs, *rest)]

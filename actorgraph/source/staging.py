@@ -18,7 +18,7 @@ from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps
 from actorgraph.source.liveness import annotate, assigned
 from actorgraph.source.reading import refuse
 from actorgraph.source.scope import Scope, walk_own
-from actorgraph.source.steps import parse
+from actorgraph.source.steps import parse_one
 
 HELPER = "ag__"
 """The name of the `Converted` object."""
@@ -35,22 +35,18 @@ def staged(function: FunctionType, tree: ast.FunctionDef, places: list[ast.AST])
     if fenced is not None:
         text = f"{type(fenced).__name__.lower()} has no form in a graph; {_ALWAYS_REFUSED}"
         raise refuse(fenced, text, function)
-    for one in walk_own(tree.body):
-        if isinstance(one, (ast.Try, ast.TryStar)) and jumps(one):
+    for part in walk_own(tree.body):
+        if isinstance(part, (ast.Try, ast.TryStar)) and jumps(part):
             raise refuse(
-                one, "a graph has no exceptions, so no return, break or continue may leave a try; "
+                part, "a graph has no exceptions, so no return, break or continue may leave a try; "
                 "return after it", function,
             )  # fmt: skip
     scope = Scope(function, tree)
     return _Definition(function, scope, places).made()
 
 
-def _text(text: str, like: ast.AST) -> Any:
-    return parse(text, like)[0]
-
-
 def _expression(text: str, like: ast.AST) -> Any:
-    return _text(text, like).value
+    return parse_one(text, like).value
 
 
 class _Definition:
@@ -69,11 +65,11 @@ class _Definition:
         except UnsupportedPattern as error:
             text = "a pattern cannot take nodes apart; assign them to names first"
             raise refuse(error.pattern, text, self.function) from None
-        body.append(_text(f"return {self.jumps.result}", tree.body[-1]))
+        body.append(parse_one(f"return {self.jumps.result}", tree.body[-1]))
         body = self.plain(body)
         annotate(body)
         names = sorted(assigned(body) - set(self.scope.args))
-        bound = [_text(f"if 0: {' = '.join(names)} = None", tree)] if names else []
+        bound = [parse_one(f"if 0: {' = '.join(names)} = None", tree)] if names else []
         tree.body = [*bound, *self.block(body)]
         tree.decorator_list, tree.returns = [], None
         return tree
@@ -88,16 +84,16 @@ class _Definition:
     def plain(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """Return a block in simpler statements."""
         out: list[ast.stmt] = []
-        for one in body:
-            out += self._plain_statement(one)
+        for stmt in body:
+            out += self._plain_statement(stmt)
         return out
 
     def _plain_statement(self, node: Any) -> list[ast.stmt]:
         if type(node) in (ast.While, ast.For):
-            stops = any(isinstance(one, ast.Break) for one in _of_loop(node.body))
+            stops = any(isinstance(inner, ast.Break) for inner in _of_loop(node.body))
             node.stopped = self.scope.fresh("stopped") if stops else ""
             node.body = self.plain(_without_jumps(node.body, node.stopped))
-            return [*([_text(f"{node.stopped} = False", node)] if stops else []), node]
+            return [*([parse_one(f"{node.stopped} = False", node)] if stops else []), node]
         for field in ("body", "orelse", "finalbody"):
             block = isinstance(getattr(node, field, None), list)
             if block and not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -107,17 +103,17 @@ class _Definition:
         if isinstance(node, ast.AugAssign):
             target: Any = deepcopy(node.target)
             target.ctx = ast.Load()
-            made = _expression(f"{HELPER}.augmented({type(node.op).__name__!r}, x, y)", node)
-            made.args[1:] = [target, node.value]
-            node = _located_one(ast.Assign([node.target], made), node)
+            replaced = _expression(f"{HELPER}.augmented({type(node.op).__name__!r}, x, y)", node)
+            replaced.args[1:] = [target, node.value]
+            node = _located_one(ast.Assign([node.target], replaced), node)
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             return [self._written(node)]
         if isinstance(node, ast.Expr) and self._appends(node.value):
             call: Any = node.value
             name = call.func.value.id
-            made = _text(f"{name} = {HELPER}.appended({name}, x)", node)
-            made.value.args[1] = call.args[0]
-            return [made]
+            replaced = parse_one(f"{name} = {HELPER}.appended({name}, x)", node)
+            replaced.value.args[1] = call.args[0]
+            return [replaced]
         return [node]
 
     def _appends(self, node: ast.AST) -> bool:
@@ -134,25 +130,27 @@ class _Definition:
         """Rewrite ``x[i] = v`` as a new value of `x`, ``x.a = v`` as a call that may refuse."""
         target = node.targets[0]
         if isinstance(target, ast.Attribute):
-            made = _text(f"{HELPER}.set_attribute(x, {target.attr!r}, v, {self.at(node)})", node)
-            made.value.args[0], made.value.args[2] = target.value, node.value
-            return made  # type: ignore[no-any-return]
+            replaced = parse_one(
+                f"{HELPER}.set_attribute(x, {target.attr!r}, v, {self.at(node)})", node
+            )
+            replaced.value.args[0], replaced.value.args[2] = target.value, node.value
+            return replaced  # type: ignore[no-any-return]
         base = target.value if isinstance(target, ast.Subscript) else None
         if not isinstance(base, ast.Name) or base.id not in self.scope.locals:
             return node
         assert isinstance(target, ast.Subscript)
-        made = _text(f"{base.id} = {HELPER}.written({base.id}, i, v)", node)
-        made.value.args[1:] = [_index(target.slice), node.value]
-        return made  # type: ignore[no-any-return]
+        replaced = parse_one(f"{base.id} = {HELPER}.written({base.id}, i, v)", node)
+        replaced.value.args[1:] = [_index(target.slice), node.value]
+        return replaced  # type: ignore[no-any-return]
 
     # -- statements -------------------------------------------------------------------------------
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """Return the statements that replace a block."""
         out: list[ast.stmt] = []
-        for one in body:
-            method = getattr(self, f"_on_{type(one).__name__.lower()}", None)
-            out += [self.expressions.visit(one)] if method is None else method(one)
+        for stmt in body:
+            method = getattr(self, f"_on_{type(stmt).__name__.lower()}", None)
+            out += [self.expressions.visit(stmt)] if method is None else method(stmt)
         return out or [ast.Pass()]
 
     def _functions(
@@ -161,23 +159,23 @@ class _Definition:
         """Return a function for each body, which sets `names` of the enclosing function."""
         out = []
         for head, body in bodies:
-            made = _text(f"def {head}: pass", node)
-            outer = [_text(f"nonlocal {', '.join(names)}", node)] if names else []
-            made.body = [*outer, *body]
-            out.append(made)
+            definition = parse_one(f"def {head}: pass", node)
+            outer = [parse_one(f"nonlocal {', '.join(names)}", node)] if names else []
+            definition.body = [*outer, *body]
+            out.append(definition)
         return out
 
     def _state(self, node: Any, names: list[str]) -> tuple[list[ast.stmt], str]:
         """Return functions that read and set names, and the arguments for a call with them."""
         read, write = self.scope.fresh("read"), self.scope.fresh("write")
         values = ", ".join(f"lambda: {name}" for name in names)
-        getter = _text(f"def {read}(): return {HELPER}.state({values})", node)
-        setter = _text(f"def {write}(values): pass", node)
-        gone = [_text(f"if {name} is {HELPER}.UNDEFINED: del {name}", node) for name in names]
+        getter = parse_one(f"def {read}(): return {HELPER}.state({values})", node)
+        setter = parse_one(f"def {write}(values): pass", node)
+        gone = [parse_one(f"if {name} is {HELPER}.UNDEFINED: del {name}", node) for name in names]
         if names:
             setter.body = [
-                _text(f"nonlocal {', '.join(names)}", node),
-                _text(f"{', '.join(names)}, = values", node), *gone,
+                parse_one(f"nonlocal {', '.join(names)}", node),
+                parse_one(f"{', '.join(names)}, = values", node), *gone,
             ]  # fmt: skip
         return [getter, setter], f"{read}, {write}, {tuple(names)!r}"
 
@@ -188,7 +186,7 @@ class _Definition:
         state, given = self._state(node, names)
         blocks = (f"{true}()", self.block(node.body)), (f"{false}()", self.block(node.orelse))
         bodies = self._functions(node, names, *blocks)
-        call = _text(
+        call = parse_one(
             f"{HELPER}.if_(test, {true}, {false}, {given}, {live!r}, {self.at(node)})", node
         )
         call.value.args[0] = self.expressions.visit(node.test)
@@ -206,32 +204,34 @@ class _Definition:
         ask, body = self.scope.fresh("test"), self.scope.fresh("body")
         asked = _located_one(ast.Return(test), node)
         state, given = self._state(node, names)
-        made = self._functions(
+        functions = self._functions(
             node, names, (f"{ask}()", [asked]), (f"{body}()", self.block(node.body))
         )
         carried = self._carried(node, names)
-        call = _text(f"{HELPER}.while_({ask}, {body}, {given}, {carried}, {self.at(node)})", node)
-        return [*made, *state, call]
+        call = parse_one(
+            f"{HELPER}.while_({ask}, {body}, {given}, {carried}, {self.at(node)})", node
+        )
+        return [*functions, *state, call]
 
     def _carried(self, node: Any, names: list[str]) -> str:
         return repr(tuple([name for name in names if name in node.head]))
 
     def _on_for(self, node: Any) -> list[ast.stmt]:
         body, item = self.scope.fresh("body"), self.scope.fresh("item")
-        first = _text(f"x = {item}", node)
+        first = parse_one(f"x = {item}", node)
         first.targets = [node.target]
         names = sorted(assigned([*node.body, first]))
         state, given = self._state(node, names)
-        made = self._functions(node, names, (f"{body}({item})", [first, *self.block(node.body)]))
-        call = _text(
+        blocks = self._functions(node, names, (f"{body}({item})", [first, *self.block(node.body)]))
+        call = parse_one(
             f"{HELPER}.for_(over, {body}, {node.stopped!r}, {given}, "
             f"{self._carried(node, names)}, {self.at(node)})", node,
         )  # fmt: skip
         call.value.args[0] = self.expressions.visit(node.iter)
-        return [*made, *state, call]
+        return [*blocks, *state, call]
 
     def _on_with(self, node: Any) -> list[ast.stmt]:
-        node.items = [self.expressions.visit(one) for one in node.items]
+        node.items = [self.expressions.visit(item) for item in node.items]
         node.body = self.block(node.body)
         return [node]
 
@@ -244,10 +244,10 @@ class _Definition:
         return [node]
 
     def _on_functiondef(self, node: Any) -> list[ast.stmt]:
-        decorators = [self.expressions.visit(one) for one in node.decorator_list]
-        made = staged(self.function, node, self.places)
-        made.decorator_list = decorators
-        return [made]
+        decorators = [self.expressions.visit(decorator) for decorator in node.decorator_list]
+        definition = staged(self.function, node, self.places)
+        definition.decorator_list = decorators
+        return [definition]
 
     def _on_classdef(self, node: Any) -> list[ast.stmt]:
         return [node]
@@ -257,57 +257,57 @@ class _Definition:
             {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)} & self.scope.locals
         )
         state, given = self._state(node, live)
-        call = _text(f"{HELPER}.assert_(test, lambda: None, {given}, {self.at(node)})", node)
+        call = parse_one(f"{HELPER}.assert_(test, lambda: None, {given}, {self.at(node)})", node)
         call.value.args[0] = self.expressions.visit(node.test)
         if node.msg is not None:
             call.value.args[1].body = self.expressions.visit(node.msg)
         return [*state, call]
 
 
-def _located_one(made: Any, like: ast.AST) -> Any:
+def _located_one(node: Any, like: ast.AST) -> Any:
     """Return a new node with the location of another one; its parts keep theirs."""
-    return ast.fix_missing_locations(ast.copy_location(made, like))
+    return ast.fix_missing_locations(ast.copy_location(node, like))
 
 
 def _of_loop(body: list[ast.stmt]) -> list[ast.stmt]:
     """Return the statements of a loop's body without those of inner loops."""
-    found: list[ast.stmt] = []
-    for one in body:
-        found.append(one)
-        if not isinstance(one, (ast.While, ast.For, ast.FunctionDef, ast.ClassDef)):
+    statements: list[ast.stmt] = []
+    for stmt in body:
+        statements.append(stmt)
+        if not isinstance(stmt, (ast.While, ast.For, ast.FunctionDef, ast.ClassDef)):
             for field in ("body", "orelse"):
-                found += _of_loop(getattr(one, field, []))
-    return found
+                statements += _of_loop(getattr(stmt, field, []))
+    return statements
 
 
 def _without_jumps(body: list[ast.stmt], stopped: str) -> list[ast.stmt]:
     """Return the body of a loop with a flag for ``break``; jumps are last in their branch."""
     out: list[ast.stmt] = []
-    for one in body:
-        if isinstance(one, ast.Break):
-            out.append(_text(f"{stopped} = True", one))
-        elif isinstance(one, ast.Continue):
-            out.append(_text("pass", one))
+    for stmt in body:
+        if isinstance(stmt, ast.Break):
+            out.append(parse_one(f"{stopped} = True", stmt))
+        elif isinstance(stmt, ast.Continue):
+            out.append(parse_one("pass", stmt))
         else:
-            if isinstance(one, (ast.If, ast.With)):
-                one.body = _without_jumps(one.body, stopped)
-            if isinstance(one, ast.If):
-                one.orelse = _without_jumps(one.orelse, stopped)
-            out.append(one)
+            if isinstance(stmt, (ast.If, ast.With)):
+                stmt.body = _without_jumps(stmt.body, stopped)
+            if isinstance(stmt, ast.If):
+                stmt.orelse = _without_jumps(stmt.orelse, stopped)
+            out.append(stmt)
     return out
 
 
 def _index(node: ast.expr) -> ast.expr:
     """Return an index as an expression, with slices as calls of `slice`."""
     if isinstance(node, ast.Tuple):
-        return _located_one(ast.Tuple([_index(one) for one in node.elts], ast.Load()), node)  # type: ignore[no-any-return]
+        return _located_one(ast.Tuple([_index(element) for element in node.elts], ast.Load()), node)  # type: ignore[no-any-return]
     if not isinstance(node, ast.Slice):
         return node
-    made = _expression(f"{HELPER}.slice(None, None, None)", node)
+    call = _expression(f"{HELPER}.slice(None, None, None)", node)
     for place, part in enumerate((node.lower, node.upper, node.step)):
         if part is not None:
-            made.args[place] = part
-    return made  # type: ignore[no-any-return]
+            call.args[place] = part
+    return call  # type: ignore[no-any-return]
 
 
 class _Expressions(ast.NodeTransformer):
@@ -319,10 +319,10 @@ class _Expressions(ast.NodeTransformer):
     def _call(self, name: str, node: ast.AST, *parts: ast.expr) -> Any:
         """Return a call whose arguments are lambdas, computed on demand."""
         for part in parts:
-            for one in ast.walk(part):
-                if isinstance(one, ast.NamedExpr):
+            for inner in ast.walk(part):
+                if isinstance(inner, ast.NamedExpr):
                     text = "the name bound by := may not be computed here; bind it before"
-                    raise refuse(one, text, self.definition.function)
+                    raise refuse(inner, text, self.definition.function)
         whole = _expression(f"{HELPER}.{name}({', '.join(['lambda: x'] * len(parts))})", node)
         for given, part in zip(whole.args, parts, strict=True):
             given.body = self.visit(part)
@@ -335,29 +335,29 @@ class _Expressions(ast.NodeTransformer):
         self.generic_visit(node)
         if not isinstance(node.op, ast.Not):
             return node
-        made = _expression(f"{HELPER}.not_(x)", node)
-        made.args = [node.operand]
-        return made
+        call = _expression(f"{HELPER}.not_(x)", node)
+        call.args = [node.operand]
+        return call
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
-        made = self._call("choose", node, node.body, node.orelse)
-        made.args = [self.visit(node.test), *made.args, ast.Constant(self.definition.at(node))]
-        return _located_one(made, node)
+        call = self._call("choose", node, node.body, node.orelse)
+        call.args = [self.visit(node.test), *call.args, ast.Constant(self.definition.at(node))]
+        return _located_one(call, node)
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         if len(node.ops) == 1:
             return self.generic_visit(node)
-        made = self._call("chain", node, node.left, *node.comparators)
-        made.args.insert(0, ast.Constant(" ".join([type(one).__name__ for one in node.ops])))
-        return _located_one(made, node)
+        call = self._call("chain", node, node.left, *node.comparators)
+        call.args.insert(0, ast.Constant(" ".join([type(op).__name__ for op in node.ops])))
+        return _located_one(call, node)
 
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in ("super", "locals"):
             return node
-        made = _expression(f"{HELPER}.called(f)", node.func)
-        made.args = [node.func]
-        node.func = made
+        call = _expression(f"{HELPER}.called(f)", node.func)
+        call.args = [node.func]
+        node.func = call
         return node
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
@@ -368,19 +368,19 @@ class _Expressions(ast.NodeTransformer):
             return self.generic_visit(node)
         args = ", ".join([n.id for n in names])
         several = not isinstance(target, ast.Name)
-        made = _expression(
+        call = _expression(
             f"{HELPER}.comprehension(over, lambda {args}: x, lambda {args}: True, {several}, "
             f"{self.definition.at(node)})", node,
         )  # fmt: skip
-        made.args[0], made.args[1].body = self.visit(generator.iter), self.visit(node.elt)
+        call.args[0], call.args[1].body = self.visit(generator.iter), self.visit(node.elt)
         if generator.ifs:
             whole: Any = (
                 generator.ifs[0]
                 if len(generator.ifs) == 1
                 else ast.BoolOp(ast.And(), generator.ifs)
             )
-            made.args[2].body = self.visit(_located_one(whole, node))
-        return _located_one(made, node)
+            call.args[2].body = self.visit(_located_one(whole, node))
+        return _located_one(call, node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         return node

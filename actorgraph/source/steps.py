@@ -47,7 +47,6 @@ class Branch:
     test: str
     body: list[Any]
     orelse: list[Any]
-    origin: Any
     name: str = ""
 
 
@@ -60,7 +59,6 @@ class LoopStatement:
 
     header: str
     body: list[Any]
-    origin: Any
     target: str = ""
     over: str = ""
     count: str = ""
@@ -72,7 +70,6 @@ class Context:
 
     header: str
     body: list[Any]
-    origin: Any
     repeats: bool = False
 
 
@@ -91,7 +88,6 @@ class Jump:
     """A ``break`` or ``continue``, last in its block."""
 
     text: str
-    origin: Any
 
 
 def parse(text: str, like: ast.AST | None = None) -> list[ast.stmt]:
@@ -101,6 +97,11 @@ def parse(text: str, like: ast.AST | None = None) -> list[ast.stmt]:
         for node in ast.walk(tree):
             ast.copy_location(node, like)
     return tree.body
+
+
+def parse_one(text: str, like: ast.AST) -> Any:
+    """Return the only statement of a text, with the location of a node."""
+    return parse(text, like)[0]
 
 
 class Substituted(ast.NodeTransformer):
@@ -116,34 +117,34 @@ class Substituted(ast.NodeTransformer):
 
 def loads(body: Any) -> set[str]:
     """Return the names that statements or expressions read."""
-    found: set[str] = set()
+    names: set[str] = set()
     todo = list(body) if isinstance(body, list) else [body]
     while todo:
         node = todo.pop()
         if type(node) is ast.Name:
             if type(node.ctx) is ast.Load:
-                found.add(node.id)
+                names.add(node.id)
             continue
         for name in node._fields:
             part = getattr(node, name, None)
             if isinstance(part, ast.AST):
                 todo.append(part)
             elif type(part) is list:
-                todo += [one for one in part if isinstance(one, ast.AST)]
-    return found
+                todo += [item for item in part if isinstance(item, ast.AST)]
+    return names
 
 
 def bound(block: list[Any]) -> set[str]:
     """Return the names that steps bind, in all of their blocks."""
-    found: set[str] = set()
-    for one in block:
-        if isinstance(one, Statement):
-            found |= one.binds()
-        elif isinstance(one, Branch):
-            found |= bound(one.body) | bound(one.orelse)
-        elif isinstance(one, (LoopStatement, Context)):
-            found |= bound(one.body) | bound_names(parse(f"{one.header}: pass"))
-    return found
+    names: set[str] = set()
+    for step in block:
+        if isinstance(step, Statement):
+            names |= step.binds()
+        elif isinstance(step, Branch):
+            names |= bound(step.body) | bound(step.orelse)
+        elif isinstance(step, (LoopStatement, Context)):
+            names |= bound(step.body) | bound_names(parse(f"{step.header}: pass"))
+    return names
 
 
 def index_value(text: str) -> str:

@@ -95,8 +95,8 @@ def add_at(total: Any, value: Any, index: Any, part: Any) -> Any:
         total = _zeros(value)
     if not isinstance(total, np.ndarray):
         if isinstance(index, slice):
-            for place, one in zip(range(len(total))[index], part, strict=True):
-                total[place] = add(total[place], one)
+            for place, element in zip(range(len(total))[index], part, strict=True):
+                total[place] = add(total[place], element)
         else:
             total[index] = add(_get(total, index), part)
     elif _is_basic(index):
@@ -135,8 +135,8 @@ def overwritten(value: Any, index: Any) -> Any:
     """Return a copy of the element that a write to ``value[index]`` will lose."""
     if isinstance(value, dict):
         return value.get(index)
-    found = value[index]
-    return found.copy() if isinstance(found, np.ndarray) else found
+    element = value[index]
+    return element.copy() if isinstance(element, np.ndarray) else element
 
 
 def last_of(total: Any) -> Any:
@@ -236,10 +236,10 @@ def finished(ct: Any, value: Any) -> Any:
     """Return the gradient of an argument, with its shape and dtype; zeros for None."""
     if isinstance(value, (list, tuple)):
         parts = [None] * len(value) if ct is None else ct
-        made = [finished(one, part) for one, part in zip(parts, value, strict=True)]
+        gradients = [finished(one, part) for one, part in zip(parts, value, strict=True)]
         if hasattr(value, "_fields"):
-            return type(value)(*made)
-        return made if isinstance(value, list) else tuple(made)
+            return type(value)(*gradients)
+        return gradients if isinstance(value, list) else tuple(gradients)
     if isinstance(value, dict):
         return {key: finished(item_of(ct, key), part) for key, part in value.items()}
     if ct is None:

@@ -55,16 +55,15 @@ class Case:
             self.xs = [self.xs[0]] * len(self.xs)
         self.feeds = dict(zip(self.xs, arrays, strict=True))
         if call is not None:
-            self.y, constants = call(*self.xs), sample.constants
+            self.y = call(*self.xs)
         else:
             assert op is not None, "a case is of an op, or of a call"
             self.y = self.graph.apply(op, self.xs, sample.attrs)
-            constants = sample.constants
         self.wrt = [
             x
             for i, x in enumerate(dict.fromkeys(self.xs))
             if x.dtype.kind in "fc" and self.y.dtype.kind in "fc"
-            if i not in constants and (op is None or op.has_vjp(i))
+            if i not in sample.constants and (op is None or op.has_vjp(i))
         ]
 
     def draw(self, dtype: str) -> list[Array]:

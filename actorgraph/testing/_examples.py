@@ -36,10 +36,10 @@ class Example:
 
     def modes(self, number: int) -> list[dict[str, Any]]:
         """Return the keywords of the runs to compare, for one set of feeds."""
-        found: list[dict[str, Any]] = [{}, {"tangents": self.tangents[number]}]
+        modes: list[dict[str, Any]] = [{}, {"tangents": self.tangents[number]}]
         if self.backward[number] is not None:
-            found.append({"backward": self.backward[number]})
-        return found
+            modes.append({"backward": self.backward[number]})
+        return modes
 
     def runs(self) -> list[tuple[Feeds, dict[str, Any]]]:
         """Return the feeds and keywords of every run, with run numbers for random ops."""

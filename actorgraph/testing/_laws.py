@@ -45,7 +45,7 @@ class Laws(list[Law]):
         return law
 
     def check(self, tried: Any, without: Iterable[str] = ()) -> None:
-        """Raise for the first law that `tried` breaks, those in `without` aside.
+        """Raise for the first law that `tried` breaks; those in `without` are not tried.
 
         Raises
         ------

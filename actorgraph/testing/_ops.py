@@ -211,8 +211,8 @@ def what_is_written_over_an_operand_is_the_result(op: Op, sample: Sample) -> Non
         arrays = [np.array(case.feeds[x]) for x in case.xs]
         expected = np.asarray(called(op, [case.feeds[x] for x in case.xs], attrs))
         if expected.ndim and arrays[number].shape == expected.shape:
-            found = called(op, arrays, attrs, out=arrays[number])
-            np.testing.assert_array_equal(found, expected, err_msg=f"over argument {number}")
+            written = called(op, arrays, attrs, out=arrays[number])
+            np.testing.assert_array_equal(written, expected, err_msg=f"over argument {number}")
 
 
 # -- derivatives ----------------------------------------------------------------------------------
@@ -252,8 +252,8 @@ def rules_hold_for_complex_numbers_where_the_type_admits_them(op: Op, sample: Sa
 
 @_of_samples
 def one_node_may_be_every_argument(op: Op, sample: Sample) -> None:
-    alike = len(sample.shapes) > 1 and len(set(sample.shapes)) == 1
-    if alike and not (sample.ints or sample.bools):
+    same_shape = len(sample.shapes) > 1 and len(set(sample.shapes)) == 1
+    if same_shape and not (sample.ints or sample.bools):
         check_first_order(Case(op, sample, repeat=True))
         check_second_order(Case(op, sample, repeat=True))
 

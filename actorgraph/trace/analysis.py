@@ -12,6 +12,7 @@ from actorgraph import tables
 from actorgraph.errors import printable
 from actorgraph.trace.records import MessageSpan, Records, Slice
 
+_SECONDS = attrgetter("seconds")
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 CAUSES = ("no run", "hand-over", "asynchronous call", "dependencies")
@@ -152,20 +153,21 @@ def summarise(records: Records, count: int) -> Summary:
             for lane in records.lanes
         },
         idle_s=idle_by_cause(records),
-        busiest=tuple(_busiest(records)[:count]),
+        busiest=tuple(sorted(by_actor(records).values(), key=_SECONDS, reverse=True)[:count]),
         path=tuple([step for step in path if id(step) in shown]),
         path_run=number,
         path_length=len(path),
     )
 
 
-def _busiest(records: Records) -> list[Busy]:
+def by_actor(records: Records) -> dict[int, Busy]:
+    """Return the totals of each actor that has turns, by its index."""
     of: dict[int, list[Slice]] = {}
     for part in records.slices:
         if part.actor is not None:
             of.setdefault(part.actor, []).append(part)
-    totals = [
-        Busy(
+    return {
+        actor: Busy(
             name=records.actors[actor].name,
             direction=records.actors[actor].direction,
             machine=records.actors[actor].machine,
@@ -175,8 +177,7 @@ def _busiest(records: Records) -> list[Busy]:
             sent_bytes=sum(part.sent_bytes for part in parts),
         )
         for actor, parts in of.items()
-    ]
-    return sorted(totals, key=attrgetter("seconds"), reverse=True)
+    }
 
 
 def critical_path(records: Records) -> tuple[list[PathStep], int | None]:

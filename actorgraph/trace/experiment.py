@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf, prod
 from operator import attrgetter
 from os import PathLike
@@ -75,10 +76,10 @@ class ExperimentRow(NamedTuple):
             )
             for span in self.spans
         ]  # fmt: skip
-        made = Trace()
+        trace = Trace()
         lanes = tuple(dict.fromkeys(sorted([one.lane for one in slices])))
-        made._fill(Records(self.took_us * 1e-6, 0, lanes, (), tuple(slices), (), (), ()))
-        return made
+        trace._fill(Records(self.took_us * 1e-6, 0, lanes, (), tuple(slices), (), (), ()))
+        return trace
 
 
 @final
@@ -168,7 +169,7 @@ def experiment(
     ways = [bool(one) for one in captured]
     counts = list(lanes) if machine is None else [1]
 
-    def made(there: Sequence[Device | str], lanes: int, **options: Any) -> Machine:
+    def make(there: Sequence[Device | str], lanes: int, **options: Any) -> Machine:
         if machine is not None:
             return machine(there)
         return ActorMachine(targets, devices=there, lanes=lanes, **options)
@@ -182,34 +183,30 @@ def experiment(
         symbols: dict[str, int] = {}
         fed = by_node(feeds, {node.name: node for node in targets[0].graph.inputs}, "feed")
         bind_feeds([*fed], fed, symbols)
-        return Experiment([
-            _simulated(made, run, devices, count, way, gpu or GPU(), {**symbols})
-            for way in ways
-            for count in counts
-        ])  # fmt: skip
-    without = [one.name for one in map(get, devices) if one.refused is None]
-    if ways == [True] and without:
-        raise GraphError(
-            f"{without[0]} has no CUDA graphs: measure captured=(False,), or give devices as a "
-            "number to simulate them"
-        )
-    ways = [way for way in ways if not (way and (without or machine))]
-    return Experiment([
-        _measured(made, run, devices, count, way)
-        for way in ways
-        for count in counts
-    ])  # fmt: skip
+        row = partial(_simulated, make, run, devices, gpu=gpu or GPU(), bound=symbols)
+    else:
+        without = [device.name for device in map(get, devices) if device.refused is None]
+        if ways == [True] and without:
+            raise GraphError(
+                f"{without[0]} has no CUDA graphs: measure captured=(False,), or give devices as a "
+                "number to simulate them"
+            )
+        ways = [way for way in ways if not (way and (without or machine))]
+        row = partial(_measured, make, run, devices)
+    return Experiment([row(count, way) for way in ways for count in counts])
 
 
 def _simulated(
-    made: Callable[..., Machine],
+    make: Callable[..., Machine],
     run: Callable[[Machine], None],
     devices: int,
     lanes: int,
     captured: bool,
     gpu: GPU,
-    symbols: dict[str, int],
+    bound: Mapping[str, int],
 ) -> ExperimentRow:
+    symbols = dict(bound)
+
     def work(step: Node) -> StepLoad:
         *shapes, shape = [_bound(part, symbols) for part in (*step.inputs, step)]
         sizes = [prod(one) for one in (*shapes, shape)]
@@ -217,7 +214,7 @@ def _simulated(
         return StepLoad(shape, max(sizes), flops, sum(sizes) * step.dtype.itemsize)
 
     simulation = SimulatedGPUs(devices, work, gpu, captured)
-    with made(simulation.devices, lanes, workers=1) as machine:
+    with make(simulation.devices, lanes, workers=1) as machine:
         batches: Any = machine._batches
         if batches is not None:
             dim = batches.batching.dim
@@ -246,13 +243,13 @@ def _bound(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _measured(
-    made: Callable[..., Machine],
+    make: Callable[..., Machine],
     run: Callable[[Machine], None],
     devices: Sequence[str | Device],
     lanes: int,
     captured: bool,
 ) -> ExperimentRow:
-    with made(devices, lanes, captured=captured) as machine:
+    with make(devices, lanes, captured=captured) as machine:
         for _ in range(2):
             run(machine)
         took_us, trace = inf, Trace()

@@ -13,7 +13,7 @@ from typing import Any
 
 from actorgraph.errors import printable
 from actorgraph.tables import is_text
-from actorgraph.trace.analysis import Summary
+from actorgraph.trace.analysis import Summary, by_actor
 from actorgraph.trace.records import Actor, PredictedSlice, Records
 
 MOST_SLICES = 50_000
@@ -82,12 +82,8 @@ def _tracks(
 
 def _graph(records: Records) -> dict[str, Any]:
     """Return the busiest actors with their places in a layered drawing, and their edges."""
-    seconds = [0.0] * len(records.actors)
-    firings: list[set[tuple[int, int | None]]] = [set() for _ in records.actors]
-    for part in records.slices:
-        if part.actor is not None:
-            seconds[part.actor] += part.seconds
-            firings[part.actor].add((part.run, part.microbatch))
+    busy = by_actor(records)
+    seconds = [busy[at].seconds if at in busy else 0.0 for at in range(len(records.actors))]
     shown = _largest(seconds, MOST_ACTORS)
     actors = [actor for actor in records.actors if actor.index in shown]
     edges = [
@@ -103,7 +99,7 @@ def _graph(records: Records) -> dict[str, Any]:
             "id": actor.index, "name": actor.name, "direction": actor.direction,
             "machine": actor.machine, "nodes": actor.nodes[:50], "layer": layers[actor.index],
             "column": columns[actor.index], "us": round(seconds[actor.index] * 1e6, 3),
-            "firings": len(firings[actor.index]),
+            "firings": busy[actor.index].firings if actor.index in busy else 0,
         }
         for actor in actors
     ]  # fmt: skip

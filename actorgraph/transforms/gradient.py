@@ -148,8 +148,8 @@ def _gradient(
         check_on_nodes(*how)
         check_seed(input_derivative, seed, f.name)
         seeds = [seed_of(f, seed, input_derivative, f"node {f.name}")]
-        found = derivatives.gradient_tree([f], wrt_of(f, argnums, wrt), seeds, "wrt")
-        return found if kind == "grad" else (f, found)
+        gradients = derivatives.gradient_tree([f], wrt_of(f, argnums, wrt), seeds, "wrt")
+        return gradients if kind == "grad" else (f, gradients)
     if seed is not None:
         raise FeedError("pass the seed when you call the gradient function, as seed=")
     argnums = argnums_of(argnums, wrt)

@@ -107,8 +107,8 @@ class _JacobianFunction:
             for j, place, rows in _probed(outputs, structure, partial(self._pull, args, kwargs)):
                 for block, row in zip(blocks[j], rows, strict=True):
                     block[place] = row
-        found = unflatten(structure, [unflatten(inner, row) for row in blocks])
-        return (found, aux) if self._subject.has_aux else found
+        jacobian = unflatten(structure, [unflatten(inner, row) for row in blocks])
+        return (jacobian, aux) if self._subject.has_aux else jacobian
 
     def _on_nodes(self, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result, aux = self._build_value(args, kwargs)
@@ -142,9 +142,9 @@ def _probed(
     for number, array in enumerate(arrays):
         for place in np.ndindex(array.shape):
             probe[number][place] = 1
-            found = flatten(compute(unflatten(structure, probe)))[0]
+            results = flatten(compute(unflatten(structure, probe)))[0]
             probe[number][place] = 0
-            yield number, place, found
+            yield number, place, results
 
 
 @answering

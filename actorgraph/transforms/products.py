@@ -132,10 +132,10 @@ def cotangents_of(
     """Return the seeds of results: given in their structure, or the default."""
     if seeds is None and input_derivative != "required":
         return [seed_of(node, None, input_derivative, what) for node in nodes]
-    leaves, found = flatten(seeds)
-    if found != structure:
+    leaves, given = flatten(seeds)
+    if given != structure:
         raise FeedError(
-            f"the seed derivatives are {found}, but {what} is {structure}; give one for each array"
+            f"the seed derivatives are {given}, but {what} is {structure}; give one for each array"
         )
     pairs = zip(leaves, nodes, strict=True)
     return [derivatives.seed_node(seed, node, what) for seed, node in pairs]

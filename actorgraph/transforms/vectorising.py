@@ -105,10 +105,10 @@ def _of_rows(
         return fun(*unflatten(structure, given))
 
     try:
-        made = _together(of_row, graph, size, rows)
+        stacked = _together(of_row, graph, size, rows)
     except RowsDiffer:
-        made = map(of_row, rows)
-    return map_leaves(partial(moveaxis, source=0, destination=out_axes), made)
+        stacked = map(of_row, rows)
+    return map_leaves(partial(moveaxis, source=0, destination=out_axes), stacked)
 
 
 def _moved(leaf: Node, axis: Any) -> Node:

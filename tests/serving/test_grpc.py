@@ -433,7 +433,7 @@ async def test_a_stream_that_is_cancelled_frees_its_place_within_a_step(gate):
         assert array_of((await answers.read()).infer_response)[0, 0] == 1
         answers.cancel()
         gate.open(9)
-        await until(lambda: not model._streams)
+        await until(lambda: not model._dispatcher.streams)
         assert len([one async for one in client.stream(asking(0))]) == 3
 
 

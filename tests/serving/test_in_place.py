@@ -56,7 +56,8 @@ async def test_large_batches_are_brief_where_small_ones_took_less_than_predicted
         model = server.add("double", doubled(), max_batch_size=8, in_place_s=1.0)
         await model.infer(rows(1, 2))
         assert len(started) == 1  # 1.2 s are predicted
-        while model._share == 1.0:  # some may meet the end of the first run, and are started too
+        # Some may meet the end of the first run, and are started too.
+        while model._dispatcher._share == 1.0:
             await model.infer(rows(1))
         started.clear()
         await model.infer(rows(1, 2, 3, 4, 5, 6, 7, 8))
@@ -86,24 +87,24 @@ async def test_requests_of_one_turn_of_the_loop_make_one_batch(started):
 
 
 async def test_brief_runs_let_others_of_the_loop_have_their_turn(monkeypatch):
-    monkeypatch.setattr("actorgraph.serving.model._TURN_S", 0.0)
+    monkeypatch.setattr("actorgraph.serving.dispatcher._TURN_S", 0.0)
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add("double", doubled())
-        look, looks = model._dispatch, []
+        look, looks = model._dispatcher.dispatch, []
 
         def looking(loop):
             before = model.counts["executions"]
             look(loop)
             looks.append(model.counts["executions"] - before)
 
-        monkeypatch.setattr(model, "_dispatch", looking)
+        monkeypatch.setattr(model._dispatcher, "dispatch", looking)
         for one in [Asked(tasks, partial(model.infer, rows(k))) for k in range(4)]:
             await one.answer()
     assert [runs for runs in looks if runs] == [1, 1, 1, 1]
 
 
 async def test_threads_compute_whole_runs_while_requests_wait(started, monkeypatch):
-    monkeypatch.setattr("actorgraph.serving.model._MIN_HELPED_US", 0.0)
+    monkeypatch.setattr("actorgraph.serving.dispatcher._MIN_HELPED_US", 0.0)
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add("double", doubled(), in_place_s=0.0)
         await model.infer(rows(1))
@@ -119,8 +120,8 @@ async def test_who_leaves_adds_no_look_to_the_one_that_is_on_its_way(monkeypatch
     """Each look that ends with requests left asks for the next: two would hold the loop longer."""
     async with ag.serving.Server() as server:
         model, looks = server.add("double", doubled()), []
-        look = model._dispatch
-        monkeypatch.setattr(model, "_dispatch", lambda loop: looks.append(loop) or look(loop))
+        dispatcher, look = model._dispatcher, model._dispatcher.dispatch
+        monkeypatch.setattr(dispatcher, "dispatch", lambda loop: looks.append(loop) or look(loop))
         async with anyio.create_task_group() as tasks:
             asked = [Asked(tasks, partial(model.infer, rows(k))) for k in range(4)]
             await until(lambda: model.queued)
@@ -131,7 +132,7 @@ async def test_who_leaves_adds_no_look_to_the_one_that_is_on_its_way(monkeypatch
 
 
 async def test_a_machine_that_was_closed_is_told_of_where_threads_would_help(monkeypatch):
-    monkeypatch.setattr("actorgraph.serving.model._MIN_HELPED_US", 0.0)
+    monkeypatch.setattr("actorgraph.serving.dispatcher._MIN_HELPED_US", 0.0)
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add("double", ag.ActorMachine(doubled()))
         await model.infer(rows(1))

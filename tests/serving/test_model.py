@@ -390,7 +390,7 @@ async def test_a_request_asks_for_less_time_only_where_it_may(gate):
         model = server.add("double", outputs(), allow_timeout_override="none")
         asked = ask(tasks, model, 1, deadline_s=1e-6)
         await entered(gate)
-        (batch,) = model._batches
+        (batch,) = model._dispatcher.batches
         assert batch.members[0].deadline - batch.members[0].arrived == 30.0
         gate.open()
         np.testing.assert_array_equal(await asked.answer(), expected(1))
@@ -436,8 +436,8 @@ async def test_who_cannot_be_in_time_does_not_take_the_run_of_who_can(gate):
         await until(lambda: model.queued == 1)
         good = ask(tasks, model, 2)
         await until(lambda: model.queued == 2)
-        ended = model._collect
-        model._collect = lambda *args: (ended(*args), setattr(model._queue, "run_s", 20.0))
+        dispatcher, ended = model._dispatcher, model._dispatcher._collect
+        dispatcher._collect = lambda *args: (ended(*args), setattr(model._queue, "run_s", 20.0))
         gate.open(2)
         await running.answer()
         np.testing.assert_array_equal(await good.answer(), expected(2))

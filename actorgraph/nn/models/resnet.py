@@ -15,13 +15,7 @@ from actorgraph.node import Node
 
 
 class _Block(Module):
-    """Convolutions, and a way around them.
-
-    Parameters
-    ----------
-    wide : bool
-        Three convolutions, of which the last widens by 4, in place of two.
-    """
+    """Two convolutions, or if `wide` three of which the last widens by 4, and a way around them."""
 
     def __init__(self, before: int, width: int, stride: int, wide: bool, dtype: Any) -> None:
         after = 4 * width if wide else width
