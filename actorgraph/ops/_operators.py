@@ -13,7 +13,7 @@ from actorgraph.graph import Node
 from actorgraph.ops._foreign import translating
 from actorgraph.ops.arithmetic import floor_divide, imag, mod, power, real
 from actorgraph.ops.elementwise import round as nearest
-from actorgraph.ops.shaping import swapaxes, transpose
+from actorgraph.ops.shaping import swap_last, transpose
 
 _BINARY = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod",
@@ -40,26 +40,6 @@ def _transposed(self: Node, *axes: Any) -> Node:
     return transpose(
         self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
     )
-
-
-def _reversed(self: Node) -> Node:
-    """The node with its axes reversed."""
-    return transpose(self)
-
-
-def _real(self: Node) -> Node:
-    """The real part, see `actorgraph.ops.real`."""
-    return real(self)
-
-
-def _imag(self: Node) -> Node:
-    """The imaginary part, see `actorgraph.ops.imag`."""
-    return imag(self)
-
-
-def _matrix_transposed(self: Node) -> Node:
-    """The node with its last two axes exchanged."""
-    return swapaxes(self, -2, -1)
 
 
 def _reflected(function: Callable[[Any, Any], Node]) -> Callable[[Any, Any], Node]:
@@ -90,7 +70,7 @@ def _rounded(self: Node, digits: int | None = None) -> Node:
 def attach(functions: Mapping[str, Any]) -> None:
     """Give `Node` its operators and methods: the functions of `ag.ops`, by name."""
     given: dict[str, Any] = {name: functions[name] for name in _METHODS.split()}
-    for name, of in (_BINARY | _OTHERS).items():  # which no argument needs to be told of
+    for name, of in (_BINARY | _OTHERS).items():  # no argument can be wrongly named
         given[f"__{name}__"] = functions[of].__wrapped__
     for name in _BINARY:
         given[f"__r{name}__"] = _reflected(given[f"__{name}__"])
@@ -98,8 +78,9 @@ def attach(functions: Mapping[str, Any]) -> None:
         "__getitem__": functions["getitem"], "__pos__": _itself, "__pow__": _power,
         "__divmod__": _divmod, "__rdivmod__": _rdivmod, "__round__": _rounded,
         "transpose": translating(_transposed), "copy": translating(_itself),
-        "T": property(_reversed), "mT": property(_matrix_transposed), "real": property(_real),
-        "imag": property(_imag),
+        "T": property(transpose, doc="The node with its axes reversed."),
+        "mT": property(swap_last, doc="The node with its last two axes exchanged."),
+        "real": property(real), "imag": property(imag),
     }  # fmt: skip
     for name, method in given.items():
         setattr(Node, name, method)

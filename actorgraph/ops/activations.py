@@ -1,8 +1,7 @@
 """Activation functions, in forms that neither overflow nor cancel.
 
-At a kink each has the gradient that PyTorch gives it: that of the side which is flat, or of the
-negative side.  Values beyond which a factor is exactly 0 are clipped before it is applied, so that
-an infinite argument makes no NaN.
+At a kink each has PyTorch's gradient: that of the flat side, or of the negative side.  Arguments
+are clipped where a factor is exactly 0 anyway, so that infinity times 0 makes no NaN.
 """
 
 from __future__ import annotations
@@ -28,14 +27,19 @@ from actorgraph.ops._arrays import (
     zero,
 )
 from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
-from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, returns, tangents
-from actorgraph.ops.arithmetic import is_complex, reciprocal
-from actorgraph.ops.broadcasting import (
-    along_axis,
-    expand_dims,
-    squeeze,
-    sum,
+from actorgraph.ops._rules import (
+    NO_AXIS,
+    NO_FLOAT,
+    as_of,
+    declare,
+    each,
+    on,
+    raises,
+    returns,
+    tangents,
 )
+from actorgraph.ops.arithmetic import is_complex, reciprocal
+from actorgraph.ops.broadcasting import along_axis, expand_dims, squeeze, sum
 from actorgraph.ops.elementwise import (
     astype,
     chosen,
@@ -138,8 +142,6 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
 
     Parameters
     ----------
-    x : node
-    beta : float
     threshold : float
         PyTorch's is 20, from where on float32 sees no difference.
     """
@@ -225,7 +227,6 @@ def glu(x: Node, axis: int = -1) -> Node:
     ----------
     x : node
         Float; the axis has an even size.
-    axis : int
     """
     values, gates = split(x, 2, axis)
     return values * sigmoid(gates)
@@ -235,7 +236,7 @@ def glu(x: Node, axis: int = -1) -> Node:
 def _forward(xp: Any, x: Any, axis: int) -> Any:
     if not x.size:
         return x.copy()
-    # The result does not change where all entries move alike; this way sums stay small.
+    # Adding a number to all entries does not change the result; this one keeps sums small.
     x = xp.subtract(x, x.max(axis=axis, keepdims=True))
     ordered = xp.flip(xp.sort(x, axis=axis), axis)
     totals = xp.cumsum(ordered, axis=axis, dtype=x.dtype)
@@ -249,7 +250,7 @@ def _forward(xp: Any, x: Any, axis: int) -> Any:
 
 
 def _derivative(t: Node, y: Node, x: Node, axis: int) -> Node:
-    """Apply the Jacobian, which is symmetric: minus the mean over the support, on the support."""
+    """Apply the Jacobian, which is symmetric: on the support, subtract the mean over it."""
     support = astype(y > 0, y.dtype)
     chosen = support * t
     count = maximum(sum(support, axis, keepdims=True), 1)
@@ -286,15 +287,13 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
 
 
 def _op(
-    name: str, forward: Callable[..., Any], slope: Callable[..., Node], doc: str, rule: str,
-    *samples: Any,
+    name: str, forward: Callable[..., Any], slope: Callable[..., Node], doc: str, rule: str, /,
+    **attrs: float,
 ) -> Op:  # fmt: skip
-    """Declare an elementwise op of floats by ``slope(t, y, x, **attrs)``."""
-    found = tuple(
-        on(shape, **attrs) for attrs in samples for shape in ((3, 4), (), (0, 2))
-    )  # fmt: skip
+    """Declare an elementwise op of floats by ``slope(t, y, x, **attrs)``; laws try these attrs."""
+    samples = tuple(on(shape, **attrs) for shape in ((3, 4), (), (0, 2)))
     return nary_elementwise(
-        name, "f[*s] -> f[*s]", forward, (slope,), flops=6, samples=found, doc=doc,
+        name, _FLOAT, forward, (slope,), flops=6, samples=samples, doc=doc,
         loop=LoopRule("value", rule),
     )  # fmt: skip
 
@@ -302,8 +301,7 @@ def _op(
 _HARDTANH = _op(
     "hardtanh", lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
     lambda t, y, x, low, high: where((x > low) & (x < high), t, 0), "x limited to an interval.",
-    "minimum(maximum(x, low), high)",
-    {"low": -1.0, "high": 1.0},
+    "minimum(maximum(x, low), high)", low=-1.0, high=1.0,
 )  # fmt: skip
 
 
@@ -330,13 +328,12 @@ def relu6(x: Node) -> Node:
 _SIXTH = "divide(minimum(maximum(add(x, 3), 0), 6), 6)"
 hardsigmoid = unary(
     "hardsigmoid", _SIXTH, lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0),
-    "clip(x + 3, 0, 6) / 6.", scheme="f[*s] -> f[*s]", flops=6,
-    notes="The gradient is 0 at -3 and 3.",
+    "clip(x + 3, 0, 6) / 6.", scheme=_FLOAT, flops=6, notes="The gradient is 0 at -3 and 3.",
 )  # fmt: skip
 hardswish = unary(
     "hardswish", f"multiply(maximum(x, -3), {_SIXTH})",
     lambda t, y, x: t * where(x >= 3, 1, where(x > -3, clip(x, -3, 3) / 3 + 0.5, 0)),
-    "x * hardsigmoid(x).", scheme="f[*s] -> f[*s]", flops=6,
+    "x * hardsigmoid(x).", scheme=_FLOAT, flops=6,
     notes="The gradient is 0 at -3 and 1 at 3.  Source: Howard et al., Searching for MobileNetV3, "
     "2019.",
 )  # fmt: skip
@@ -344,7 +341,7 @@ _LEAKY = _op(
     "leaky_relu",
     lambda xp, x, slope: chosen(xp, xp.greater(x, zero(xp, x)), x, x * scalar(x, slope)),
     lambda t, y, x, slope: where(x > 0, t, t * slope), "x where x > 0, else slope * x.",
-    "where(greater(x, 0), x, multiply(x, slope))", {"slope": 0.1},
+    "where(greater(x, 0), x, multiply(x, slope))", slope=0.1,
 )  # fmt: skip
 _prelu = binary(
     "prelu", lambda xp, x, w: chosen(xp, xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
@@ -371,7 +368,6 @@ def prelu(x: Node, weight: Any) -> Node:
 
     Parameters
     ----------
-    x : node
     weight : node, array or scalar
         One slope, or a vector with one per channel, which is axis 1 of x.
     """
@@ -396,7 +392,7 @@ _ELU = _op(
     * where(x > 0, scale, exp(minimum(x, 0) * rate) * (alpha * scale * rate)),
     "scale * x where x > 0, else scale * alpha * expm1(rate * x).",
     "where(greater(x, 0), x * scale, expm1(minimum(x, 0) * rate) * (alpha * scale))",
-    {"alpha": 0.7, "scale": 1.1, "rate": 1.3},
+    alpha=0.7, scale=1.1, rate=1.3,
 )  # fmt: skip
 
 
@@ -426,7 +422,6 @@ def celu(x: Node, alpha: float = 1.0) -> Node:
 
     Parameters
     ----------
-    x : node
     alpha : float
         Not 0.
     """
@@ -476,13 +471,12 @@ _NEAR = f"minimum({_NOT_BELOW}, {_EDGE})"
 _INNER = f"add(multiply(multiply({_NEAR}, {_NEAR}), {_CUBIC}), 1)"
 _GELU = _op(
     "gelu", _normal_forward, _normal_slope, "x times the normal distribution at x.",
-    f"multiply({_NOT_BELOW}, multiply(erfc(multiply(x, {-sqrt(0.5)})), 0.5))", {},
+    f"multiply({_NOT_BELOW}, multiply(erfc(multiply(x, {-sqrt(0.5)})), 0.5))",
 )  # fmt: skip
 _GELU_TANH = _op(
     "gelu_tanh", _tanh_forward, _tanh_slope,
     "x * sigmoid(sqrt(8 / pi) * (x + 0.044715 * x**3)).",
-    f"divide({_NOT_BELOW}, "
-    f"add(exp(multiply(multiply({_INNER}, {_NEAR}), {-_ROOT})), 1))", {},
+    f"divide({_NOT_BELOW}, add(exp(multiply(multiply({_INNER}, {_NEAR}), {-_ROOT})), 1))",
 )  # fmt: skip
 
 
@@ -494,7 +488,6 @@ def gelu(x: Node, approximate: str = "none") -> Node:
 
     Parameters
     ----------
-    x : node
     approximate : {"none", "tanh"}
         "none" is exact, by SciPy's erfc, an extra: ``pip install 'actorgraph[special]'``.
         "tanh" is ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``.
@@ -512,21 +505,20 @@ _SOFTSHRINK = _op(
     lambda xp, x, lambd: xp.subtract(x, limited(xp, x, scalar(x, -lambd), scalar(x, lambd))),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
     "x drawn towards 0 by lambd, 0 where that is nearer.",
-    "subtract(x, minimum(maximum(x, negative(lambd)), lambd))", {"lambd": 0.5},
+    "subtract(x, minimum(maximum(x, negative(lambd)), lambd))", lambd=0.5,
 )  # fmt: skip
 _HARDSHRINK = _op(
     "hardshrink",
     lambda xp, x, lambd: chosen(xp, xp.absolute(x) <= scalar(x, lambd), zero(xp, x), x),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
-    "x where abs(x) > lambd, else 0.", "where(less_equal(absolute(x), lambd), 0, x)",
-    {"lambd": 0.5},
+    "x where abs(x) > lambd, else 0.", "where(less_equal(absolute(x), lambd), 0, x)", lambd=0.5,
 )  # fmt: skip
 _THRESHOLD = _op(
     "threshold",
     lambda xp, x, threshold, value: chosen(xp, x <= scalar(x, threshold), scalar(x, value), x),
     lambda t, y, x, threshold, value: where(x > threshold, t, 0),
     "x where x > threshold, else value.", "where(less_equal(x, threshold), value, x)",
-    {"threshold": 0.25, "value": -3.0},
+    threshold=0.25, value=-3.0,
 )  # fmt: skip
 
 
@@ -538,24 +530,17 @@ def softshrink(x: Node, lambd: float = 0.5) -> Node:
 
     Parameters
     ----------
-    x : node
     lambd : float
         At least 0.
     """
     return build(_SOFTSHRINK, x, lambd=_not_negative(lambd))
 
 
-@raises(types=NO_FLOAT, other="`lambd` is negative.")
+@as_of(softshrink)
 def hardshrink(x: Node, lambd: float = 0.5) -> Node:
     """``x`` where abs(x) > lambd, else 0; the gradient is 0 up to `lambd`.
 
     Type ``f[*s] -> f[*s]``.
-
-    Parameters
-    ----------
-    x : node
-    lambd : float
-        At least 0.
     """
     return build(_HARDSHRINK, x, lambd=_not_negative(lambd))
 

@@ -1,6 +1,6 @@
-"""Vectors cut to a length: clip_by_norm of one node, clip_by_global_norm of several.
+"""Vectors scaled down to a length: clip_by_norm of one node, clip_by_global_norm of several.
 
-For gradients where they flow, with `ag.hook_gradient`, or as nodes from `ag.gradients`.
+For gradients in the backward pass, by `ag.hook_gradient`, or those of `ag.gradients`.
 """
 
 from __future__ import annotations

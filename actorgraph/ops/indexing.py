@@ -37,8 +37,10 @@ Index = tuple[Any, ...]
 _FULL = slice(None)
 
 
-def _arrays(first: int, arity: int) -> list[str]:
-    return [f"i{position}[*i{position}]" for position in range(first, arity)]
+def index_scheme(first: str, arity: int, result: str) -> str:
+    """Return the scheme of an op of arguments of the types `first` and of index arrays."""
+    arrays = range(first.count("->") + 1, arity)
+    return " -> ".join([first, *[f"i{place}[*i{place}]" for place in arrays], result])
 
 
 def indexed_shape(checks: Checks, x: Shape, *arrays: Shape, index: Index) -> Shape:
@@ -123,7 +125,7 @@ def _getitem_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, index: 
 
 
 def _keeps_order(attrs: Attrs) -> bool:
-    """Return whether an index of ints and slices gives a view whose strides stay in order."""
+    """Return whether an index of ints and slices gives a view with strides in the same order."""
     return all(
         isinstance(part, int) or (isinstance(part, slice) and (part.step is None or part.step > 0))
         for part in attrs["index"]
@@ -147,9 +149,9 @@ _SAMPLES = (
 )
 
 _GETITEM: Op = declare(
-    "getitem", lambda arity, attrs: " -> ".join(["a[*s]", *_arrays(1, arity), "a[*out]"]),
-    _getitem_forward, shape=indexed_shape, vjp=_getitem_vjp,
-    linear=(0,), samples=_SAMPLES, memory=Memory(ordered=_keeps_order),
+    "getitem", lambda arity, attrs: index_scheme("a[*s]", arity, "a[*out]"), _getitem_forward,
+    shape=indexed_shape, vjp=_getitem_vjp, linear=(0,), samples=_SAMPLES,
+    memory=Memory(ordered=_keeps_order),
 )  # fmt: skip
 
 
@@ -205,15 +207,13 @@ def flat_places(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: I
     return everything[filled(xp, index, arrays)]
 
 
-def _adjoint_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, **attrs: Any) -> Any:
-    return build(_GETITEM, ct, *arrays, index=attrs["index"]) if argnum == 0 else None
-
-
 _GETITEM_ADJOINT: Op = declare(
-    "getitem_adjoint", lambda arity, attrs: " -> ".join(["a[*s]", *_arrays(1, arity), "a[*out]"]),
-    _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp,
-    linear=(0,),
-    samples=(
+    "getitem_adjoint", lambda arity, attrs: index_scheme("a[*s]", arity, "a[*out]"),
+    _adjoint_forward, shape=_adjoint_shape,
+    vjp=lambda argnum, ct, y, x, *arrays, index, shape: (
+        None if argnum else build(_GETITEM, ct, *arrays, index=index)
+    ),
+    linear=(0,), samples=(
         on((4,), index=(1,), shape=(3, 4)),
         on((3, 2), index=(_FULL, slice(None, None, -2)), shape=(3, 4)),
         Sample(((5, 4), (5,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
@@ -227,21 +227,16 @@ _GETITEM_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
-def _like_forward(xp: Any, ct: Any, like: Any, *arrays: Any, index: Index) -> Any:
-    return _adjoint_forward(xp, ct, *arrays, index=index, shape=like.shape)
-
-
-def _like_vjp(
-    argnum: int, ct: Node, y: Node, x: Node, like: Node, *arrays: Node, index: Index
-) -> Any:
-    return build(_GETITEM, ct, *arrays, index=index) if argnum == 0 else None
-
-
 _GETITEM_ADJOINT_LIKE: Op = declare(
     "getitem_adjoint_like",
-    lambda arity, attrs: " -> ".join(["a[*s]", "a1[*t]", *_arrays(2, arity), "a[*t]"]),
-    _like_forward, vjp=_like_vjp, linear=(0,),
-    samples=(
+    lambda arity, attrs: index_scheme("a[*s] -> a1[*t]", arity, "a[*t]"),
+    lambda xp, ct, like, *arrays, index: (
+        _adjoint_forward(xp, ct, *arrays, index=index, shape=like.shape)
+    ),
+    vjp=lambda argnum, ct, y, x, like, *arrays, index: (
+        None if argnum else build(_GETITEM, ct, *arrays, index=index)
+    ),
+    linear=(0,), samples=(
         on((2,), (5,), index=(slice(None, 2),)),
         Sample(((5, 4), (3, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
     ),

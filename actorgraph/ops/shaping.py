@@ -163,7 +163,8 @@ def _concatenate_vjp(
             yield getitem(ct, (*[slice(None)] * axis, slice(start, stop)))
 
 
-def _with_zeros(tans: Sequence[Node | None], xs: Sequence[Node]) -> list[Node]:
+def with_zeros(tans: Sequence[Node | None], xs: Sequence[Node]) -> list[Node]:
+    """Return the tangents, with zeros for those of operands that do not move."""
     pairs = zip(tans, xs, strict=True)
     return [zeros_like(x) if tan is None else tan for tan, x in pairs]
 
@@ -171,7 +172,7 @@ def _with_zeros(tans: Sequence[Node | None], xs: Sequence[Node]) -> list[Node]:
 _CONCATENATE: Op = declare(
     "concatenate", _join_scheme, lambda xp, *xs, axis, out=None: xp.concatenate(xs, axis, out),
     shape=_concatenated, vjp=Together(_concatenate_vjp),
-    jvp=lambda tans, y, *xs, axis: build(_CONCATENATE, *_with_zeros(tans, xs), axis=axis),
+    jvp=lambda tans, y, *xs, axis: build(_CONCATENATE, *with_zeros(tans, xs), axis=axis),
     samples=(
         on((2, 3), (4, 3), axis=0), on((2, 3), (2, 1), (2, 2), axis=1),
         on((3,), axis=0), on((0, 2), (1, 2), axis=0),
@@ -309,7 +310,7 @@ def _stack_vjp(argnums: Sequence[int], ct: Node, y: Node, *xs: Node, axis: int) 
 _STACK: Op = declare(
     "stack", _join_scheme, lambda xp, *xs, axis, out=None: xp.stack(xs, axis, out),
     shape=_stack_shape, vjp=Together(_stack_vjp),
-    jvp=lambda tans, y, *xs, axis: build(_STACK, *_with_zeros(tans, xs), axis=axis),
+    jvp=lambda tans, y, *xs, axis: build(_STACK, *with_zeros(tans, xs), axis=axis),
     samples=(on((2, 3), (2, 3), axis=0), on((2, 3), (2, 3), (2, 3), axis=2), on((), (), axis=0)),
     memory=KEPT_OUT, jointly=(), traced=True,
 )  # fmt: skip
