@@ -13,9 +13,7 @@ from actorgraph.ops._rules import raises, returns
 from actorgraph.options import flag, several, text
 from actorgraph.types import Checks, Shape, dtype_of, parse, shape_from
 
-__all__ = [
-    "define", "opaque",
-]  # fmt: skip
+__all__ = ["define", "opaque"]
 
 
 def define(
@@ -97,7 +95,7 @@ def define(
         runs_on="loop" if _is_async(forward) else "thread" if blocking else "worker",
         doc=text("doc", doc),
     )  # fmt: skip
-    return _function(register(record))
+    return _function(register(record), record.doc or f"Apply the op {name}, of type ``{scheme}``.")
 
 
 @raises(types="A rule cannot be called.")
@@ -150,12 +148,12 @@ def _check_calls(name: str, forward: Any, concurrency: Any, blocking: Any) -> No
         )
 
 
-def _function(record: Op) -> Callable[..., Node]:
+def _function(record: Op, doc: str | None = None) -> Callable[..., Node]:
     def apply(*args: Any, **attrs: Any) -> Node:
         return build(record, *args, **attrs)
 
     apply.__name__ = apply.__qualname__ = record.name
-    apply.__doc__ = record.doc or f"Apply the op {record.name}, of type ``{record.scheme}``."
+    apply.__doc__ = doc
     apply.op = record  # type: ignore[attr-defined]
     return apply
 
@@ -221,14 +219,8 @@ def opaque(
             return first
         return shape_from(shape(first, *others, **attrs) if callable(shape) else shape)
 
-    op = Op(
+    return _function(Op(
         name, scheme, forward, shape_rule, rules, jvp,
         concurrency=None if flag("concurrent", concurrent) else 1, checked=True,
         doc="A function of arrays that the user has given.",
-    )  # fmt: skip
-
-    def apply(*nodes: Any, **attrs: Any) -> Node:
-        return build(op, *nodes, **attrs)
-
-    apply.__name__ = apply.__qualname__ = op.name
-    return apply
+    ))  # fmt: skip

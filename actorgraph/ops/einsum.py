@@ -16,7 +16,7 @@ from actorgraph.ops._rules import raises
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_over
-from actorgraph.ops.linalg import matmul, vecdot
+from actorgraph.ops.linalg import all_lifted, matmul, vecdot
 from actorgraph.ops.matrices import matrix_diagonal
 from actorgraph.ops.reshaping import merge_dims, reshape
 from actorgraph.ops.shaping import transpose
@@ -53,7 +53,7 @@ def einsum(subscripts: str, *operands: Any, optimize: bool | str = True) -> Node
         right, as False does; a str is a strategy of opt_einsum, such as ``"optimal"``.  The order
         changes the rounding.
     """
-    nodes = _lifted(operands)
+    nodes = all_lifted(operands)
     inputs, output = _parse(subscripts, nodes)
     sizes = _sizes(nodes, inputs)
     parts = [_prepared(*pair, sizes) for pair in zip(nodes, inputs, strict=True)]
@@ -69,24 +69,13 @@ def einsum(subscripts: str, *operands: Any, optimize: bool | str = True) -> Node
     return transpose(node, tuple(labels.index(label) for label in output))
 
 
-def _lifted(operands: tuple[Any, ...]) -> list[Node]:
-    for one in operands:
-        if isinstance(one, Node):
-            return [one.graph.lift(operand) for operand in operands]
-    raise GraphTypeError("einsum needs at least one node among its operands; for arrays use NumPy")
-
-
 def _parse(subscripts: Any, nodes: list[Node]) -> tuple[list[Labels], Labels]:
     if not isinstance(subscripts, str):
-        raise GraphTypeError(
-            f"einsum: subscripts are a str such as 'ij,jk->ik', got {subscripts!r}"
-        )
+        raise GraphTypeError(f"subscripts are a str such as 'ij,jk->ik', got {subscripts!r}")
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(nodes):
-        raise GraphTypeError(
-            f"einsum: {subscripts!r} names {len(terms)} operands, got {len(nodes)}"
-        )
+        raise GraphTypeError(f"{subscripts!r} names {len(terms)} operands, got {len(nodes)}")
     inputs = [_labels(term, node.ndim, subscripts) for term, node in zip(terms, nodes, strict=True)]
     seen = Counter(label for labels in inputs for label in labels)
     rank = len([label for label in seen if label.startswith("...")])

@@ -1,9 +1,9 @@
 """Indexing: getitem, take, one_hot, and the scatter that is the gradient of getitem.
 
 An index expression is split in two.  What is known when the node is built (ints, slices, None)
-stays in the attribute ``index``; each integer array becomes an operand, and ``index`` holds
-``ARRAY`` in its place.  Slices are canonical, so that ``x[0:5]`` and ``x[:5]`` are one node.
-The index ``(ALONG, axis)`` with one operand is that of `gather`.
+is in the attribute ``index``; each integer array is an operand, with ``ARRAY`` in its place in
+``index``.  Slices are canonical, so that ``x[0:5]`` and ``x[:5]`` are one node.  The index
+``(ALONG, axis)`` with one operand is that of `gather`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
 from actorgraph.ops._arrays import accumulator, combine_at, in_range, largest, raise_if
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, axes_of
 from actorgraph.ops.reshaping import reshape, without_masks
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
@@ -90,16 +90,15 @@ def filled(xp: Any, index: Index, arrays: Sequence[Any]) -> Index:
 
 
 def check_index(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: Index) -> None:
-    """Raise `IndexError` where index arrays are out of range on a device; NumPy looks by itself."""
+    """Raise `IndexError` where index arrays are out of range on a device; NumPy checks itself."""
     if xp is np:
         return
     if index[:1] == (ALONG,):
         in_range(xp, arrays[0], shape[index[1]])
         return
     dims = zip(shape, [part for part in index if part is not None], strict=False)
-    for array, size in zip(
-        arrays, [dim for dim, part in dims if isinstance(part, str)], strict=True
-    ):
+    sizes = [dim for dim, part in dims if isinstance(part, str)]
+    for array, size in zip(arrays, sizes, strict=True):
         in_range(xp, array, size)
 
 
@@ -108,12 +107,9 @@ def _getitem_forward(xp: Any, x: Any, *arrays: Any, index: Index) -> Any:
         return x[index]
     check_index(xp, x.shape, arrays, index)
     if len(arrays) == 1 and all(part == _FULL for part in index[:-1]):
-        return x.take(_signed(xp, arrays[0]), len(index) - 1)
+        places = arrays[0].astype(xp.int64) if arrays[0].dtype.kind == "u" else arrays[0]
+        return x.take(places, len(index) - 1)
     return x[filled(xp, index, arrays)]
-
-
-def _signed(xp: Any, array: Any) -> Any:
-    return array.astype(xp.int64) if array.dtype.kind == "u" else array
 
 
 def _getitem_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, index: Index) -> Any:
@@ -186,11 +182,9 @@ def add_at(xp: Any, out: Any, values: Any, arrays: Sequence[Any], index: Index) 
         rows, width = out.shape[0], out.size // out.shape[0]
         first = arrays[0].reshape(-1, 1).astype(xp.int64)
         if first.size:
-            raise_if(
-                xp, (first.min() < -rows) | (first.max() >= rows), IndexError,
-                f"index {{}} or {{}} is out of bounds for dim {rows}",
-                first,
-            )  # fmt: skip
+            text = f"index {{}} or {{}} is out of bounds for dim {rows}"
+            bad = (first.min() < -rows) | (first.max() >= rows)
+            raise_if(xp, bad, IndexError, text, first)
         places = (first * width + xp.arange(width)).reshape(-1)
         combine_at(xp, "add", out.reshape(-1), places, values.reshape(-1))
     elif xp is np:
@@ -244,6 +238,9 @@ _GETITEM_ADJOINT_LIKE: Op = declare(
 )  # fmt: skip
 
 
+@returns(
+    "Node: a view without index arrays, else a fresh array; gradients of repeated indices add up"
+)
 @raises(
     types="A single bool, a float, a node in a slice.",
     shapes="Too many indices, a mask of another shape, or an index that is known to be out of "
@@ -261,12 +258,6 @@ def getitem(x: Node, index: Any) -> Node:
         against each other.  Negative indices count from the end.  A mask has the dims that it
         stands for and takes the entries where it holds, in C order; how many is a dim that only
         a run knows (None), unless mask and dims are known when the node is built.
-
-    Returns
-    -------
-    Node
-        A view without index arrays, else a fresh array.  The gradient adds into zeros, so
-        repeated indices add up.
     """
     x, static, arrays = read_index(x, index)
     return take_index(x, static, arrays) if static else x
@@ -363,8 +354,7 @@ def _bound(value: Any, where: str) -> Any:
         return operator.index(value)
     except TypeError:
         raise GraphTypeError(
-            f"{where} holds {value!r}; ints, dims and None may stand in a slice, nodes and floats "
-            "may not"
+            f"{where} holds {value!r}; a slice holds ints, dims or None, not nodes or floats"
         ) from None
 
 
@@ -394,13 +384,11 @@ def take(x: Node, indices: Any, axis: int | None = None) -> Node:
 
 def check_classes(xp: Any, classes: Any, depth: int) -> None:
     """Raise `IndexError` in a run where an integer array has values outside ``[0, depth)``."""
-    # Cast to unsigned, a negative value is a large one, and one reduction finds both faults.
+    # Cast to unsigned, a negative value is a large one, so one reduction finds both errors.
     if classes.size:
-        raise_if(
-            xp, largest(xp, classes.astype(xp.uint64), None, False, 0) >= depth, IndexError,
-            f"class indices from {{}} to {{}} are out of range for {depth} classes",
-            classes,
-        )  # fmt: skip
+        bad = largest(xp, classes.astype(xp.uint64), None, False, 0) >= depth
+        text = f"class indices from {{}} to {{}} are out of range for {depth} classes"
+        raise_if(xp, bad, IndexError, text, classes)
 
 
 def _one_hot_forward(xp: Any, indices: Any, depth: int, dtype: str) -> Any:
