@@ -19,7 +19,7 @@ from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, MEAN, SPREAD, Along, Op
 from actorgraph.ops import reductions
 from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
-from actorgraph.ops._rules import NO_EPS, declare, each, on, raises, returns, tangents
+from actorgraph.ops._rules import NO_EPS, as_of, declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import multiply, power, sqrt, square
 from actorgraph.ops.broadcasting import add, expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
@@ -184,13 +184,12 @@ def _affine(y: Node, scale: Any, bias: Any, axes: Axes = ()) -> Node:
     """Multiply and add parameters; `axes` are the trailing axes that they lack."""
     for parameter, join in ((scale, multiply), (bias, add)):
         if parameter is not None:
-            node = y.graph.lift(parameter)
-            y = join(y, expand_dims(node, axes) if axes else node)
+            y = join(y, expand_dims(y.graph.lift(parameter), axes))
     return y
 
 
 def _behind_channels(x: Node) -> Axes:
-    """Return the places, in a parameter of one entry per channel, of the axes behind channels."""
+    """Return the axes to add to a parameter of one entry per channel: those behind the channels."""
     if x.ndim < 2:
         raise ShapeError(f"takes (batch, channels, ...), got {x!r}")
     return tuple(range(1, x.ndim - 1))
@@ -213,13 +212,13 @@ def layer_norm(
         The last dims of `x`, over which mean and variance are taken.
     weight, bias : node or array, optional
         Of that shape.
-    eps : float
     """
     axes = _trailing(x, normalized_shape)
     return _affine(_normalized(x, axes, eps), weight, bias)
 
 
-@raises(NO_EPS, "`x` does not end in `normalized_shape`.")
+@returns("Node of the shape of `x`")
+@as_of(layer_norm)
 def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Node:
     """Divide by the root mean square over the trailing axes, as ``torch.nn.functional.rms_norm``.
 
@@ -227,12 +226,6 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
 
     Parameters
     ----------
-    x : node
-        Float.
-    normalized_shape : int or tuple
-        The last dims of `x`.
-    weight : node or array, optional
-        Of that shape.
     eps : float, optional
         Default: the machine epsilon of the dtype.
     """
@@ -256,7 +249,6 @@ def group_norm(
         Divides the channels.
     weight, bias : node or array, optional
         One entry per channel.
-    eps : float
     """
     axes = _behind_channels(x)
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
@@ -269,6 +261,7 @@ def group_norm(
 
 
 @raises(NO_EPS, "There is no axis behind the channels.")
+@as_of(group_norm)
 def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
     """Normalise each channel of each sample over its places.
 
@@ -278,9 +271,6 @@ def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float =
     ----------
     x : node
         Float, shape (batch, channels, ...), rank 3 or more.
-    weight, bias : node or array, optional
-        One entry per channel.
-    eps : float
     """
     if x.ndim < 3:
         raise ShapeError(f"takes (batch, channels, axes), got {x!r}")
@@ -308,9 +298,9 @@ def batch_norm(
 ) -> BatchNorm:  # fmt: skip
     """Normalise each channel over batch and places; a pure function of the statistics.
 
-    Training: without `mean` and `var` those of the batch are used (the biased variance, as in
-    PyTorch) and returned, the variance unbiased, for running statistics.  Evaluation: `mean` and
-    `var` are used as they are and returned; gradients flow to them where they are nodes.
+    Training: without `mean` and `var`, those of the batch are used (the biased variance, as in
+    PyTorch) and returned for running statistics, the variance unbiased.  Evaluation: the given
+    `mean` and `var` are used and returned; gradients flow to them if they are nodes.
 
     Parameters
     ----------
@@ -328,10 +318,8 @@ def batch_norm(
         raise GraphTypeError("takes both mean and var, or neither")
     if mean is not None:
         centre, spread = x.graph.lift(mean), x.graph.lift(var)
-        factor = 1 / sqrt(spread + float(eps))
-        y = (x - (expand_dims(centre, axes) if axes else centre)) * (
-            expand_dims(factor, axes) if axes else factor
-        )
+        factor = expand_dims(1 / sqrt(spread + float(eps)), axes)
+        y = (x - expand_dims(centre, axes)) * factor
         return BatchNorm(_affine(y, scale, bias, axes), centre, spread)
     over = (0, *range(2, x.ndim))
     if all(x.dims[i] == 1 for i in over):
@@ -355,18 +343,16 @@ def local_response_norm(
         Float, shape (batch, channels, ...).
     size : int
         Channels in a window.
-    alpha, beta, k : float
     """
     axes = _behind_channels(x)
     if size < 1:
         raise ShapeError(f"size is an int >= 1, got {size!r}")
     if 0 in x.dims:
         return x  # no window fits, and there is nothing to divide
-    ones = (1,) * len(axes)
+    ones, pads = (1,) * len(axes), ((size // 2, (size - 1) // 2), *[(0, 0)] * len(axes))
     average = build(
         AVERAGE, square(x), kernel=(size, *ones), stride=(1, *ones), dilation=(1, *ones),
-        padding=((size // 2, (size - 1) // 2), *(((0, 0),) * len(axes))), ceil=False,
-        divisor="all",
+        padding=pads, ceil=False, divisor="all",
     )  # fmt: skip
     return x / power(average * float(alpha) + float(k), float(beta))
 
@@ -394,7 +380,6 @@ def running_batch_norm(
         One entry per channel; usually zeros and ones at first.
     training : bool
         Build two nodes, one for each, where both are wanted.
-    momentum, eps : float
     """
     for buffer in (running_mean, running_var):
         if not isinstance(buffer, Buffer) and x.graph is x.graph.outermost:

@@ -1,12 +1,13 @@
 """Ops that move, repeat and add borders: permute, moveaxis, flip, roll, repeat, tile, pad.
 
-What can be said by `transpose` and `getitem` is; the others are linear ops with an adjoint each,
-which take sizes that only a run knows from an operand.
+Some are built of `transpose` and `getitem`.  The others are linear ops with an adjoint each, which
+reads sizes that only a run knows from an operand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from actorgraph.ops.broadcasting import axes_of, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import ravel, reshape_like
-from actorgraph.ops.shaping import one_axis, transpose
+from actorgraph.ops.shaping import one_axis, transpose, with_zeros
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
 
 __all__ = ["flip", "moveaxis", "pad", "permute", "repeat", "roll", "tile"]
@@ -47,7 +48,7 @@ def permute(x: Node, *axes: Any) -> Node:
 @returns("Node: a view")
 @raises(shapes="An axis is out of range or given twice, or the numbers of axes differ.")
 def moveaxis(x: Node, source: Any, destination: Any) -> Node:
-    """Move axes to other places, the others keep their order, as ``numpy.moveaxis``.
+    """Move axes to other places, as ``numpy.moveaxis``; the others keep their order.
 
     Parameters
     ----------
@@ -78,19 +79,16 @@ def flip(x: Node, axis: Any = None) -> Node:
     ----------
     x : node
         Any shape and dtype.
-    axis : int, tuple of int, or None for all
     """
     axes = axes_of(axis, x.ndim)
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
 
 
-def _roll_back(ct: Node, y: Node, x: Node, shift: tuple[int, ...], axis: tuple[int, ...]) -> Node:
-    return build(_ROLL, ct, shift=tuple(-by for by in shift), axis=axis)
-
-
 _ROLL: Op = declare(
-    "roll", "a[*s] -> a[*s]", lambda xp, x, shift, axis: xp.roll(x, shift, axis), vjp=(_roll_back,),
-    linear=(0,),
+    "roll", "a[*s] -> a[*s]", lambda xp, x, shift, axis: xp.roll(x, shift, axis), linear=(0,),
+    vjp=(
+        lambda ct, y, x, shift, axis: build(_ROLL, ct, shift=tuple(-by for by in shift), axis=axis),
+    ),
     samples=(
         on((3, 4), shift=(1,), axis=(1,)), on((3, 4), shift=(-2, 7), axis=(0, 1)),
         on((0, 2), shift=(3,), axis=(0,)),
@@ -144,7 +142,7 @@ def _repeat_forward(xp: Any, x: Any, repeats: Any, axis: int) -> Any:
 
 
 _FEW = 16
-"""So many copies are added one by one, 50 times faster than a reduction of a short last axis."""
+"""Up to so many copies are added one by one: 50 times faster than reducing a short last axis."""
 
 
 def _sum_copies(xp: Any, x: Any, axis: int) -> Any:
@@ -230,14 +228,8 @@ def _count(value: Any) -> int:
 
 def _aligned(shape: Sequence[Any], reps: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return (repetitions, size) for each dim of the result."""
-    rank = max(len(shape), len(reps))
-    return list(
-        zip(
-            [1] * (rank - len(reps)) + list(reps),
-            [1] * (rank - len(shape)) + list(shape),
-            strict=True,
-        )
-    )
+    pairs = list(zip_longest(reversed(reps), reversed(shape), fillvalue=1))
+    return pairs[::-1]
 
 
 def _tile_back(xp: Any, ct: Any, x: Any, reps: tuple[int, ...]) -> Any:
@@ -275,7 +267,7 @@ def tile(x: Node, reps: Any) -> Node:
     x : node
         Any shape and dtype.
     reps : int or dim, or sequence of them
-        Copies along each axis; the shorter of `reps` and the shape gets ones in front.
+        Copies along each axis; the shorter of `reps` and the shape is preceded by ones.
     """
     given = tuple(reps) if isinstance(reps, Iterable) and not isinstance(reps, str) else (reps,)
     times = shape_from(given)
@@ -313,18 +305,13 @@ def _pad_forward(xp: Any, x: Any, value: Any, widths: Widths) -> Any:
     return out
 
 
-def _pad_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, value: Node, widths: Widths) -> Node:
-    tan = zeros_like(x) if tans[0] is None else tans[0]
-    return build(_PAD, tan, 0 if tans[1] is None else tans[1], widths=widths)
-
-
 _PAD: Op = declare(
     "pad", "a[*s] -> a[] -> a[*out]", _pad_forward, shape=_padded,
     vjp=(
         lambda ct, y, x, value, widths: getitem(ct, _middle(widths)),
         lambda ct, y, x, value, widths: sum_over(ct * build(_PAD, zeros_like(x), 1, widths=widths)),
     ),
-    jvp=_pad_jvp,
+    jvp=lambda tans, y, *xs, widths: build(_PAD, *with_zeros(tans, xs), widths=widths),
     samples=(
         on((3, 4), (), widths=((1, 2), (0, 3))),
         on((0, 2), (), widths=((1, 0), (0, 0))), on((), (), widths=()),
@@ -399,12 +386,11 @@ def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 
             raise GraphTypeError(f"mode {mode!r} is not one of constant, {', '.join(_OWN)}")
         if isinstance(constant_values, Node) or constant_values != 0:
             raise GraphTypeError(f"constant_values has no meaning in mode {mode!r}")
-        return build(_PAD_OWN, x, widths=widths, mode=mode) if _any(widths) else x
-    return build(_PAD, x, constant_values, widths=widths) if _any(widths) else x
-
-
-def _any(widths: Widths) -> bool:
-    return any(map(any, widths))
+    if not any(map(any, widths)):
+        return x
+    if mode != "constant":
+        return build(_PAD_OWN, x, widths=widths, mode=mode)
+    return build(_PAD, x, constant_values, widths=widths)
 
 
 def _read_widths(given: Any, x: Node) -> Widths:
