@@ -44,11 +44,11 @@ _LAST_STAYS = (
 )
 
 
-def writing_scheme(kind: str, result: str) -> Any:
+def writing_scheme(kind: str) -> Any:
     """Return the scheme of an op of an array, values and the operands of an index."""
 
     def scheme(arity: int, attrs: Attrs) -> str:
-        return index_scheme(f"{kind}[*s] -> {kind}[*v]", arity, result)
+        return index_scheme(f"{kind}[*s] -> {kind}[*v]", arity, f"{kind}[*out]")
 
     return scheme
 
@@ -134,7 +134,7 @@ WRITES = (
 """Samples of ops that write."""
 
 INDEX_PUT: Op = declare(
-    "index_put", writing_scheme("a", "a[*out]"), _put_forward, shape=written_shape, vjp=_put_vjp,
+    "index_put", writing_scheme("a"), _put_forward, shape=written_shape, vjp=_put_vjp,
     jvp=_both_tangents(lambda: INDEX_PUT), samples=WRITES,
 )  # fmt: skip
 """What replaces entries at an index."""
@@ -152,7 +152,7 @@ def _add_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> An
 
 
 INDEX_ADD: Op = declare(
-    "index_put_add", writing_scheme("n", "n[*out]"), _add_forward, shape=written_shape,
+    "index_put_add", writing_scheme("n"), _add_forward, shape=written_shape,
     vjp=lambda argnum, ct, y, x, values, *arrays, index: (
         ct if argnum == 0 else take_index(ct, index, arrays) if argnum == 1 else None
     ),

@@ -287,10 +287,7 @@ def triplet_margin_loss(
         Take the distance from positive to negative where it is smaller.
     """
     distance = partial(pairwise_distance, p=above_zero(p, "p", 1e-300), eps=eps)
-    return triplet_margin_with_distance_loss(
-        anchor, positive, negative, distance_function=distance, margin=margin, swap=swap,
-        reduction=reduction,
-    )  # fmt: skip
+    return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
 
 
 triplet = triplet_margin_loss
@@ -309,6 +306,13 @@ def triplet_margin_with_distance_loss(
         Default: `pairwise_distance`.
     """
     distance = distance_function or pairwise_distance
+    return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
+
+
+def _triplet(
+    anchor: Any, positive: Any, negative: Any, distance: Any, margin: float, swap: bool,
+    reduction: str,
+) -> Node:  # fmt: skip
     first, near = same_shape(anchor, positive, negative)
     _, far = same_shape(first, negative)
     apart = distance(first, far)

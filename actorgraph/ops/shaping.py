@@ -1,6 +1,5 @@
-"""Ops that reorder and join arrays: transpose, concatenate, stack.
+"""Ops that reorder, join and cut arrays: transpose, concatenate, stack, split.
 
-`reshape`, `expand_dims`, `squeeze` and `broadcast_to` stand in `broadcasting`, below every rule.
 Dims may be symbols: joining ``batch`` and 3 rows gives ``batch + 3``.
 """
 
@@ -24,15 +23,15 @@ from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
-__all__ = [
-    "array", "concatenate", "split", "stack", "swapaxes", "transpose", "unstack",
-]  # fmt: skip
+__all__ = ["array", "concatenate", "split", "stack", "swapaxes", "transpose", "unstack"]
+
+_FULL = slice(None)
 
 
 def one_axis(axis: Any, ndim: int) -> int:
     """Return `axis` as an int in ``[0, ndim)``, or raise `ShapeError`."""
     if type(axis) is int and -ndim <= axis < ndim:
-        return axis % ndim  # as what follows, which takes five times as long
+        return axis % ndim  # a shortcut: the code below takes five times as long
     if isinstance(axis, Iterable):
         raise ShapeError(f"axis has to be one int, got {axis!r}")
     axes = axes_of((axis,), ndim)
@@ -42,7 +41,7 @@ def one_axis(axis: Any, ndim: int) -> int:
 
 
 def _pulled(ct: Node, y: Node, x: Node, axes: tuple[int, ...]) -> Node:
-    """Return the cotangent of `x`; a product of two matrices is made anew, to lie as `x` does."""
+    """Return the cotangent of `x`; a matrix product is built transposed, in the layout of `x`."""
     if ct.owner is not None and ct.op.name == "matmul" and ct.inputs[0].ndim == x.ndim == 2:
         first, second = ct.inputs
         return build(ct.op, transpose(second), transpose(first))
@@ -50,7 +49,7 @@ def _pulled(ct: Node, y: Node, x: Node, axes: tuple[int, ...]) -> Node:
 
 
 def _quick_transpose(node: Node, xp: Any, attrs: Attrs) -> Any:
-    axes = attrs["axes"]  # a fifth of the microsecond that the forward takes
+    axes = attrs["axes"]  # `.T` takes a fifth of the forward's microsecond
     return attrgetter("T") if axes == tuple(range(len(axes)))[::-1] else None
 
 
@@ -105,7 +104,7 @@ def swap_last(x: Node) -> Node:
 
 
 _TURNED_ROWS, _SET_BYTES = 64, 256
-"""Rows that are turned at once where all begin at few places of a cache: they stay in it."""
+"""Rows transposed at a time if their starts share few sets of a cache, so that they stay in it."""
 
 
 def _turned(xp: Any, x: Any) -> Any:
@@ -181,13 +180,13 @@ _CONCATENATE: Op = declare(
 )  # fmt: skip
 
 
-# Where only the run knows where arguments start, one node tells it for all of them.
+# If only the run knows where arguments start, one node computes it for all of them.
 
 _STARTS: Op = declare(
     "concatenate_starts",
     lambda arity, attrs: " -> ".join([f"a{i}[*s{i}]" for i in range(arity)] + ["int64[*out]"]),
     lambda xp, *xs, axis: xp.asarray(
-        list(accumulate([x.shape[axis] for x in xs[:-1]], initial=0)), xp.int64
+        [*accumulate([x.shape[axis] for x in xs[:-1]], initial=0)], xp.int64
     ),
     shape=lambda checks, *shapes, axis: (len(shapes),),
     cost=lambda shapes, result, attrs: len(shapes),
@@ -331,9 +330,6 @@ def stack(nodes: Iterable[Any], axis: int = 0) -> Node:
     return build(_STACK, *parts, axis=one_axis(axis, parts[0].ndim + 1))
 
 
-_FULL = slice(None)
-
-
 def _bounds(dim: Any, part: int, parts: int, sizes: Any) -> tuple[Any, Any]:
     """Return where a part of a dim starts and how long it is."""
     if sizes is None:
@@ -397,9 +393,8 @@ def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
         Any shape and dtype.
     parts : int, or sequence of int and dims
         An int is the number of equal parts, as in NumPy; a sequence holds the sizes, as in
-        PyTorch (``numpy.split``, which takes indices there, means on nodes what it means on
-        arrays).  The sizes add up to the dim, in the run where it is not known earlier.
-    axis : int
+        PyTorch; ``numpy.split`` on nodes takes indices, as on arrays.  The sizes add up to the
+        dim, which the run checks if it is not known earlier.
     """
     place = one_axis(axis, x.ndim)
     if isinstance(parts, (int, np.integer)) and not isinstance(parts, bool):
@@ -460,7 +455,5 @@ def unstack(x: Node, axis: int = 0) -> list[Node]:
     place = one_axis(axis, x.ndim)
     dim = x.dims[place]
     if not isinstance(dim, int):
-        raise ShapeError(
-            f"dim {dim} of {x!r} is known only in a run; index the node, x[i], instead"
-        )
+        raise ShapeError(f"dim {dim} of {x!r} is known only in a run; index it instead: x[i]")
     return [getitem(x, (*[_FULL] * place, number)) for number in range(dim)]

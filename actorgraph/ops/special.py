@@ -1,8 +1,8 @@
 """Trigonometric, hyperbolic and special functions, and products with logarithms.
 
 Derivatives of the inverses are written so that no square overflows: for real x, ``1 / sqrt(1 + x *
-x)`` is ``1 / hypot(x, 1)``.  Special functions are computed by SciPy: an extra, asked for when a
-node is built.
+x)`` is ``1 / hypot(x, 1)``.  Special functions are computed by SciPy, an extra; if it is missing,
+building a node raises.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _series(u: Any, order: int) -> Any:
 
 
 def _recurrence(xp: Any, u: Any, order: int) -> Any:
-    """Return it by u s[n] + n s[n - 1] = sin(u + n pi / 2), which is stable beyond the order."""
+    """Return the same by u s[n] + n s[n - 1] = sin(u + n pi / 2), stable for u beyond the order."""
     sin, cos = xp.sin(u), xp.cos(u)
     found = sin / u
     for n, phase in zip(range(1, order + 1), (cos, -sin, -cos, sin) * order, strict=False):
@@ -208,7 +208,7 @@ def need_scipy() -> None:
 
 
 def special_function(xp: Any, name: str, x: Any, *before: Any) -> Any:
-    """Return a function of ``scipy.special`` of `x`, after the other arguments, in its dtype."""
+    """Call a function of ``scipy.special`` with `x` behind other arguments, in the dtype of `x`."""
     function = getattr(_library(xp.__name__), name, None)
     if function is None:  # CuPy has few of several arguments
         host = partial(getattr(_library("numpy"), name), *before)
@@ -242,8 +242,7 @@ def _declared(
         need_scipy()
         return build(op, x)
 
-    documented(apply, op, "x : node\n    Any shape.", f"{_BY.format(function)}{notes}")
-    return apply
+    return documented(apply, op, "x : node\n    Any shape.", f"{_BY.format(function)}{notes}")
 
 
 _SLOPE, _UNIT = 2 / math.sqrt(pi), 1 / math.sqrt(2 * pi)
@@ -309,6 +308,7 @@ _ZETA: Op = nary_elementwise(
 )  # fmt: skip
 
 
+@raises(other="SciPy is missing, or `s` is not a number above 1.")
 def zeta(s: float, x: Any) -> Node:
     """Zeta function of Hurwitz, the sum of ``(x + k) ** -s`` over k = 0, 1, 2 and so on.
 
@@ -320,11 +320,6 @@ def zeta(s: float, x: Any) -> Node:
     s : float
         The exponent, above 1.
     x : node
-
-    Raises
-    ------
-    GraphError
-        SciPy is missing, or `s` is not a number above 1.
     """
     need_scipy()
     if not isinstance(s, (int, float)) or not s > 1:
@@ -332,6 +327,7 @@ def zeta(s: float, x: Any) -> Node:
     return build(_ZETA, x, s=float(s))
 
 
+@raises(other="SciPy is missing, or `n` is no order.")
 def polygamma(n: int, x: Any) -> Node:
     """Derivative of order `n` of `digamma`; from 1 on ``(-1) ** (n + 1) * n! * zeta(n + 1, x)``.
 
@@ -343,11 +339,6 @@ def polygamma(n: int, x: Any) -> Node:
     n : int
         Order, at least 0.
     x : node
-
-    Raises
-    ------
-    GraphError
-        SciPy is missing, or `n` is no order.
     """
     if not isinstance(n, int) or n < 0:
         raise GraphError(f"the order is an int >= 0, got {n!r}")
@@ -372,7 +363,7 @@ def multigammaln(x: Node, p: int) -> Node:
 
 
 class _Kind(NamedTuple):
-    """What SciPy calls a function and its orders 0 and 1, and its derivative."""
+    """SciPy's names of a kind's orders 0 and 1, and the terms of its derivative."""
 
     first: tuple[str, str]
     below: float
@@ -435,12 +426,10 @@ def _function(kind: str, order: int) -> Unary:
         return build(_BESSEL, x, kind=kind, order=order)
 
     name, what = _KINDS[kind].first[order], _KINDS[kind].what
-    documented(
-        apply, _BESSEL, "x : node\n    Any shape.",
-        f"By ``scipy.special.{name}``, an extra: ``pip install 'actorgraph[special]'``.",
-        name=name, doc=f"{what[0].upper()}{what[1:]}, of order {order}.",
+    return documented(
+        apply, _BESSEL, "x : node\n    Any shape.", _BY.format(name), name=name,
+        doc=f"{what[0].upper()}{what[1:]}, of order {order}.",
     )  # fmt: skip
-    return apply
 
 
 i0, i1 = _function("iv", 0), _function("iv", 1)
@@ -452,7 +441,7 @@ y0, y1 = _function("yv", 0), _function("yv", 1)
 
 
 def _inside(choose: Any, x: Any, y: Any, edge: int) -> Any:
-    """Return y, but a number whose logarithm is 0 where x is 0 and that of y is not finite."""
+    """Return y, or where x is 0 and the logarithm of y not finite a number whose logarithm is 0."""
     return choose((x == 0) & ((y <= edge) | (y == inf)), edge + 1, y)
 
 

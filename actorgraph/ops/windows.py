@@ -1,8 +1,8 @@
 """Windows that slide over trailing axes: their geometry, and images as columns and back.
 
-Convolution and pooling stand on one cached function, `taps`: for each position inside the kernel,
-which part of the result meets which part of the input.  Padding is never stored: what a tap would
-read outside of the input is left out.  So a forward pass is one NumPy call per kernel position.
+Convolution and pooling use one cached function, `taps`: for each position in the kernel, the part
+of the input that it reads and the part of the result that it goes to.  Padding is never stored;
+reads outside of the input are left out.  So a forward pass is one NumPy call per kernel position.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
 from actorgraph.ops._arrays import through_float32
-from actorgraph.ops._rules import declare, on, raises, returns
+from actorgraph.ops._rules import as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import expand_dims, squeeze
 from actorgraph.ops.reshaping import flatten, reshape
 from actorgraph.ops.shaping import swap_last
@@ -32,7 +32,7 @@ Ints: TypeAlias = tuple[int, ...]
 Pairs: TypeAlias = tuple[tuple[Any, Any], ...]
 """Padding before and after each axis."""
 Padding: TypeAlias = Pairs | str
-"""Pairs, or "same" where they depend on the size of the input."""
+"""Pairs, or "same" if they depend on the size of the input."""
 
 
 class Frame(NamedTuple):
@@ -132,7 +132,7 @@ def frame_of(
     sizes: Ints, kernel: Ints, stride: Ints, dilation: Ints, padding: Padding, outs: Any = None,
     ceil: bool = False,
 ) -> Frame:  # fmt: skip
-    """Return the geometry of one application; `outs` where it is given wins over the formula."""
+    """Return the geometry of one application; `outs`, if given, replaces the formula."""
     pads = pads_of(padding, sizes, kernel, stride, dilation)
     if outs is None:
         outs = out_sizes(sizes, kernel, stride, dilation, pads, ceil)
@@ -160,12 +160,10 @@ def _axis_taps(
         shift = position * dilation - low
         first = max(0, -(shift // stride))
         stop = max(first, min(out, (size - 1 - shift) // stride + 1))
-        if stop == first:
-            result.append((slice(0, 0), slice(0, 0)))
-            continue
         begin = first * stride + shift
         end = begin + (stop - first - 1) * stride + 1
-        result.append((slice(first, stop), slice(begin, end, stride)))
+        part = slice(first, stop), slice(begin, end, stride)
+        result.append(part if stop > first else (slice(0, 0), slice(0, 0)))
     return result
 
 
@@ -191,26 +189,21 @@ def from_columns(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
 
 
 def _moved_by_code(x: Any, columns: Any, frame: Frame, adds: bool) -> bool:
-    """Move by machine code, if there is some for it; return whether all is moved."""
+    """Move entries by machine code if there is any; return whether it has moved them."""
     moves = MOVES.get()
     return moves is not None and moves(x, columns, frame, taps, adds)
-
-
-def _sizes_of_image(x: Shape, kernel: Ints) -> Shape:
-    if len(x) != len(kernel) + 2:
-        raise ShapeError(
-            f"a kernel of {len(kernel)} axes needs rank {len(kernel) + 2} (batch, channels, axes), "
-            f"got {x}"
-        )
-    return x[2:]
 
 
 def _im2col_shape(
     checks: Checks, x: Shape, *, kernel: Ints, stride: Ints, padding: Any, dilation: Ints, size: Any
 ) -> Shape:
-    sizes = _sizes_of_image(x, kernel)
-    pads = pads_of(padding, sizes, kernel, stride, dilation)
-    outs = out_sizes(sizes, kernel, stride, dilation, pads) if size is None else size
+    axes = len(kernel)
+    if len(x) != axes + 2:
+        raise ShapeError(
+            f"a kernel of {axes} axes needs rank {axes + 2} (batch, channels, axes), got {x}"
+        )
+    pads = pads_of(padding, x[2:], kernel, stride, dilation)
+    outs = out_sizes(x[2:], kernel, stride, dilation, pads) if size is None else size
     return (x[0], *outs, x[1] * prod(kernel))
 
 
@@ -236,9 +229,8 @@ def _col2im_shape(
         )
     sizes = like[0][2:] if like else size
     pads = pads_of(padding, sizes, kernel, stride, dilation)
-    for dim, out in zip(
-        columns[1:-1], out_sizes(sizes, kernel, stride, dilation, pads), strict=True
-    ):
+    outs = out_sizes(sizes, kernel, stride, dilation, pads)
+    for dim, out in zip(columns[1:-1], outs, strict=True):
         checks.equal(dim, out, "numbers of windows")
     entries = prod(kernel)
     channels = columns[-1] // entries
@@ -310,8 +302,8 @@ def _geometry(kernel: Any, stride: Any, padding: Any, dilation: Any, axes: int) 
 def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
     """Return the windows that a kernel sees as rows.
 
-    The row of a window lists its entries channel by channel.  PyTorch's ``unfold`` gives the same
-    as ``(batch, channels * kernel, windows)``.
+    The row of a window lists its entries channel by channel.  PyTorch's ``unfold`` returns them as
+    ``(batch, channels * kernel, windows)``.
 
     Parameters
     ----------
@@ -329,6 +321,7 @@ def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilatio
 
 @returns("Node of shape (batch, channels, *size)")
 @raises(shapes="The numbers of windows are not those of such an image.")
+@as_of(im2col)
 def col2im(
     columns: Node, size: Any, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1,
@@ -341,8 +334,6 @@ def col2im(
         Shape (batch, *windows, channels * product of the kernel), as `im2col` returns it.
     size : tuple of int or Dim
         Sizes of the image, without batch and channels.
-    kernel_size, stride, padding, dilation
-        As of `im2col`.
     """
     sizes = tuple(size) if isinstance(size, Iterable) else (size,) * (columns.ndim - 2)
     geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2)
@@ -371,6 +362,7 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
 
 @returns("Node of shape (batch, channels, height, width)")
 @raises(shapes="The rank is neither 2 nor 3, or the number of windows is not that of such images.")
+@as_of(unfold)
 def fold(
     x: Node, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     stride: Any = 1,
@@ -383,7 +375,6 @@ def fold(
         Shape (batch, channels * product of the kernel, windows) or without the batch.
     output_size : int or pair of int
         Height and width of the images.
-    kernel_size, dilation, padding, stride : int or pair of int
     """
     if x.ndim not in (2, 3):
         raise ShapeError(f"takes rank 2 or 3, got {x!r}")
