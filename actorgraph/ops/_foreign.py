@@ -1,4 +1,4 @@
-"""What functions of `ag.ops` get: an example, and an answer to arguments named as elsewhere."""
+"""What functions of `ag.ops` get: an example, and errors for arguments named as elsewhere."""
 
 from __future__ import annotations
 

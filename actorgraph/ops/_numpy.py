@@ -271,7 +271,7 @@ def polyval(p: Any, x: Any) -> Any:
 
 
 def _padded(first: Any, other: Any) -> list[Node]:
-    """Return two polynomials with as many coefficients, zeros before those of the shorter one."""
+    """Return two polynomials with zeros before the coefficients of the shorter one."""
     nodes = nodes_of((first, other))
     most = max(answer("size", node) for node in nodes)
     return [pad(node, (most - answer("size", node), 0)) for node in nodes]
@@ -297,18 +297,12 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True) -> An
     return elementwise.exp(creation.linspace(low, low, high, num, endpoint))
 
 
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0) -> Any:
-    """Powers of a base by exponents evenly spaced between two."""
-    home = node_of(start, stop)
-    return np.power(base, creation.linspace(home, start, stop, num, endpoint))
-
-
 EXTRAS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         array, block, broadcast_arrays, choose, compress, correlate, delete, ediff1d, extract,
-        geomspace, insert, lexsort, logspace, piecewise, polyder, polyint, polyval,
-        ravel_multi_index, real_if_close, union1d, unravel_index, unwrap, vdot,
+        geomspace, insert, lexsort, piecewise, polyder, polyint, polyval, ravel_multi_index,
+        real_if_close, union1d, unravel_index, unwrap, vdot,
     )
 } | {
     "asarray": lambda a, dtype=None, order=None, *, copy=None: shaping.array(a, dtype),
@@ -317,6 +311,9 @@ EXTRAS: dict[str, Callable[..., Any]] = {
         creation.full(fill_value, shape, fill_value, dtype)
     ),
     "array_equiv": lambda a1, a2: np.all(np.equal(*nodes_of((a1, a2)))),
+    "logspace": lambda start, stop, num=50, endpoint=True, base=10.0: np.power(
+        base, creation.linspace(node_of(start, stop), start, stop, num, endpoint)
+    ),
     "isreal": lambda x: np.imag(x) == 0,
     "iscomplex": lambda x: np.imag(x) != 0,
     "isposinf": lambda x: isinf(x) & (x > 0),

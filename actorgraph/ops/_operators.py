@@ -55,16 +55,16 @@ def _power(self: Node, other: Any, modulus: Any = None) -> Node:
     return power(self, other)
 
 
-def _divmod(self: Node, other: Any) -> tuple[Node, Node]:
-    return floor_divide(self, other), mod(self, other)
-
-
-def _rdivmod(self: Node, other: Any) -> tuple[Node, Node]:
-    return floor_divide(other, self), mod(other, self)
-
-
-def _rounded(self: Node, digits: int | None = None) -> Node:
-    return nearest(self, digits or 0)
+_OWN: Mapping[str, Any] = {
+    "__divmod__": lambda self, other: (floor_divide(self, other), mod(self, other)),
+    "__rdivmod__": lambda self, other: (floor_divide(other, self), mod(other, self)),
+    "__round__": lambda self, digits=None: nearest(self, digits or 0),
+    "__pos__": _itself, "__pow__": _power,
+    "T": property(transpose, doc="The node with its axes reversed."),
+    "mT": property(swap_last, doc="The node with its last two axes exchanged."),
+    "real": property(real), "imag": property(imag),
+    "transpose": translating(_transposed), "copy": translating(_itself),
+}  # fmt: skip
 
 
 def attach(functions: Mapping[str, Any]) -> None:
@@ -74,13 +74,5 @@ def attach(functions: Mapping[str, Any]) -> None:
         given[f"__{name}__"] = functions[of].__wrapped__
     for name in _BINARY:
         given[f"__r{name}__"] = _reflected(given[f"__{name}__"])
-    given |= {
-        "__getitem__": functions["getitem"], "__pos__": _itself, "__pow__": _power,
-        "__divmod__": _divmod, "__rdivmod__": _rdivmod, "__round__": _rounded,
-        "transpose": translating(_transposed), "copy": translating(_itself),
-        "T": property(transpose, doc="The node with its axes reversed."),
-        "mT": property(swap_last, doc="The node with its last two axes exchanged."),
-        "real": property(real), "imag": property(imag),
-    }  # fmt: skip
-    for name, method in given.items():
+    for name, method in {**given, **_OWN, "__getitem__": functions["getitem"]}.items():
         setattr(Node, name, method)

@@ -91,6 +91,8 @@ MIXED = "The dtypes differ or are bool."
 MIXED_LAPACK = "The dtypes differ or are none that LAPACK takes."
 NO_FIT = "The shapes do not fit, or there is no such axis."
 NO_INDEX = "The dtypes differ, or the index is not of integers."
+NO_INTS = "The indices are not integers."
+NO_ORDER = "There is no such order."
 NO_EPS = "`x` is no float, or `eps` no float >= 0."
 NO_NORM = "The dtype is neither float nor complex, or there is no such norm."
 NO_POINTS = "There is no such axis, or no points along it."
@@ -200,23 +202,20 @@ def _add_parameters(function: Callable[..., Any], more: Mapping[str, str]) -> No
         return
     order = [*filter(said.get, _names(function)), *(name for name in own if name[0] == "*")]
     groups = groupby(order, said.__getitem__)
-    listed = "\n".join([", ".join(names) + what for what, names in groups])
-    if own:
-        function.__doc__ = text.replace(_section(text, "Parameters"), listed, 1)
-    else:
-        _saying("Parameters", listed)(function)
+    _saying("Parameters", *[", ".join(names) + what for what, names in groups])(function)
 
 
 _SECTIONS = ("Parameters", "Returns", "Raises", "Examples")
 
 
 def _saying(title: str, *said: str) -> Callable[[F], F]:
-    """Return a decorator that inserts a section before the sections that follow it."""
+    """Return a decorator that writes a section, before the sections that follow it."""
     section = "\n".join(["", title, "-" * len(title), *said])
     later = _SECTIONS[_SECTIONS.index(title) + 1 :]
+    old = re.compile(rf"(?ms)\n\n{title}\n-+\n.*?(?=\n\n|\Z)")
 
     def document(function: F) -> F:
-        text = cleandoc(function.__doc__ or "")
+        text = old.sub("", cleandoc(function.__doc__ or ""))
         marks = (text.find(f"\n\n{one}\n") for one in later)
         place = next((mark for mark in marks if mark >= 0), len(text))
         function.__doc__ = f"{text[:place]}\n{section}{text[place:]}\n"

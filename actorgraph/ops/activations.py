@@ -27,17 +27,7 @@ from actorgraph.ops._arrays import (
     zero,
 )
 from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
-from actorgraph.ops._rules import (
-    NO_AXIS,
-    NO_FLOAT,
-    as_of,
-    declare,
-    each,
-    on,
-    raises,
-    returns,
-    tangents,
-)
+from actorgraph.ops._rules import NO_FLOAT, as_of, declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import is_complex, reciprocal
 from actorgraph.ops.broadcasting import along_axis, expand_dims, squeeze, sum
 from actorgraph.ops.elementwise import (
@@ -174,11 +164,6 @@ def _not_far_below(xp: Any, x: Any) -> Any:
     return at_least(xp, x, scalar(x, -_FAR))
 
 
-def _silu_slope(x: Node) -> Node:
-    gate = sigmoid(x)
-    return gate * (_near(x) * (1 - gate) + 1)
-
-
 def _mish_slope(x: Node) -> Node:
     gate = tanh(softplus(x))
     return gate + _near(x) * ((1 - gate * gate) * sigmoid(x))
@@ -186,8 +171,8 @@ def _mish_slope(x: Node) -> Node:
 
 silu = unary(
     "silu", lambda xp, x: xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x)),
-    lambda t, y, x: t * _silu_slope(x), "x * sigmoid(x), also called swish.",
-    scheme=_FLOAT, flops=10,
+    lambda t, y, x: t * (sigmoid(x) * (_near(x) * (1 - sigmoid(x)) + 1)),
+    "x * sigmoid(x), also called swish.", scheme=_FLOAT, flops=10,
     loop=LoopRule("value", f"multiply(maximum(x, {-_FAR}), {_GATE})"),
 )  # fmt: skip
 mish = unary(
@@ -268,7 +253,7 @@ _SPARSEMAX = declare(
 
 
 @returns("Node of the shape of `x`")
-@raises(types=NO_FLOAT, shapes=NO_AXIS)
+@raises(types=NO_FLOAT, shapes="There is no such axis.")
 @along_axis("x")
 def sparsemax(x: Node, axis: int = -1) -> Node:
     """Return the probabilities nearest to `x` along an axis, small ones exactly 0.

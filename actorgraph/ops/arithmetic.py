@@ -200,7 +200,7 @@ _EXACT_POWERS: dict[float, Callable[[Node], Node]] = {
 }  # fmt: skip
 
 
-@raises(both="The operands do not fit the type, or an int `x` a negative or fractional scalar.")
+@raises(both="The operands do not fit the type, or an int has a negative or fractional exponent.")
 def power(x: Any, y: Any) -> Node:
     """Return ``x ** y`` elementwise.
 

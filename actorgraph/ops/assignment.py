@@ -174,8 +174,6 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     index : as for `getitem`
         Boolean masks included.
     values : node, array or scalar
@@ -197,8 +195,6 @@ def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     indices : integer array or node
         Positions in the flattened `x`.
     values : node, array or scalar
@@ -232,8 +228,6 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     index : integer array or node
         Of the rank of `x`, along the other axes at most as long as it.  Negative positions count
         from the end.

@@ -280,7 +280,7 @@ def broadcast_to(x: Node, shape: Any) -> Node:
 def broadcast_like(x: Node, like: Node) -> Node:
     """Broadcast `x` to the shape of `like`, as ``torch.Tensor.expand_as``.
 
-    The node itself where it has that shape.  Only a run need know the shape.
+    The node itself where it has that shape, which may be known only in a run.
     """
     if any(dim is UNKNOWN for dim in (*x.dims, *like.dims)):
         return build(_BROADCAST_LIKE, x, like)

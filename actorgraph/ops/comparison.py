@@ -11,16 +11,8 @@ import numpy as np
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Sample
-from actorgraph.ops._declare import (
-    BROADCAST,
-    Binary,
-    Unary,
-    binary,
-    documented,
-    nary_elementwise,
-    public,
-    unary,
-)
+from actorgraph.ops import _declare
+from actorgraph.ops._declare import Binary, Unary, binary, nary_elementwise, unary
 from actorgraph.ops._rules import as_of, declare, on, raises
 from actorgraph.ops.arithmetic import multiply, neg, power, sign
 from actorgraph.ops.counting import all as all_of
@@ -55,7 +47,7 @@ def _comparison(name: str, sign: str, scheme: str = _ORDERED) -> Comparison:
         return astype(result, result.inputs[0].dtype) if same_dtype else result
 
     same = "same_dtype : bool\n    Give 0 and 1 in the dtype of x and y instead of bools."
-    return documented(compare, op, f"{BROADCAST}\n{same}")
+    return _declare.documented(compare, op, f"{_declare.BROADCAST}\n{same}")
 
 
 equal, not_equal = _comparison("equal", "==", _ANY), _comparison("not_equal", "!=", _ANY)
@@ -153,7 +145,7 @@ def _or_logic(bits: Any, logic: Any) -> Any:
         result: Node = (logic if all(map(_is_bool, values)) else bits)(*values)
         return result
 
-    return public(either, bits.__name__, bits.__doc__)
+    return _declare.public(either, bits.__name__, bits.__doc__)
 
 
 def _bits(kind: str, doc: str, logic: Binary) -> Any:

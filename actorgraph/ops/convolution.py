@@ -232,9 +232,8 @@ def _chunks(blocks: int, flops: float, size: int) -> tuple[slice, ...]:
 
 def _check_ranks(left: Shape, right: Shape, axes: int) -> None:
     if not len(left) == len(right) == axes + 2:
-        raise ShapeError(
-            f"convolution over {axes} axes takes arrays of rank {axes + 2}, got {left} and {right}"
-        )
+        what = f"convolution over {axes} axes takes arrays of rank {axes + 2}"
+        raise ShapeError(f"{what}, got {left} and {right}")
 
 
 def _conv_shape(
@@ -301,24 +300,17 @@ def _flops(w: tuple[int, ...], places: tuple[int, ...]) -> float:
     return float(2 * prod(w) * places[0] * prod(places[2:]))
 
 
+def _as_geometry(*values: Any) -> Attrs:
+    return dict(zip(("stride", "padding", "dilation", "groups"), values, strict=True))
+
+
 _CASES: tuple[tuple[Any, Any, Any, Attrs], ...] = (
     # input, weight, result, geometry
-    (
-        (2, 4, 4, 3), (2, 2, 2, 3), (2, 2, 2, 3),
-        {"stride": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1), "groups": 2},
-    ),
-    (
-        (1, 2, 5), (2, 2, 2), (1, 2, 2),
-        {"stride": (2,), "padding": ((0, 0),), "dilation": (2,), "groups": 1},
-    ),
-    (
-        (2, 3, 4), (2, 3, 1), (2, 2, 4),
-        {"stride": (1,), "padding": ((0, 0),), "dilation": (1,), "groups": 1},
-    ),
-    (
-        (1, 2, 5), (2, 1, 2), (1, 2, 3),
-        {"stride": (2,), "padding": "same", "dilation": (1,), "groups": 2},
-    ),
+    ((2, 4, 4, 3), (2, 2, 2, 3), (2, 2, 2, 3),
+     _as_geometry((2, 1), ((1, 0), (1, 1)), (1, 1), 2)),
+    ((1, 2, 5), (2, 2, 2), (1, 2, 2), _as_geometry((2,), ((0, 0),), (2,), 1)),
+    ((2, 3, 4), (2, 3, 1), (2, 2, 4), _as_geometry((1,), ((0, 0),), (1,), 1)),
+    ((1, 2, 5), (2, 1, 2), (1, 2, 3), _as_geometry((2,), "same", (1,), 2)),
 )  # fmt: skip
 
 CONV: Op = declare(
@@ -367,14 +359,14 @@ _WEIGHT: Op = declare(
 
 def _geometry(
     weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any, axes: int
-) -> dict[str, Any]:
+) -> Attrs:
     shape = weight.dims if isinstance(weight, Node) else tuple(getattr(weight, "shape", ()))
     if len(shape) != axes + 2:
         raise ShapeError(f"the weight has to have rank {axes + 2}, got shape {shape}")
     kernel = static_kernel(shape[2:])
     steps, gaps = per_axis(stride, axes, "stride"), per_axis(dilation, axes, "dilation")
     pads, (parts,) = read_padding(padding, kernel, steps, gaps), per_axis(groups, 1, "groups")
-    return {"stride": steps, "padding": pads, "dilation": gaps, "groups": parts}
+    return _as_geometry(steps, pads, gaps, parts)
 
 
 def _applied(op: Any, x: Node, weight: Any, bias: Any, axes: int, **attrs: Any) -> Node:

@@ -92,7 +92,7 @@ def _position(name: str, doc: str) -> Reduction:
     notes = (
         "Of equal elements the first; NaN counts as the one looked for, as in NumPy.  No gradient."
     )
-    parameters = "axis : int, optional\n    Default: of the flattened array."
+    parameters = "x : node\naxis : int, optional\n    Default: of the flattened array."
     return documented(function, op, parameters, notes)
 
 
@@ -123,7 +123,7 @@ _BINCOUNT: Op = declare(
 )  # fmt: skip
 
 
-@returns("Node of one dim, known only in a run (None); for a known size use `index_add`")
+@returns("Node of one dim, whose size only a run knows (None); for a known size use `index_add`")
 @raises(
     other="`minlength` is no number from 0 on.",
     types="`x` is not of integers, or the weights are not floats.",

@@ -36,10 +36,7 @@ def graph_of(graph: Any) -> Graph:
     raise GraphTypeError(f"takes a graph, or a node of it, as its first argument, got {graph!r}")
 
 
-@raises(
-    types="The dtype cannot hold the value.",
-    shapes="The value does not broadcast to the shape, or a dim is None.",
-)  # fmt: skip
+@raises("The dtype cannot hold the value.", "The value does not broadcast, or a dim is None.")
 def full(graph: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Node:
     """Return an array of one value, as ``numpy.full``.
 
@@ -73,17 +70,22 @@ def _default_dtype(value: Any) -> Any:
 
 @as_of(full)
 def zeros(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
-    """Return zeros of a shape, whose dims may be symbols."""
+    """Return zeros of a shape, whose dims may be symbols.
+
+    Parameters
+    ----------
+    dtype : dtype
+    """
     return full(graph, shape, 0, dtype)
 
 
-@as_of(full)
+@as_of(zeros)
 def ones(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
     """Return ones of a shape, whose dims may be symbols."""
     return full(graph, shape, 1, dtype)
 
 
-@raises("The dtype cannot hold the value.", "The value does not broadcast to the shape.")
+@as_of(full)
 def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
     """Return an array of one value in the shape of `x`, also where only a run knows it.
 
@@ -91,8 +93,6 @@ def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
     ----------
     x : node
         It gets no gradient.
-    fill_value : scalar, array or node
-        Broadcasts to the shape; a node gets the gradient.
     dtype : dtype, optional
         Default: that of `x`.
     """
@@ -266,10 +266,7 @@ def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -
 
 
 @returns("list of Node\n    One for each argument, all of the shape of the grid; views.")
-@raises(
-    types="There is no argument, or `indexing` is neither \"xy\" nor \"ij\".",
-    shapes="An argument has more than one dim.",
-)  # fmt: skip
+@raises("There is no argument, or no such indexing.", "An argument has more than one dim.")
 def meshgrid(*xs: Node, indexing: str = "xy") -> list[Node]:
     """Return coordinate arrays of a grid, as ``numpy.meshgrid``.
 

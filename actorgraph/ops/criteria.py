@@ -159,7 +159,7 @@ def soft_margin_loss(x: Any, targets: Any, *, reduction: str = "mean") -> Node:
 def hinge_embedding_loss(
     x: Any, targets: Any, margin: float = 1.0, *, reduction: str = "mean"
 ) -> Node:
-    """Return x where the target is 1, and ``max(0, margin - x)`` where it is -1, reduced."""
+    """Return of distances x: x for targets 1, ``max(0, margin - x)`` for targets -1; reduced."""
     x, targets = same_shape(x, targets)
     alike = where(targets != -1, x, 0)
     return reduced(alike + where(targets != 1, relu(margin - x), 0), reduction)
@@ -501,13 +501,22 @@ def _soft_losses(logits: Node, targets: Node, weight: Any, share: float) -> Node
     return neg(losses)
 
 
-@as_of(pick)
+@as_of(nll_loss)
 def pick_neg_log_softmax(logits: Node, index: Any) -> Node:
-    """Return ``-log(softmax(logits))`` at the index of each row: `cross_entropy`, unreduced."""
+    """Return ``-log(softmax(logits))`` at the index of each row; the gradient is softmax - onehot.
+
+    Parameters
+    ----------
+    logits : node
+        Float, shape (..., classes).
+    index : node or array
+        Integers in ``[0, classes)``, of the shape of `logits` without the classes; others raise in
+        the run.
+    """
     return plain_cross_entropy(logits, index, "none")
 
 
-@as_of(pick)
+@as_of(pick_neg_log_softmax)
 def pick_softmax(logits: Node, index: Any) -> Node:
     """Return ``softmax(logits)`` at the index of each row, without the other entries.
 
@@ -516,7 +525,7 @@ def pick_softmax(logits: Node, index: Any) -> Node:
     return exp(neg(plain_cross_entropy(logits, index, "none")))
 
 
-@as_of(pick)
+@as_of(pick_neg_log_softmax)
 def pick_neg_log_sigmoid(logits: Node, index: Any) -> Node:
     """Return ``-log(sigmoid(logits))`` at the index of each row; Ginn's `PickNegLogSigmoid`."""
     return neg(logsigmoid(pick(logits, index)))

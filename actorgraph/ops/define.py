@@ -111,8 +111,8 @@ def checked_rules(
     rules = tuple(given) if isinstance(given, Iterable) else (given,)
     for rule in rules:
         if rule is not None and not callable(rule):
-            got = shown(rule)
-            raise GraphTypeError(f"op {name!r}: a vjp rule is a function of nodes, got {got}")
+            what = f"a vjp rule is a function of nodes, got {shown(rule)}"
+            raise GraphTypeError(f"op {name!r}: {what}")
     return rules
 
 
@@ -124,12 +124,9 @@ def _check(name: Any, scheme: Any, forward: Any, rules: Any) -> None:
     if not isinstance(scheme, str) and not callable(scheme):
         what = "a type such as 'f[*s] -> f[*s]', or a function that returns one"
         raise GraphTypeError(f"op {name!r}: the scheme is {what}, got {shown(scheme)}")
-    if isinstance(scheme, str):
-        args = len(parse(scheme).args)
-        if isinstance(rules, tuple) and len(rules) != args:
-            raise GraphTypeError(
-                f"op {name!r} takes {args} arguments but has {len(rules)} vjp rules"
-            )
+    args = len(parse(scheme).args) if isinstance(scheme, str) else None
+    if args is not None and isinstance(rules, tuple) and len(rules) != args:
+        raise GraphTypeError(f"op {name!r} takes {args} arguments but has {len(rules)} vjp rules")
 
 
 def _check_calls(name: str, forward: Any, concurrency: Any, blocking: Any) -> None:

@@ -186,12 +186,10 @@ def _matrix_product(
     merged_rows, merged_columns = rows[len(loose_rows) :], columns[len(loose_columns) :]
     lead = (*batch, *loose_rows, *loose_columns)
     ones = [1] * len(lead)
-    x = merge_dims(
-        _spread(left, (*lead, *merged_rows, *inner)), (*ones, len(merged_rows), len(inner))
-    )
-    y = merge_dims(
-        _spread(right, (*lead, *inner, *merged_columns)), (*ones, len(inner), len(merged_columns))
-    )
+    x = _spread(left, (*lead, *merged_rows, *inner))
+    y = _spread(right, (*lead, *inner, *merged_columns))
+    x = merge_dims(x, (*ones, len(merged_rows), len(inner)))
+    y = merge_dims(y, (*ones, len(inner), len(merged_columns)))
     product = _split(matmul(x, y), len(lead), [sizes[label] for label in merged_rows])
     place = len(lead) + len(merged_rows)
     product = _split(product, place, [sizes[label] for label in merged_columns])
@@ -225,10 +223,8 @@ def _order(
         ) from None
     symbols = {label: opt_einsum.get_symbol(i) for i, label in enumerate(sizes)}
     terms = ["".join(symbols[label] for label in labels) for _, labels in parts]
-    shapes = [
-        tuple(d if isinstance(d, int) else _OPEN_SIZE for d in (sizes[i] for i in labels))
-        for _, labels in parts
-    ]
+    known = {i: d if isinstance(d, int) else _OPEN_SIZE for i, d in sizes.items()}
+    shapes = [tuple(known[label] for label in labels) for _, labels in parts]
     equation = ",".join(terms) + "->" + "".join(symbols[label] for label in output)
     strategy = "auto" if optimize is True else optimize
     path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=strategy)

@@ -32,12 +32,11 @@ def _cast_back(ct: Node, y: Node, x: Node, dtype: str) -> Node | None:
     return real_part(ct, x.dtype.name) if real else astype(ct, x.dtype)
 
 
-def _cast_tangent(tans: tuple[Node | None, ...], y: Node, x: Node, dtype: str) -> Node | None:
-    return None if tans[0] is None or y.dtype.kind not in "fcV" else astype(tans[0], dtype)
-
-
 ASTYPE: Op = declare(
-    "astype", _to_dtype, lambda xp, x, dtype: x.astype(dtype), vjp=(_cast_back,), jvp=_cast_tangent,
+    "astype", _to_dtype, lambda xp, x, dtype: x.astype(dtype), vjp=(_cast_back,),
+    jvp=lambda tans, y, x, dtype: (
+        None if tans[0] is None or y.dtype.kind not in "fcV" else astype(tans[0], dtype)
+    ),
     samples=tuple(
         on(shape, dtype=to) for shape in ((3, 4), (), (0, 2)) for to in ("float64", "complex128")
     ),
@@ -236,14 +235,10 @@ fmin = binary(
 )  # fmt: skip
 
 
-def _inside(x: Node, low: Node, high: Node) -> Node:
-    return (x >= low) & (x <= high)
-
-
 _CLIP = nary_elementwise(
     "clip", "r[*s] -> r[*t] -> r[*u] -> r[*s|t|u]", limited,
     (
-        lambda t, z, x, low, high: where(_inside(x, low, high), t, 0),
+        lambda t, z, x, low, high: where((x >= low) & (x <= high), t, 0),
         lambda t, z, x, low, high: where((x < low) & (low <= high), t, 0),
         lambda t, z, x, low, high: where((x > high) | (low > high), t, 0),
     ),

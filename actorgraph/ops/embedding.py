@@ -162,9 +162,8 @@ def embedding_bag(
     counted = full_like(index, True, dtype="bool")
     if padding_idx is not None:
         counted = index != _entry(padding_idx, weight)
-    if offsets is None:
-        bags = None
-    else:
+    bags = None
+    if offsets is not None:
         starts = lift(offsets)
         starts = starts[:-1] if include_last_offset else starts
         bags = searchsorted(starts, arange(weight.graph, index.dims[0]), "right") - 1

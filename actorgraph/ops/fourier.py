@@ -21,7 +21,7 @@ from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.elementwise import astype, real_part
 from actorgraph.ops.rearranging import roll
 from actorgraph.ops.shaping import one_axis
-from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
+from actorgraph.types import UNKNOWN, shape_from
 
 __all__ = [
     "fft", "fft2", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn",
@@ -91,13 +91,6 @@ def resize(x: Node, axis: int, size: Any) -> Node:
     return x if dim == x.dims[axis] else build(_RESIZE, x, axis=axis, size=dim)
 
 
-def _fft_forward(
-    xp: Any, x: Any, axes: tuple[int, ...], inverse: bool, norm: str, dtype: str
-) -> Any:
-    transform = xp.fft.ifftn if inverse else xp.fft.fftn
-    return transform(x, None, axes, norm).astype(dtype, copy=False)
-
-
 def _fft_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
     back = {"inverse": not attrs["inverse"], "norm": OTHER_NORM[attrs["norm"]]}
     return like_dtype(build(_FFT, ct, **{**attrs, **back}), x)
@@ -108,8 +101,11 @@ def _sample(shape: tuple[int, ...], axes: tuple[int, ...], inverse: bool, norm: 
 
 
 _FFT: Op = declare(
-    "fft", to_dtype, _fft_forward, shape=lambda checks, x, **attrs: x,
-    vjp=(_fft_vjp,), linear=(0,), cost=flops_of,
+    "fft", to_dtype,
+    lambda xp, x, axes, inverse, norm, dtype: (
+        (xp.fft.ifftn if inverse else xp.fft.fftn)(x, None, axes, norm).astype(dtype, copy=False)
+    ),
+    shape=lambda checks, x, **attrs: x, vjp=(_fft_vjp,), linear=(0,), cost=flops_of,
     samples=(
         _sample((5,), (0,), False, "backward"), _sample((2, 4), (1,), True, "backward"),
         _sample((3, 4), (0, 1), False, "ortho"), _sample((3, 2), (0,), True, "forward"),
@@ -286,12 +282,6 @@ def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return _rfft_of(x, place, norm)
 
 
-def _irfft_shape(
-    checks: Checks, x: Shape, *, axis: int, n: int | Dim | None, norm: str, dtype: str
-) -> Shape:
-    return (*x[:axis], (x[axis] - 1) * 2 if n is None else n, *x[axis + 1 :])
-
-
 def _irfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, n: int | None, norm: str) -> Any:
     n = ct.shape[axis]
     half = xp.fft.rfft(ct, None, axis, OTHER_NORM[norm])
@@ -304,7 +294,9 @@ def _irfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, n: int | None, norm: 
 _IRFFT: Op = declare(
     "irfft", to_dtype,
     lambda xp, x, axis, n, norm, dtype: xp.fft.irfft(x, n, axis, norm).astype(dtype, copy=False),
-    shape=_irfft_shape,
+    shape=lambda checks, x, *, axis, n, norm, dtype: (
+        *x[:axis], (x[axis] - 1) * 2 if n is None else n, *x[axis + 1 :],
+    ),
     vjp=(lambda ct, y, x, dtype, **attrs: build(_IRFFT_ADJOINT, ct, x, **attrs),),
     linear=(0,), cost=flops_of,
     samples=(
@@ -317,8 +309,7 @@ _IRFFT: Op = declare(
 
 _IRFFT_ADJOINT: Op = declare(
     "irfft_adjoint", "f[*s] -> x1[*t] -> x1[*t]", _irfft_adjoint,
-    vjp=(lambda ct, y, z, like, **attrs: build(_IRFFT, ct, dtype=z.dtype.name, **attrs),
-    None),
+    vjp=(lambda ct, y, z, like, **attrs: build(_IRFFT, ct, dtype=z.dtype.name, **attrs), None),
     linear=(0,), cost=flops_of,
     samples=(
         on((6,), (4,), axis=0, n=None, norm="backward"),

@@ -15,7 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._rules import declare, on, raises, returns
+from actorgraph.ops._rules import NO_INTS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, broadcast_to
 from actorgraph.ops.indexing import ALONG, check_classes, getitem, take_index
 from actorgraph.ops.reshaping import ravel
@@ -47,11 +47,7 @@ def check_along(x: Node, index: Node, axis: int) -> None:
 
 
 @returns("Node of the shape of `index`: gradients of an entry that is taken several times add up")
-@raises(
-    types="The index is not of integers.",
-    shapes="The ranks differ, the index is longer than `x` along another axis, or there is no such "
-    "axis.",
-)  # fmt: skip
+@raises(NO_INTS, "Ranks differ, another axis of the index is too long, or there is no such axis.")
 @along_axis("index")
 def gather(x: Node, axis: int, index: Any) -> Node:
     """Take for each place of `index` one entry along an axis, as ``torch.gather``.
@@ -60,8 +56,6 @@ def gather(x: Node, axis: int, index: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     index : integer array or node
         Of the rank of `x`; along the other axes it may be shorter than `x`, and does not broadcast
         (`take_along_axis` does).  Negative positions count from the end, unlike in PyTorch.
@@ -72,18 +66,13 @@ def gather(x: Node, axis: int, index: Any) -> Node:
     return take_index(x, (ALONG, place), [node])
 
 
-@raises(
-    types="The indices are not integers.",
-    shapes="The ranks differ, the other axes do not broadcast, or there is no such axis.",
-)
+@raises(NO_INTS, "Ranks differ, other axes do not broadcast, or there is no such axis.")
 @along_axis("indices")
 def take_along_axis(x: Node, indices: Any, axis: int | None = -1) -> Node:
     """Take for each place of `indices` one entry along an axis, as ``numpy.take_along_axis``.
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     indices : integer array or node
         Of the rank of `x`; the other axes broadcast against those of `x`.
     axis : int or None
@@ -112,18 +101,13 @@ def _stretched(node: Node, wanted: Shape, axis: int) -> Node:
     return node if dims == node.dims else broadcast_to(node, dims)
 
 
-@raises(
-    types="The indices are not integers.",
-    shapes="The last dim of the indices is not known, or is larger than the rank of `x`.",
-)
+@raises(NO_INTS, "The last dim of the indices is not known, or larger than the rank of `x`.")
 @returns("Node of shape ``indices.shape[:-1] + x.shape[indices.shape[-1]:]``")
 def gather_nd(x: Node, indices: Any) -> Node:
     """Take ``x[indices[..., 0], indices[..., 1], ...]``, as TensorFlow's and ONNX's GatherND.
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     indices : integer array or node
         Its last dim is a known int, at most the rank of `x`: a position for each of as many axes.
     """
@@ -148,8 +132,6 @@ def at(x: Node, *coords: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     *coords : int, dim or 0-d integer node
     """
     if len(coords) != x.ndim:
@@ -217,13 +199,11 @@ def _pick_vjp(ct: Node, y: Node, x: Node, index: Node) -> Node:
     return build(_PUT, ct, index, size=x.dims[-1])
 
 
-def _pick_forward(xp: Any, x: Any, index: Any) -> Any:
-    places = places_in_rows(xp, index, x.shape[-1])
-    return x.reshape(-1).take(places).reshape(index.shape)
-
-
 _PICK: Op = declare(
-    "pick", "a[*s, c] -> i[*s] -> a[*s]", _pick_forward,
+    "pick", "a[*s, c] -> i[*s] -> a[*s]",
+    lambda xp, x, index: (
+        x.reshape(-1).take(places_in_rows(xp, index, x.shape[-1])).reshape(index.shape)
+    ),
     vjp=(_pick_vjp, None), linear=(0,), traced=True,
     samples=(
         Sample(((3, 4), (3,)), ints={1: 4}), Sample(((2, 3, 4), (2, 3)), ints={1: 4}),
@@ -246,10 +226,7 @@ _PUT: Op = declare(
 
 
 @returns("Node of the shape of `index`")
-@raises(
-    types="`index` is no integer.",
-    shapes="The shape of `index` is not that of `x` without `axis`, or there is no such axis.",
-)  # fmt: skip
+@raises(NO_INTS, "`index` has not the shape of `x` without `axis`, or there is no such axis.")
 def pick(x: Node, index: Any, axis: int = -1) -> Node:
     """Return, along an axis, the entry that the index of each row names.
 
@@ -257,8 +234,6 @@ def pick(x: Node, index: Any, axis: int = -1) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     index : node or array
         Integers in ``[0, size of the axis)``, of the shape of `x` without `axis`; others raise in
         the run.

@@ -19,7 +19,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
 from actorgraph.ops._arrays import accumulator, combine_at, in_range, largest, raise_if
-from actorgraph.ops._rules import declare, on, raises, returns
+from actorgraph.ops._rules import NO_INTS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, axes_of
 from actorgraph.ops.reshaping import reshape, without_masks
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
@@ -238,9 +238,7 @@ _GETITEM_ADJOINT_LIKE: Op = declare(
 )  # fmt: skip
 
 
-@returns(
-    "Node: a view without index arrays, else a fresh array; gradients of repeated indices add up"
-)
+@returns("Node: a view without index arrays, else fresh; gradients of repeated indices add up")
 @raises(
     types="A single bool, a float, a node in a slice.",
     shapes="Too many indices, a mask of another shape, or an index that is known to be out of "
@@ -251,8 +249,6 @@ def getitem(x: Node, index: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     index : int, slice, None, Ellipsis, integer or boolean array or node, or a tuple of them
         Ints and slice bounds may be dims such as ``x.shape[0]``.  Several arrays broadcast
         against each other.  Negative indices count from the end.  A mask has the dims that it
@@ -358,18 +354,13 @@ def _bound(value: Any, where: str) -> Any:
         ) from None
 
 
-@raises(
-    types="The indices are not integers.",
-    shapes="There is no such axis, or an index is known to be out of range.",
-)  # fmt: skip
+@raises(NO_INTS, "There is no such axis, or an index is known to be out of range.")
 @along_axis("indices")
 def take(x: Node, indices: Any, axis: int | None = None) -> Node:
     """Take entries along an axis, as ``numpy.take``.
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     indices : int, integer array or integer node
         Any shape, which replaces the axis.  Negative indices count from the end; one out of range
         raises, in the run where it is not known earlier.
@@ -407,7 +398,7 @@ _ONE_HOT = declare(
 )  # fmt: skip
 
 
-@raises(types="The indices are not integers.", shapes="`depth` is negative.")
+@raises(NO_INTS, "`depth` is negative.")
 def one_hot(indices: Node, depth: int | Dim, dtype: Any = "float32") -> Node:
     """Return rows of zeros with a one at each index.
 

@@ -9,7 +9,7 @@ from typing import Any
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
-from actorgraph.ops._rules import NO_LAPACK, as_of, declare, raises, returns
+from actorgraph.ops._rules import NO_LAPACK, NO_ORDER, as_of, declare, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -51,10 +51,7 @@ def _norm_of(ord: Any) -> Callable[[Node], Node]:
 
 
 @returns("Node: real")
-@raises(
-    other="There is no such order.", types=NO_LAPACK,
-    shapes="`x` has fewer than two dims, or the axes are one or do not exist.",
-)  # fmt: skip
+@raises(NO_LAPACK, "There are no two such axes.", other=NO_ORDER)
 def matrix_norm(
     x: Node, ord: Any = "fro", axis: tuple[int, int] = (-2, -1), keepdims: bool = False
 ) -> Node:
@@ -80,10 +77,7 @@ def matrix_norm(
 
 
 @returns("Node: real, shape (...)")
-@raises(
-    other="There is no such order.", types=NO_LAPACK,
-    shapes="The matrices are not square, where they have to be.",
-)  # fmt: skip
+@raises(NO_LAPACK, "The matrices are not square, where they have to be.", other=NO_ORDER)
 @as_of(svdvals)
 def cond(x: Node, p: Any = None) -> Node:
     """Condition number of matrices, as ``numpy.linalg.cond``.

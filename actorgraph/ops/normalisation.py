@@ -90,14 +90,14 @@ def _normalize_derivative(t: Node, y: Node, x: Node, axis: Axes, eps: float, cen
     return build(_PULL, t, y, inverse, axis=axis, centred=centred)
 
 
-def _inverse_vjp(ct: Node, r: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
-    y = build(_NORMALIZE, x, axis=axis, eps=eps, centred=centred)
-    return divide_by_size(ct * -(r * r), x, axis) * y
+def _inverse_vjp(ct: Node, r: Node, x: Node, **attrs: Any) -> Node:
+    y = build(_NORMALIZE, x, **attrs)
+    return divide_by_size(ct * -(r * r), x, attrs["axis"]) * y
 
 
-def _inverse_push(t: Node, r: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
-    y = build(_NORMALIZE, x, axis=axis, eps=eps, centred=centred)
-    return -(r * r) * mean(t * y, axis, keepdims=True)
+def _inverse_push(t: Node, r: Node, x: Node, **attrs: Any) -> Node:
+    y = build(_NORMALIZE, x, **attrs)
+    return -(r * r) * mean(t * y, attrs["axis"], keepdims=True)
 
 
 def _pull_vjp_y(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
@@ -108,10 +108,6 @@ def _pull_vjp_y(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centre
 def _pull_push_y(t: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
     along_ct, along_t = (mean(ct * part, axis, keepdims=True) for part in (y, t))
     return -r * (t * along_ct + y * along_t)
-
-
-def _pull_vjp_r(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
-    return sum(u * _without_scale(ct, y, axis, centred), axis, keepdims=True)
 
 
 def _without_scale(ct: Node, y: Node, axis: Axes, centred: bool) -> Node:
@@ -145,7 +141,11 @@ _INVERSE: Op = declare(
 
 _PULL: Op = declare(
     "standardize_pull", "f[*s] -> f[*s] -> f[*t] -> f[*s]", _pull_forward,
-    vjp=(lambda u, g, ct, y, r, **attrs: build(_PULL, u, y, r, **attrs), _pull_vjp_y, _pull_vjp_r),
+    vjp=(
+        lambda u, g, ct, y, r, **attrs: build(_PULL, u, y, r, **attrs), _pull_vjp_y,
+        lambda u, g, ct, y, r, axis, centred: sum(
+            u * _without_scale(ct, y, axis, centred), axis, keepdims=True),
+    ),
     jvp=tangents(
         lambda t, g, ct, y, r, **attrs: build(_PULL, t, y, r, **attrs), _pull_push_y,
         lambda t, g, ct, y, r, axis, centred: t * _without_scale(ct, y, axis, centred),

@@ -78,6 +78,7 @@ def _geometry(
     return {"kernel": kernel, "stride": steps, "padding": pads, "dilation": gaps, "ceil": ceil}
 
 
+_NO_SIZE = "Ranks do not fit, or a size is below 1."
 _NO_WINDOW = "Ranks do not fit, the padding is too large, or no window fits."
 
 
@@ -140,12 +141,11 @@ def _avg_pool(
         What every sum is divided by, instead of a number of entries; 1 gives sums.
     """
     geometry = _geometry(axes, x, kernel_size, stride, padding, 1, ceil_mode)
-    divisor: str | float = "all" if count_include_pad else "inside"
-    if divisor_override is not None:
-        divisor = float(divisor_override)
-        if not divisor:
-            raise GraphTypeError("divisor_override must not be 0")
-    return build(AVERAGE, x, divisor=divisor, **geometry)
+    if divisor_override is None:
+        return build(AVERAGE, x, divisor="all" if count_include_pad else "inside", **geometry)
+    if not divisor_override:
+        raise GraphTypeError("divisor_override must not be 0")
+    return build(AVERAGE, x, divisor=float(divisor_override), **geometry)
 
 
 @returns("Node of shape (batch, channels, *windows)")
@@ -196,12 +196,9 @@ def _max_unpool(
     lead = x.ndim - axes
     kernel, steps = _steps(kernel_size, stride, axes)
     pads = per_axis(padding, axes, "padding", 0)
-    if output_size is None:
-        sizes: Any = tuple(
-            (dim - 1) * step - 2 * pad + width
-            for dim, width, step, pad in zip(x.dims[lead:], kernel, steps, pads, strict=True)
-        )
-    else:
+    along = zip(x.dims[lead:], kernel, steps, pads, strict=True)
+    sizes: Any = tuple((dim - 1) * step - 2 * pad + width for dim, width, step, pad in along)
+    if output_size is not None:
         sizes = shape_from(tuple(output_size)[-axes:])
     if len(sizes) != axes or UNKNOWN in (*x.dims[:lead], *sizes):
         raise ShapeError(f"{axes} sizes have to be known, got {sizes} for {x!r}")
@@ -289,7 +286,7 @@ def _adaptive_sizes(x: Node, output_size: Any, axes: int) -> tuple[Any, ...]:
 
 
 @returns("Node of shape (batch, channels, *output_size)")
-@raises(types=NO_FLOAT, shapes="Ranks do not fit, or a size is below 1.")
+@raises(types=NO_FLOAT, shapes=_NO_SIZE)
 def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
     """Average over windows that cover {axes}, as ``torch.nn.functional.adaptive_avg_pool{n}d``.
 
@@ -307,8 +304,9 @@ def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
 
 
 @returns("Node, or MaxPool with ``return_indices``; shape (batch, channels, *output_size)")
-@as_of(_max_pool)
+@raises(shapes=_NO_SIZE)
 @as_of(_adaptive_avg_pool)
+@as_of(_max_pool)
 def _adaptive_max_pool(axes: int, x: Node, output_size: Any, return_indices: bool = False) -> Any:
     """Maximum over the windows of `adaptive_avg_pool{n}d`; the first of equal entries counts."""
     sizes = _adaptive_sizes(x, output_size, axes)
@@ -316,6 +314,7 @@ def _adaptive_max_pool(axes: int, x: Node, output_size: Any, return_indices: boo
     return MaxPool(y, build(ADAPTIVE_PLACES, x, y, size=sizes)) if return_indices else y
 
 
+# Functions over one, two and three axes.
 max_pool1d, max_pool2d, max_pool3d = over_axes(_max_pool, "max_pool{n}d")
 avg_pool1d, avg_pool2d, avg_pool3d = over_axes(_avg_pool, "avg_pool{n}d")
 lp_pool1d, lp_pool2d, lp_pool3d = over_axes(_lp_pool, "lp_pool{n}d")

@@ -266,67 +266,58 @@ def _scheme(arity: int, attrs: Attrs) -> str:
     return f"int64[] -> {like}{attrs['dtype']}[*out]"
 
 
-def _uniform_forward(
-    xp: Any, number: Any, *like: Any, shape: Any, dtype: str, seed: int, draw: int
-) -> Any:
-    shape = xp.shape(like[0]) if shape is None else shape
-    return _floats(xp, PhiloxStream(seed, draw, int(number)).uniform, shape, dtype)
+def _drawing(
+    name: str, scheme: Any, make: Callable[..., Any], attrs: Attrs, doc: str,
+    shapes: tuple[Shape, ...] = ((),), ends: tuple[float, float] = (-2.0, 2.0), **more: Any,
+) -> Op:  # fmt: skip
+    """Declare a draw, ``make(xp, stream, *inputs, **attrs)``; laws try these attrs."""
+
+    def forward(xp: Any, number: Any, *inputs: Any, seed: int, draw: int, **attrs: Any) -> Any:
+        return make(xp, PhiloxStream(seed, draw, int(number)), *inputs, **attrs)
+
+    sample = Sample(shapes, {**attrs, "seed": 1, "draw": 2}, *ends, ints={0: 9})
+    if "shape" in attrs:
+        more["shape"] = _given_shape
+    return declare(name, scheme, forward, samples=(sample,), doc=doc, **{"on_host": (0,), **more})
 
 
-def _normal_forward(xp: Any, number: Any, *, shape: Any, dtype: str, seed: int, draw: int) -> Any:
-    return _floats(xp, PhiloxStream(seed, draw, int(number)).normal, shape, dtype)
-
-
-def _truncated_forward(
-    xp: Any, number: Any, *, shape: Any, dtype: str, low: float, high: float, seed: int, draw: int
-) -> Any:
-    values = PhiloxStream(seed, draw, int(number)).truncated_normal(shape, low, high)
-    return xp.asarray(values).astype(dtype_of(dtype))
-
-
-def _binomial_forward(
-    xp: Any, number: Any, p: Any, *, trials: int, shape: Any, seed: int, draw: int
-) -> Any:
-    chances = np.broadcast_to(_probability(p, "binomial", np.float64), shape)
-    return xp.asarray(PhiloxStream(seed, draw, int(number)).binomial(trials, chances))
-
-
-def _categorical_forward(xp: Any, number: Any, logits: Any, *, seed: int, draw: int) -> Any:
-    # The largest of logits plus Gumbel noise is distributed as softmax(logits).
-    noise = PhiloxStream(seed, draw, int(number)).gumbel(xp.shape(logits))
-    return xp.argmax(logits + xp.asarray(noise), axis=-1)
-
-
-_CASE = {"shape": (3, 4), "dtype": "float64", "seed": 1, "draw": 2}
-_UNIFORM = declare(
-    "random_uniform", _scheme, _uniform_forward, shape=_given_shape,
-    samples=(Sample(((),), _CASE, ints={0: 9}),), memory=KEPT, on_host=(0,),
-    doc="Uniform numbers in [0, 1).",
-)  # fmt: skip
-_NORMAL = declare(
-    "random_normal", _scheme, _normal_forward, shape=_given_shape,
-    samples=(Sample(((),), _CASE, ints={0: 9}),), memory=KEPT, on_host=(0,),
-    doc="Numbers of the standard normal distribution.",
-)  # fmt: skip
-_TRUNCATED = declare(
-    "random_truncated_normal", _scheme, _truncated_forward, shape=_given_shape,
-    samples=(Sample(((),), {**_CASE, "low": -1.0, "high": 2.0}, ints={0: 9}),),
-    on_host=(0,), doc="Numbers of the standard normal distribution between two bounds.",
-)  # fmt: skip
-_BINOMIAL = declare(
-    "random_binomial", "int64[] -> f[*t] -> int64[*out]", _binomial_forward, shape=_given_shape,
-    vjp=(None, None),
-    samples=(
-        Sample(
-            ((), (4,)), {"trials": 5, "shape": (3, 4), "seed": 1, "draw": 2}, 0.0, 1.0, ints={0: 9},
-        ),
+_CASE: Attrs = {"shape": (3, 4), "dtype": "float64"}
+_UNIFORM = _drawing(
+    "random_uniform", _scheme,
+    lambda xp, stream, *like, shape, dtype: _floats(
+        xp, stream.uniform, xp.shape(like[0]) if shape is None else shape, dtype
     ),
-    on_host=(0, 1), doc="Numbers of successes in independent trials.",
+    _CASE, "Uniform numbers in [0, 1).", memory=KEPT,
 )  # fmt: skip
-_CATEGORICAL = declare(
-    "random_categorical", "int64[] -> f[*t, n] -> int64[*t]", _categorical_forward,
-    vjp=(None, None), samples=(Sample(((), (3, 4)), {"seed": 1, "draw": 2}, ints={0: 9}),),
-    on_host=(0,), doc="Indices drawn by the softmax of logits along the last axis.",
+_NORMAL = _drawing(
+    "random_normal", _scheme,
+    lambda xp, stream, shape, dtype: _floats(xp, stream.normal, shape, dtype),
+    _CASE, "Numbers of the standard normal distribution.", memory=KEPT,
+)  # fmt: skip
+_TRUNCATED = _drawing(
+    "random_truncated_normal", _scheme,
+    lambda xp, stream, shape, dtype, **ends: (
+        xp.asarray(stream.truncated_normal(shape, **ends)).astype(dtype_of(dtype))
+    ),
+    {**_CASE, "low": -1.0, "high": 2.0},
+    "Numbers of the standard normal distribution between two bounds.",
+)  # fmt: skip
+_BINOMIAL = _drawing(
+    "random_binomial", "int64[] -> f[*t] -> int64[*out]",
+    lambda xp, stream, p, trials, shape: xp.asarray(stream.binomial(
+        trials, np.broadcast_to(_probability(p, "binomial", np.float64), shape)
+    )),
+    {"trials": 5, "shape": (3, 4)}, "Numbers of successes in independent trials.",
+    ((), (4,)), (0.0, 1.0), vjp=(None, None), on_host=(0, 1),
+)  # fmt: skip
+# The largest of logits plus Gumbel noise is distributed as softmax(logits).
+_CATEGORICAL = _drawing(
+    "random_categorical", "int64[] -> f[*t, n] -> int64[*t]",
+    lambda xp, stream, logits: (
+        xp.argmax(logits + xp.asarray(stream.gumbel(xp.shape(logits))), axis=-1)
+    ),
+    {}, "Indices drawn by the softmax of logits along the last axis.", ((), (3, 4)),
+    vjp=(None, None),
 )  # fmt: skip
 
 

@@ -36,8 +36,6 @@ def permute(x: Node, *axes: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     *axes : int, or one sequence of int
         Which axis of `x` each axis of the result is.
     """
@@ -52,8 +50,6 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     source, destination : int, or sequence of int
         Equally many.
     """
@@ -73,13 +69,7 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
 @returns("Node: a view")
 @raises(shapes=WRONG_AXIS)
 def flip(x: Node, axis: Any = None) -> Node:
-    """Reverse the order along axes, as ``numpy.flip``.
-
-    Parameters
-    ----------
-    x : node
-        Any shape and dtype.
-    """
+    """Reverse the order along axes, as ``numpy.flip``."""
     axes = axes_of(axis, x.ndim)
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
 
@@ -96,17 +86,12 @@ _ROLL: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="A shift is no int.",
-    shapes="An axis is out of range or given twice, or there are not as many shifts as axes.",
-)  # fmt: skip
+@raises("A shift is no int.", "Axes are out of range, repeated, or not as many as shifts.")
 def roll(x: Node, shift: Any, axis: Any = None) -> Node:
     """Shift along axes, with what leaves at one end entering at the other, as ``numpy.roll``.
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     shift : int, or sequence of int
         One for all axes, or one for each.
     axis : int, sequence of int, or None
@@ -195,8 +180,6 @@ def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     repeats : int, dim, or sequence of int
         How often: one number, or one for each entry along the axis.
     axis : int, optional
@@ -264,8 +247,6 @@ def tile(x: Node, reps: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     reps : int or dim, or sequence of them
         Copies along each axis; the shorter of `reps` and the shape is preceded by ones.
     """
@@ -365,8 +346,6 @@ def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     pad_width : int, pair, or sequence of pairs
         Entries before and after each axis: one int for all, one pair for all, or a pair for each.
     mode : {"constant", "edge", "reflect", "symmetric", "wrap"}

@@ -268,11 +268,6 @@ def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
     return _running(x, axis, largest=False)
 
 
-def _log_forward(xp: Any, x: Any, axis: int) -> Any:
-    total = running(xp, "logaddexp", x, axis, accumulator(x.dtype))
-    return total.astype(x.dtype, copy=False)
-
-
 def _log_rates(y: Node, x: Node, axis: int) -> tuple[Node, Node]:
     """Return exp(x - y), and exp(y[i - 1] - y[i]) with 0 in front: the shares of both in y."""
     y = maximum(y, -highest(y.dtype))  # a row of -inf keeps nothing, and is no NaN
@@ -296,7 +291,11 @@ def _log_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int) -> Node:
 
 
 _LOGCUMSUMEXP: Op = declare(
-    "logcumsumexp", "f[*s] -> f[*s]", _log_forward, vjp=(_log_vjp,), jvp=_log_jvp, cost=each(40),
+    "logcumsumexp", "f[*s] -> f[*s]",
+    lambda xp, x, axis: (
+        running(xp, "logaddexp", x, axis, accumulator(x.dtype)).astype(x.dtype, copy=False)
+    ),
+    vjp=(_log_vjp,), jvp=_log_jvp, cost=each(40),
     samples=tuple(on(*s.shapes, axis=s.attrs["axis"]) for s in _ALONG[::2]),
 )  # fmt: skip
 
@@ -346,14 +345,12 @@ def _kept(reduced: Node, axis: Axes, keepdims: bool) -> Node:
     return reduced if keepdims else expand_dims(reduced, axis)
 
 
-@through_float32  # float16 ends at 65504
-def _divide_forward(xp: Any, x: Any, size: int, out: Any = None) -> Any:
-    # A mean over nothing has no elements to send a gradient to.
-    return xp.divide(x, scalar(x, size or 1), out=out)
-
-
+# In float32, since float16 ends at 65504.  A mean over nothing has no elements to give gradients.
 DIVIDE_BY_SIZE: Op = declare(
-    "divide_by_size", "x[*s] -> x[*s]", _divide_forward,
+    "divide_by_size", "x[*s] -> x[*s]",
+    through_float32(
+        lambda xp, x, size, out=None: xp.divide(x, scalar(x, size or 1), out=out)
+    ),
     vjp=(lambda ct, y, x, size: build(DIVIDE_BY_SIZE, ct, size=size),), linear=(0,),
     samples=(on((3, 4), size=12), on((), size=0)), memory=IN_PLACE,
     loop=LoopRule("value", "divide(x, size)"),

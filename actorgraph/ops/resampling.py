@@ -277,10 +277,7 @@ def _inside(place: Node, weight: Node | None, size: int, padding_mode: str) -> A
 
 
 @returns("Node of shape (batch, channels, rows, columns), or with planes before the rows")
-@raises(
-    types="There is no such mode, or the dtypes differ.",
-    shapes="The shapes do not fit, or only a run knows the sizes.",
-)  # fmt: skip
+@raises("Dtypes differ, or there is no such mode.", "Shapes do not fit, or only a run knows sizes.")
 def grid_sample(
     x: Node, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros",
     align_corners: bool = False,

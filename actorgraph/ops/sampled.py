@@ -30,6 +30,9 @@ from actorgraph.ops.sorting import argsort, searchsorted
 __all__ = ["convolve", "cumulative_trapezoid", "interp", "istft", "stft", "trapezoid"]
 
 
+_NO_SIDES = "A number is out of range, or a complex signal is given or asked for with one side."
+
+
 class _Frames(NamedTuple):
     """How a signal is cut: points of a frame, points from one frame to the next, and the window."""
 
@@ -64,10 +67,7 @@ def _frames(
     return _Frames(n_fft, hop, pad(node, (before, n_fft - width - before)))
 
 
-@raises(
-    other="A number is out of range, or one side is asked for of a complex signal.",
-    shapes="The number of points is not known, or too small.",
-)
+@raises(shapes="The number of points is not known, or too small.", other=_NO_SIDES)
 @returns("Node: complex, shape (..., frequencies, frames)")
 def stft(
     x: Node, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
@@ -117,10 +117,7 @@ def stft(
     return swap_last(transform(frames, norm="ortho" if normalized else None))
 
 
-@raises(
-    other="A number is out of range, or complex signals are asked for of one side.",
-    shapes="The dims are not known, or not those of such a transform.",
-)
+@raises(shapes="The dims are not known, or not those of such a transform.", other=_NO_SIDES)
 @returns("Node: float, or complex, shape (..., points)")
 @as_of(stft)
 def istft(
@@ -262,10 +259,7 @@ def _areas(y: Any, x: Any, dx: Any, axis: int) -> Node:
     return area
 
 
-@raises(
-    other="There is no such mode.",
-    shapes="The arguments have not one dim of a known size of 1 or more.",
-)  # fmt: skip
+@raises(shapes="An argument has not one dim of known size above 0.", other="No such mode.")
 def convolve(a: Any, v: Any, mode: str = "full") -> Node:
     """Convolve two vectors, as ``numpy.convolve``.
 

@@ -71,8 +71,6 @@ def transpose(x: Node, axes: Any = None) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     axes : sequence of int, optional
         Which axis of `x` each axis of the result is; default: the axes in reverse.
     """
@@ -301,14 +299,10 @@ def _stack_shape(checks: Checks, *shapes: Shape, axis: int) -> Shape:
     return (*result[:axis], len(shapes), *result[axis:])
 
 
-def _stack_vjp(argnums: Sequence[int], ct: Node, y: Node, *xs: Node, axis: int) -> Iterator[Node]:
-    before = [slice(None)] * axis
-    return (getitem(ct, (*before, argnum)) for argnum in argnums)
-
-
 _STACK: Op = declare(
     "stack", _join_scheme, lambda xp, *xs, axis, out=None: xp.stack(xs, axis, out),
-    shape=_stack_shape, vjp=Together(_stack_vjp),
+    shape=_stack_shape,
+    vjp=Together(lambda nums, ct, y, *xs, axis: (getitem(ct, (*[_FULL] * axis, n)) for n in nums)),
     jvp=lambda tans, y, *xs, axis: build(_STACK, *with_zeros(tans, xs), axis=axis),
     samples=(on((2, 3), (2, 3), axis=0), on((2, 3), (2, 3), (2, 3), axis=2), on((), (), axis=0)),
     memory=KEPT_OUT, jointly=(), traced=True,
@@ -389,8 +383,6 @@ def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     parts : int, or sequence of int and dims
         An int is the number of equal parts, as in NumPy; a sequence holds the sizes, as in
         PyTorch; ``numpy.split`` on nodes takes indices, as on arrays.  The sizes add up to the
@@ -447,8 +439,6 @@ def unstack(x: Node, axis: int = 0) -> list[Node]:
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     axis : int
         Its dim is a known int, since it decides how many nodes there are.
     """

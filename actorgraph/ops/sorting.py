@@ -72,13 +72,12 @@ _ARGSORT: Op = declare(
 )  # fmt: skip
 
 
-def _sort_forward(xp: Any, x: Any, axis: int, descending: bool) -> Any:
-    ordered = xp.sort(x, axis=axis)
-    return xp.flip(ordered, axis) if descending else ordered
-
-
 _SORT: Op = declare(
-    "sort", "r[*s] -> r[*s]", _sort_forward, cost=_cost, samples=_SORT_SAMPLES,
+    "sort", "r[*s] -> r[*s]",
+    lambda xp, x, axis, descending: (
+        xp.flip(xp.sort(x, axis=axis), axis) if descending else xp.sort(x, axis=axis)
+    ),
+    cost=_cost, samples=_SORT_SAMPLES,
     vjp=(lambda ct, y, x, axis, descending: scatter_add(
         zeros_like(x), axis, build(_ARGSORT, x, axis=axis, descending=descending), ct),),
     jvp=lambda tans, y, x, axis, descending: gather(
@@ -136,10 +135,7 @@ _TOPK: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="`x` is bool or complex, or `k` is no int.",
-    shapes="`k` is negative or exceeds the dim, or there is no such axis.",
-)
+@raises("`x` is bool or complex, or `k` is no int.", "`k` does not fit, or there is no such axis.")
 @along_axis("x")
 def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, Node]:
     """Return the k largest (or smallest) entries along an axis, in order, and their positions.
@@ -282,8 +278,6 @@ def unique(
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     return_index, return_inverse, return_counts : bool
         Also the first position of each value in the flattened array, for each element the
         position of its value (in the shape of `x`), and how often each value stands there.
@@ -385,8 +379,6 @@ def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     mask : bool array or node
         Broadcasts to `x`.
     source : node or array

@@ -18,7 +18,7 @@ from actorgraph.op import LoopRule, Op, Sample
 from actorgraph.ops._arrays import by_host, highest, is_half
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
 from actorgraph.ops._rules import add_all, on, raises
-from actorgraph.ops.arithmetic import imag, real, reciprocal, sign, sqrt, square
+from actorgraph.ops.arithmetic import imag, is_complex, real, reciprocal, sign, sqrt, square
 from actorgraph.ops.elementwise import clip, exp, log, log1p, minimum, where
 
 __all__ = [
@@ -74,18 +74,6 @@ def _turn(part: Node, x: Node, y: Node) -> Node:
     return part / safe / safe
 
 
-def _over_root(t: Node, x: Node) -> Node:
-    """Return t / sqrt(1 + x * x)."""
-    return t / (sqrt(square(x) + 1) if x.dtype.kind == "c" else hypot(x, 1))
-
-
-def _over_square(t: Node, x: Node) -> Node:
-    """Return t / (1 + x * x)."""
-    if x.dtype.kind == "c":
-        return t / (square(x) + 1)
-    return t * square(reciprocal(hypot(x, 1)))
-
-
 arcsin = unary(
     "arcsin", "arcsin", lambda t, y, x: t / sqrt((1 - x) * (x + 1)), "Inverse sine.",
     low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
@@ -94,10 +82,16 @@ arccos = unary(
     "arccos", "arccos", lambda t, y, x: -(t / sqrt((1 - x) * (x + 1))), "Inverse cosine.",
     low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
 )  # fmt: skip
-arctan = unary("arctan", "arctan", lambda t, y, x: _over_square(t, x), "Inverse tangent.", flops=20)
+arctan = unary(
+    "arctan", "arctan",
+    lambda t, y, x: t / (square(x) + 1) if is_complex(x) else t * square(reciprocal(hypot(x, 1))),
+    "Inverse tangent.", flops=20,
+)  # fmt: skip
 arcsinh = unary(
-    "arcsinh", "arcsinh", lambda t, y, x: _over_root(t, x), "Inverse hyperbolic sine.", flops=20
-)
+    "arcsinh", "arcsinh",
+    lambda t, y, x: t / (sqrt(square(x) + 1) if is_complex(x) else hypot(x, 1)),
+    "Inverse hyperbolic sine.", flops=20,
+)  # fmt: skip
 arccosh = unary(
     "arccosh", "arccosh", lambda t, y, x: t / (sqrt(x - 1) * sqrt(x + 1)),
     "Inverse hyperbolic cosine.", low=1.3, high=3, flops=20, notes="The gradient at 1 is infinite.",
