@@ -270,7 +270,7 @@ def polyval(p: Any, x: Any) -> Any:
     return found
 
 
-def _padded(first: Any, other: Any) -> list[Node]:
+def _padded(first: Any, other: Any) -> Any:
     """Return two polynomials with zeros before the coefficients of the shorter one."""
     nodes = nodes_of((first, other))
     most = max(answer("size", node) for node in nodes)
@@ -297,7 +297,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True) -> An
     return elementwise.exp(creation.linspace(low, low, high, num, endpoint))
 
 
-EXTRAS: dict[str, Callable[..., Any]] = {
+EXTRAS: dict[str, Any] = {
     function.__name__: function
     for function in (
         array, block, broadcast_arrays, choose, compress, correlate, delete, ediff1d, extract,

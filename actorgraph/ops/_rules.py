@@ -185,7 +185,7 @@ def _section(text: str, title: str) -> str:
 
 def _parameters(text: str) -> dict[str, str]:
     """Return what a docstring says behind the name of each parameter."""
-    said = {}
+    said: dict[str, str] = {}
     for entry in re.split(r"\n(?=\S)", _section(text, "Parameters")):
         names = entry.partition("\n")[0].partition(" :")[0]
         said |= dict.fromkeys(names.split(", "), entry[len(names) :])

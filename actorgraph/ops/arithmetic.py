@@ -135,7 +135,6 @@ def abs(x: Any) -> Node:
     return complex_abs(x) if is_complex(x) else _abs(x)
 
 
-@raises(types="`x` is bool.")
 def sign(x: Any) -> Node:
     """Return -1, 0 or 1; of a complex number ``x / abs(x)``, and 0 of 0.
 
@@ -148,6 +147,9 @@ def sign(x: Any) -> Node:
         Any shape.
     """
     return complex_sign(x) if is_complex(x) else _sign(x)
+
+
+raises(types="`x` is bool.")(sign)
 
 
 square = unary("square", "square", lambda t, y, x: t * (x + x), "x * x.", scheme=_NUMBER)

@@ -52,7 +52,6 @@ _REAL: Op = declare(
 )  # fmt: skip
 
 
-@raises(types="The dtype is not supported, or complex values would lose their imaginary part.")
 def astype(x: Node, dtype: Any) -> Node:
     """Convert the values to another dtype; the node itself where it has that dtype.
 
@@ -70,6 +69,9 @@ def astype(x: Node, dtype: Any) -> Node:
             f"{x!r} is complex and {target} is not: the imaginary part would be lost"
         )
     return x if target == x.dtype else build(ASTYPE, x, dtype=target.name)
+
+
+raises(types="The dtype is not supported, or complex values lose their imaginary part.")(astype)
 
 
 def real_part(x: Node, dtype: Any = None) -> Node:

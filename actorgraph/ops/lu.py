@@ -128,6 +128,11 @@ def _factors(stacked: Node) -> tuple[Node, Node]:
     return _columns(stacked, None, -1), real_part(column, "int64")
 
 
+def _sides(x: Node) -> Any:
+    """Return the numbers of rows and columns: the same dim, or ints."""
+    return x.dims[-2:]
+
+
 def _unit_lower(factors: Node, x: Node) -> Node:
     return solve_triangular(factors, x, upper=False, unitriangular=True)
 
@@ -153,7 +158,7 @@ def _square_vjp(factors: Node, ct: Node) -> Node:
 
 def _vjp(ct: Node, y: Node, x: Node) -> Node:
     (factors, order), ct = _factors(y), _columns(ct, None, -1)
-    rows, columns = x.dims[-2:]
+    rows, columns = _sides(x)
     if rows == columns:
         moved = _square_vjp(factors, ct)
     elif rows > columns:
@@ -178,7 +183,7 @@ def _square_jvp(factors: Node, tan: Node) -> Node:
 
 def _jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     factors, order = _factors(y)
-    tan, (rows, columns) = _reordered(tans[0], order), x.dims[-2:]
+    tan, (rows, columns) = _reordered(tans[0], order), _sides(x)
     if rows == columns:
         moved = _square_jvp(factors, tan)
     elif rows > columns:
@@ -228,8 +233,7 @@ def lu(x: Node) -> LUResult:
         a diagonal of ones, and `U` of shape (..., k, n).
     """
     factors, order = _decomposed(x)
-    sides: Any = x.dims[-2:]  # the same dim, or ints
-    rows, columns = sides
+    rows, columns = _sides(x)
     least = columns if rows == columns else min(rows, columns)
     lower = tril(_columns(factors, None, least), -1) + eye(x, rows, least, dtype=x.dtype)
     upper = triu(read_rows(factors, None, least))

@@ -268,7 +268,8 @@ def _scheme(arity: int, attrs: Attrs) -> str:
 
 def _drawing(
     name: str, scheme: Any, make: Callable[..., Any], attrs: Attrs, doc: str,
-    shapes: tuple[Shape, ...] = ((),), ends: tuple[float, float] = (-2.0, 2.0), **more: Any,
+    shapes: tuple[tuple[int, ...], ...] = ((),), ends: tuple[float, float] = (-2.0, 2.0),
+    **more: Any,
 ) -> Op:  # fmt: skip
     """Declare a draw, ``make(xp, stream, *inputs, **attrs)``; laws try these attrs."""
 

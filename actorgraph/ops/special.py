@@ -302,7 +302,6 @@ _ZETA: Op = nary_elementwise(
 )  # fmt: skip
 
 
-@raises(other="SciPy is missing, or `s` is not a number above 1.")
 def zeta(s: float, x: Any) -> Node:
     """Zeta function of Hurwitz, the sum of ``(x + k) ** -s`` over k = 0, 1, 2 and so on.
 
@@ -321,7 +320,9 @@ def zeta(s: float, x: Any) -> Node:
     return build(_ZETA, x, s=float(s))
 
 
-@raises(other="SciPy is missing, or `n` is no order.")
+raises(other="SciPy is missing, or `s` is not a number above 1.")(zeta)
+
+
 def polygamma(n: int, x: Any) -> Node:
     """Derivative of order `n` of `digamma`; from 1 on ``(-1) ** (n + 1) * n! * zeta(n + 1, x)``.
 
@@ -337,6 +338,9 @@ def polygamma(n: int, x: Any) -> Node:
     if not isinstance(n, int) or n < 0:
         raise GraphError(f"the order is an int >= 0, got {n!r}")
     return zeta(n + 1, x) * ((-1.0) ** (n + 1) * factorial(n)) if n else digamma(x)
+
+
+raises(other="SciPy is missing, or `n` is no order.")(polygamma)
 
 
 @raises(other="SciPy is missing, or `p` is no number of dims.")
