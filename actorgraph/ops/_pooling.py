@@ -34,17 +34,8 @@ def _pooled_shape(
     axes = len(kernel)
     if len(x) < axes:
         raise ShapeError(f"pooling over {axes} axes needs at least rank {axes}, got {x}")
-    sizes = x[len(x) - axes :]
-    pads = pads_of(padding, sizes, kernel, stride, dilation)
-    outs = out_sizes(sizes, kernel, stride, dilation, pads, ceil)
+    outs = out_sizes(x[len(x) - axes :], kernel, stride, dilation, padding, ceil)
     return (*x[: len(x) - axes], *outs)
-
-
-def _frame(
-    sizes: Ints, outs: Any = None, *, kernel: Ints, stride: Ints, padding: Any, dilation: Ints,
-    ceil: bool,
-) -> Frame:  # fmt: skip
-    return frame_of(sizes, kernel, stride, dilation, padding, outs, ceil)
 
 
 @lru_cache(maxsize=1024)
@@ -86,7 +77,7 @@ def _reduce_windows(
 
 
 def _max_forward(xp: Any, x: Any, out: Any = None, **geometry: Any) -> Any:
-    frame = _frame(x.shape[x.ndim - len(geometry["kernel"]) :], **geometry)
+    frame = frame_of(x.shape[x.ndim - len(geometry["kernel"]) :], **geometry)
     lowest = -np.inf if x.dtype.kind in "fV" else np.iinfo(x.dtype).min
     return _reduce_windows(xp, xp.maximum, x, lowest, frame, out)
 
@@ -114,7 +105,7 @@ def _window_numbers(frame: Frame) -> tuple[Any, Any]:
 
 def _places_forward(xp: Any, x: Any, y: Any, out: Any = None, **geometry: Any) -> Any:
     axes = len(geometry["kernel"])
-    frame = _frame(x.shape[x.ndim - axes :], y.shape[y.ndim - axes :], **geometry)
+    frame = frame_of(x.shape[x.ndim - axes :], outs=y.shape[y.ndim - axes :], **geometry)
     starts, by_score = map(xp.asarray, _window_numbers(frame))
     places = xp.empty(y.shape, xp.int64) if out is None else out
     untold = is_traced(xp)
@@ -263,7 +254,7 @@ def _divided(xp: Any, x: Any, frame: Frame, padding: Any, divisor: str | float) 
 @through_float32
 def _average_forward(xp: Any, x: Any, divisor: str | float, **geometry: Any) -> Any:
     sizes = x.shape[x.ndim - len(geometry["kernel"]) :]
-    frame = _frame(sizes, **geometry)
+    frame = frame_of(sizes, **geometry)
     pads = pads_of(geometry["padding"], sizes, frame.kernel, frame.stride, frame.dilation)
     total = _reduce_windows(xp, xp.add, x, 0, frame)
     return _divided(xp, total, frame, pads, divisor)
@@ -275,7 +266,7 @@ def _spread_forward(
 ) -> Any:
     axes = len(geometry["kernel"])
     sizes = like[0].shape[like[0].ndim - axes :] if like else size
-    frame = _frame(sizes, ct.shape[ct.ndim - axes :], **geometry)
+    frame = frame_of(sizes, outs=ct.shape[ct.ndim - axes :], **geometry)
     pads = pads_of(geometry["padding"], sizes, frame.kernel, frame.stride, frame.dilation)
     ct = _divided(xp, ct, frame, pads, divisor)
     for axis, _, moves in _axes(frame):

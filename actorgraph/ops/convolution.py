@@ -35,7 +35,6 @@ from actorgraph.ops.windows import (
     from_columns,
     known,
     out_sizes,
-    pads_of,
     per_axis,
     read_padding,
     static_kernel,
@@ -245,8 +244,7 @@ def _conv_shape(
     if isinstance(w[0], int) and w[0] % groups:
         raise ShapeError(f"{w[0]} features cannot be divided into {groups} groups")
     kernel = static_kernel(w[2:])
-    pads = pads_of(padding, x[2:], kernel, stride, dilation)
-    outs = out_sizes(x[2:], kernel, stride, dilation, pads) if size is None else size
+    outs = out_sizes(x[2:], kernel, stride, dilation, padding) if size is None else size
     return (x[0], w[0], *outs)
 
 

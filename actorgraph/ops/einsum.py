@@ -16,7 +16,7 @@ from actorgraph.ops._rules import raises
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_over
-from actorgraph.ops.linalg import all_lifted, matmul, vecdot
+from actorgraph.ops.linalg import OPEN_SIZE, all_lifted, matmul, vecdot
 from actorgraph.ops.matrices import matrix_diagonal
 from actorgraph.ops.reshaping import merge_dims, reshape
 from actorgraph.ops.shaping import transpose
@@ -28,8 +28,6 @@ Labels: TypeAlias = tuple[str, ...]
 """One label per dim; those of an ellipsis are ``...0`` (the last dim), ``...1`` and so on."""
 
 Part: TypeAlias = tuple[Node, Labels]
-
-_OPEN_SIZE = 32  # stands for a dim that only the run knows when the order is chosen
 
 
 @raises(
@@ -223,7 +221,7 @@ def _order(
         ) from None
     symbols = {label: opt_einsum.get_symbol(i) for i, label in enumerate(sizes)}
     terms = ["".join(symbols[label] for label in labels) for _, labels in parts]
-    known = {i: d if isinstance(d, int) else _OPEN_SIZE for i, d in sizes.items()}
+    known = {i: d if isinstance(d, int) else OPEN_SIZE for i, d in sizes.items()}
     shapes = [tuple(known[label] for label in labels) for _, labels in parts]
     equation = ",".join(terms) + "->" + "".join(symbols[label] for label in output)
     strategy = "auto" if optimize is True else optimize

@@ -360,7 +360,8 @@ def cross(x: Any, y: Any, axis: int = -1) -> Node:
     return multiply(x1, y2) - multiply(x2, y1)
 
 
-_OPEN_SIZE = 32  # stands for a dim that only the run knows when the order is chosen
+OPEN_SIZE = 32
+"""Stands for a dim that only the run knows when the order is chosen."""
 
 
 def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
@@ -396,7 +397,7 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
     inner: list[Any] = [node.dims[0] for node in nodes[1:]]
     first, last = nodes[0].dims, nodes[-1].dims
     dims = [first[0] if len(first) > 1 else 1, *inner, last[1] if len(last) > 1 else 1]
-    best = _cheapest([dim if isinstance(dim, int) else _OPEN_SIZE for dim in dims])
+    best = _cheapest([dim if isinstance(dim, int) else OPEN_SIZE for dim in dims])
 
     def product(i: int, j: int) -> Node:
         cut = best[i, j][1]

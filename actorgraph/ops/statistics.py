@@ -358,31 +358,18 @@ def corrcoef(x: Node, y: Any = None, rowvar: bool = True) -> Node:
     return scaled if is_complex(scaled) else clip(scaled, -1, 1)
 
 
-Ends = Callable[[Node], tuple[Node, Node]]
-
-
-def _around(position: Node) -> tuple[Node, Node]:
-    return floor(position), ceil(position)
-
-
-def _one(function: Callable[[Node], Node]) -> Ends:
-    def ends(position: Node) -> tuple[Node, Node]:
-        return (function(position),) * 2
-
-    return ends
-
-
-_METHODS: dict[str, tuple[float, float, Ends]] = {
-    "linear": (1, 1, _around), "lower": (1, 1, _one(floor)), "higher": (1, 1, _one(ceil)),
-    "nearest": (1, 1, _one(nearest)), "midpoint": (1, 1, _around),
-    "inverted_cdf": (0, 1, _one(ceil)),
-    "averaged_inverted_cdf": (0, 1, lambda position: (ceil(position), floor(position + 1))),
-    "closest_observation": (0, 1, _one(lambda position: nearest(position + 1) - 1)),
-    "interpolated_inverted_cdf": (0, 1, _around), "hazen": (0.5, 0.5, _around),
-    "weibull": (0, 0, _around), "median_unbiased": (1 / 3, 1 / 3, _around),
-    "normal_unbiased": (3 / 8, 3 / 8, _around),
+End = Callable[[Node], Node]
+_METHODS: dict[str, tuple[float, float, End, End]] = {
+    "linear": (1, 1, floor, ceil), "lower": (1, 1, floor, floor), "higher": (1, 1, ceil, ceil),
+    "nearest": (1, 1, nearest, nearest), "midpoint": (1, 1, floor, ceil),
+    "inverted_cdf": (0, 1, ceil, ceil),
+    "averaged_inverted_cdf": (0, 1, ceil, lambda position: floor(position + 1)),
+    "closest_observation": (0, 1, *[lambda position: nearest(position + 1) - 1] * 2),
+    "interpolated_inverted_cdf": (0, 1, floor, ceil), "hazen": (0.5, 0.5, floor, ceil),
+    "weibull": (0, 0, floor, ceil), "median_unbiased": (1 / 3, 1 / 3, floor, ceil),
+    "normal_unbiased": (3 / 8, 3 / 8, floor, ceil),
 }  # fmt: skip
-"""For each method a, b and the two positions that it reads, which may be equal."""
+"""For each method a, b and the two roundings of the position that it reads."""
 _PICKS = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
 _HALVES = ("midpoint", "averaged_inverted_cdf")
 
@@ -440,11 +427,11 @@ def _of_numbers(ordered: Node, q: Node, method: str) -> Node:
 
 def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..., Node]) -> Node:
     """Return the quantiles of rows with so many entries."""
-    a, b, ends_of = _METHODS[method]
+    a, b, *roundings = _METHODS[method]
     size = astype(count, "float64")
     last = maximum(size - 1, 0)
     position = (size + (1 - a - b)) * q + (a - 1)
-    low, high = (clip(end, 0, last) for end in ends_of(position))
+    low, high = (clip(rounded(position), 0, last) for rounded in roundings)
     lower = take_at(ordered, astype(low, "int64"), 0)
     if low is high or method in _PICKS:
         return lower

@@ -106,13 +106,14 @@ def pads_of(padding: Padding, sizes: Shape, kernel: Ints, stride: Ints, dilation
 
 @raises(shapes="No window fits.")
 def out_sizes(
-    sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints, pads: Pairs, ceil: bool = False
+    sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints, padding: Padding, ceil: bool = False
 ) -> Shape:
     """Return how many windows fit along each axis.
 
     `ceil` counts a last window that is cut off at the end, if it starts inside the input or its
     left padding (PyTorch's rule).
     """
+    pads = pads_of(padding, sizes, kernel, stride, dilation)
     outs = []
     for size, width, step, gap, (low, high) in zip(
         sizes, kernel, stride, dilation, pads, strict=True
@@ -133,10 +134,10 @@ def frame_of(
     ceil: bool = False,
 ) -> Frame:  # fmt: skip
     """Return the geometry of one application; `outs`, if given, replaces the formula."""
-    pads = pads_of(padding, sizes, kernel, stride, dilation)
     if outs is None:
-        outs = out_sizes(sizes, kernel, stride, dilation, pads, ceil)
-    return Frame(sizes, outs, kernel, stride, dilation, tuple(low for low, _ in pads))
+        outs = out_sizes(sizes, kernel, stride, dilation, padding, ceil)
+    lows = tuple(low for low, _ in pads_of(padding, sizes, kernel, stride, dilation))
+    return Frame(sizes, outs, kernel, stride, dilation, lows)
 
 
 @lru_cache(maxsize=1024)
@@ -202,16 +203,13 @@ def _im2col_shape(
         raise ShapeError(
             f"a kernel of {axes} axes needs rank {axes + 2} (batch, channels, axes), got {x}"
         )
-    pads = pads_of(padding, x[2:], kernel, stride, dilation)
-    outs = out_sizes(x[2:], kernel, stride, dilation, pads) if size is None else size
+    outs = out_sizes(x[2:], kernel, stride, dilation, padding) if size is None else size
     return (x[0], *outs, x[1] * prod(kernel))
 
 
-def _im2col_forward(
-    xp: Any, x: Any, kernel: Ints, stride: Ints, padding: Any, dilation: Ints, size: Any
-) -> Any:
-    frame = frame_of(x.shape[2:], kernel, stride, dilation, padding, size)
-    (batch, channels), axes, entries = x.shape[:2], len(kernel), prod(kernel)
+def _im2col_forward(xp: Any, x: Any, size: Any, **geometry: Any) -> Any:
+    frame = frame_of(x.shape[2:], outs=size, **geometry)
+    (batch, channels), axes, entries = x.shape[:2], len(frame.kernel), prod(frame.kernel)
     result = xp.zeros((batch, *frame.outs, channels, entries), x.dtype)
     columns = xp.transpose(result, (0, axes + 1, axes + 2, *range(1, axes + 1)))
     to_columns(xp, x, frame, columns)
@@ -228,8 +226,7 @@ def _col2im_shape(
             f"(batch, windows along each axis, channels * kernel), got {columns}"
         )
     sizes = like[0][2:] if like else size
-    pads = pads_of(padding, sizes, kernel, stride, dilation)
-    outs = out_sizes(sizes, kernel, stride, dilation, pads)
+    outs = out_sizes(sizes, kernel, stride, dilation, padding)
     for dim, out in zip(columns[1:-1], outs, strict=True):
         checks.equal(dim, out, "numbers of windows")
     entries = prod(kernel)
@@ -239,15 +236,12 @@ def _col2im_shape(
 
 
 @through_float32
-def _col2im_forward(
-    xp: Any, columns: Any, *like: Any, kernel: Ints, stride: Ints, padding: Any, dilation: Ints,
-    size: Any,
-) -> Any:  # fmt: skip
+def _col2im_forward(xp: Any, columns: Any, *like: Any, size: Any, **geometry: Any) -> Any:
     sizes = like[0].shape[2:] if like else size
-    axes, entries = len(kernel), prod(kernel)
     batch, outs = columns.shape[0], columns.shape[1:-1]
+    frame = frame_of(sizes, outs=outs, **geometry)
+    axes, entries = len(frame.kernel), prod(frame.kernel)
     channels = columns.shape[-1] // entries
-    frame = frame_of(sizes, kernel, stride, dilation, padding, outs)
     columns = columns.reshape((batch, *outs, channels, entries))
     columns = xp.transpose(columns, (0, axes + 1, axes + 2, *range(1, axes + 1)))
     return from_columns(xp, columns, frame, xp.empty((batch, channels, *sizes), columns.dtype))
