@@ -40,7 +40,7 @@ from actorgraph.ops.linalg import bmm as bmm, dot as dot, kron as kron, matmul a
 from actorgraph.ops.losses import cdist as cdist, cosine_similarity as cosine_similarity, mse as mse, mse_loss as mse_loss, normalize as normalize, pdist as pdist, softmax as softmax
 from actorgraph.ops.lu import lstsq as lstsq, lu as lu, lu_solve as lu_solve, tensorinv as tensorinv, tensorsolve as tensorsolve
 from actorgraph.ops.matrices import diag as diag, diag_embed as diag_embed, diagonal as diagonal, tril as tril
-from actorgraph.ops.normalisation import batch_norm as batch_norm, group_norm as group_norm, layer_norm as layer_norm, local_response_norm as local_response_norm, running_batch_norm as running_batch_norm
+from actorgraph.ops.normalisation import layer_norm as layer_norm
 from actorgraph.ops.placement import to_device as to_device
 from actorgraph.ops.pooling import global_avg_pool as global_avg_pool, global_max_pool as global_max_pool
 from actorgraph.ops.random import bernoulli as bernoulli, binomial as binomial, categorical as categorical, dropout as dropout, gumbel_softmax as gumbel_softmax, rrelu as rrelu, uniform as uniform
@@ -402,6 +402,25 @@ def avg_pool3d(x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, 
         Whether padding counts as entries; False divides by the entries of the input alone.
     divisor_override : float, optional
         What every sum is divided by, instead of a number of entries; 1 gives sums.
+    """
+
+def batch_norm(x: Node, *, scale: Any = None, bias: Any = None, mean: Any = None, var: Any = None, eps: float = 1e-05) -> BatchNorm:
+    """Normalise each channel over batch and places; a pure function of the statistics.
+
+    Training: without `mean` and `var`, those of the batch are used (the biased variance, as in
+    PyTorch) and returned for running statistics, the variance unbiased.  Evaluation: the given
+    `mean` and `var` are used and returned; gradients flow to them if they are nodes.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, ...).
+    scale, bias : node or array, optional
+        One entry per channel.
+    mean, var : node or array, optional
+        One entry per channel; both or neither.
+    eps : float
+        Added to the variance.
     """
 
 def bce_with_logits(logits: Any, targets: Any, weight: Any = None, *, pos_weight: Any = None, reduction: str = 'mean') -> Node:
@@ -1286,6 +1305,21 @@ def greater_equal(x: Any, y: Any, *, same_dtype: bool = False) -> Node:
         Give 0 and 1 in the dtype of x and y instead of bools.
     """
 
+def group_norm(x: Node, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05) -> Node:
+    """Normalise groups of channels of each sample, as ``torch.nn.functional.group_norm``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, ...).
+    num_groups : int
+        Divides the channels.
+    weight, bias : node or array, optional
+        One entry per channel.
+    eps : float
+        Added to the variance.
+    """
+
 def gru_cell(x: Node, hidden: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Node:
     """Return the next hidden state of a gated recurrent unit, as ``torch.nn.GRUCell``.
 
@@ -1611,6 +1645,7 @@ def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float =
     weight, bias : node or array, optional
         One entry per channel.
     eps : float
+        Added to the variance.
     """
 
 def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
@@ -1851,6 +1886,21 @@ def linspace(graph: Any, start: Any, stop: Any, num: Any = 50, endpoint: bool = 
         Whether `stop` is the last one.
     dtype : dtype, optional
         Float or complex; default: that of a node among the ends, else float32.
+    """
+
+def local_response_norm(x: Node, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0) -> Node:
+    """Divide by a power of the mean square over neighbouring channels, as PyTorch does.
+
+    ``x / (k + alpha mean)^beta``, the mean over `size` channels around each, zeros beyond the
+    ends.  Source: A. Krizhevsky et al., ImageNet classification, 2012.  Built of other ops.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, ...).
+    size : int
+        Channels in a window.
+    alpha, beta, k : float
     """
 
 def log(x: Any) -> Node:
@@ -2906,6 +2956,29 @@ def rsqrt(x: Any) -> Node:
     """1 / sqrt(x).
 
     Type ``x[*s] -> x[*s]``.
+    """
+
+def running_batch_norm(x: Node, scale: Any, bias: Any, running_mean: Node, running_var: Node, *, training: bool, momentum: float = 0.1, eps: float = 1e-05) -> Node:
+    """Normalise each channel by the batch in training, by running statistics in evaluation.
+
+    In training every run that computes the result ends by moving the buffers towards the batch's
+    mean and unbiased variance, ``running = (1 - momentum) running + momentum batch``, as PyTorch
+    does.  Runs commit in the order of their numbers; each has read the statistics at its start,
+    so of runs in flight together the last one's counts.  A failed run changes nothing.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, ...).
+    scale, bias : node, array or None
+        One entry per channel.
+    running_mean, running_var : Buffer
+        One entry per channel; usually zeros and ones at first.
+    training : bool
+        Build two nodes, one for each, where both are wanted.
+    momentum : float
+    eps : float
+        Added to the variance.
     """
 
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:

@@ -58,13 +58,14 @@ _SHAPES: Mapping[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
 def nary_elementwise(
     name: str, scheme: str, forward: Any, derivatives: tuple[Derivative | None, ...],
     flops: float = 1, low: float = -2.0, high: float = 2.0, bools: tuple[int, ...] = (),
-    **more: Any,
+    rule: str = "", **more: Any,
 ) -> Op:  # fmt: skip
     """Register an elementwise op.
 
     `forward` is the rule of an element, or ``forward(xp, *arrays, **attrs)``.  A rule is the name
     of a ufunc, or an expression of NumPy's functions and the operands ``x, y, z``; the op, the
-    compiled loops and the laws follow from it.  A derivative is ``(t, y, *xs, **attrs) -> node``,
+    compiled loops and the laws follow from it; a function may give its `rule` beside it, for the
+    loops.  A derivative is ``(t, y, *xs, **attrs) -> node``,
     linear in `t`; None where it is zero or where the argument has none.  `flops` is the cost of an
     element, in additions; the laws draw float arguments from `low` to `high`.  The op is `traced`
     by default, unless the loop of its ufunc is its row.
@@ -76,8 +77,8 @@ def nary_elementwise(
             forward = _calling(forward)
         else:
             rule, forward = forward, _composed(forward, operands)
+    if rule:
         more["loop"] = LoopRule("value", rule)
-
     if "samples" not in more:
         shapes = _SHAPES[len(derivatives)]
         more["samples"] = tuple([Sample(one, {}, low, high, bools=bools) for one in shapes])
@@ -86,21 +87,17 @@ def nary_elementwise(
     vjp = tuple(None if d is None else _vjp_of(d, i) for i, d in enumerate(derivatives))
 
     def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:
-        parts = [
+        return add_all([
             broadcast_like(derivative(tan, y, *xs, **attrs), y)
             for tan, derivative in zip(tans, derivatives, strict=True)
             if tan is not None and derivative is not None
-        ]
-        return add_all(parts)
+        ])  # fmt: skip
 
     return declare(name, scheme, forward, vjp=vjp, jvp=jvp, cost=each(flops), **more)
 
 
 def _calling(ufunc: str) -> Any:
-    def forward(xp: Any, *arrays: Any) -> Any:
-        return getattr(xp, ufunc)(*arrays)
-
-    return forward
+    return lambda xp, *arrays: getattr(xp, ufunc)(*arrays)
 
 
 def _composed(rule: str, operands: str) -> Any:
@@ -175,9 +172,8 @@ def _reduction_vjp(slope: Derivative) -> Derivative:
 def _reduction_jvp(slope: Derivative) -> Derivative:
     def reduction_jvp(tans: tuple[Node, ...], y: Node, x: Node, **attrs: Any) -> Node:
         rate = slope(y, x, **attrs)
-        return sum_over(
-            tans[0] if rate is None else tans[0] * rate, attrs["axis"], attrs["keepdims"]
-        )
+        t = tans[0] if rate is None else tans[0] * rate
+        return sum_over(t, attrs["axis"], attrs["keepdims"])
 
     return reduction_jvp
 

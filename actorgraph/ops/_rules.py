@@ -100,7 +100,7 @@ NO_PARTS = "The dtypes differ, or there is nothing to join."
 NO_AXIS = "There is no such axis."
 NO_FLOAT = "`x` is no float."
 NO_LAPACK = "The dtype is none that LAPACK takes."
-NO_REDUCTION = "Dtypes differ, or there is no such reduction."
+NO_REDUCTION = "A dtype does not fit, or there is no such reduction."
 WRONG_AXIS = "An axis is out of range or given twice."
 
 

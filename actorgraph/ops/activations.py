@@ -12,7 +12,7 @@ from typing import Any
 
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
-from actorgraph.op import IN_PLACE, KEPT_OUT, LoopRule, Op, Sample
+from actorgraph.op import IN_PLACE, KEPT_OUT, Op, Sample
 from actorgraph.ops._arrays import (
     all_finite,
     at_least,
@@ -91,7 +91,7 @@ def _replaced(xp: Any, result: Any, where: Any, x: Any) -> Any:
 
 _sigmoid = unary(
     "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
-    scheme=_FLOAT, flops=8, memory=IN_PLACE, loop=LoopRule("value", _GATE),
+    scheme=_FLOAT, flops=8, memory=IN_PLACE, rule=_GATE,
 )  # fmt: skip
 
 
@@ -115,12 +115,12 @@ expit = sigmoid
 _softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: -(t * expm1(-y)),
     "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
-    loop=LoopRule("value", _SOFT),
+    rule=_SOFT,
 )  # fmt: skip
 logsigmoid = unary(
     "logsigmoid", _logsigmoid_forward, lambda t, y, x: -(t * expm1(y)),
     "log(sigmoid(x)), computed as -log(1 + exp(-x)).", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
-    loop=LoopRule("value", f"subtract(minimum(x, 0), {_LOG_OF_SUM})"),
+    rule=f"subtract(minimum(x, 0), {_LOG_OF_SUM})",
 )  # fmt: skip
 
 
@@ -143,13 +143,13 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
 where_positive: Binary = binary(
     "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
     "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2,
-    loop=LoopRule("value", "where(greater(y, 0), x, 0)"), memory=IN_PLACE,
+    rule="where(greater(y, 0), x, 0)", memory=IN_PLACE,
     notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(
     "relu", lambda xp, x, out=None: at_least(xp, x, zero(xp, x), out),
     lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]",
-    loop=LoopRule("value", "maximum(x, 0)"), memory=IN_PLACE,
+    rule="maximum(x, 0)", memory=IN_PLACE,
     notes="The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as "
     "``where(y > 0, ct, 0)`` gives it.",
 )  # fmt: skip
@@ -173,13 +173,12 @@ silu = unary(
     "silu", lambda xp, x: xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x)),
     lambda t, y, x: t * (sigmoid(x) * (_near(x) * (1 - sigmoid(x)) + 1)),
     "x * sigmoid(x), also called swish.", scheme=_FLOAT, flops=10,
-    loop=LoopRule("value", f"multiply(maximum(x, {-_FAR}), {_GATE})"),
+    rule=f"multiply(maximum(x, {-_FAR}), {_GATE})",
 )  # fmt: skip
 mish = unary(
     "mish", lambda xp, x: xp.multiply(_not_far_below(xp, x), xp.tanh(_softplus_forward(xp, x))),
-    lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).",
-    scheme=_FLOAT, flops=20,
-    loop=LoopRule("value", f"multiply(maximum(x, {-_FAR}), tanh({_SOFT}))"),
+    lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).", scheme=_FLOAT, flops=20,
+    rule=f"multiply(maximum(x, {-_FAR}), tanh({_SOFT}))",
 )  # fmt: skip
 
 
@@ -192,9 +191,8 @@ def _softsign_forward(xp: Any, x: Any) -> Any:
 
 softsign = unary(
     "softsign", _softsign_forward, lambda t, y, x: t * (1 / (abs(x) + 1)) ** 2,
-    "x / (1 + abs(x)).", scheme=_FLOAT, flops=4, loop=LoopRule(
-        "value", "where(less(absolute(x), 1e30), divide(x, add(absolute(x), 1)), sign(x))"
-    ),
+    "x / (1 + abs(x)).", scheme=_FLOAT, flops=4,
+    rule="where(less(absolute(x), 1e30), divide(x, add(absolute(x), 1)), sign(x))",
 )  # fmt: skip
 tanhshrink = unary(
     "tanhshrink", "subtract(x, tanh(x))", lambda t, y, x: t * tanh(x) ** 2,
@@ -278,8 +276,7 @@ def _op(
     """Declare an elementwise op of floats by ``slope(t, y, x, **attrs)``; laws try these attrs."""
     samples = tuple(on(shape, **attrs) for shape in ((3, 4), (), (0, 2)))
     return nary_elementwise(
-        name, _FLOAT, forward, (slope,), flops=6, samples=samples, doc=doc,
-        loop=LoopRule("value", rule),
+        name, _FLOAT, forward, (slope,), flops=6, samples=samples, doc=doc, rule=rule
     )  # fmt: skip
 
 
@@ -332,7 +329,7 @@ _prelu = binary(
     "prelu", lambda xp, x, w: chosen(xp, xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
     (lambda t, y, x, w: where(x > 0, t, t * w), lambda t, y, x, w: where(x > 0, 0, t * x)),
     "x where x > 0, else weight * x.", scheme="f[*s] -> f[*t] -> f[*s|t]", flops=4,
-    loop=LoopRule("value", "where(greater(x, 0), x, multiply(x, y))"),
+    rule="where(greater(x, 0), x, multiply(x, y))",
 )  # fmt: skip
 
 

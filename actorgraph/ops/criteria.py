@@ -17,7 +17,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, is_weak
 from actorgraph.ops._arrays import tiny
 from actorgraph.ops._declare import unary
-from actorgraph.ops._rules import as_of, raises, returns
+from actorgraph.ops._rules import NO_REDUCTION, as_of, raises, returns
 from actorgraph.ops.activations import logsigmoid, relu, softplus
 from actorgraph.ops.arithmetic import neg, square, subtract
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum
@@ -368,10 +368,7 @@ def _check_options(reduction: str, weight: Any) -> None:
         )
 
 
-@raises(
-    types="A dtype does not fit, or there is no such reduction.",
-    shapes="The shape of `targets` is not that of `log_probs` without the classes.",
-)  # fmt: skip
+@raises(NO_REDUCTION, "The shape of `targets` is not that of `log_probs` without the classes.")
 def nll_loss(
     log_probs: Node, targets: Any, weight: Any = None, *, ignore_index: int | None = None,
     reduction: str = "mean", axis: int = -1,

@@ -94,10 +94,7 @@ def _entry(padding_idx: int, weight: Node) -> int:
 
 
 @returns("Node of shape (*index.shape, features)")
-@raises(
-    types="`index` is no integer, or `weight` neither float nor complex.",
-    shapes="`weight` is no matrix, or `padding_idx` is out of range.",
-)  # fmt: skip
+@raises("A dtype does not fit.", "`weight` is no matrix, or `padding_idx` is out of range.")
 def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     """Return the rows of a table, as ``torch.nn.functional.embedding``.
 

@@ -197,11 +197,7 @@ def _moved_last(x: Node, axis: int) -> Node:
 
 
 @returns("Node of shape (..., m, n)")
-@raises(
-    types="The dtypes differ or are bool.",
-    shapes="An operand has fewer than two dims, the inner dims differ, or the leading dims do "
-    "not broadcast.",
-)  # fmt: skip
+@raises(MIXED, "An operand has fewer than two dims, or the dims do not fit.")
 def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False) -> Node:
     """Multiply batches of matrices, each transposed first where asked; no copies are made.
 
@@ -378,10 +374,7 @@ def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
     return best
 
 
-@raises(
-    types="No node is among them, or the dtypes differ.",
-    shapes="Dims do not fit, or an operand is neither a matrix nor a vector at an end.",
-)  # fmt: skip
+@raises("There is no node, or dtypes differ.", "Dims do not fit, or an inner operand is no matrix.")
 def multi_dot(arrays: Sequence[Any]) -> Node:
     """Multiply a chain of matrices in the cheapest order, as ``numpy.linalg.multi_dot``.
 

@@ -212,6 +212,8 @@ def layer_norm(
         The last dims of `x`, over which mean and variance are taken.
     weight, bias : node or array, optional
         Of that shape.
+    eps : float
+        Added to the variance.
     """
     axes = _trailing(x, normalized_shape)
     return _affine(_normalized(x, axes, eps), weight, bias)
@@ -236,6 +238,7 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
 
 
 @raises(NO_EPS, "`num_groups` does not divide the channels.")
+@as_of(layer_norm)
 def group_norm(
     x: Node, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
@@ -289,9 +292,9 @@ class BatchNorm(NamedTuple):
 @returns("BatchNorm: ``(y, mean, var)``: `y` of the shape of `x`, the others of shape (channels,)")
 @raises(
     types="`x` is no float, one of `mean` and `var` is missing, or `eps` is no float >= 0.",
-    shapes="A parameter's shape is not (channels,), or a batch has one known value per channel "
-    "and so no variance.",
+    shapes="A parameter's shape is not (channels,), or there is one known value per channel.",
 )  # fmt: skip
+@as_of(group_norm)
 def batch_norm(
     x: Node, *, scale: Any = None, bias: Any = None, mean: Any = None, var: Any = None,
     eps: float = 1e-5,
@@ -304,14 +307,10 @@ def batch_norm(
 
     Parameters
     ----------
-    x : node
-        Float, shape (batch, channels, ...).
     scale, bias : node or array, optional
         One entry per channel.
     mean, var : node or array, optional
         One entry per channel; both or neither.
-    eps : float
-        Added to the variance.
     """
     axes = _behind_channels(x)
     if (mean is None) != (var is None):
@@ -329,6 +328,7 @@ def batch_norm(
 
 
 @raises(shapes="`x` has no channels, or `size` is below 1.")
+@as_of(group_norm)
 def local_response_norm(
     x: Node, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Node:
@@ -339,8 +339,6 @@ def local_response_norm(
 
     Parameters
     ----------
-    x : node
-        Float, shape (batch, channels, ...).
     size : int
         Channels in a window.
     """
@@ -359,6 +357,7 @@ def local_response_norm(
 
 @returns("Node of the shape of `x`")
 @raises(types="The statistics are no buffers, or `momentum` is outside of [0, 1].")
+@as_of(batch_norm)
 def running_batch_norm(
     x: Node, scale: Any, bias: Any, running_mean: Node, running_var: Node, *, training: bool,
     momentum: float = 0.1, eps: float = 1e-5,
@@ -372,8 +371,6 @@ def running_batch_norm(
 
     Parameters
     ----------
-    x : node
-        Float, shape (batch, channels, ...).
     scale, bias : node, array or None
         One entry per channel.
     running_mean, running_var : Buffer

@@ -171,10 +171,7 @@ _REPEAT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="`repeats` holds something other than non-negative ints.",
-    shapes="There is no such axis, or it has not as many entries as there are repeats.",
-)  # fmt: skip
+@raises("`repeats` are no ints >= 0.", "There is no such axis, or `repeats` has another length.")
 def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
     """Repeat each entry along an axis, as ``numpy.repeat``; the gradient sums over the copies.
 
@@ -338,8 +335,7 @@ _PAD_OWN_ADJOINT: Op = declare(
 
 @raises(
     types="The mode is not known, or a width is no int.",
-    shapes="A width is negative, there are not as many pairs as axes, or an empty dim would have"
-    " to be copied from.",
+    shapes="A width is negative, there are not as many pairs as axes, or a dim to copy is empty.",
 )  # fmt: skip
 def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Node:
     """Put a border around an array, as ``numpy.pad``.

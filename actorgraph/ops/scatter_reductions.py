@@ -217,8 +217,7 @@ def index_reduce(
 @returns("Node: a segment of no entries is `initial`, or 0, NaN, 1, -inf, inf")
 @raises(
     other="There is no such reduction, or not one of `lengths` and `offsets`.",
-    shapes="The lengths have not one dim, the segments are not all of the axis, or a dim of `x` is "
-    "None.",
+    shapes="The lengths have not one dim, the segments are not the axis, or a dim of `x` is None.",
 )  # fmt: skip
 def segment_reduce(
     x: Node, reduce: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,

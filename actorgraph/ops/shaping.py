@@ -133,17 +133,16 @@ def _join_scheme(arity: int, attrs: Attrs) -> str:
     return " -> ".join([f"a[*s{position}]" for position in range(arity)] + ["a[*out]"])
 
 
-def _concatenated(checks: Checks, *shapes: Shape, axis: int) -> Shape:
-    result = list(shapes[0])
+def _joined(checks: Checks, shapes: Sequence[Shape], how: str, axis: int = -1) -> list[Any]:
+    """Return the dims that the shapes share; those of an `axis` add up."""
+    result: list[Any] = list(shapes[0])
     for shape in shapes[1:]:
         if len(shape) != len(result):
-            raise ShapeError(f"ranks {len(result)} and {len(shape)} cannot be concatenated")
+            raise ShapeError(f"ranks {len(result)} and {len(shape)} cannot be {how}")
         for i, dim in enumerate(shape):
-            if i == axis:
-                result[i] = result[i] + dim
-            else:
-                result[i] = checks.equal(result[i], dim, f"dims at axis {i}")
-    return tuple(result)
+            one = result[i]
+            result[i] = one + dim if i == axis else checks.equal(one, dim, f"dims at axis {i}")
+    return result
 
 
 def _concatenate_vjp(
@@ -168,7 +167,8 @@ def with_zeros(tans: Sequence[Node | None], xs: Sequence[Node]) -> list[Node]:
 
 _CONCATENATE: Op = declare(
     "concatenate", _join_scheme, lambda xp, *xs, axis, out=None: xp.concatenate(xs, axis, out),
-    shape=_concatenated, vjp=Together(_concatenate_vjp),
+    shape=lambda checks, *shapes, axis: tuple(_joined(checks, shapes, "concatenated", axis)),
+    vjp=Together(_concatenate_vjp),
     jvp=lambda tans, y, *xs, axis: build(_CONCATENATE, *with_zeros(tans, xs), axis=axis),
     samples=(
         on((2, 3), (4, 3), axis=0), on((2, 3), (2, 1), (2, 2), axis=1),
@@ -290,12 +290,7 @@ def _nested(values: Any, home: Node) -> Node:
 
 
 def _stack_shape(checks: Checks, *shapes: Shape, axis: int) -> Shape:
-    result = list(shapes[0])
-    for shape in shapes[1:]:
-        if len(shape) != len(result):
-            raise ShapeError(f"ranks {len(result)} and {len(shape)} cannot be stacked")
-        for i, dim in enumerate(shape):
-            result[i] = checks.equal(result[i], dim, f"dims at axis {i}")
+    result = _joined(checks, shapes, "stacked")
     return (*result[:axis], len(shapes), *result[axis:])
 
 
@@ -374,10 +369,7 @@ _PART_ADJOINT: Op = declare(
 
 
 @returns("list of Node\n    Views.")
-@raises(
-    types="`parts` is neither an int nor a sequence of sizes.",
-    shapes="The parts do not add up to the dim, or there is no such axis.",
-)  # fmt: skip
+@raises("`parts` are no int and no sizes.", "The parts do not fit, or there is no such axis.")
 def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
     """Cut an axis into parts: equal ones by their number, others by their sizes.
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
-from actorgraph.op import LoopRule, Op, Sample
+from actorgraph.op import Op, Sample
 from actorgraph.ops._arrays import by_host, highest, is_half
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
 from actorgraph.ops._rules import add_all, on, raises
@@ -229,7 +229,7 @@ def _declared(
 
     op = nary_elementwise(
         name, "f[*s] -> f[*s]", forward or by_library, (derivative,), flops=30, doc=doc,
-        low=low, high=high, loop=LoopRule("value", f"{function}(x)"),
+        low=low, high=high, rule=f"{function}(x)",
     )  # fmt: skip
 
     def apply(x: Any) -> Node:

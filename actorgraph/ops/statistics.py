@@ -358,13 +358,17 @@ def corrcoef(x: Node, y: Any = None, rowvar: bool = True) -> Node:
     return scaled if is_complex(scaled) else clip(scaled, -1, 1)
 
 
+def _nearest_observation(position: Node) -> Node:
+    return nearest(position + 1) - 1
+
+
 End = Callable[[Node], Node]
 _METHODS: dict[str, tuple[float, float, End, End]] = {
     "linear": (1, 1, floor, ceil), "lower": (1, 1, floor, floor), "higher": (1, 1, ceil, ceil),
     "nearest": (1, 1, nearest, nearest), "midpoint": (1, 1, floor, ceil),
     "inverted_cdf": (0, 1, ceil, ceil),
     "averaged_inverted_cdf": (0, 1, ceil, lambda position: floor(position + 1)),
-    "closest_observation": (0, 1, *[lambda position: nearest(position + 1) - 1] * 2),
+    "closest_observation": (0, 1, _nearest_observation, _nearest_observation),
     "interpolated_inverted_cdf": (0, 1, floor, ceil), "hazen": (0.5, 0.5, floor, ceil),
     "weibull": (0, 0, floor, ceil), "median_unbiased": (1 / 3, 1 / 3, floor, ceil),
     "normal_unbiased": (3 / 8, 3 / 8, floor, ceil),
