@@ -452,6 +452,7 @@ from actorgraph.graph import Graph, Node
 from actorgraph.op import Sample as Sample, Together as Together
 from actorgraph.ops.inverses import SlogdetResult
 from actorgraph.ops.lu import LUFactorResult
+from actorgraph.ops.normalisation import BatchNorm
 from actorgraph.ops.spectral import EigResult
 
 ABOVE: dict[str, Callable[[], Any] | None]
