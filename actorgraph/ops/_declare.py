@@ -97,7 +97,10 @@ def nary_elementwise(
 
 
 def _calling(ufunc: str) -> Any:
-    return lambda xp, *arrays: getattr(xp, ufunc)(*arrays)
+    def forward(xp: Any, *arrays: Any) -> Any:
+        return getattr(xp, ufunc)(*arrays)
+
+    return forward
 
 
 def _composed(rule: str, operands: str) -> Any:

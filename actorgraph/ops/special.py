@@ -364,12 +364,9 @@ class _Kind(NamedTuple):
     """SciPy's names of a kind's orders 0 and 1, and the terms of its derivative."""
 
     first: tuple[str, str]
-    below: float
-    """Share of the order below in the derivative, in halves."""
-    above: float
-    """Share of the order above."""
-    own: Any
-    """Share of the function itself, as a function of x, or None."""
+    below: float  # what the order below counts in the derivative, twice over
+    above: float  # what the order above counts, twice over
+    own: Any  # what the function itself counts, by x; or None
     what: str
 
 
