@@ -437,5 +437,7 @@ def unstack(x: Node, axis: int = 0) -> list[Node]:
     place = one_axis(axis, x.ndim)
     dim = x.dims[place]
     if not isinstance(dim, int):
-        raise ShapeError(f"dim {dim} of {x!r} is known only in a run; index it instead: x[i]")
+        raise ShapeError(
+            f"dim {dim} of {x!r} is known only in a run; index the node, x[i], instead"
+        )
     return [getitem(x, (*[_FULL] * place, number)) for number in range(dim)]
