@@ -448,17 +448,21 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.graph import Node
+from actorgraph.graph import Graph, Node
 from actorgraph.op import Sample as Sample, Together as Together
+from actorgraph.ops.inverses import SlogdetResult
+from actorgraph.ops.lu import LUFactorResult
+from actorgraph.ops.normalisation import BatchNorm
+from actorgraph.ops.spectral import EigResult
 
 ABOVE: dict[str, Callable[[], Any] | None]
 '''
 
 
 def _written(module):
-    """Return the names of the functions that the module's text defines."""
+    """Return the docstrings of the functions that the module's text defines, by name."""
     body = ast.parse(Path(module.__file__).read_text()).body
-    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    return {one.name: ast.get_docstring(one) for one in body if isinstance(one, ast.FunctionDef)}
 
 
 def ops_stub():
@@ -468,12 +472,29 @@ def ops_stub():
         if module.__name__.rpartition(".")[2].startswith("_"):
             continue
         written = _written(module)
-        plain = [name for name in module.__all__ if _source(module, name) in written]
+        plain = [name for name in module.__all__ if _is_whole(module, name, written)]
         if plain:
             names = ", ".join(f"{name} as {name}" for name in plain)
             imports.append(f"from {module.__name__} import {names}")
         declared += [(name, getattr(module, name)) for name in module.__all__ if name not in plain]
     return STUB_HEAD + "\n".join([*imports, "", *(_stub_of(*one) for one in sorted(declared))])
+
+
+_BARE = re.compile(r"[\w, ]+ : \w+(, optional)?")
+"""An entry that says what the signature says."""
+
+
+def _is_whole(module, name, written):
+    """Return whether the text of a function, which editors read, says all of its parameters."""
+    text = written.get(_source(module, name))
+    return text is not None and _parameters(getattr(module, name)) <= set(text.split("\n"))
+
+
+def _parameters(function):
+    """Return the lines about parameters that say more than the signature."""
+    found = re.search(r"(?ms)^Parameters\n-+\n(.*?)(?:\n\n|\Z)", getdoc(function))
+    lines = found[1].split("\n") if found else []
+    return {line for line in lines if line != "    Any shape." and not _BARE.fullmatch(line)}
 
 
 def _source(module, name):
@@ -489,9 +510,10 @@ def _is_wrapped_here(module, function):
 
 
 def _stub_of(name, function):
-    doc = re.split(r"\n\n(?:Parameters|Examples)\n", getdoc(function))[0].replace("\\", "\\\\")
+    last = "Returns|Raises|Examples" if _parameters(function) else "Parameters|Examples"
+    doc = re.split(rf"\n\n(?:{last})\n", getdoc(function))[0].replace("\\", "\\\\")
     text = indent(f'"""{doc}', "    ") + ("\n    " if "\n" in doc else "") + '"""'
-    given = str(signature(function)).replace("'", "")
+    given = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(signature(function)))
     return f"def {name}{given}:\n{text}\n"
 
 

@@ -1,15 +1,15 @@
-"""Shared parts of forwards: scalars by dtype, two-byte floats, fast paths, and other devices.
+"""What forwards share: scalars by dtype, floats of two bytes, fast paths, and other devices.
 
-A Python scalar operand costs 0.2 us a call, and turns bfloat16 into float32, where it keeps NumPy's
-own dtypes.  Floats of two bytes (float16, bfloat16) are computed in float32 and rounded once.
+A Python scalar as an operand costs 0.2 us a call and turns bfloat16 into float32.  Floats of two
+bytes (float16, bfloat16) are computed in float32 and rounded once.
 
-Where the obvious NumPy call is slow, a faster form stands here.  Figures are of float32, 128x512
-where no shape is named, on a processor with AVX-512 and NumPy 2.4.  Other array modules, other
-dtypes and few elements take the obvious call.
+Where the obvious NumPy call is slow, a faster form stands here.  Times are for float32, of shape
+128x512 unless a shape is named, on a processor with AVX-512 and NumPy 2.4.  Other array modules,
+other dtypes and small arrays take the obvious call.
 
-Where CuPy lacks a function, or is silently wrong, arrays that are not NumPy's take another way; on
-NumPy each such function is the call that it is named for.  On a device only `by_host` reads a
-value: launching never waits, and launches can be captured.
+Where CuPy lacks a function or computes it wrongly, arrays that are not NumPy's take another path;
+for NumPy such a function is the call that it is named after.  On a device only `by_host` reads a
+value, so launches never wait and can be captured.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def on_host(xp: Any) -> bool:
 
 
 def holds(xp: Any, usual: Any) -> bool:
-    """Return whether a condition is true.
+    """Return whether a condition is true; while a forward is traced it is assumed.
 
-    When traced, it is assumed: a walk of the rows declines where it is false.
+    A table whose arrays break an assumption is not walked.
     """
     if is_traced(xp):
         xp.expect(usual)
@@ -114,8 +114,8 @@ def highest(dtype: np.dtype[Any]) -> float:
 def through_float32(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Return the forward with two-byte float arguments widened and its result narrowed.
 
-    The first array has the result's dtype.  Other dtypes are passed on with their ``out``; callers
-    that know the dtype to be another one take the forward itself, the attribute ``own``.
+    The first array has the dtype of the result.  Wider dtypes and their ``out`` are passed on as
+    they are; callers that know the dtype to be wide call the attribute ``own``, the forward itself.
     """
 
     @wraps(forward)
@@ -140,8 +140,8 @@ def tiny(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(np.float32 if dtype.kind == "V" else dtype).tiny)
 
 
-# NumPy takes the extremum of an array and one number element by element: 22 us, where two arrays
-# take 5.  So the number is repeated in a row, which stays in the cache: 9.
+# NumPy takes the extremum of an array and a number element by element: 22 us, where two arrays
+# take 5.  With the number repeated in a row, which stays in the cache, it takes 9.
 _FEW = 8192
 _ROW = 16384
 
@@ -193,10 +193,8 @@ def _repeated(dtype: np.dtype[Any], number: bytes) -> Any:
     return row
 
 
-# Products with ones: for 32x32 one takes 0.3 us where `np.add.reduce` takes 1.3 down the columns,
-# and for 32768x10, whose rows are short, 33 where that takes 410; float32 keeps more digits.
-
-
+# Sums down the columns are products with ones: 0.3 us for 32x32, where `np.add.reduce` takes 1.3,
+# and 33 us for 32768x10, whose rows are short, where that takes 410; float32 keeps more digits.
 @cache
 def _ones(dtype: np.dtype[Any]) -> Any:
     row = np.ones(_ROW, dtype)
@@ -234,8 +232,8 @@ def column_sums(x: Any, out: Any = None) -> Any:
     return ones.dot(x, out)
 
 
-# Along rows BLAS does not add pairwise as NumPy does, in a third of the time (4 us, not 12): up to
-# so many elements its error is as small, 4 units in the last place.
+# Along rows BLAS takes a third of NumPy's time (4 us, not 12), but does not add pairwise.  Up to so
+# many elements its error is as small: 4 units in the last place.
 _LONGEST = 4096
 _sum: Any = np.add.reduce
 
@@ -268,16 +266,16 @@ def exp_without_warning(xp: Any, x: Any, out: Any = None) -> Any:
 
 
 def logistic(xp: Any, negated: Any, out: Any = None) -> Any:
-    """Return 1 / (1 + exp(negated)): 0, which is right to the last bit, where exp is too large."""
+    """Return 1 / (1 + exp(negated)); where exp is too large 0, which is right to the last bit."""
     denominator = exp_without_warning(xp, negated, out)
     denominator += one(xp, denominator)
     return xp.divide(one(xp, denominator), denominator, out=out)  # half the time of reciprocal
 
 
 def all_finite(xp: Any, x: Any) -> bool:
-    """Return whether an array has no Inf and no NaN; squares of its numbers may not overflow.
+    """Return whether all numbers of an array are finite, with squares that do not overflow either.
 
-    One product takes half the time of a reduction.  On a device nobody waits to know: no.
+    One product takes half the time of a reduction.  On a device the answer is no, without waiting.
     """
     if not on_host(xp):
         return False
@@ -287,14 +285,13 @@ def all_finite(xp: Any, x: Any) -> bool:
 
 
 def raise_if(xp: Any, bad: Any, kind: type[Exception], text: str, of: Any = None) -> None:
-    """Raise where `bad` holds; the text may have ``{}`` for the least and the largest entry `of`.
+    """Raise if `bad` holds; ``{}`` in the text stand for the least and the largest entry `of`.
 
-    On a device the flag and these numbers travel with the value of the job, and with all that is
-    made of it; the run fails when one of these is fetched.
+    On a device the flag and these numbers travel with the value of the job, and with everything
+    computed from it; the run fails when one of these is fetched.
     """
     if xp is not np or bad:
-        untold = of is None or is_traced(xp)
-        numbers = () if untold else (of.min(), of.max())
+        numbers = () if of is None or is_traced(xp) else (of.min(), of.max())
         if xp is np:
             raise kind(text.format(*numbers))
         pending.checks.append(Check(bad, kind, text, numbers))

@@ -1,9 +1,9 @@
-"""Declarers: name the algebra that most ops share once, so that a rule states only its own part.
+"""Declarers: they hold the algebra that most ops share, so that an op states only its own part.
 
-`unary` and `binary` declare elementwise ops by one derivative an argument: a function linear in
+`unary` and `binary` declare elementwise ops by one derivative per argument: a function linear in
 its first argument, which serves as vjp (summed to the argument's shape) and as jvp.  They and
-`reduction` register the op and return the function that users call.  `over_axes` makes the
-functions of one to three axes that differ in nothing else.
+`reduction` register the op and return the function that users call.  `over_axes` makes functions
+of one, two and three axes from one rule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, LoopRule, Op, Sample
-from actorgraph.ops._rules import add_all, declare, each
+from actorgraph.ops._rules import F, add_all, declare, each
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
@@ -28,7 +28,6 @@ from actorgraph.ops.broadcasting import (
     unbroadcast,
 )
 from actorgraph.ops.broadcasting import sum as sum_over
-from actorgraph.types import Checks, Shape
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,13 +58,14 @@ _SHAPES: Mapping[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
 def nary_elementwise(
     name: str, scheme: str, forward: Any, derivatives: tuple[Derivative | None, ...],
     flops: float = 1, low: float = -2.0, high: float = 2.0, bools: tuple[int, ...] = (),
-    **more: Any,
+    rule: str = "", **more: Any,
 ) -> Op:  # fmt: skip
     """Register an elementwise op.
 
     `forward` is the rule of an element, or ``forward(xp, *arrays, **attrs)``.  A rule is the name
     of a ufunc, or an expression of NumPy's functions and the operands ``x, y, z``; the op, the
-    compiled loops and the laws follow from it.  A derivative is ``(t, y, *xs, **attrs) -> node``,
+    compiled loops and the laws follow from it; a function may give its `rule` beside it, for the
+    loops.  A derivative is ``(t, y, *xs, **attrs) -> node``,
     linear in `t`; None where it is zero or where the argument has none.  `flops` is the cost of an
     element, in additions; the laws draw float arguments from `low` to `high`.  The op is `traced`
     by default, unless the loop of its ufunc is its row.
@@ -77,8 +77,8 @@ def nary_elementwise(
             forward = _calling(forward)
         else:
             rule, forward = forward, _composed(forward, operands)
+    if rule:
         more["loop"] = LoopRule("value", rule)
-
     if "samples" not in more:
         shapes = _SHAPES[len(derivatives)]
         more["samples"] = tuple([Sample(one, {}, low, high, bools=bools) for one in shapes])
@@ -87,12 +87,11 @@ def nary_elementwise(
     vjp = tuple(None if d is None else _vjp_of(d, i) for i, d in enumerate(derivatives))
 
     def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:
-        parts = [
+        return add_all([
             broadcast_like(derivative(tan, y, *xs, **attrs), y)
             for tan, derivative in zip(tans, derivatives, strict=True)
             if tan is not None and derivative is not None
-        ]
-        return add_all(parts)
+        ])  # fmt: skip
 
     return declare(name, scheme, forward, vjp=vjp, jvp=jvp, cost=each(flops), **more)
 
@@ -130,8 +129,7 @@ def unary(
             return x.graph.apply(op, (x,))  # as `build` does, in half the time
         return build(op, x)
 
-    documented(function, op, "x : node\n    Any shape.", notes)
-    return function
+    return documented(function, op, "x : node\n    Any shape.", notes)
 
 
 def binary(
@@ -144,14 +142,10 @@ def binary(
     def function(x: Any, y: Any) -> Node:
         return build(op, x, y)
 
-    documented(function, op, "x, y : node, array or scalar\n    Shapes that broadcast.", notes)
-    return function
+    return documented(function, op, BROADCAST, notes)
 
 
-_OVER_AXES = """x : node
-axis : int, tuple of int, or None for all
-keepdims : bool
-    Keep the axes as dims of size 1."""
+BROADCAST = "x, y : node, array or scalar\n    Shapes that broadcast."
 
 
 def reduction_op(
@@ -164,12 +158,8 @@ def reduction_op(
     """
     if slope is not None:
         more = {"vjp": (_reduction_vjp(slope),), "jvp": _reduction_jvp(slope), **more}
-    more = {"shape": _reduced, "samples": REDUCTION_SAMPLES, "memory": KEPT, **more}
+    more = {"shape": reduced_shape, "samples": REDUCTION_SAMPLES, "memory": KEPT, **more}
     return declare(name, scheme, forward, **more)
-
-
-def _reduced(checks: Checks, x: Shape, *, axis: Any, keepdims: bool, **_: Any) -> Shape:
-    return reduced_shape(checks, x, axis=axis, keepdims=keepdims)
 
 
 def _reduction_vjp(slope: Derivative) -> Derivative:
@@ -185,9 +175,8 @@ def _reduction_vjp(slope: Derivative) -> Derivative:
 def _reduction_jvp(slope: Derivative) -> Derivative:
     def reduction_jvp(tans: tuple[Node, ...], y: Node, x: Node, **attrs: Any) -> Node:
         rate = slope(y, x, **attrs)
-        return sum_over(
-            tans[0] if rate is None else tans[0] * rate, attrs["axis"], attrs["keepdims"]
-        )
+        t = tans[0] if rate is None else tans[0] * rate
+        return sum_over(t, attrs["axis"], attrs["keepdims"])
 
     return reduction_jvp
 
@@ -201,21 +190,26 @@ def reduction(
     def function(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
         return build(op, x, axis=axes_of(axis, x.ndim), keepdims=bool(keepdims))
 
-    documented(function, op, _OVER_AXES, notes)
-    return function
+    return documented(function, op, "x : node", notes)
 
 
 def documented(
-    function: Any, op: Op, parameters: str, notes: str = "", name: str = "", doc: str = ""
-) -> None:
+    function: F, op: Op, parameters: str, notes: str = "", name: str = "", doc: str = ""
+) -> F:
     """Give a public function its op's name, and a docstring made from the declaration."""
-    function.__name__ = function.__qualname__ = name or op.name
-    function.__module__ = "actorgraph.ops"
-    function.__doc__ = (
+    text = (
         f"{doc or op.doc}\n\nType ``{op.scheme}``.{'  ' if notes else ''}{notes}\n\n"
         f"Parameters\n----------\n{parameters}\n\nReturns\n-------\nNode\n\n"
         "Raises\n------\nGraphTypeError, ShapeError\n    The operands do not fit the type.\n"
     )
+    return public(function, name or op.name, text)
+
+
+def public(function: F, name: str, doc: str | None) -> F:
+    """Give a function that was made its public name and its docstring."""
+    function.__name__ = function.__qualname__ = name
+    function.__module__, function.__doc__ = "actorgraph.ops", doc
+    return function
 
 
 _OVER = (

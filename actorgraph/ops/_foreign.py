@@ -1,15 +1,16 @@
-"""What functions of `ag.ops` get: an example, and an answer to arguments named as elsewhere."""
+"""What functions of `ag.ops` get: an example, and errors for arguments named as elsewhere."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from inspect import signature
+from inspect import cleandoc, signature
 from types import ModuleType
 from typing import Any
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.keywords import advice, change_public, refusal, standing_for
+from actorgraph.ops._rules import complete
 
 _NAME = re.compile(r"\b[a-z]\b")
 
@@ -113,28 +114,24 @@ _CALLS.update({
 })  # fmt: skip
 
 
-def example_in(text: str, name: str) -> str:
-    """Return the docstring of a function with an example, if there is a call for it."""
-    call = _CALLS.get(name)
-    return text if call is None else with_example(text, f"ag.ops.{name}{call}")
-
-
 def with_example(text: str, call: str) -> str:
     """Return a docstring with an example: the call, on placeholders by the names of one letter."""
     used = [one for one in dict.fromkeys(_NAME.findall(call)) if one in _MADE]
     made = [f'{one} = g.input("{one}", {_MADE[one]})' for one in used]
     lines = ["import actorgraph as ag", "g = ag.Graph()", *made, f"result = {call}"]
-    section = ["", "", "Examples", "--------", *[f">>> {line}" for line in lines], ""]
-    margin = "    " if "\n    " in text and "\nParameters\n" not in text else ""
-    return text.rstrip() + f"\n{margin}".join(section)
+    return "\n".join([cleandoc(text), "", "Examples", "--------", *map(">>> {}".format, lines), ""])
 
 
 Function = Callable[..., Any]
 
 
 def translating(function: Function) -> Function:
-    """Return a function whose errors begin with its name and explain unknown arguments."""
-    told, wrong = _error_of, (TypeError, GraphError)  # which the globals of `own` have not
+    """Return a function whose errors begin with its name and explain unknown arguments.
+
+    Its docstring lists every parameter and has an example.
+    """
+    # `call` gets the globals of `function`, so it reaches these names through its closure.
+    told, wrong = _error_of, (TypeError, GraphError)
 
     def call(*args: Any, **given: Any) -> Any:
         try:
@@ -145,9 +142,10 @@ def translating(function: Function) -> Function:
                 raise
             raise instead from None
 
-    own = standing_for(function, call)
-    if own.__doc__ and ">>>" not in own.__doc__:
-        own.__doc__ = example_in(own.__doc__, function.__name__)
+    own, name = standing_for(function, call), function.__name__
+    complete(own)
+    if name in _CALLS and ">>>" not in (own.__doc__ or ""):
+        own.__doc__ = with_example(own.__doc__ or "", f"ag.ops.{name}{_CALLS[name]}")
     return own
 
 

@@ -1,16 +1,15 @@
 """NumPy functions applied to nodes build nodes: ``np.tanh(x @ W)``, ``np.sum(x, axis=0)``.
 
-NumPy asks `__array_ufunc__` and `__array_function__` (NEP 13 and 18) of any argument that has
-them.  A ufunc finds its op by `Op.ufunc`; other functions stand in one table below with their
-parameters in NumPy's order, or are functions under NumPy's signature,
-here and in `_numpy_names`.  What has no op raises,
-with the name of the nearest one.
+NumPy calls `__array_ufunc__` and `__array_function__` (NEP 13 and 18) of any argument that has
+them.  A ufunc finds its op by `Op.ufunc`.  Other functions stand in the table `_PARAMETERS` with
+their parameters in NumPy's order, or are written here and in `_numpy_names` with NumPy's
+signature.  A function without an op raises and names the nearest one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from inspect import signature
 from math import pi
 from typing import Any
@@ -87,9 +86,7 @@ def _joined(blocks: Any, home: Node, rank: int, depth: int) -> Node:
 def broadcast_arrays(*args: Any) -> tuple[Node, ...]:
     """The arguments in one shape."""
     nodes = nodes_of(args)
-    whole = nodes[0]
-    for node in nodes[1:]:
-        whole = _or(whole, node)
+    whole = reduce(_or, nodes)
     return tuple(broadcast_like(node, whole) for node in nodes)
 
 
@@ -99,7 +96,7 @@ def _or(x: Node, y: Node) -> Node:
 
 
 def answer(name: str, a: Node, axis: int | None = None) -> Any:
-    """Return what the type of a node tells under a name of `ANSWERS`."""
+    """Return the result of a function of `ANSWERS`, which follows from the type of a node."""
     if name in ("shape", "ndim"):
         return getattr(a, name)
     if name != "size":
@@ -108,13 +105,6 @@ def answer(name: str, a: Node, axis: int | None = None) -> Any:
     if not isinstance(count, int):
         raise ShapeError(f"np.size of {a!r} is known only in a run; use ag.ops.size_of")
     return count
-
-
-def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """Choose between two by a condition; without them the positions where it holds."""
-    if x is None and y is None:
-        return sorting.nonzero(condition)
-    return elementwise.where(condition, x, y)
 
 
 def real_if_close(a: Node, tol: float = 100) -> Node:
@@ -149,12 +139,10 @@ def compress(condition: Any, a: Node, axis: int | None = None) -> Node:
 
 def extract(condition: Any, arr: Any) -> Node:
     """The elements where a condition holds."""
-    held, values = (
-        nodes_of((condition, arr))
-        if isinstance(condition, Node)
-        else (np.asarray(condition, bool).ravel(), arr)
-    )
-    return ravel(values)[ravel(held) if isinstance(held, Node) else held]
+    if not isinstance(condition, Node):
+        return ravel(arr)[np.asarray(condition, bool).ravel()]
+    held, values = nodes_of((condition, arr))
+    return ravel(values)[ravel(held)]
 
 
 def choose(a: Any, choices: Any) -> Node:
@@ -174,7 +162,7 @@ def _known(a: Node, axis: int | None) -> tuple[Node, int, int]:
 
 
 def delete(arr: Node, obj: Any, axis: int | None = None) -> Node:
-    """The entries along an axis but for some."""
+    """The entries along an axis without those at some places."""
     arr, axis, dim = _known(arr, axis)
     return indexing.take(arr, np.delete(np.arange(dim), obj), axis)
 
@@ -238,11 +226,6 @@ def _among(ar1: Any, ar2: Any, invert: bool) -> Any:
     return values[sorting.isin(values, second, invert=invert)]
 
 
-def setdiff1d(ar1: Any, ar2: Any) -> Any:
-    """The values of the first array that are not in the second."""
-    return _among(ar1, ar2, invert=True)
-
-
 def vdot(a: Any, b: Any) -> Any:
     """Sum of products of flattened arrays, the first conjugated."""
     left, right = nodes_of((a, b))
@@ -287,23 +270,11 @@ def polyval(p: Any, x: Any) -> Any:
     return found
 
 
-def _padded(first: Any, other: Any) -> list[Node]:
-    """Return two polynomials with as many coefficients, zeros before those of the shorter one."""
+def _padded(first: Any, other: Any) -> Any:
+    """Return two polynomials with zeros before the coefficients of the shorter one."""
     nodes = nodes_of((first, other))
     most = max(answer("size", node) for node in nodes)
     return [pad(node, (most - answer("size", node), 0)) for node in nodes]
-
-
-def polyadd(a1: Any, a2: Any) -> Any:
-    """Sum of two polynomials."""
-    first, other = _padded(a1, a2)
-    return first + other
-
-
-def polysub(a1: Any, a2: Any) -> Any:
-    """Difference of two polynomials."""
-    first, other = _padded(a1, a2)
-    return first - other
 
 
 def polyder(p: Node, m: int = 1) -> Node:
@@ -326,19 +297,12 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True) -> An
     return elementwise.exp(creation.linspace(low, low, high, num, endpoint))
 
 
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0) -> Any:
-    """Powers of a base by exponents evenly spaced between two."""
-    home = node_of(start, stop)
-    return np.power(base, creation.linspace(home, start, stop, num, endpoint))
-
-
-EXTRAS: dict[str, Callable[..., Any]] = {
+EXTRAS: dict[str, Any] = {
     function.__name__: function
     for function in (
         array, block, broadcast_arrays, choose, compress, correlate, delete, ediff1d, extract,
-        geomspace, insert, lexsort, logspace, piecewise, polyadd, polyder, polyint, polysub,
-        polyval, ravel_multi_index, real_if_close, setdiff1d, union1d, unravel_index, unwrap, vdot,
-        where,
+        geomspace, insert, lexsort, piecewise, polyder, polyint, polyval, ravel_multi_index,
+        real_if_close, union1d, unravel_index, unwrap, vdot,
     )
 } | {
     "asarray": lambda a, dtype=None, order=None, *, copy=None: shaping.array(a, dtype),
@@ -347,27 +311,35 @@ EXTRAS: dict[str, Callable[..., Any]] = {
         creation.full(fill_value, shape, fill_value, dtype)
     ),
     "array_equiv": lambda a1, a2: np.all(np.equal(*nodes_of((a1, a2)))),
+    "logspace": lambda start, stop, num=50, endpoint=True, base=10.0: np.power(
+        base, creation.linspace(node_of(start, stop), start, stop, num, endpoint)
+    ),
     "isreal": lambda x: np.imag(x) == 0,
     "iscomplex": lambda x: np.imag(x) != 0,
     "isposinf": lambda x: isinf(x) & (x > 0),
     "isneginf": lambda x: isinf(x) & (x < 0),
     "fix": trunc,
     "intersect1d": lambda ar1, ar2: _among(ar1, ar2, invert=False),
-    "setxor1d": lambda ar1, ar2: union1d(setdiff1d(ar1, ar2), setdiff1d(ar2, ar1)),
+    "setdiff1d": lambda ar1, ar2: _among(ar1, ar2, invert=True),
+    "setxor1d": lambda ar1, ar2: union1d(_among(ar1, ar2, True), _among(ar2, ar1, True)),
     "unique_values": lambda x: sorting.unique(x),
     "unique_counts": lambda x: sorting.unique(x, return_counts=True),
     "unique_inverse": lambda x: sorting.unique(x, return_inverse=True),
     "unique_all": lambda x: sorting.unique(x, True, True, True),
+    "polyadd": lambda a1, a2: np.add(*_padded(a1, a2)),
     "polymul": lambda a1, a2: sampled.convolve(a1, a2),
+    "polysub": lambda a1, a2: np.subtract(*_padded(a1, a2)),
     "histogram_bin_edges": lambda a, bins=10, range=None: counting.histogram(a, bins, range)[1],
     "cumulative_prod": _cumulative(reductions.cumprod, 1),
     "cumulative_sum": _cumulative(reductions.cumsum, 0),
+    "where": lambda condition, x=None, y=None: (
+        sorting.nonzero(condition) if x is y is None else elementwise.where(condition, x, y)
+    ),
 }  # fmt: skip
 """By NumPy's name without ``numpy.``."""
 
 ANSWERS = (np.iscomplexobj, np.isrealobj, np.ndim, np.shape, np.size)
-"""What the type of a node answers."""
-
+"""Functions whose results follow from the type of a node."""
 
 Function = Callable[..., Any]
 
@@ -379,21 +351,36 @@ _UFUNC_ALIASES = {
     "modf": "modf", "radians": "deg2rad", "vecdot": "vecdot", "vecmat": "vecmat",
 }  # fmt: skip
 
-_REDUCTION = "x=a axis -dtype -out keepdims initial where"
-_MEAN = "x=a axis -dtype -out keepdims where"
-_EXTREMUM = "x=a axis -out keepdims initial where"
-_TEST = "x=a axis -out keepdims where"
-_POSITION = "x=a axis -out keepdims"
-_RUNNING = "x=a axis -dtype -out"
-_SPREAD = "x=a axis -dtype -out ddof keepdims where -mean ddof=correction"
-_QUANTILE = "x=a q axis -out ~overwrite_input method keepdims -weights"
-_FFT = "x=a n axis norm -out"
-_FFTN = "x=a s axes norm -out"
-_JOIN = "nodes=arrays axis -out -dtype -casting"
-
 # Parameters in NumPy's order: "ours=theirs" where the names differ, "-theirs" for what is refused,
 # "~theirs" for what changes no result: every sort is stable, and nothing is overwritten.
+_SHARED = {
+    "x=a n axis norm -out": "fft.fft fft.hfft fft.ifft fft.ihfft fft.irfft fft.rfft",
+    "x=a s axes norm -out": (
+        "fft.fft2 fft.fftn fft.ifft2 fft.ifftn fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn"
+    ),
+    "x=a axis -out keepdims where": "all any", "x=a axis -out keepdims":
+    "argmax argmin nanargmax nanargmin", "x=a y=b rtol atol equal_nan": "allclose isclose",
+    "x=a axis -out keepdims initial where": "amax amin max min nanmax nanmin",
+    "x=a axis ~kind -order ~stable": "argsort sort", "x=a decimals -out": "around round",
+    "x=a": (
+        "argwhere flatnonzero linalg.det linalg.eig linalg.eigvals linalg.inv linalg.slogdet "
+        "nonzero"
+    ),
+    "nodes=arrays axis -out -dtype -casting": "concatenate stack", "x=v k": "diag diagflat",
+    "x=a axis -dtype -out": "cumprod cumsum nancumprod nancumsum", "x=a y=b -out": "dot outer",
+    "x=a axis": "expand_dims squeeze", "x axes": "fft.fftshift fft.ifftshift",
+    "x": "i0 linalg.svdvals sinc", "x=val": "imag real", "x=m k": "tril triu",
+    "x=x1 y=x2 axis": "linalg.cross linalg.vecdot", "x=a UPLO": "linalg.eigh linalg.eigvalsh",
+    "x=x1 y=x2": "linalg.matmul linalg.outer", "x=a axis -dtype -out keepdims where":
+    "mean nanmean", "x=a axis -out ~overwrite_input keepdims": "median nanmedian",
+    "x=a q axis -out ~overwrite_input method keepdims -weights":
+        "nanpercentile nanquantile percentile quantile",
+    "x=a axis -dtype -out keepdims initial where": "nanprod nansum prod sum",
+    "x=a axis -dtype -out ddof keepdims where -mean ddof=correction": "nanstd nanvar std var",
+    "x=a dtype -order -subok -shape -device": "ones_like zeros_like",
+}  # fmt: skip
 _PARAMETERS = {
+    **{name: parameters for parameters, names in _SHARED.items() for name in names.split()},
     "angle": "x=z -deg", "array_equal": "x=a1 y=a2 equal_nan", "astype": "x dtype -copy -device",
     "average": "x=a axis weights returned keepdims", "bincount": "x weights minlength",
     "broadcast_to": "x=array shape -subok",
@@ -419,39 +406,6 @@ _PARAMETERS = {
     "transpose": "x=a axes", "trapezoid": "y x dx axis",
     "unique": "x=ar return_index return_inverse return_counts -axis -equal_nan -sorted",
     "vander": "x n=N increasing",
-    **{f"fft.{name}": _FFT for name in "fft hfft ifft ihfft irfft rfft".split()},
-    **{f"fft.{name}": _FFTN for name in "fft2 fftn ifft2 ifftn irfft2 irfftn rfft2 rfftn".split()},
-    **dict.fromkeys("all any".split(), _TEST),
-    **dict.fromkeys("allclose isclose".split(), "x=a y=b rtol atol equal_nan"),
-    **dict.fromkeys("amax amin max min nanmax nanmin".split(), _EXTREMUM),
-    **dict.fromkeys("argmax argmin nanargmax nanargmin".split(), _POSITION),
-    **dict.fromkeys("argsort sort".split(), "x=a axis ~kind -order ~stable"),
-    **dict.fromkeys(
-        (
-            "argwhere flatnonzero linalg.det linalg.eig linalg.eigvals linalg.inv linalg.slogdet "
-            "nonzero"
-        ).split(),
-        "x=a",
-    ),
-    **dict.fromkeys("around round".split(), "x=a decimals -out"),
-    **dict.fromkeys("concatenate stack".split(), _JOIN),
-    **dict.fromkeys("cumprod cumsum nancumprod nancumsum".split(), _RUNNING),
-    **dict.fromkeys("diag diagflat".split(), "x=v k"),
-    **dict.fromkeys("dot outer".split(), "x=a y=b -out"),
-    **dict.fromkeys("expand_dims squeeze".split(), "x=a axis"),
-    **dict.fromkeys("fft.fftshift fft.ifftshift".split(), "x axes"),
-    **dict.fromkeys("i0 linalg.svdvals sinc".split(), "x"),
-    **dict.fromkeys("imag real".split(), "x=val"),
-    **dict.fromkeys("linalg.cross linalg.vecdot".split(), "x=x1 y=x2 axis"),
-    **dict.fromkeys("linalg.eigh linalg.eigvalsh".split(), "x=a UPLO"),
-    **dict.fromkeys("linalg.matmul linalg.outer".split(), "x=x1 y=x2"),
-    **dict.fromkeys("mean nanmean".split(), _MEAN),
-    **dict.fromkeys("median nanmedian".split(), "x=a axis -out ~overwrite_input keepdims"),
-    **dict.fromkeys("nanpercentile nanquantile percentile quantile".split(), _QUANTILE),
-    **dict.fromkeys("nanprod nansum prod sum".split(), _REDUCTION),
-    **dict.fromkeys("nanstd nanvar std var".split(), _SPREAD),
-    **dict.fromkeys("ones_like zeros_like".split(), "x=a dtype -order -subok -shape -device"),
-    **dict.fromkeys("tril triu".split(), "x=m k"),
 }  # fmt: skip
 _FUNCTION_ALIASES = {"amax": "max", "amin": "min", "around": "round", "empty_like": "zeros_like"}
 # What a ufunc does along an axis: the function of its reduce, and of its accumulate.
@@ -467,7 +421,7 @@ class _Dispatch:
 
     def __init__(self, functions: Mapping[str, Function]) -> None:
         self.functions = functions
-        self.ufuncs: dict[str, Function] = {"positive": _same}
+        self.ufuncs: dict[str, Function] = {"positive": _OWN["copy"]}
         for op in REGISTRY.values():
             if op.ufunc is not None:
                 self.ufuncs[op.ufunc] = functions.get(op.name, partial(build, op))
@@ -540,10 +494,6 @@ class _Dispatch:
         return _call(target, full, args, given)
 
 
-def _same(x: Node) -> Node:
-    return x
-
-
 def _holds_node(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_holds_node, value))
@@ -575,24 +525,25 @@ def _call(target: Function, name: str, args: Any, given: Mapping[str, Any]) -> A
         return reduce_where(_FUNCTION_ALIASES.get(name, name), **accepted)
     if name == "reshape":
         return target(*accepted.values())
-    try:
-        signature(target).bind(**accepted)
-    except TypeError as error:
-        raise GraphTypeError(f"np.{name} on nodes: {error}") from None
+    _check_bound(name, target, (), accepted)
     return target(**accepted)
 
 
+def _check_bound(name: str, target: Function, args: Any, given: Mapping[str, Any]) -> None:
+    try:
+        signature(target).bind(*args, **given)
+    except TypeError as error:
+        raise GraphTypeError(f"np.{name} on nodes: {error}") from None
+
+
 def _call_own(target: Function, name: str, args: Any, given: Mapping[str, Any]) -> Any:
-    """Call a function that has NumPy's own signature, but for what it refuses."""
+    """Call a function that has NumPy's signature without the parameters that it refuses."""
     known = signature(target).parameters
     for parameter, value in given.items():
         if parameter not in known and value is not None:
             raise GraphTypeError(_refusal(name, parameter))
     given = {parameter: value for parameter, value in given.items() if parameter in known}
-    try:
-        signature(target).bind(*args, **given)
-    except TypeError as error:
-        raise GraphTypeError(f"np.{name} on nodes: {error}") from None
+    _check_bound(name, target, args, given)
     try:
         return target(*args, **given)
     except GraphError as error:
@@ -624,8 +575,5 @@ def attach(functions: Mapping[str, Function]) -> None:
             return self.graph.constant(function(*args, **given))
         return dispatch.function(function, args, given)
 
-    for name, method in {
-        "__array_ufunc__": array_ufunc,
-        "__array_function__": array_function,
-    }.items():
-        setattr(Node, name, method)
+    for name, method in (("ufunc", array_ufunc), ("function", array_function)):
+        setattr(Node, f"__array_{name}__", method)

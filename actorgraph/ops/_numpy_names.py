@@ -1,7 +1,7 @@
-"""What NumPy has a name for and `ag.ops` has not: functions of nodes under NumPy's signatures.
+"""NumPy functions that `ag.ops` lacks, as functions of nodes with NumPy's signatures.
 
-Each is built of ops, mostly through NumPy's own names, which build nodes here.  Parameters of NumPy
-that are not listed are refused.
+Each is built of ops, mostly by calling NumPy functions on nodes.  Parameters of NumPy that are not
+listed are refused.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _FULL = slice(None)
 
 def node_of(*values: Any) -> Node:
     """Return the first of the values that is a node."""
-    for value in values:
-        if isinstance(value, Node):
-            return value
-    raise GraphTypeError("at least one argument has to be a node")
+    found = next((value for value in values if isinstance(value, Node)), None)
+    if found is None:
+        raise GraphTypeError("at least one argument has to be a node")
+    return found
 
 
 def nodes_of(values: Sequence[Any], rank: Callable[[Any], Any] | None = None) -> list[Any]:
@@ -139,7 +139,7 @@ def diff(a: Node, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
 
 
 def gradient(f: Node, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Slopes of the parabola through three neighbours, at the ends of one through two or three.
+    """Slopes of the parabola through three neighbours, at the ends through two or three.
 
     Spacings are a number, a number for each axis, or the coordinates along each.
     """
@@ -223,30 +223,24 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
             f"np.select on nodes takes as many conditions as choices, got {len(condlist)} and "
             f"{len(choicelist)}"
         )
-    # np.where answers arrays too: the default may meet a choice that is one, and no node.
+    # np.where also takes arrays: the default may meet a choice that is an array.
     chosen = default
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
         chosen = np.where(condition, choice, chosen)
     return chosen
 
 
-def _places(a: Node, kth: Any, axis: int | None) -> None:
-    size = size_of(a.dims if axis is None else (a.dims[shaping.one_axis(axis, a.ndim)],))
-    for place in np.ravel(kth):
-        if isinstance(size, int) and not -size <= place < size:
-            raise ShapeError(f"np.partition on nodes: kth={place} is outside of {size} entries")
+def _partitioned(order: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a partition: the sorted entries are one, so `order` sorts them."""
 
+    def partitioned(a: Node, kth: Any, axis: int | None = -1) -> Any:
+        size = size_of(a.dims if axis is None else (a.dims[shaping.one_axis(axis, a.ndim)],))
+        for place in np.ravel(kth):
+            if isinstance(size, int) and not -size <= place < size:
+                raise ShapeError(f"np.partition on nodes: kth={place} is outside of {size} entries")
+        return order(a, axis=axis)
 
-def partition(a: Node, kth: Any, axis: int | None = -1) -> Any:
-    """Entries with the k-th in its place, of which the sorted ones are an instance."""
-    _places(a, kth, axis)
-    return np.sort(a, axis=axis)
-
-
-def argpartition(a: Node, kth: Any, axis: int | None = -1) -> Any:
-    """Positions of the entries in the order of `partition`."""
-    _places(a, kth, axis)
-    return np.argsort(a, axis=axis)
+    return partitioned
 
 
 def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Node:
@@ -262,7 +256,7 @@ def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
 def svd(
     a: Node, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
 ) -> Any:
-    """Singular values and vectors; whole bases unless told otherwise, unlike `ag.ops.svd`."""
+    """Singular values and vectors; with whole bases by default, unlike `ag.ops.svd`."""
     a = hermitian_part(a) if hermitian else a
     return spectral.svd(a, full_matrices) if compute_uv else spectral.svdvals(a)
 
@@ -270,10 +264,11 @@ def svd(
 NUMPY_ONLY: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        argpartition, array_split, atleast_1d, atleast_2d, atleast_3d, column_stack, cross, diff,
-        gradient, hstack, inner, nan_to_num, partition, rollaxis, rot90, select, split,
+        array_split, atleast_1d, atleast_2d, atleast_3d, column_stack, cross, diff, gradient,
+        hstack, inner, nan_to_num, rollaxis, rot90, select, split,
     )
 } | {
+    "partition": _partitioned(np.sort), "argpartition": _partitioned(np.argsort),
     "append": lambda arr, values, axis=None: shaping.concatenate([arr, values], axis),
     "vstack": lambda tup: shaping.concatenate(nodes_of(tup, atleast_2d), 0),
     "dstack": lambda tup: shaping.concatenate(nodes_of(tup, atleast_3d), 2),

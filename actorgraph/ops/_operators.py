@@ -13,7 +13,7 @@ from actorgraph.graph import Node
 from actorgraph.ops._foreign import translating
 from actorgraph.ops.arithmetic import floor_divide, imag, mod, power, real
 from actorgraph.ops.elementwise import round as nearest
-from actorgraph.ops.shaping import swapaxes, transpose
+from actorgraph.ops.shaping import swap_last, transpose
 
 _BINARY = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod",
@@ -42,26 +42,6 @@ def _transposed(self: Node, *axes: Any) -> Node:
     )
 
 
-def _reversed(self: Node) -> Node:
-    """The node with its axes reversed."""
-    return transpose(self)
-
-
-def _real(self: Node) -> Node:
-    """The real part, see `actorgraph.ops.real`."""
-    return real(self)
-
-
-def _imag(self: Node) -> Node:
-    """The imaginary part, see `actorgraph.ops.imag`."""
-    return imag(self)
-
-
-def _matrix_transposed(self: Node) -> Node:
-    """The node with its last two axes exchanged."""
-    return swapaxes(self, -2, -1)
-
-
 def _reflected(function: Callable[[Any, Any], Node]) -> Callable[[Any, Any], Node]:
     def reflected(self: Node, other: Any) -> Node:
         return function(other, self)
@@ -75,31 +55,24 @@ def _power(self: Node, other: Any, modulus: Any = None) -> Node:
     return power(self, other)
 
 
-def _divmod(self: Node, other: Any) -> tuple[Node, Node]:
-    return floor_divide(self, other), mod(self, other)
-
-
-def _rdivmod(self: Node, other: Any) -> tuple[Node, Node]:
-    return floor_divide(other, self), mod(other, self)
-
-
-def _rounded(self: Node, digits: int | None = None) -> Node:
-    return nearest(self, digits or 0)
+_OWN: Mapping[str, Any] = {
+    "__divmod__": lambda self, other: (floor_divide(self, other), mod(self, other)),
+    "__rdivmod__": lambda self, other: (floor_divide(other, self), mod(other, self)),
+    "__round__": lambda self, digits=None: nearest(self, digits or 0),
+    "__pos__": _itself, "__pow__": _power,
+    "T": property(transpose, doc="The node with its axes reversed."),
+    "mT": property(swap_last, doc="The node with its last two axes exchanged."),
+    "real": property(real), "imag": property(imag),
+    "transpose": translating(_transposed), "copy": translating(_itself),
+}  # fmt: skip
 
 
 def attach(functions: Mapping[str, Any]) -> None:
     """Give `Node` its operators and methods: the functions of `ag.ops`, by name."""
     given: dict[str, Any] = {name: functions[name] for name in _METHODS.split()}
-    for name, of in (_BINARY | _OTHERS).items():  # which no argument needs to be told of
+    for name, of in (_BINARY | _OTHERS).items():  # no argument can be wrongly named
         given[f"__{name}__"] = functions[of].__wrapped__
     for name in _BINARY:
         given[f"__r{name}__"] = _reflected(given[f"__{name}__"])
-    given |= {
-        "__getitem__": functions["getitem"], "__pos__": _itself, "__pow__": _power,
-        "__divmod__": _divmod, "__rdivmod__": _rdivmod, "__round__": _rounded,
-        "transpose": translating(_transposed), "copy": translating(_itself),
-        "T": property(_reversed), "mT": property(_matrix_transposed), "real": property(_real),
-        "imag": property(_imag),
-    }  # fmt: skip
-    for name, method in given.items():
+    for name, method in {**given, **_OWN, "__getitem__": functions["getitem"]}.items():
         setattr(Node, name, method)

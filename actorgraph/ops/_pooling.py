@@ -1,9 +1,7 @@
-"""The ops behind pools; `pooling` holds what users call.
+"""The ops behind pools; `pooling` holds the functions that users call.
 
-Windows along several axes are taken axis by axis, so a pool costs a sum of kernel sizes in NumPy
-calls and not their product.  The gradient of a maximum goes to the first largest entry of its
-window in row-major order, as in PyTorch; where the maximum is NaN, to the first NaN.  An average
-divides by the entries of its own window, whatever the size of the input.
+Windows are reduced axis by axis, so a pool takes as many NumPy calls as the sum of the kernel sizes
+and not their product.  Which entries get gradients is told in `pooling`.
 """
 
 from __future__ import annotations
@@ -20,20 +18,13 @@ from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, KEPT, Op, Sample
 from actorgraph.ops._arrays import combine_at, is_traced, through_float32
 from actorgraph.ops._rules import declare, on
-from actorgraph.ops.windows import (
-    Frame,
-    frame_of,
-    known,
-    out_sizes,
-    pads_of,
-    taps,
-)
+from actorgraph.ops.windows import Frame, frame_of, known, out_sizes, pads_of, taps
 from actorgraph.types import Checks, Shape
 
 Ints = tuple[int, ...]
 
 _BLOCK = 1 << 17
-"""Entries that are looked at at a time, and four times the places that are numbered."""
+"""Entries of a block that is processed at a time; of places a quarter of this."""
 
 
 def _pooled_shape(
@@ -43,17 +34,8 @@ def _pooled_shape(
     axes = len(kernel)
     if len(x) < axes:
         raise ShapeError(f"pooling over {axes} axes needs at least rank {axes}, got {x}")
-    sizes = x[len(x) - axes :]
-    pads = pads_of(padding, sizes, kernel, stride, dilation)
-    outs = out_sizes(sizes, kernel, stride, dilation, pads, ceil)
+    outs = out_sizes(x[len(x) - axes :], kernel, stride, dilation, padding, ceil)
     return (*x[: len(x) - axes], *outs)
-
-
-def _frame(
-    sizes: Ints, outs: Any = None, *, kernel: Ints, stride: Ints, padding: Any, dilation: Ints,
-    ceil: bool,
-) -> Frame:  # fmt: skip
-    return frame_of(sizes, kernel, stride, dilation, padding, outs, ceil)
 
 
 @lru_cache(maxsize=1024)
@@ -94,21 +76,18 @@ def _reduce_windows(
     return out
 
 
-def _lowest(dtype: Any) -> Any:
-    return -np.inf if dtype.kind in "fV" else np.iinfo(dtype).min
-
-
 def _max_forward(xp: Any, x: Any, out: Any = None, **geometry: Any) -> Any:
-    frame = _frame(x.shape[x.ndim - len(geometry["kernel"]) :], **geometry)
-    return _reduce_windows(xp, xp.maximum, x, _lowest(x.dtype), frame, out)
+    frame = frame_of(x.shape[x.ndim - len(geometry["kernel"]) :], **geometry)
+    lowest = -np.inf if x.dtype.kind in "fV" else np.iinfo(x.dtype).min
+    return _reduce_windows(xp, xp.maximum, x, lowest, frame, out)
 
 
 @lru_cache(maxsize=256)
 def _window_numbers(frame: Frame) -> tuple[Any, Any]:
-    """Return the number of each window's first place, and how far each tap is from it, by score.
+    """Return the number of each window's first place, and the distance of each tap by its score.
 
-    Places are numbered in row-major order.  Of n taps the first has the score n, the last 1; a
-    window of which none was chosen has 0.
+    Places are numbered in row-major order.  Of n taps the first has the score n, the last 1; 0
+    stands for no tap.
     """
     steps = [prod(frame.sizes[axis + 1 :]) for axis in range(len(frame.sizes))]
     starts = np.zeros(frame.outs, np.int64)
@@ -126,7 +105,7 @@ def _window_numbers(frame: Frame) -> tuple[Any, Any]:
 
 def _places_forward(xp: Any, x: Any, y: Any, out: Any = None, **geometry: Any) -> Any:
     axes = len(geometry["kernel"])
-    frame = _frame(x.shape[x.ndim - axes :], y.shape[y.ndim - axes :], **geometry)
+    frame = frame_of(x.shape[x.ndim - axes :], outs=y.shape[y.ndim - axes :], **geometry)
     starts, by_score = map(xp.asarray, _window_numbers(frame))
     places = xp.empty(y.shape, xp.int64) if out is None else out
     untold = is_traced(xp)
@@ -151,7 +130,7 @@ def _places_forward(xp: Any, x: Any, y: Any, out: Any = None, **geometry: Any) -
 def _scores(xp: Any, x: Any, y: Any, frame: Frame, with_nan: bool) -> Any:
     """Return the score of the first tap of each window that is its maximum.
 
-    A masked copy of the tap's place has a branch for each entry, which takes four times as long.
+    A masked copy of each tap's place would branch on every entry and take four times as long.
     """
     found = taps(frame)
     ranks = xp.arange(len(found), 0, -1, dtype=xp.uint8 if len(found) < 256 else xp.uint32)
@@ -177,16 +156,10 @@ def pool_put(ct: Node, places: Node, like: Node, axes: int) -> Node:
     return build(_PUT, ct, places, like, axes=axes)
 
 
-def _flat_places(xp: Any, places: Any, axes: int, size: int) -> Any:
-    """Return numbers within the last axes as numbers within the whole array."""
-    lead = places.shape[: places.ndim - axes]
-    starts = xp.arange(prod(lead)).reshape(lead + (1,) * axes) * size
-    return starts + places
-
-
 def _take_forward(xp: Any, x: Any, places: Any, axes: int) -> Any:
-    size = prod(x.shape[x.ndim - axes :])
-    return x.reshape(-1).take(_flat_places(xp, places, axes, size))
+    lead, size = places.shape[: places.ndim - axes], prod(x.shape[x.ndim - axes :])
+    starts = xp.arange(prod(lead)).reshape(lead + (1,) * axes) * size
+    return x.reshape(-1).take(starts + places)
 
 
 @through_float32
@@ -234,10 +207,6 @@ PLACES: Op = declare(
 )  # fmt: skip
 
 
-def _max_jvp(tans: tuple[Node, ...], y: Node, x: Node, **geometry: Any) -> Node:
-    return pool_take(tans[0], build(PLACES, x, y, **geometry), len(geometry["kernel"]))
-
-
 _OVERLAP = {
     "kernel": (3,), "stride": (2,), "padding": ((1, 1),), "dilation": (1,), "ceil": True,
 }  # fmt: skip
@@ -245,7 +214,8 @@ _OVERLAP = {
 MAX: Op = declare(
     "max_pool", "r[*s] -> r[*out]", _max_forward, shape=_pooled_shape,
     vjp=(lambda ct, y, x, **a: pool_put(ct, build(PLACES, x, y, **a), x, len(a["kernel"])),),
-    jvp=_max_jvp, cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
+    jvp=lambda tans, y, x, **a: pool_take(tans[0], build(PLACES, x, y, **a), len(a["kernel"])),
+    cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
     samples=(
         on((2, 1, 4, 5), **_PLAIN), on((2, 6), **_OVERLAP),
         on((7,), **(_OVERLAP | {"dilation": (2,)})), on((0, 1, 4, 5), **_PLAIN),
@@ -284,7 +254,7 @@ def _divided(xp: Any, x: Any, frame: Frame, padding: Any, divisor: str | float) 
 @through_float32
 def _average_forward(xp: Any, x: Any, divisor: str | float, **geometry: Any) -> Any:
     sizes = x.shape[x.ndim - len(geometry["kernel"]) :]
-    frame = _frame(sizes, **geometry)
+    frame = frame_of(sizes, **geometry)
     pads = pads_of(geometry["padding"], sizes, frame.kernel, frame.stride, frame.dilation)
     total = _reduce_windows(xp, xp.add, x, 0, frame)
     return _divided(xp, total, frame, pads, divisor)
@@ -296,7 +266,7 @@ def _spread_forward(
 ) -> Any:
     axes = len(geometry["kernel"])
     sizes = like[0].shape[like[0].ndim - axes :] if like else size
-    frame = _frame(sizes, ct.shape[ct.ndim - axes :], **geometry)
+    frame = frame_of(sizes, outs=ct.shape[ct.ndim - axes :], **geometry)
     pads = pads_of(geometry["padding"], sizes, frame.kernel, frame.stride, frame.dilation)
     ct = _divided(xp, ct, frame, pads, divisor)
     for axis, _, moves in _axes(frame):
@@ -322,12 +292,6 @@ def _average_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
     return build(_SPREAD, ct, x, size=None, **attrs)
 
 
-def _spread_vjp(
-    argnum: int, u: Node, y: Node, ct: Node, *like: Node, size: Any, **attrs: Any
-) -> Node | None:
-    return None if argnum else build(AVERAGE, u, **attrs)
-
-
 AVERAGE: Op = declare(
     "avg_pool", "f[*s] -> f[*out]", _average_forward, shape=_pooled_shape, vjp=(_average_vjp,),
     linear=(0,), cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
@@ -337,13 +301,14 @@ AVERAGE: Op = declare(
     ),
     memory=KEPT, doc="Average over windows.", traced=True,
 )  # fmt: skip
-"""Sum over windows of trailing axes over `divisor`: a float, the number of entries "inside" of the
-input, or of "all" with those of the padding.
+"""Sum over windows of trailing axes, divided by `divisor`: a float, or the number of entries
+"inside" of the input, or of "all" with the padding.
 """
 
 _SPREAD: Op = declare(
     "avg_pool_adjoint", lambda arity, attrs: f"f[*s] -> {'a[*t] -> ' if arity == 2 else ''}f[*out]",
-    _spread_forward, shape=_spread_shape, vjp=_spread_vjp, linear=(0,),
+    _spread_forward, shape=_spread_shape, linear=(0,),
+    vjp=lambda argnum, u, y, ct, *like, size, **a: None if argnum else build(AVERAGE, u, **a),
     cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
     samples=(
         on((2, 1, 2, 3), **_PLAIN, divisor="all", size=(4, 5)),

@@ -1,7 +1,7 @@
 """Records: nodes with several results, read by `item`, and their derivatives.
 
-The cotangent and the tangent of a record are nodes that no machine computes: rules take them apart
-into the nodes that they were built of.
+No machine computes the cotangent or the tangent of a record: rules take these nodes apart into the
+nodes that they were built of.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ def any_types(arity: int, attrs: Attrs) -> str:
     return " -> ".join([f"a{i}[*s{i}]" for i in range(arity + 1)])
 
 
-def _given_type(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
-    found: Tensor = attrs["type"]
-    return found
+def _unbuilt(name: str) -> Op:
+    def never(xp: Any, *arrays: Any, **attrs: Any) -> Any:
+        raise AssertionError("rules take it apart, no machine computes it")
 
-
-def _never(xp: Any, *arrays: Any, **attrs: Any) -> Any:
-    raise AssertionError("rules take it apart, no machine computes it")
+    return Op(name, any_types, never, typing=lambda checks, types, attrs: attrs["type"])
 
 
 def _field(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
@@ -35,12 +33,7 @@ def _field(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
     return record.fields[attrs["field"]]
 
 
-_COTANGENTS = Op("record_cotangent", any_types, _never, typing=_given_type)
-_TANGENT = Op("record_tangent", any_types, _never, typing=_given_type)
-
-
-def _pull(ct: Node, y: Node, record: Node, *, field: int) -> Node:
-    return build(_COTANGENTS, ct, type=record.type, fields=(field,))
+_COTANGENTS, _TANGENT = _unbuilt("record_cotangent"), _unbuilt("record_tangent")
 
 
 def _push(tans: tuple[Node, ...], y: Node, record: Node, *, field: int) -> Node | None:
@@ -50,11 +43,10 @@ def _push(tans: tuple[Node, ...], y: Node, record: Node, *, field: int) -> Node 
 
 
 ITEM = Op(
-    "item", any_types, lambda xp, record, *, field: record[field], typing=_field, vjp=(_pull,),
+    "item", any_types, lambda xp, record, *, field: record[field], typing=_field,
+    vjp=(lambda ct, y, x, field: build(_COTANGENTS, ct, type=x.type, fields=(field,)),),
     jvp=_push, memory=Memory(is_view=True), doc="A field of a record.",
 )  # fmt: skip
-
-
 """The op of fields of records."""
 
 

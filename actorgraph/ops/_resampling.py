@@ -1,14 +1,14 @@
-"""The ops behind other sizes of an image; `resampling` and `pooling` hold what users call.
+"""The ops that resize images; `resampling` and `pooling` hold the functions that users call.
 
-Interpolation and adaptive average are linear along each axis: entry i of the
-result is a weighted sum of few entries of the input.  `resample` applies that sparse matrix axis by
-axis, and `resample_adjoint` its transpose; the matrices depend on the two sizes alone and are kept.
+Interpolation and adaptive average are linear along each axis: entry i of the result is a weighted
+sum of few entries of the input.  `resample` applies that sparse matrix axis by axis, and
+`resample_adjoint` its transpose; the matrices depend on the two sizes alone and are cached.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -25,13 +25,13 @@ from actorgraph.ops.windows import known
 from actorgraph.types import Checks, Shape
 
 SHARPNESS = -0.75
-"""Of the cubic, as PyTorch has it."""
+"""Parameter of the cubic, as in PyTorch."""
 
 Sizes = tuple[Any, ...]
 
 
 class _Rows(NamedTuple):
-    """A sparse matrix by rows: entries in order of their row."""
+    """A sparse matrix: its entries, in order of their row."""
 
     columns: Any
     weights: Any
@@ -40,7 +40,7 @@ class _Rows(NamedTuple):
     filled: Any
     """The numbers of those rows, or None where all rows have entries."""
     layers: tuple[tuple[Any, Any], ...]
-    """The first entries of all rows, the second ones, ...: which, and of which rows (None: all)."""
+    """The first entries of rows, then the second, ...: which entries, of which rows (None: all)."""
 
 
 Entries = tuple[Any, Any, Any]
@@ -84,11 +84,8 @@ def _cubic_at(places: Any, size: int) -> Entries:
 
 
 def _by_rows(columns: Any, weights: Any) -> Entries:
-    return (
-        np.repeat(np.arange(len(columns)), columns.shape[1]),
-        columns.reshape(-1),
-        weights.reshape(-1),
-    )
+    rows = np.repeat(np.arange(len(columns)), columns.shape[1])
+    return rows, columns.reshape(-1), weights.reshape(-1)
 
 
 def cubic_near(x: Any, a: float) -> Any:
@@ -106,7 +103,7 @@ def _cubic(x: Any, a: float) -> Any:
 
 
 def _smooth(weigh: Callable[[Any], Any], reach: int, size: int, out: int, step: float) -> Entries:
-    """Return a filter that is widened where the result is smaller: without aliasing, as PIL's."""
+    """Return a filter that is widened where the result is smaller, against aliasing, as in PIL."""
     wide = max(step, 1.0)
     centres = step * (np.arange(out) + 0.5)
     starts = np.maximum((centres - reach * wide + 0.5).astype(np.int64), 0)
@@ -137,36 +134,25 @@ def _tent(x: Any) -> Any:
     return np.maximum(1 - x, 0)
 
 
-def _wave(x: Any) -> Any:
-    return _cubic(x, -0.5)
+_smooth_linear = partial(_smooth, _tent, 1)
+_smooth_cubic = partial(_smooth, partial(_cubic, a=-0.5), 2)
 
-
-# From the two sizes and how far two entries of the result lie apart in the input, where that is not
-# their quotient.
+# Arguments are both sizes, and the distance in the input between two entries of the result, or None
+# for the quotient of the sizes.
 _MODES: dict[str, Callable[[int, int, float | None], Entries]] = {
-    "nearest": _nearest,
-    "nearest-exact": _nearest_exact,
-    "linear": lambda size, out, ratio: _linear_at(np.maximum(_centres(size, out, ratio), 0), size),
-    "linear of corners": lambda size, out, ratio: _linear_at(
-        np.arange(out) * _corners(size, out), size
-    ),
-    "cubic": lambda size, out, ratio: _cubic_at(_centres(size, out, ratio), size),
-    "cubic of corners": lambda size, out, ratio: _cubic_at(
-        np.arange(out) * _corners(size, out), size
-    ),
-    "smooth linear": lambda size, out, ratio: _smooth(_tent, 1, size, out, ratio or size / out),
-    "smooth linear of corners": lambda size, out, ratio: _smooth(
-        _tent, 1, size, out, _corners(size, out)
-    ),
-    "smooth cubic": lambda size, out, ratio: _smooth(_wave, 2, size, out, ratio or size / out),
-    "smooth cubic of corners": lambda size, out, ratio: _smooth(
-        _wave, 2, size, out, _corners(size, out)
-    ),
-    "average": _average,
-}
+    "nearest": _nearest, "nearest-exact": _nearest_exact, "average": _average,
+    "linear": lambda n, out, ratio: _linear_at(np.maximum(_centres(n, out, ratio), 0), n),
+    "linear of corners": lambda n, out, ratio: _linear_at(np.arange(out) * _corners(n, out), n),
+    "cubic": lambda n, out, ratio: _cubic_at(_centres(n, out, ratio), n),
+    "cubic of corners": lambda n, out, ratio: _cubic_at(np.arange(out) * _corners(n, out), n),
+    "smooth linear": lambda n, out, ratio: _smooth_linear(n, out, ratio or n / out),
+    "smooth linear of corners": lambda n, out, ratio: _smooth_linear(n, out, _corners(n, out)),
+    "smooth cubic": lambda n, out, ratio: _smooth_cubic(n, out, ratio or n / out),
+    "smooth cubic of corners": lambda n, out, ratio: _smooth_cubic(n, out, _corners(n, out)),
+}  # fmt: skip
 
 
-# Up to so many entries a row, one call per entry is several times faster than reduceat.
+# Up to so many entries per row, one call for each is several times faster than reduceat.
 _FEW = 8
 
 
@@ -258,18 +244,6 @@ def _resample_vjp(ct: Node, y: Node, x: Node, size: Sizes, **attrs: Any) -> Node
     return build(_ADJOINT, ct, x, size=None, axes=axes, **attrs)
 
 
-def _adjoint_vjp(
-    argnum: int, u: Node, y: Node, ct: Node, *like: Node, size: Any, axes: int, **attrs: Any
-) -> Node | None:
-    return None if argnum else build(RESAMPLE, u, size=ct.dims[ct.ndim - axes :], **attrs)
-
-
-def _adjoint_shape(
-    checks: Checks, ct: Shape, *like: Shape, size: Any, axes: int, **attrs: Any
-) -> Shape:
-    return (*ct[: len(ct) - axes], *(like[0][len(like[0]) - axes :] if like else size))
-
-
 RESAMPLE: Op = declare(
     "resample", "f[*s] -> f[*out]", _resample_forward,
     shape=lambda checks, x, size, **attrs: (*x[: len(x) - len(size)], *size), vjp=(_resample_vjp,),
@@ -286,7 +260,14 @@ RESAMPLE: Op = declare(
 
 _ADJOINT: Op = declare(
     "resample_adjoint", lambda arity, attrs: f"f[*s] -> {'a[*t] -> ' if arity == 2 else ''}f[*out]",
-    _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp, linear=(0,),
+    _adjoint_forward,
+    shape=lambda checks, ct, *like, size, axes, **attrs: (
+        *ct[: len(ct) - axes], *(like[0][len(like[0]) - axes :] if like else size),
+    ),
+    vjp=lambda argnum, u, y, ct, *like, size, axes, **attrs: (
+        None if argnum else build(RESAMPLE, u, size=ct.dims[ct.ndim - axes :], **attrs)
+    ),
+    linear=(0,),
     cost=lambda shapes, result, attrs: 4 * attrs["axes"] * prod(shapes[0]),
     samples=(
         on((2, 5, 2), size=(3, 4), axes=2, mode="nearest", ratios=None),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
-from inspect import getdoc
+from inspect import cleandoc, unwrap
+from itertools import groupby
 from math import prod
 from typing import Any, ParamSpec, TypeVar
 
@@ -83,16 +83,16 @@ def _linear_jvp(name: str, linear: tuple[int, ...]) -> Rule:
     return jvp
 
 
-_MARGIN = "" if sys.version_info >= (3, 13) else "    "
-"""The indent of docstrings; from Python 3.13 on they have none."""
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 DIFFERENT = "Shapes differ."
 NOT_SQUARE = "The matrices are not square."
 MIXED = "The dtypes differ or are bool."
 MIXED_LAPACK = "The dtypes differ or are none that LAPACK takes."
+NO_FIT = "The shapes do not fit, or there is no such axis."
 NO_INDEX = "The dtypes differ, or the index is not of integers."
+NO_INTS = "The indices are not integers."
+NO_ORDER = "There is no such order."
 NO_EPS = "`x` is no float, or `eps` no float >= 0."
 NO_NORM = "The dtype is neither float nor complex, or there is no such norm."
 NO_POINTS = "There is no such axis, or no points along it."
@@ -100,7 +100,7 @@ NO_PARTS = "The dtypes differ, or there is nothing to join."
 NO_AXIS = "There is no such axis."
 NO_FLOAT = "`x` is no float."
 NO_LAPACK = "The dtype is none that LAPACK takes."
-NO_REDUCTION = "Dtypes differ, or there is no such reduction."
+NO_REDUCTION = "A dtype does not fit, or there is no such reduction."
 WRONG_AXIS = "An axis is out of range or given twice."
 
 
@@ -127,33 +127,96 @@ def returns(what: str) -> Callable[[F], F]:
 
 
 def as_of(other: Callable[..., Any]) -> Callable[[F], F]:
-    """Return a decorator that copies the sections Parameters and Raises of another function."""
-    text = getdoc(other) or ""
-    sections = [
-        _saying(title, *found[1].split("\n"))
-        for title in ("Parameters", "Raises")
-        if (found := re.search(rf"(?ms)^{title}\n-+\n(.*?)(?:\n\n|\Z)", text))
-    ]
+    """Return a decorator that documents a function as another one where it says nothing itself.
+
+    It adds the parameters that both have, and the section Raises.
+    """
+    text = cleandoc(other.__doc__ or "")
+    theirs, raised = _parameters(text), _section(text, "Raises")
 
     def document(function: F) -> F:
-        for write in sections:
-            write(function)
+        names = _names(function)
+        _add_parameters(function, {name: theirs[name] for name in theirs if name in names})
+        if raised and not _section(function.__doc__ or "", "Raises"):
+            _saying("Raises", raised)(function)
         return function
 
     return document
+
+
+_COMMON = {
+    "axis: Any": " : int, tuple of int, or None for all",
+    "keepdims: bool": " : bool\n    Keep the axes as dims of size 1.",
+    "reduction: str": ' : {"mean", "sum", "none"}',
+}
+"""What a parameter means unless a docstring says something else, by its name and type."""
+
+
+def complete(function: Callable[..., Any]) -> None:
+    """Document the parameters that a docstring leaves out: by `_COMMON`, or by their types.
+
+    A docstring without a section Parameters gets one if a parameter is in `_COMMON`.
+    """
+    if hasattr(function, "__signature__"):  # of a variant, whose rule documents all of them
+        return
+    types = unwrap(function).__annotations__
+    typed = {name: f"{name}: {types[name]}" for name in _names(function)}
+    has_section = bool(_parameters(cleandoc(function.__doc__ or "")))
+    if has_section or not _COMMON.keys().isdisjoint(typed.values()):
+        said = {name: _COMMON.get(one) or _type(types[name]) for name, one in typed.items()}
+        _add_parameters(function, said)
+
+
+def _type(annotation: str) -> str:
+    kind, optional, _ = annotation.replace("Node", "node").partition(" | None")
+    return f" : {kind}, optional" if optional else f" : {kind}"
+
+
+def _names(function: Any) -> tuple[str, ...]:
+    code = unwrap(function).__code__  # quicker than a signature
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names
+
+
+def _section(text: str, title: str) -> str:
+    found = re.search(rf"(?ms)^{title}\n-+\n(.*?)(?:\n\n|\Z)", text)
+    return found[1] if found else ""
+
+
+def _parameters(text: str) -> dict[str, str]:
+    """Return what a docstring says behind the name of each parameter."""
+    said: dict[str, str] = {}
+    for entry in re.split(r"\n(?=\S)", _section(text, "Parameters")):
+        names = entry.partition("\n")[0].partition(" :")[0]
+        said |= dict.fromkeys(names.split(", "), entry[len(names) :])
+    said.pop("", None)
+    return said
+
+
+def _add_parameters(function: Callable[..., Any], more: Mapping[str, str]) -> None:
+    """Add what a docstring lacks to its section Parameters, in the order of the signature."""
+    text = function.__doc__ = cleandoc(function.__doc__ or "")
+    own = _parameters(text)
+    said = {**more, **own}
+    if len(said) == len(own):
+        return
+    order = [*filter(said.get, _names(function)), *(name for name in own if name[0] == "*")]
+    groups = groupby(order, said.__getitem__)
+    _saying("Parameters", *[", ".join(names) + what for what, names in groups])(function)
 
 
 _SECTIONS = ("Parameters", "Returns", "Raises", "Examples")
 
 
 def _saying(title: str, *said: str) -> Callable[[F], F]:
-    """Return a decorator that inserts a section before the sections that follow it."""
-    section = "\n".join(["", title, "-" * len(title), *said]).replace("\n", f"\n{_MARGIN}")
+    """Return a decorator that writes a section, before the sections that follow it."""
+    section = "\n".join(["", title, "-" * len(title), *said])
     later = _SECTIONS[_SECTIONS.index(title) + 1 :]
+    old = re.compile(rf"(?ms)\n\n{title}\n-+\n.*?(?=\n\n|\Z)")
 
     def document(function: F) -> F:
-        text = (function.__doc__ or "").rstrip()
-        marks = (text.find(f"\n\n{_MARGIN}{one}\n") for one in later)
+        text = old.sub("", cleandoc(function.__doc__ or ""))
+        marks = (text.find(f"\n\n{one}\n") for one in later)
         place = next((mark for mark in marks if mark >= 0), len(text))
         function.__doc__ = f"{text[:place]}\n{section}{text[place:]}\n"
         return function

@@ -1,8 +1,7 @@
 """Activation functions, in forms that neither overflow nor cancel.
 
-At a kink each has the gradient that PyTorch gives it: that of the side which is flat, or of the
-negative side.  Values beyond which a factor is exactly 0 are clipped before it is applied, so that
-an infinite argument makes no NaN.
+At a kink each has PyTorch's gradient: that of the flat side, or of the negative side.  Arguments
+are clipped where a factor is exactly 0 anyway, so that infinity times 0 makes no NaN.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
-from actorgraph.op import IN_PLACE, KEPT_OUT, LoopRule, Op, Sample
+from actorgraph.op import IN_PLACE, KEPT_OUT, Op, Sample
 from actorgraph.ops._arrays import (
     all_finite,
     at_least,
@@ -28,14 +27,9 @@ from actorgraph.ops._arrays import (
     zero,
 )
 from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
-from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, returns, tangents
+from actorgraph.ops._rules import NO_FLOAT, as_of, declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import is_complex, reciprocal
-from actorgraph.ops.broadcasting import (
-    along_axis,
-    expand_dims,
-    squeeze,
-    sum,
-)
+from actorgraph.ops.broadcasting import along_axis, expand_dims, squeeze, sum
 from actorgraph.ops.elementwise import (
     astype,
     chosen,
@@ -97,7 +91,7 @@ def _replaced(xp: Any, result: Any, where: Any, x: Any) -> Any:
 
 _sigmoid = unary(
     "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
-    scheme=_FLOAT, flops=8, memory=IN_PLACE, loop=LoopRule("value", _GATE),
+    scheme=_FLOAT, flops=8, memory=IN_PLACE, rule=_GATE,
 )  # fmt: skip
 
 
@@ -121,12 +115,12 @@ expit = sigmoid
 _softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: -(t * expm1(-y)),
     "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
-    loop=LoopRule("value", _SOFT),
+    rule=_SOFT,
 )  # fmt: skip
 logsigmoid = unary(
     "logsigmoid", _logsigmoid_forward, lambda t, y, x: -(t * expm1(y)),
     "log(sigmoid(x)), computed as -log(1 + exp(-x)).", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
-    loop=LoopRule("value", f"subtract(minimum(x, 0), {_LOG_OF_SUM})"),
+    rule=f"subtract(minimum(x, 0), {_LOG_OF_SUM})",
 )  # fmt: skip
 
 
@@ -138,8 +132,6 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
 
     Parameters
     ----------
-    x : node
-    beta : float
     threshold : float
         PyTorch's is 20, from where on float32 sees no difference.
     """
@@ -151,13 +143,13 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
 where_positive: Binary = binary(
     "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
     "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2,
-    loop=LoopRule("value", "where(greater(y, 0), x, 0)"), memory=IN_PLACE,
+    rule="where(greater(y, 0), x, 0)", memory=IN_PLACE,
     notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(
     "relu", lambda xp, x, out=None: at_least(xp, x, zero(xp, x), out),
     lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]",
-    loop=LoopRule("value", "maximum(x, 0)"), memory=IN_PLACE,
+    rule="maximum(x, 0)", memory=IN_PLACE,
     notes="The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as "
     "``where(y > 0, ct, 0)`` gives it.",
 )  # fmt: skip
@@ -172,11 +164,6 @@ def _not_far_below(xp: Any, x: Any) -> Any:
     return at_least(xp, x, scalar(x, -_FAR))
 
 
-def _silu_slope(x: Node) -> Node:
-    gate = sigmoid(x)
-    return gate * (_near(x) * (1 - gate) + 1)
-
-
 def _mish_slope(x: Node) -> Node:
     gate = tanh(softplus(x))
     return gate + _near(x) * ((1 - gate * gate) * sigmoid(x))
@@ -184,15 +171,14 @@ def _mish_slope(x: Node) -> Node:
 
 silu = unary(
     "silu", lambda xp, x: xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x)),
-    lambda t, y, x: t * _silu_slope(x), "x * sigmoid(x), also called swish.",
-    scheme=_FLOAT, flops=10,
-    loop=LoopRule("value", f"multiply(maximum(x, {-_FAR}), {_GATE})"),
+    lambda t, y, x: t * (sigmoid(x) * (_near(x) * (1 - sigmoid(x)) + 1)),
+    "x * sigmoid(x), also called swish.", scheme=_FLOAT, flops=10,
+    rule=f"multiply(maximum(x, {-_FAR}), {_GATE})",
 )  # fmt: skip
 mish = unary(
     "mish", lambda xp, x: xp.multiply(_not_far_below(xp, x), xp.tanh(_softplus_forward(xp, x))),
-    lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).",
-    scheme=_FLOAT, flops=20,
-    loop=LoopRule("value", f"multiply(maximum(x, {-_FAR}), tanh({_SOFT}))"),
+    lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).", scheme=_FLOAT, flops=20,
+    rule=f"multiply(maximum(x, {-_FAR}), tanh({_SOFT}))",
 )  # fmt: skip
 
 
@@ -205,9 +191,8 @@ def _softsign_forward(xp: Any, x: Any) -> Any:
 
 softsign = unary(
     "softsign", _softsign_forward, lambda t, y, x: t * (1 / (abs(x) + 1)) ** 2,
-    "x / (1 + abs(x)).", scheme=_FLOAT, flops=4, loop=LoopRule(
-        "value", "where(less(absolute(x), 1e30), divide(x, add(absolute(x), 1)), sign(x))"
-    ),
+    "x / (1 + abs(x)).", scheme=_FLOAT, flops=4,
+    rule="where(less(absolute(x), 1e30), divide(x, add(absolute(x), 1)), sign(x))",
 )  # fmt: skip
 tanhshrink = unary(
     "tanhshrink", "subtract(x, tanh(x))", lambda t, y, x: t * tanh(x) ** 2,
@@ -225,7 +210,6 @@ def glu(x: Node, axis: int = -1) -> Node:
     ----------
     x : node
         Float; the axis has an even size.
-    axis : int
     """
     values, gates = split(x, 2, axis)
     return values * sigmoid(gates)
@@ -235,7 +219,7 @@ def glu(x: Node, axis: int = -1) -> Node:
 def _forward(xp: Any, x: Any, axis: int) -> Any:
     if not x.size:
         return x.copy()
-    # The result does not change where all entries move alike; this way sums stay small.
+    # Adding a number to all entries does not change the result; this one keeps sums small.
     x = xp.subtract(x, x.max(axis=axis, keepdims=True))
     ordered = xp.flip(xp.sort(x, axis=axis), axis)
     totals = xp.cumsum(ordered, axis=axis, dtype=x.dtype)
@@ -249,7 +233,7 @@ def _forward(xp: Any, x: Any, axis: int) -> Any:
 
 
 def _derivative(t: Node, y: Node, x: Node, axis: int) -> Node:
-    """Apply the Jacobian, which is symmetric: minus the mean over the support, on the support."""
+    """Apply the Jacobian, which is symmetric: on the support, subtract the mean over it."""
     support = astype(y > 0, y.dtype)
     chosen = support * t
     count = maximum(sum(support, axis, keepdims=True), 1)
@@ -267,7 +251,7 @@ _SPARSEMAX = declare(
 
 
 @returns("Node of the shape of `x`")
-@raises(types=NO_FLOAT, shapes=NO_AXIS)
+@raises(types=NO_FLOAT, shapes="There is no such axis.")
 @along_axis("x")
 def sparsemax(x: Node, axis: int = -1) -> Node:
     """Return the probabilities nearest to `x` along an axis, small ones exactly 0.
@@ -286,24 +270,20 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
 
 
 def _op(
-    name: str, forward: Callable[..., Any], slope: Callable[..., Node], doc: str, rule: str,
-    *samples: Any,
+    name: str, forward: Callable[..., Any], slope: Callable[..., Node], doc: str, rule: str, /,
+    **attrs: float,
 ) -> Op:  # fmt: skip
-    """Declare an elementwise op of floats by ``slope(t, y, x, **attrs)``."""
-    found = tuple(
-        on(shape, **attrs) for attrs in samples for shape in ((3, 4), (), (0, 2))
-    )  # fmt: skip
+    """Declare an elementwise op of floats by ``slope(t, y, x, **attrs)``; laws try these attrs."""
+    samples = tuple(on(shape, **attrs) for shape in ((3, 4), (), (0, 2)))
     return nary_elementwise(
-        name, "f[*s] -> f[*s]", forward, (slope,), flops=6, samples=found, doc=doc,
-        loop=LoopRule("value", rule),
+        name, _FLOAT, forward, (slope,), flops=6, samples=samples, doc=doc, rule=rule
     )  # fmt: skip
 
 
 _HARDTANH = _op(
     "hardtanh", lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
     lambda t, y, x, low, high: where((x > low) & (x < high), t, 0), "x limited to an interval.",
-    "minimum(maximum(x, low), high)",
-    {"low": -1.0, "high": 1.0},
+    "minimum(maximum(x, low), high)", low=-1.0, high=1.0,
 )  # fmt: skip
 
 
@@ -330,13 +310,12 @@ def relu6(x: Node) -> Node:
 _SIXTH = "divide(minimum(maximum(add(x, 3), 0), 6), 6)"
 hardsigmoid = unary(
     "hardsigmoid", _SIXTH, lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0),
-    "clip(x + 3, 0, 6) / 6.", scheme="f[*s] -> f[*s]", flops=6,
-    notes="The gradient is 0 at -3 and 3.",
+    "clip(x + 3, 0, 6) / 6.", scheme=_FLOAT, flops=6, notes="The gradient is 0 at -3 and 3.",
 )  # fmt: skip
 hardswish = unary(
     "hardswish", f"multiply(maximum(x, -3), {_SIXTH})",
     lambda t, y, x: t * where(x >= 3, 1, where(x > -3, clip(x, -3, 3) / 3 + 0.5, 0)),
-    "x * hardsigmoid(x).", scheme="f[*s] -> f[*s]", flops=6,
+    "x * hardsigmoid(x).", scheme=_FLOAT, flops=6,
     notes="The gradient is 0 at -3 and 1 at 3.  Source: Howard et al., Searching for MobileNetV3, "
     "2019.",
 )  # fmt: skip
@@ -344,13 +323,13 @@ _LEAKY = _op(
     "leaky_relu",
     lambda xp, x, slope: chosen(xp, xp.greater(x, zero(xp, x)), x, x * scalar(x, slope)),
     lambda t, y, x, slope: where(x > 0, t, t * slope), "x where x > 0, else slope * x.",
-    "where(greater(x, 0), x, multiply(x, slope))", {"slope": 0.1},
+    "where(greater(x, 0), x, multiply(x, slope))", slope=0.1,
 )  # fmt: skip
 _prelu = binary(
     "prelu", lambda xp, x, w: chosen(xp, xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
     (lambda t, y, x, w: where(x > 0, t, t * w), lambda t, y, x, w: where(x > 0, 0, t * x)),
     "x where x > 0, else weight * x.", scheme="f[*s] -> f[*t] -> f[*s|t]", flops=4,
-    loop=LoopRule("value", "where(greater(x, 0), x, multiply(x, y))"),
+    rule="where(greater(x, 0), x, multiply(x, y))",
 )  # fmt: skip
 
 
@@ -371,7 +350,6 @@ def prelu(x: Node, weight: Any) -> Node:
 
     Parameters
     ----------
-    x : node
     weight : node, array or scalar
         One slope, or a vector with one per channel, which is axis 1 of x.
     """
@@ -396,7 +374,7 @@ _ELU = _op(
     * where(x > 0, scale, exp(minimum(x, 0) * rate) * (alpha * scale * rate)),
     "scale * x where x > 0, else scale * alpha * expm1(rate * x).",
     "where(greater(x, 0), x * scale, expm1(minimum(x, 0) * rate) * (alpha * scale))",
-    {"alpha": 0.7, "scale": 1.1, "rate": 1.3},
+    alpha=0.7, scale=1.1, rate=1.3,
 )  # fmt: skip
 
 
@@ -426,7 +404,6 @@ def celu(x: Node, alpha: float = 1.0) -> Node:
 
     Parameters
     ----------
-    x : node
     alpha : float
         Not 0.
     """
@@ -476,13 +453,12 @@ _NEAR = f"minimum({_NOT_BELOW}, {_EDGE})"
 _INNER = f"add(multiply(multiply({_NEAR}, {_NEAR}), {_CUBIC}), 1)"
 _GELU = _op(
     "gelu", _normal_forward, _normal_slope, "x times the normal distribution at x.",
-    f"multiply({_NOT_BELOW}, multiply(erfc(multiply(x, {-sqrt(0.5)})), 0.5))", {},
+    f"multiply({_NOT_BELOW}, multiply(erfc(multiply(x, {-sqrt(0.5)})), 0.5))",
 )  # fmt: skip
 _GELU_TANH = _op(
     "gelu_tanh", _tanh_forward, _tanh_slope,
     "x * sigmoid(sqrt(8 / pi) * (x + 0.044715 * x**3)).",
-    f"divide({_NOT_BELOW}, "
-    f"add(exp(multiply(multiply({_INNER}, {_NEAR}), {-_ROOT})), 1))", {},
+    f"divide({_NOT_BELOW}, add(exp(multiply(multiply({_INNER}, {_NEAR}), {-_ROOT})), 1))",
 )  # fmt: skip
 
 
@@ -494,7 +470,6 @@ def gelu(x: Node, approximate: str = "none") -> Node:
 
     Parameters
     ----------
-    x : node
     approximate : {"none", "tanh"}
         "none" is exact, by SciPy's erfc, an extra: ``pip install 'actorgraph[special]'``.
         "tanh" is ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``.
@@ -512,21 +487,20 @@ _SOFTSHRINK = _op(
     lambda xp, x, lambd: xp.subtract(x, limited(xp, x, scalar(x, -lambd), scalar(x, lambd))),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
     "x drawn towards 0 by lambd, 0 where that is nearer.",
-    "subtract(x, minimum(maximum(x, negative(lambd)), lambd))", {"lambd": 0.5},
+    "subtract(x, minimum(maximum(x, negative(lambd)), lambd))", lambd=0.5,
 )  # fmt: skip
 _HARDSHRINK = _op(
     "hardshrink",
     lambda xp, x, lambd: chosen(xp, xp.absolute(x) <= scalar(x, lambd), zero(xp, x), x),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
-    "x where abs(x) > lambd, else 0.", "where(less_equal(absolute(x), lambd), 0, x)",
-    {"lambd": 0.5},
+    "x where abs(x) > lambd, else 0.", "where(less_equal(absolute(x), lambd), 0, x)", lambd=0.5,
 )  # fmt: skip
 _THRESHOLD = _op(
     "threshold",
     lambda xp, x, threshold, value: chosen(xp, x <= scalar(x, threshold), scalar(x, value), x),
     lambda t, y, x, threshold, value: where(x > threshold, t, 0),
     "x where x > threshold, else value.", "where(less_equal(x, threshold), value, x)",
-    {"threshold": 0.25, "value": -3.0},
+    threshold=0.25, value=-3.0,
 )  # fmt: skip
 
 
@@ -538,24 +512,17 @@ def softshrink(x: Node, lambd: float = 0.5) -> Node:
 
     Parameters
     ----------
-    x : node
     lambd : float
         At least 0.
     """
     return build(_SOFTSHRINK, x, lambd=_not_negative(lambd))
 
 
-@raises(types=NO_FLOAT, other="`lambd` is negative.")
+@as_of(softshrink)
 def hardshrink(x: Node, lambd: float = 0.5) -> Node:
     """``x`` where abs(x) > lambd, else 0; the gradient is 0 up to `lambd`.
 
     Type ``f[*s] -> f[*s]``.
-
-    Parameters
-    ----------
-    x : node
-    lambd : float
-        At least 0.
     """
     return build(_HARDSHRINK, x, lambd=_not_negative(lambd))
 

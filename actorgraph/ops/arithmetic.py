@@ -145,13 +145,11 @@ def sign(x: Any) -> Node:
     ----------
     x : node
         Any shape.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool.
     """
     return complex_sign(x) if is_complex(x) else _sign(x)
+
+
+raises(types="`x` is bool.")(sign)
 
 
 square = unary("square", "square", lambda t, y, x: t * (x + x), "x * x.", scheme=_NUMBER)
@@ -204,16 +202,14 @@ _EXACT_POWERS: dict[float, Callable[[Node], Node]] = {
 }  # fmt: skip
 
 
-@raises(
-    both="The operands do not fit the type, or an integer x meets a negative or fractional scalar.",
-)
+@raises(both="The operands do not fit the type, or an int has a negative or fractional exponent.")
 def power(x: Any, y: Any) -> Node:
     """Return ``x ** y`` elementwise.
 
-    Type ``n[*s] -> n[*t] -> n[*s|t]``.  A weak scalar exponent 0, 1, 2, 3, 4, -1, 0.5 or -0.5
+    Type ``n[*s] -> n[*t] -> n[*s|t]``.  A weak scalar exponent of 0, 1, 2, 3, 4, -1, 0.5 or -0.5
     builds the cheaper op that is exactly this power (``square``, ``reciprocal``, ``sqrt``,
     ``rsqrt``).  Gradients: ``y * x ** (y - 1)`` for x, 0 where y is 0; ``x ** y * log(x)`` for y,
-    which is NaN where x < 0, and 0 where x is 0 and y no negative number.
+    which is NaN where x < 0, and 0 where x is 0 and y is not negative.
 
     Parameters
     ----------
@@ -222,15 +218,15 @@ def power(x: Any, y: Any) -> Node:
     """
     _refuse_negative_powers_of_ints(x, y)
     if isinstance(x, Node) and is_weak(y) and not isinstance(y, (complex, np.complexfloating)):
-        exact = _EXACT_POWERS.get(y)
-        if exact is not None and (x.dtype.kind in "fcV" or (x.dtype.kind in "iu" and _is_int(y))):
+        exact, whole = _EXACT_POWERS.get(y), isinstance(y, (int, np.integer, np.bool_))
+        if exact is not None and (x.dtype.kind in "fcV" or (x.dtype.kind in "iu" and whole)):
             return exact(x)
     return _power(x, y)
 
 
 def _refuse_negative_powers_of_ints(x: Any, y: Any) -> None:
-    fixed = not isinstance(y, Node) or y.op is CONSTANT
-    if not fixed or not isinstance(x, Node) or x.dtype.kind not in "iu":
+    unknown = isinstance(y, Node) and y.op is not CONSTANT
+    if unknown or not isinstance(x, Node) or x.dtype.kind not in "iu":
         return
     exponents = np.asarray(y.attrs["value"] if isinstance(y, Node) else y)
     if exponents.dtype.kind in "if" and (exponents < 0).any():
@@ -238,7 +234,3 @@ def _refuse_negative_powers_of_ints(x: Any, y: Any) -> None:
             f"power: {x!r} is {x.dtype} and an exponent is negative, got {y!r}; the result would "
             "be no integer: convert with .astype('float64') first"
         )
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer, np.bool_))

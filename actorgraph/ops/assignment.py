@@ -1,9 +1,8 @@
 """Writing as pure functions: index_put, put, scatter, scatter_add, index_add.
 
 Each returns a new array.  Where positions repeat, the ops that add give the sum, and those that
-replace keep the last write in C order of the positions: a rule, where PyTorch's result is
-undefined.  The gradient goes to the write that is kept, the others get 0, and so do the entries of
-`x` that were replaced.
+replace keep the last write in C order of the positions, where PyTorch's result is undefined.  The
+gradient goes to the write that is kept; the other writes and replaced entries of `x` get 0.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import combine_at, through_float32
-from actorgraph.ops._rules import NO_INDEX, declare, on, raises, returns
+from actorgraph.ops._rules import NO_FIT, NO_INDEX, as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
 from actorgraph.ops.elementwise import where
 from actorgraph.ops.gathering import check_along, positions_of
@@ -27,25 +26,29 @@ from actorgraph.ops.indexing import (
     add_at,
     flat_places,
     getitem,
+    index_scheme,
     indexed_shape,
     read_index,
     take_index,
 )
 from actorgraph.ops.reshaping import ravel, reshape_like
-from actorgraph.ops.shaping import one_axis
+from actorgraph.ops.shaping import one_axis, with_zeros
 from actorgraph.types import Checks, Shape
 
 __all__ = ["index_add", "index_put", "put", "scatter", "scatter_add"]
 
 _FULL = slice(None)
+_LAST_STAYS = (
+    "Node of the type of `x`: without `accumulate` the last of repeated writes stays, and gets "
+    "the gradient"
+)
 
 
-def writing_scheme(kind: str, result: str) -> Any:
+def writing_scheme(kind: str) -> Any:
     """Return the scheme of an op of an array, values and the operands of an index."""
 
     def scheme(arity: int, attrs: Attrs) -> str:
-        arrays = [f"i{position}[*i{position}]" for position in range(2, arity)]
-        return " -> ".join([f"{kind}[*s]", f"{kind}[*v]", *arrays, result])
+        return index_scheme(f"{kind}[*s] -> {kind}[*v]", arity, f"{kind}[*out]")
 
     return scheme
 
@@ -66,7 +69,7 @@ def _put_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> An
     out = xp.array(x, order="C")
     check_values(values, x.shape, arrays, index)
     if arrays:
-        # One dim of positions, so that "last" means what it says for any layout of the operands.
+        # One dim of positions, so that the last write does not depend on the operands' layout.
         places = flat_places(xp, x.shape, arrays, index)
         combine_at(xp, None, out.reshape(-1), places.reshape(-1), values.reshape(-1))
     else:
@@ -81,27 +84,22 @@ def check_values(values: Any, x: Shape, arrays: Sequence[Any], index: Index) -> 
         raise ValueError(f"values of shape {values.shape} for positions of shape {shape}")
 
 
-def _kept_share(ct: Node, x: Node, arrays: Sequence[Node], index: Index) -> Node:
-    """Return what each write gets of a cotangent: nothing where a later one replaced it."""
-    share = take_index(ct, index, arrays)
-    return where(build(_LAST_WRITES, x, *arrays, index=index), share, 0) if arrays else share
-
-
 def _put_vjp(
     argnum: int, ct: Node, y: Node, x: Node, values: Node, *arrays: Node, index: Index
 ) -> Any:
     if argnum == 0:
         return build(INDEX_PUT, ct, zeros_like(values), *arrays, index=index)
-    return _kept_share(ct, x, arrays, index) if argnum == 1 else None
+    share = take_index(ct, index, arrays) if argnum == 1 else None
+    if share is None or not arrays:
+        return share
+    return where(build(_LAST_WRITES, x, *arrays, index=index), share, 0)
 
 
 def _both_tangents(op: Any) -> Any:
     def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, index: Index) -> Node | None:
-        if tans[0] is None and tans[1] is None:
+        if tans[0] is tans[1] is None:
             return None
-        pairs = zip(tans[:2], xs[:2], strict=True)
-        given = [zeros_like(x) if tan is None else tan for tan, x in pairs]
-        return build(op(), *given, *xs[2:], index=index)
+        return build(op(), *with_zeros(tans[:2], xs[:2]), *xs[2:], index=index)
 
     return jvp
 
@@ -114,13 +112,9 @@ def _last_forward(xp: Any, x: Any, *arrays: Any, index: Index) -> Any:
     return (last[places.reshape(-1)] == numbers).reshape(places.shape)
 
 
-def _last_scheme(arity: int, attrs: Attrs) -> str:
-    arrays = [f"i{position}[*i{position}]" for position in range(1, arity)]
-    return " -> ".join(["a[*s]", *arrays, "bool[*out]"])
-
-
 _LAST_WRITES: Op = declare(
-    "last_writes", _last_scheme, _last_forward, shape=indexed_shape,
+    "last_writes", lambda arity, attrs: index_scheme("a[*s]", arity, "bool[*out]"), _last_forward,
+    shape=indexed_shape,
     samples=(
         Sample(((3, 4), (5,)), {"index": (ARRAY,)}, ints={1: 3}),
         Sample(((3, 4), (2, 4)), {"index": (ALONG, 0)}, ints={1: 3}),
@@ -140,7 +134,7 @@ WRITES = (
 """Samples of ops that write."""
 
 INDEX_PUT: Op = declare(
-    "index_put", writing_scheme("a", "a[*out]"), _put_forward, shape=written_shape, vjp=_put_vjp,
+    "index_put", writing_scheme("a"), _put_forward, shape=written_shape, vjp=_put_vjp,
     jvp=_both_tangents(lambda: INDEX_PUT), samples=WRITES,
 )  # fmt: skip
 """What replaces entries at an index."""
@@ -157,22 +151,18 @@ def _add_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> An
     return out
 
 
-def _add_vjp(
-    argnum: int, ct: Node, y: Node, x: Node, values: Node, *arrays: Node, index: Index
-) -> Any:
-    if argnum == 0:
-        return ct
-    return take_index(ct, index, arrays) if argnum == 1 else None
-
-
 INDEX_ADD: Op = declare(
-    "index_put_add", writing_scheme("n", "n[*out]"), _add_forward, shape=written_shape,
-    vjp=_add_vjp, jvp=_both_tangents(lambda: INDEX_ADD), samples=WRITES,
+    "index_put_add", writing_scheme("n"), _add_forward, shape=written_shape,
+    vjp=lambda argnum, ct, y, x, values, *arrays, index: (
+        ct if argnum == 0 else take_index(ct, index, arrays) if argnum == 1 else None
+    ),
+    jvp=_both_tangents(lambda: INDEX_ADD), samples=WRITES,
     doc="An array with values added at an index; repeated positions add up.",
 )  # fmt: skip
 """What adds at an index."""
 
 
+@returns(_LAST_STAYS)
 @raises(
     types="The dtypes differ, or `index` is none.",
     shapes="The values do not broadcast to the index, or the index does not fit `x`.",
@@ -184,20 +174,12 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     index : as for `getitem`
         Boolean masks included.
     values : node, array or scalar
         Broadcasts to the shape of ``x[index]``.
     accumulate : bool
         Add instead of replace; then repeated positions add up.
-
-    Returns
-    -------
-    Node
-        Of the type of `x`.  Without `accumulate` the last of repeated writes stays, and gets the
-        gradient.
     """
     flat, static, arrays = read_index(x, index)
     written = as_node(values, x)
@@ -206,18 +188,13 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
     return reshape_like(build(op, flat, written, *arrays, index=static), x)
 
 
-@returns("Node: without `accumulate` the last of repeated writes stays, and gets the gradient")
-@raises(
-    types="The dtypes differ, or the indices are not integers.",
-    shapes="The values do not broadcast to the indices.",
-)  # fmt: skip
+@returns(_LAST_STAYS)
+@raises(NO_INDEX, "The values do not broadcast to the indices.")
 def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` with values at positions of the flattened array, as ``numpy.put`` on a copy.
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     indices : integer array or node
         Positions in the flattened `x`.
     values : node, array or scalar
@@ -237,15 +214,12 @@ def along(x: Node, axis: int, index: Any, src: Any) -> tuple[Node, Sequence[Node
     values = as_node(src, x)
     if values.ndim == node.ndim and values.ndim:
         # PyTorch allows more values than positions, and leaves the others out.
-        cut = [
-            slice(None) if have == dim or have == 1 else slice(dim)
-            for have, dim in zip(values.dims, node.dims, strict=True)
-        ]
-        values = getitem(values, tuple(cut))
+        pairs = zip(values.dims, node.dims, strict=True)
+        values = getitem(values, tuple(_FULL if n in (d, 1) else slice(d) for n, d in pairs))
     return broadcast_like(values, node), (node,), (ALONG, place)
 
 
-@raises(NO_INDEX, "The shapes do not fit, or there is no such axis.")
+@raises(NO_INDEX, NO_FIT)
 @along_axis("x")
 def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` written along an axis, as ``torch.scatter``.
@@ -254,9 +228,6 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any dtype.
-    axis : int
     index : integer array or node
         Of the rank of `x`, along the other axes at most as long as it.  Negative positions count
         from the end.
@@ -274,7 +245,7 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
 
 
 @returns("Node of the type of `x`")
-@raises(NO_INDEX, "The shapes do not fit, or there is no such axis.")
+@as_of(scatter)
 @along_axis("x")
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` added along an axis, as ``torch.scatter_add``.
@@ -285,11 +256,6 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     ----------
     x : node
         Numbers.
-    axis : int
-    index : integer array or node
-        Of the rank of `x`, along the other axes at most as long as it.
-    src : node, array or scalar
-        Broadcasts to the shape of the index; entries beyond it are left out.
     """
     values, arrays, static = along(x, axis, index, src)
     return build(INDEX_ADD, x, values, *arrays, index=static)
@@ -307,7 +273,6 @@ def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> No
     ----------
     x : node
         Numbers.
-    axis : int
     index : integer array or node of one dim
     source : node, array or scalar
         Broadcasts to the shape of `x` with ``len(index)`` along the axis.

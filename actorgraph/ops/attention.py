@@ -14,7 +14,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
 from actorgraph.ops._arrays import highest, is_half
-from actorgraph.ops._rules import declare, on, raises, returns
+from actorgraph.ops._rules import as_of, declare, on, raises, returns
 from actorgraph.ops.comparison import greater
 from actorgraph.ops.convolution import linear
 from actorgraph.ops.elementwise import astype, where
@@ -108,7 +108,7 @@ def _attended(
 
 
 def _for_heads(node: Node, query: Node) -> Node:
-    """Return keys or values with each head as often as heads of queries share it."""
+    """Return keys or values with each head repeated for every head of queries that shares it."""
     heads, shared = query.dims[-3], node.dims[-3]
     if isinstance(heads, Dim) or isinstance(shared, Dim) or heads % shared:
         raise ShapeError(
@@ -128,6 +128,7 @@ def _scale(query: Node) -> float:
 
 @returns("Node of shape (..., queries, outputs)")
 @raises(types="Dtypes differ.", shapes="Shapes do not fit.")
+@as_of(scaled_dot_product_attention)
 def multi_head_attention(
     query: Node, key: Any, value: Any, num_heads: int, *, in_proj_weight: Any, out_proj_weight: Any,
     in_proj_bias: Any = None, out_proj_bias: Any = None, mask: Any = None, dropout_p: float = 0.0,
@@ -144,16 +145,14 @@ def multi_head_attention(
     num_heads : int
         Divides the features of the projections.
     in_proj_weight : node or array, or three of them
-        Shape (3 * features, features): the projections of query, key and value on top of each
-        other; or one for each.
+        Shape (3 * features, features): the projections of query, key and value stacked; or one
+        for each.
     out_proj_weight : node or array
         Shape (outputs, features).
     in_proj_bias, out_proj_bias : node or array, optional
         Shapes (3 * features,) and (outputs,).
     mask : node or array, optional
         As of `scaled_dot_product_attention`; broadcasts to (..., heads, queries, keys).
-    dropout_p, is_causal
-        As of `scaled_dot_product_attention`.
 
     Examples
     --------

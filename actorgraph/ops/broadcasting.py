@@ -1,8 +1,8 @@
 """Sum and broadcast, and what every rule needs of them to undo broadcasting.
 
-They stand below all other ops: `unbroadcast` and `broadcast_like` are the only places that know
-how a cotangent or a tangent gets the shape of its value.  Where dims are known only at run time
-(None), the ``*_like`` ops read them from an operand.
+All other ops build on them: only `unbroadcast` and `broadcast_like` know how a cotangent or a
+tangent gets the shape of its value.  Where dims are known only at run time (None), the ``*_like``
+ops read them from an operand.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
     if type(axis) is int and -ndim <= axis < ndim:
-        return (axis % ndim,)  # as what follows, which takes five times as long
+        return (axis % ndim,)  # a shortcut: the code below takes five times as long
     several = isinstance(axis, Iterable) and not isinstance(axis, str)
     given = tuple(axis) if several else (axis,)
     if not ndim and len(given) < 2 and all(map(_is_of_scalar, given)):
@@ -64,8 +64,8 @@ def _is_of_scalar(axis: Any) -> bool:
 def along_axis(like: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Let a function along an axis take axis 0 or -1 of a scalar, as in PyTorch.
 
-    Scalars gain an axis before the call.  Results lose it, unless the argument named `like`, of
-    which they have the rank, is no scalar.  For another axis the function raises.
+    Scalars gain an axis before the call.  Results lose it again if the argument named `like`, whose
+    rank they have, is a scalar.  For any other axis the function raises.
     """
 
     def add(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -170,7 +170,6 @@ def expand_dims(x: Node, axis: int | tuple[int, ...]) -> Node:
 
     Parameters
     ----------
-    x : node
     axis : int or tuple of int
     """
     count = len(tuple(axis)) if isinstance(axis, Iterable) else 1
@@ -200,7 +199,6 @@ def squeeze(x: Node, axis: int | tuple[int, ...] | None = None) -> Node:
 
     Parameters
     ----------
-    x : node
     axis : int or tuple of int, optional
         Default: all dims that are literally 1; a symbol stays, whatever a run binds it to.
     """
@@ -232,7 +230,7 @@ def _broadcast_forward(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
     return view
 
 
-# What np.broadcast_to finds by an iterator, in three times the time of all else.
+# np.broadcast_to finds the strides by an iterator, which takes three times as long as the rest.
 @lru_cache(256)
 def _broadcast_strides(
     old: tuple[int, ...], new: tuple[int, ...], step: int
@@ -272,7 +270,6 @@ def broadcast_to(x: Node, shape: Any) -> Node:
 
     Parameters
     ----------
-    x : node
     shape : tuple of int, str or Dim
         Dims may be symbols of the graph.
     """
@@ -281,9 +278,9 @@ def broadcast_to(x: Node, shape: Any) -> Node:
 
 
 def broadcast_like(x: Node, like: Node) -> Node:
-    """Broadcast `x` to the shape of `like`, as ``torch.Tensor.expand_as``; also a shape of a run.
+    """Broadcast `x` to the shape of `like`, as ``torch.Tensor.expand_as``.
 
-    The node itself where it has that shape.
+    The node itself where it has that shape, which may be known only in a run.
     """
     if any(dim is UNKNOWN for dim in (*x.dims, *like.dims)):
         return build(_BROADCAST_LIKE, x, like)
@@ -295,7 +292,9 @@ def zeros_like(node: Node) -> Node:
     return broadcast_like(node.graph.constant(np.zeros((), node.dtype)), node)
 
 
-def reduced_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...], keepdims: bool) -> Shape:
+def reduced_shape(
+    checks: Checks, x: Shape, *, axis: tuple[int, ...], keepdims: bool, **_: Any
+) -> Shape:
     """Shape rule of a reduction."""
     if keepdims:
         return tuple(1 if i in axis else dim for i, dim in enumerate(x))
@@ -314,11 +313,11 @@ def _sum_forward(xp: Any, x: Any, out: Any = None, *, axis: tuple[int, ...], kee
 
 def _quick_sum(node: Node, xp: Any, attrs: Attrs) -> Any:
     columns = xp is np and are_columns(node.inputs[0].ndim, node.dtype, **attrs)
-    return column_sums if columns else None  # the forward, without the question
+    return column_sums if columns else None  # what the forward would call
 
 
 def spread(node: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
-    """Broadcast what belongs to a reduction of `x` to every element that it was reduced from."""
+    """Broadcast a node in the shape of a reduction of `x` back to the shape of `x`."""
     kept = node if keepdims or not node.ndim else expand_dims(node, axis)
     return broadcast_like(kept, x)
 
@@ -344,13 +343,6 @@ def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
 
     Type ``n[*s] -> n[*out]``.  The sum of no elements is 0.  Floats of two bytes (float16,
     bfloat16) are summed in float32 and rounded once.
-
-    Parameters
-    ----------
-    x : node
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
     """
     return build(_SUM, x, axis=axes_of(axis, x.ndim), keepdims=bool(keepdims))
 

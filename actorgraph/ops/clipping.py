@@ -1,6 +1,6 @@
-"""Vectors cut to a length: clip_by_norm of one node, clip_by_global_norm of several.
+"""Vectors scaled down to a length: clip_by_norm of one node, clip_by_global_norm of several.
 
-For gradients where they flow, with `ag.hook_gradient`, or as nodes from `ag.gradients`.
+For gradients in the backward pass, by `ag.hook_gradient`, or those of `ag.gradients`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, is_weak
-from actorgraph.ops._rules import WRONG_AXIS, raises, returns
+from actorgraph.ops._rules import WRONG_AXIS, as_of, raises, returns
 from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.ops.shaping import stack
 from actorgraph.ops.statistics import norm
@@ -51,10 +51,8 @@ def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
 
 
 @returns("list of Node, Node\n    The scaled nodes, and the norm of all elements before.")
-@raises(
-    other="There are no nodes, or `max_norm` is a number not above 0.",
-    types="A dtype is int or bool, or they differ.",
-)  # fmt: skip
+@as_of(clip_by_norm)
+@raises("Dtypes differ, or one is int or bool.", other="No nodes, or `max_norm` is not above 0.")
 def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node], Node]:
     """Scale several nodes down by one factor, so that together they are no longer than `max_norm`.
 
@@ -64,8 +62,6 @@ def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node
     ----------
     nodes : sequence of node
         Float, of one dtype, or complex; such as what `ag.gradients` returns.
-    max_norm : scalar or node
-        Above 0.
     """
     max_norm = _checked(max_norm)
     if not nodes:

@@ -1,6 +1,6 @@
 """Comparisons, which give bool nodes, logic, bits of integers, and parts of floats.
 
-Of bools the names of bits are logic.
+The functions of bits do logic on bools.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import numpy as np
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Sample
+from actorgraph.ops import _declare
 from actorgraph.ops._declare import Binary, Unary, binary, nary_elementwise, unary
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import as_of, declare, on, raises
 from actorgraph.ops.arithmetic import multiply, neg, power, sign
 from actorgraph.ops.counting import all as all_of
 from actorgraph.ops.elementwise import astype, trunc, where
@@ -39,17 +40,14 @@ class Comparison(Protocol):
 
 
 def _comparison(name: str, sign: str, scheme: str = _ORDERED) -> Comparison:
-    bools = binary(name, name, _NONE, f"x {sign} y.", scheme=scheme)
+    op = nary_elementwise(name, scheme, name, _NONE, doc=f"x {sign} y.")
 
     def compare(x: Any, y: Any, *, same_dtype: bool = False) -> Node:
-        result = bools(x, y)
+        result = build(op, x, y)
         return astype(result, result.inputs[0].dtype) if same_dtype else result
 
-    compare.__name__ = compare.__qualname__ = bools.__name__
-    compare.__module__ = bools.__module__
-    parameter = "same_dtype : bool\n    Give 0 and 1 in the dtype of x and y instead of bools.\n\n"
-    compare.__doc__ = str(bools.__doc__).replace("Returns\n", f"{parameter}Returns\n".lstrip(), 1)
-    return compare
+    same = "same_dtype : bool\n    Give 0 and 1 in the dtype of x and y instead of bools."
+    return _declare.documented(compare, op, f"{_declare.BROADCAST}\n{same}")
 
 
 equal, not_equal = _comparison("equal", "==", _ANY), _comparison("not_equal", "!=", _ANY)
@@ -66,13 +64,11 @@ logical_not = unary(
 
 _DEFAULTS = {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}
 
+_SHAPES: Any = (((3, 4), (3, 4)), ((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
+
 _ISCLOSE = nary_elementwise(
     "isclose", "n[*s] -> n[*t] -> bool[*s|t]", lambda xp, x, y, **attrs: xp.isclose(x, y, **attrs),
-    (None, None), flops=8, traced=False,
-    samples=tuple(
-        on(*shapes, **_DEFAULTS)
-        for shapes in (((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
-    ),
+    _NONE, flops=8, traced=False, samples=tuple(on(*one, **_DEFAULTS) for one in _SHAPES[1:]),
 )  # fmt: skip
 
 
@@ -97,10 +93,11 @@ def isclose(
     return build(_ISCLOSE, x, y, **attrs)
 
 
+@as_of(isclose)
 def allclose(
     x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Node:
-    """Whether all elements are close, as ``numpy.allclose``; parameters as those of `isclose`."""
+    """Whether all elements are close, as ``numpy.allclose``."""
     return all_of(isclose(x, y, rtol, atol, equal_nan))
 
 
@@ -126,15 +123,10 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Node:
     return build(_ARRAY_EQUAL, x, y, equal_nan=bool(equal_nan))
 
 
-_SHAPES: Any = (((3, 4), (3, 4)), ((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
-
-
 def _ints(name: str, doc: str, notes: str = "") -> Binary:
     samples = tuple(Sample(shapes, ints={0: 40, 1: 7}) for shapes in _SHAPES)
-    return binary(
-        name, name, (None, None), doc, scheme="i[*s] -> i[*t] -> i[*s|t]", samples=samples,
-        notes=notes,
-    )  # fmt: skip
+    scheme = "i[*s] -> i[*t] -> i[*s|t]"
+    return binary(name, name, _NONE, doc, scheme=scheme, samples=samples, notes=notes)
 
 
 def _one_int(name: str, ufunc: str, doc: str, result: str) -> Unary:
@@ -153,25 +145,16 @@ def _or_logic(bits: Any, logic: Any) -> Any:
         result: Node = (logic if all(map(_is_bool, values)) else bits)(*values)
         return result
 
-    either.__name__ = either.__qualname__ = bits.__name__
-    either.__module__, either.__doc__ = bits.__module__, bits.__doc__
-    return either
+    return _declare.public(either, bits.__name__, bits.__doc__)
 
 
-_OF_BOOLS = "Of bools it is `logical_{}`."
+def _bits(kind: str, doc: str, logic: Binary) -> Any:
+    return _or_logic(_ints(f"bitwise_{kind}", doc, f"Of bools it is `logical_{kind}`."), logic)
 
-bitwise_and: Binary = _or_logic(
-    _ints("bitwise_and", "Bits that both integers have.", _OF_BOOLS.format("and")),
-    logical_and,
-)
-bitwise_or: Binary = _or_logic(
-    _ints("bitwise_or", "Bits that one of two integers has.", _OF_BOOLS.format("or")),
-    logical_or,
-)
-bitwise_xor: Binary = _or_logic(
-    _ints("bitwise_xor", "Bits in which two integers differ.", _OF_BOOLS.format("xor")),
-    logical_xor,
-)
+
+bitwise_and: Binary = _bits("and", "Bits that both integers have.", logical_and)
+bitwise_or: Binary = _bits("or", "Bits that one of two integers has.", logical_or)
+bitwise_xor: Binary = _bits("xor", "Bits in which two integers differ.", logical_xor)
 bitwise_not: Unary = _or_logic(
     _one_int("bitwise_not", "invert", "All bits the other way; of bools `logical_not`.", "i"),
     logical_not,
@@ -224,10 +207,7 @@ _ldexp: Binary = binary(
     "ldexp", lambda xp, x, y: xp.ldexp(x, y).astype(x.dtype, copy=False),
     (lambda t, z, x, y: _ldexp(t, y), None),
     "x times 2 ** y, for integers y.", scheme="f[*s] -> i[*t] -> f[*s|t]", traced=False,
-    samples=tuple(
-        Sample(shapes, ints={1: 5})
-        for shapes in (((3, 4), (3, 4)), ((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
-    ),
+    samples=tuple(Sample(shapes, ints={1: 5}) for shapes in _SHAPES),
 )  # fmt: skip
 _exponent = unary(
     "frexp_exponent", lambda xp, x: xp.frexp(x)[1], None,

@@ -1,13 +1,13 @@
 """Convolutions over one to three axes, transposed ones, and the three bilinear ops behind them.
 
-Channels come first.  What machine learning calls convolution: ``y[o, p] = sum over c, k of w[o, c,
-k] x[c, s p + d k]``. It is linear in x and in w, so three ops are closed under differentiation:
+Channels come first.  Convolution as in machine learning: ``y[o, p] = sum over c, k of w[o, c, k]
+x[c, s p + d k]``. It is linear in x and in w, so three ops are closed under differentiation:
 `conv`, its adjoint in x (which is transposed convolution) and its adjoint in w.  Each is im2col, or
 col2im, and a matrix product per group, in blocks of the batch that fit in a cache.  Source: V.
 Dumoulin, F. Visin, A guide to convolution arithmetic for deep learning, 2016.
 
-Of a long one idle workers take blocks (`tiles`).  What a block is, and in which order sums over
-blocks are taken, follows from the shapes alone, so who computes it changes no bit.
+Idle workers take blocks of long convolutions (`tiles`).  The blocks and the order of sums over them
+follow from the shapes alone, so results have the same bits whoever computes a block.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Op
 from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._declare import over_axes
-from actorgraph.ops._rules import declare, on, raises, returns
+from actorgraph.ops._rules import as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.einsum import einsum
 from actorgraph.ops.linalg import matmul
@@ -35,7 +35,6 @@ from actorgraph.ops.windows import (
     from_columns,
     known,
     out_sizes,
-    pads_of,
     per_axis,
     read_padding,
     static_kernel,
@@ -52,16 +51,16 @@ __all__ = [
 
 Ints = tuple[int, ...]
 
-# Columns of so many elements are made at a time, in memory that is written again: they stay in a
-# core's cache until they are used.  Where no worker takes some of them it is four times as many:
+# Elements of the columns of a block.  Their memory is reused for the next block, and they stay in
+# a core's cache until they are used.  If no worker can take blocks, a block is four times as large:
 # fewer and longer calls are faster, by up to a fifth.
 _BLOCK = 1 << 17
-# Or so many for each entry of the kernel: each costs a call, which fewer would not be worth.
+# A block has at least so many elements per entry of the kernel, each of which costs a call.
 _LEAST = 3 << 12
 
 
 def _rows(batch: int, entries: int, size_of_one: int, flops: float = CUT_FLOPS) -> int:
-    """Return how many of the batch make a block; the order of sums follows from it."""
+    """Return how many rows of the batch make a block; the order of sums follows from it."""
     block = _BLOCK if flops >= CUT_FLOPS else 4 * _BLOCK
     return max(1, min(batch, max(block, _LEAST * entries) // max(1, size_of_one)))
 
@@ -93,7 +92,7 @@ def _is_pointwise(frame: Frame) -> bool:
     """Return whether the columns are the input itself."""
     if prod(frame.kernel) > 1 or frame.sizes != frame.outs or any(frame.lows):
         return False
-    # A stride with padding at the end can give as many entries as there were, but others.
+    # A stride with padding at the end can give the same number of entries, but other entries.
     return all(step == 1 or size <= 1 for step, size in zip(frame.stride, frame.sizes, strict=True))
 
 
@@ -114,7 +113,7 @@ def _conv_forward(
     pointwise = _is_pointwise(frame)
 
     def room() -> Any:
-        # Written again for each block, which leaves the zeros of the padding.
+        # Each block overwrites all but the zeros of the padding.
         shape = at_a_time, channels, entries, *frame.outs
         return None if pointwise else scratch(xp, shape, x.dtype, cleared=True)
 
@@ -225,21 +224,15 @@ def _weight_forward(
 
 
 def _chunks(blocks: int, flops: float, size: int) -> tuple[slice, ...]:
-    """Return chunks of blocks, each summed by one thread; several where the work is long.
-
-    Each chunk has its own sum of `size` numbers.
-    """
-    count = 1
-    if flops >= CUT_FLOPS:
-        count = min(4 if size <= _BLOCK else 2, max(1, blocks // 2))
+    """Return chunks of blocks; each is summed by one thread, into its own `size` numbers."""
+    count = min(4 if size <= _BLOCK else 2, max(1, blocks // 2)) if flops >= CUT_FLOPS else 1
     return evenly(blocks, count)
 
 
 def _check_ranks(left: Shape, right: Shape, axes: int) -> None:
-    if len(left) != axes + 2 or len(right) != axes + 2:
-        raise ShapeError(
-            f"convolution over {axes} axes takes arrays of rank {axes + 2}, got {left} and {right}"
-        )
+    if not len(left) == len(right) == axes + 2:
+        what = f"convolution over {axes} axes takes arrays of rank {axes + 2}"
+        raise ShapeError(f"{what}, got {left} and {right}")
 
 
 def _conv_shape(
@@ -251,8 +244,7 @@ def _conv_shape(
     if isinstance(w[0], int) and w[0] % groups:
         raise ShapeError(f"{w[0]} features cannot be divided into {groups} groups")
     kernel = static_kernel(w[2:])
-    pads = pads_of(padding, x[2:], kernel, stride, dilation)
-    outs = out_sizes(x[2:], kernel, stride, dilation, pads) if size is None else size
+    outs = out_sizes(x[2:], kernel, stride, dilation, padding) if size is None else size
     return (x[0], w[0], *outs)
 
 
@@ -283,10 +275,10 @@ def _conv(x: Node, w: Node, like: Node, geometry: Attrs) -> Node:
 
 
 def _transposed(ct: Node, w: Node, like: Node, geometry: Attrs) -> Node:
-    axes = len(geometry["stride"])
-    if known(like.dims[2:]):
-        return build(TRANSPOSE, ct, w, size=like.dims[2:], extra=(0,) * axes, **geometry)
-    return build(TRANSPOSE, ct, w, like, size=None, extra=(0,) * axes, **geometry)
+    dims, extra = like.dims[2:], (0,) * len(geometry["stride"])
+    if known(dims):
+        return build(TRANSPOSE, ct, w, size=dims, extra=extra, **geometry)
+    return build(TRANSPOSE, ct, w, like, size=None, extra=extra, **geometry)
 
 
 def _weight(x: Node, ct: Node, kernel: Shape, geometry: Attrs) -> Node:
@@ -306,24 +298,17 @@ def _flops(w: tuple[int, ...], places: tuple[int, ...]) -> float:
     return float(2 * prod(w) * places[0] * prod(places[2:]))
 
 
+def _as_geometry(*values: Any) -> Attrs:
+    return dict(zip(("stride", "padding", "dilation", "groups"), values, strict=True))
+
+
 _CASES: tuple[tuple[Any, Any, Any, Attrs], ...] = (
     # input, weight, result, geometry
-    (
-        (2, 4, 4, 3), (2, 2, 2, 3), (2, 2, 2, 3),
-        {"stride": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1), "groups": 2},
-    ),
-    (
-        (1, 2, 5), (2, 2, 2), (1, 2, 2),
-        {"stride": (2,), "padding": ((0, 0),), "dilation": (2,), "groups": 1},
-    ),
-    (
-        (2, 3, 4), (2, 3, 1), (2, 2, 4),
-        {"stride": (1,), "padding": ((0, 0),), "dilation": (1,), "groups": 1},
-    ),
-    (
-        (1, 2, 5), (2, 1, 2), (1, 2, 3),
-        {"stride": (2,), "padding": "same", "dilation": (1,), "groups": 2},
-    ),
+    ((2, 4, 4, 3), (2, 2, 2, 3), (2, 2, 2, 3),
+     _as_geometry((2, 1), ((1, 0), (1, 1)), (1, 1), 2)),
+    ((1, 2, 5), (2, 2, 2), (1, 2, 2), _as_geometry((2,), ((0, 0),), (2,), 1)),
+    ((2, 3, 4), (2, 3, 1), (2, 2, 4), _as_geometry((1,), ((0, 0),), (1,), 1)),
+    ((1, 2, 5), (2, 1, 2), (1, 2, 3), _as_geometry((2,), "same", (1,), 2)),
 )  # fmt: skip
 
 CONV: Op = declare(
@@ -372,19 +357,14 @@ _WEIGHT: Op = declare(
 
 def _geometry(
     weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any, axes: int
-) -> dict[str, Any]:
+) -> Attrs:
     shape = weight.dims if isinstance(weight, Node) else tuple(getattr(weight, "shape", ()))
     if len(shape) != axes + 2:
         raise ShapeError(f"the weight has to have rank {axes + 2}, got shape {shape}")
     kernel = static_kernel(shape[2:])
-    steps = per_axis(stride, axes, "stride")
-    gaps = per_axis(dilation, axes, "dilation")
-    return {
-        "stride": steps,
-        "padding": read_padding(padding, kernel, steps, gaps),
-        "dilation": gaps,
-        "groups": per_axis(groups, 1, "groups")[0],
-    }
+    steps, gaps = per_axis(stride, axes, "stride"), per_axis(dilation, axes, "dilation")
+    pads, (parts,) = read_padding(padding, kernel, steps, gaps), per_axis(groups, 1, "groups")
+    return _as_geometry(steps, pads, gaps, parts)
 
 
 def _applied(op: Any, x: Node, weight: Any, bias: Any, axes: int, **attrs: Any) -> Node:
@@ -445,6 +425,7 @@ def _convolve(
     types="The dtypes differ, or the padding is a word.",
     shapes="Ranks, channels or groups do not fit, or `output_padding` reaches stride and dilation.",
 )  # fmt: skip
+@as_of(_convolve)
 def _conv_transpose(
     axes: int, x: Node, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
@@ -456,19 +437,12 @@ def _conv_transpose(
 
     Parameters
     ----------
-    x : node
-        Float or complex, shape (batch, channels, {places}) or without the batch.
     weight : node or array
         Shape (channels, features / groups, *kernel).
-    bias : node or array, optional
-        Shape (features,).
-    stride, dilation : {ints}
     padding : {ints}, or pairs of int
         How much is cut off the result at each end.
     output_padding : {ints}
         Entries more at the end of the result, fewer than the stride or the dilation.
-    groups : int
-        Channels and features are divided into so many independent groups.
     """
     if isinstance(padding, str) and padding != "valid":
         raise GraphTypeError(f"padding is ints or pairs of ints, got {padding!r}")

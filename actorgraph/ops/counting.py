@@ -1,9 +1,9 @@
-"""Reductions to ints or bools, counts in bins, and reductions of the elements that count.
+"""Reductions to ints or bools, counts in bins, and masked reductions.
 
-Those count where a mask holds, or that are not NaN.  `reduce_where` is NumPy's ``where=`` and
-``initial=``; the nan-family is the case that the mask is ``~isnan(x)``.  What does not count is
-replaced by the identity of the reduction and gets no gradient.  `nanmax` and `nanmin` stand with
-`max`, `nanmedian` and `nanquantile` with `median`.
+`reduce_where` is NumPy's ``where=`` and ``initial=``: it reduces the elements where a mask holds,
+and replaces the others by the identity of the reduction, so that they get no gradient.  The nan
+functions use the mask ``~isnan(x)``; `nanmax` and `nanmin` stand with `max`, `nanmedian` and
+`nanquantile` with `median`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op, Sample
 from actorgraph.operands import as_node
-from actorgraph.ops._declare import Reduction, documented, reduction
-from actorgraph.ops._rules import declare, on, raises, returns
+from actorgraph.ops._declare import Reduction, documented, public, reduction
+from actorgraph.ops._rules import as_of, declare, on, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import add, is_complex, multiply, sqrt, square
 from actorgraph.ops.assignment import index_add
@@ -43,17 +43,13 @@ __all__ = [
 ]  # fmt: skip
 
 any = reduction(
-    "any", "a[*s] -> bool[*out]",
-    lambda xp, x, axis, keepdims: xp.any(x, axis=axis, keepdims=keepdims),
+    "any", "a[*s] -> bool[*out]", lambda xp, x, **axes: xp.any(x, **axes),
     "Whether an element over axes is not zero.", notes="Of no elements False; no gradient.",
 )  # fmt: skip
 all = reduction(
-    "all", "a[*s] -> bool[*out]",
-    lambda xp, x, axis, keepdims: xp.all(x, axis=axis, keepdims=keepdims),
+    "all", "a[*s] -> bool[*out]", lambda xp, x, **axes: xp.all(x, **axes),
     "Whether no element over axes is zero.", notes="Of no elements True; no gradient.",
 )  # fmt: skip
-
-
 count_nonzero = reduction(
     "count_nonzero", "a[*s] -> int64[*out]",
     lambda xp, x, **axes: xp.add.reduce(x != x.dtype.type(0), dtype=xp.int64, **axes),
@@ -93,15 +89,11 @@ def _position(name: str, doc: str) -> Reduction:
             (axis,) = axes_of(axis, x.ndim) or (None,)
         return build(op, x, axis=axis, keepdims=bool(keepdims))
 
-    parameters = (
-        "x : node\naxis : int, optional\n    Default: of the flattened array.\n"
-        "keepdims : bool\n    Keep the axes as dims of size 1."
-    )
     notes = (
         "Of equal elements the first; NaN counts as the one looked for, as in NumPy.  No gradient."
     )
-    documented(function, op, parameters, notes)
-    return function
+    parameters = "x : node\naxis : int, optional\n    Default: of the flattened array."
+    return documented(function, op, parameters, notes)
 
 
 argmax = _position("argmax", "Position of the maximum along an axis.")
@@ -131,6 +123,7 @@ _BINCOUNT: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node of one dim, whose size only a run knows (None); for a known size use `index_add`")
 @raises(
     other="`minlength` is no number from 0 on.",
     types="`x` is not of integers, or the weights are not floats.",
@@ -147,11 +140,6 @@ def bincount(x: Node, weights: Any = None, minlength: int = 0) -> Node:
         Floats that are added up in place of ones; they have a gradient.
     minlength : int
         The least length of the result.
-
-    Returns
-    -------
-    Node
-        One dim, whose size only a run knows (None).  To write into a known size use `index_add`.
     """
     if not isinstance(minlength, (int, np.integer)) or minlength < 0:
         raise GraphError(f"minlength is an int from 0 on, got {minlength!r}")
@@ -187,12 +175,9 @@ def digitize(x: Node, bins: Any, right: bool = False) -> Node:
     right : bool
         Whether a bin holds its right edge instead of its left one.
     """
-    side = "left" if right else "right"
-    falling = (
-        not isinstance(bins, Node) and np.ndim(bins) == 1 and len(bins) and (bins[0] > bins[-1])
-    )
+    falling = not isinstance(bins, Node) and np.ndim(bins) == 1 and len(bins) and bins[0] > bins[-1]
     edges, x = _sorted_edges(x, bins[::-1] if falling else bins)
-    place = searchsorted(edges, x, side)
+    place = searchsorted(edges, x, "left" if right else "right")
     return len(bins) - place if falling else place
 
 
@@ -217,6 +202,7 @@ def _edges(x: Node, bins: Any, limits: Any) -> tuple[Node, Node]:
     return x.graph.constant(np.linspace(first, last, int(bins) + 1), x.dtype), x
 
 
+@raises(other="The bins, their range or the weights are none.")
 def histogram(
     x: Node, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
 ) -> tuple[Node, Node]:
@@ -242,11 +228,6 @@ def histogram(
     counts, edges : Node
         The counts are int64 without weights and density.  They have a gradient by the weights,
         and a density by the edges; by `x` it is 0.
-
-    Raises
-    ------
-    GraphError, GraphTypeError, ShapeError
-        The bins, their range or the weights are none.
     """
     edges, x = _edges(x, bins, range)
     size = edges.dims[0]
@@ -258,14 +239,14 @@ def histogram(
         values = ones_like(flat, edges.dtype if density else "int64")
     else:
         values = ravel(broadcast_like(as_node(weights, x), x))
-    # The first and the last count are of what lies outside.
+    # The first and the last count are those of elements outside of all bins.
     counts = index_add(zeros(x, (size + 1,), values.dtype), 0, place, values)[1:-1]
     if density:
         counts = counts / (edges[1:] - edges[:-1]) / counts.sum()
     return counts, edges
 
 
-# The reduction, its identity, and what joins a result with an initial value.
+# The reduction, its identity, and the op that joins a result with an initial value.
 _JOINS: dict[str, tuple[Reduction, Any, Any]] = {
     "sum": (sum_of, 0, add), "prod": (prod, 1, multiply),
     "max": (max_of, None, maximum), "min": (min_of, None, minimum),
@@ -282,8 +263,7 @@ def reduce_where(
     Parameters
     ----------
     name : str
-        sum, prod, max, min, any, all, mean, var or std; with "nan" before it NaN counts no more.
-    x : node
+        sum, prod, max, min, any, all, mean, var or std; a "nan" before it leaves out NaN.
     axis, keepdims
         As of the reduction.
     initial : scalar or node, optional
@@ -300,9 +280,11 @@ def reduce_where(
     if name in _MOMENTS:
         if x.dtype.kind in "biu":
             raise GraphTypeError(f"{name} of {x!r}: convert it first, .astype('float64')")
-        moment = _MOMENTS[name][mask is not None]
-        given = (x,) if mask is None else (x, mask)
-        found: Node = moment(*given, axis, keepdims, **ddof)
+        plain, masked = _MOMENTS[name]
+        found: Node = (
+            plain(x, axis, keepdims, **ddof) if mask is None
+            else masked(x, mask, axis, keepdims, **ddof)
+        )  # fmt: skip
         return found
     plain, identity, join = _JOINS[name]
     identity = initial if identity is None else identity
@@ -329,7 +311,7 @@ def _mask_of(x: Node, where: Any, name: str) -> Node:
 
 
 def _count(mask: Node, like: Node, axis: Any, keepdims: bool, ddof: float = 0) -> Node:
-    """Return how many elements count, less `ddof`; NaN for none, so that nothing divides by 0."""
+    """Return how many elements count, less `ddof`, or NaN instead of 0, to divide by."""
     real = size_of_each(like) if is_complex(like) else like
     left = sum_of(astype(mask, real.dtype), axis, keepdims) - ddof
     return choose(left > 0, left, nan)
@@ -365,8 +347,8 @@ class _Spread(Protocol):
     ) -> Node: ...
 
 
-def _passing_over_nan(name: str, of_none: str, spread: bool = False) -> Any:
-    """Return the reduction of a name over what is not NaN."""
+def _over_numbers(name: str, of_none: str, spread: bool = False) -> Any:
+    """Return the reduction of a name over the elements that are not NaN."""
 
     def function(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
         return reduce_where(f"nan{name}", x, axis, keepdims)
@@ -376,35 +358,28 @@ def _passing_over_nan(name: str, of_none: str, spread: bool = False) -> Any:
     ) -> Node:
         return reduce_where(f"nan{name}", x, axis, keepdims, ddof=ddof)
 
-    found: Any = spread_function if spread else function
-    found.__name__ = found.__qualname__ = f"nan{name}"
-    found.__module__ = "actorgraph.ops"
-    found.__doc__ = (
-        f"`{name}` over axes of what is not NaN, as ``numpy.nan{name}``; {of_none}.\n\n"
-        "NaN gets no gradient.\n\n"
-        "Parameters\n----------\nx : node\naxis : int, tuple of int, or None for all\n"
-        "keepdims : bool\n    Keep the axes as dims of size 1.\n"
-        + ("ddof : int\n    Degrees of freedom to subtract.\n" if spread else "")
-        + "\nReturns\n-------\nNode\n\nRaises\n------\nGraphTypeError, ShapeError\n"
-        f"    As `{name}` does.\n"
-    )
-    return found
+    made: Any = spread_function if spread else function
+    text = f"`{name}` over axes of what is not NaN, as ``numpy.nan{name}``; {of_none}."
+    found = public(made, f"nan{name}", f"{text}\n\nNaN gets no gradient.")
+    return returns("Node")(raises(both=f"As `{name}` does.")(as_of(var)(found)))
 
 
-nansum: Reduction = _passing_over_nan("sum", "0 of none")
-nanprod: Reduction = _passing_over_nan("prod", "1 of none")
-nanmean: Reduction = _passing_over_nan("mean", "NaN of none, without a warning")
-nanvar: _Spread = _passing_over_nan("var", "NaN of no more than `ddof`", spread=True)
-nanstd: _Spread = _passing_over_nan("std", "NaN of no more than `ddof`", spread=True)
+nansum: Reduction = _over_numbers("sum", "0 of none")
+nanprod: Reduction = _over_numbers("prod", "1 of none")
+nanmean: Reduction = _over_numbers("mean", "NaN of none, without a warning")
+nanvar: _Spread = _over_numbers("var", "NaN of no more than `ddof`", spread=True)
+nanstd: _Spread = _over_numbers("std", "NaN of no more than `ddof`", spread=True)
 
 
+@as_of(cumsum)
 def nancumsum(x: Node, axis: int | None = None) -> Node:
-    """Running sum with NaN as 0, as ``numpy.nancumsum``; parameters as those of `cumsum`."""
+    """Running sum with NaN as 0, as ``numpy.nancumsum``."""
     return cumsum(choose(isnan(x), 0, x), axis)
 
 
+@as_of(cumprod)
 def nancumprod(x: Node, axis: int | None = None) -> Node:
-    """Running product with NaN as 1, as ``numpy.nancumprod``; parameters as those of `cumprod`."""
+    """Running product with NaN as 1, as ``numpy.nancumprod``."""
     return cumprod(choose(isnan(x), 1, x), axis)
 
 
@@ -412,17 +387,13 @@ def _position_of(x: Node, extremum: Reduction, axis: int | None, keepdims: bool)
     return argmax(astype(x == extremum(x, axis, keepdims=True), "int8"), axis, keepdims)
 
 
+@as_of(argmax)
 def nanargmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
-    """Position of the largest element that is not NaN; parameters as those of `argmax`.
-
-    0 where all are NaN, for which ``numpy.nanargmax`` raises.
-    """
+    """Position of the largest element that is not NaN; 0 where all are, and NumPy raises."""
     return _position_of(x, nanmax, axis, keepdims)
 
 
+@as_of(argmin)
 def nanargmin(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
-    """Position of the smallest element that is not NaN; parameters as those of `argmin`.
-
-    0 where all are NaN, for which ``numpy.nanargmin`` raises.
-    """
+    """Position of the smallest element that is not NaN; 0 where all are, and NumPy raises."""
     return _position_of(x, nanmin, axis, keepdims)

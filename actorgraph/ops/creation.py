@@ -15,7 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, build
 from actorgraph.op import Op
-from actorgraph.ops._rules import add_all, declare, on, raises, returns
+from actorgraph.ops._rules import add_all, as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum
 from actorgraph.ops.elementwise import astype
 from actorgraph.ops.shaping import swapaxes
@@ -27,19 +27,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _graph_of(graph: Any) -> Graph:
+@raises(types="It is neither a graph nor a node.")
+def graph_of(graph: Any) -> Graph:
+    """Return a graph, or that of a node."""
     found = graph.graph if isinstance(graph, Node) else graph
-    if not isinstance(found, Graph):
-        raise GraphTypeError(
-            f"takes a graph, or a node of it, as its first argument, got {graph!r}"
-        )
-    return found
+    if isinstance(found, Graph):
+        return found
+    raise GraphTypeError(f"takes a graph, or a node of it, as its first argument, got {graph!r}")
 
 
-@raises(
-    types="The dtype cannot hold the value.",
-    shapes="The value does not broadcast to the shape, or a dim is None.",
-)  # fmt: skip
+@raises("The dtype cannot hold the value.", "The value does not broadcast, or a dim is None.")
 def full(graph: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Node:
     """Return an array of one value, as ``numpy.full``.
 
@@ -53,7 +50,7 @@ def full(graph: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Node:
     dtype : dtype, optional
         Default: that of the value, where a Python float is float32.
     """
-    home = _graph_of(graph)
+    home = graph_of(graph)
     dims = shape_from(shape)
     if UNKNOWN in dims:
         raise ShapeError(f"every dim has to be an int or a symbol, got {shape!r}")
@@ -71,17 +68,24 @@ def _default_dtype(value: Any) -> Any:
     return {int: "int64", float: "float32", complex: "complex64"}.get(type(value))
 
 
+@as_of(full)
 def zeros(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
-    """Return zeros of a shape, whose dims may be symbols; see `full`."""
+    """Return zeros of a shape, whose dims may be symbols.
+
+    Parameters
+    ----------
+    dtype : dtype
+    """
     return full(graph, shape, 0, dtype)
 
 
+@as_of(zeros)
 def ones(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
-    """Return ones of a shape, whose dims may be symbols; see `full`."""
+    """Return ones of a shape, whose dims may be symbols."""
     return full(graph, shape, 1, dtype)
 
 
-@raises("The dtype cannot hold the value.", "The value does not broadcast to the shape.")
+@as_of(full)
 def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
     """Return an array of one value in the shape of `x`, also where only a run knows it.
 
@@ -89,8 +93,6 @@ def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
     ----------
     x : node
         It gets no gradient.
-    fill_value : scalar, array or node
-        Broadcasts to the shape; a node gets the gradient.
     dtype : dtype, optional
         Default: that of `x`.
     """
@@ -131,13 +133,12 @@ _ARANGE: Op = declare(
 
 @returns("Node: one dim; a constant where the numbers are known")
 @raises(types="The step is 0, or an argument is neither a number nor a dim.")
+@as_of(full)
 def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Node:
     """Return evenly spaced numbers in ``[start, stop)``, as ``numpy.arange``.
 
     Parameters
     ----------
-    graph : Graph or node
-        Where the node belongs.
     start, stop : number, str or Dim
         A single one is `stop`.  Dims and symbols such as ``"batch"`` are bound by each run; then
         all are integers.
@@ -152,7 +153,7 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
     >>> ag.ops.arange(ag.Graph(), "n").shape
     (n,)
     """
-    home = _graph_of(graph)
+    home = graph_of(graph)
     if stop is None:
         start, stop = 0, start
     first, last = (symbol(end) if isinstance(end, str) else end for end in (start, stop))
@@ -181,9 +182,8 @@ def _weights(y: Node, first: int, **attrs: Any) -> Node:
 
 
 def _linspace_jvp(tans: tuple[Node | None, ...], y: Node, *ends: Node, **attrs: Any) -> Node | None:
-    return add_all(
-        [tan * _weights(y, 1 - i, **attrs) for i, tan in enumerate(tans) if tan is not None]
-    )
+    moved = [(i, tan) for i, tan in enumerate(tans) if tan is not None]
+    return add_all([tan * _weights(y, 1 - i, **attrs) for i, tan in moved])
 
 
 _LINSPACE: Op = declare(
@@ -200,6 +200,7 @@ _LINSPACE: Op = declare(
 
 
 @raises(types="The ends are no floats of one dtype.", shapes="`num` is negative or None.")
+@as_of(full)
 def linspace(
     graph: Any, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None
 ) -> Node:
@@ -209,8 +210,6 @@ def linspace(
 
     Parameters
     ----------
-    graph : Graph or node
-        Where the node belongs.
     start, stop : number or 0-d node
         Nodes get gradients.
     num : int, str or Dim
@@ -220,7 +219,7 @@ def linspace(
     dtype : dtype, optional
         Float or complex; default: that of a node among the ends, else float32.
     """
-    home = _graph_of(graph)
+    home = graph_of(graph)
     (size,) = shape_from((num,))
     if size is UNKNOWN:
         raise ShapeError("num has to be an int, a symbol or a dim, got None")
@@ -233,30 +232,30 @@ def linspace(
     return build(_LINSPACE, *ends, num=size, endpoint=bool(endpoint))
 
 
+@as_of(linspace)
 def logspace(
     graph: Any, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: float = 10.0,
     dtype: Any = None,
 ) -> Node:  # fmt: skip
-    """Return ``base ** linspace(start, stop)``, as ``numpy.logspace``; parameters of `linspace`."""
+    """Return ``base ** linspace(start, stop)``, as ``numpy.logspace``."""
     return float(base) ** linspace(graph, start, stop, num, endpoint, dtype)
 
 
 @returns("Node: a constant where the sizes are known")
 @raises(shapes="A size is negative or None.")
+@as_of(full)
 def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -> Node:
     """Return a matrix with ones on a diagonal, as ``numpy.eye``.
 
     Parameters
     ----------
-    graph : Graph or node
-        Where the node belongs.
     n, m : int, str or Dim
         Rows and columns; as many columns as rows by default.
     k : int
         The diagonal: above the main one where positive.
     dtype : dtype
     """
-    home = _graph_of(graph)
+    home = graph_of(graph)
     rows, columns = shape_from((n, n if m is None else m))
     if UNKNOWN in (rows, columns):
         raise ShapeError("sizes have to be ints, symbols or dims, got None")
@@ -267,10 +266,7 @@ def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -
 
 
 @returns("list of Node\n    One for each argument, all of the shape of the grid; views.")
-@raises(
-    types="There is no argument, or `indexing` is neither \"xy\" nor \"ij\".",
-    shapes="An argument has more than one dim.",
-)  # fmt: skip
+@raises("There is no argument, or no such indexing.", "An argument has more than one dim.")
 def meshgrid(*xs: Node, indexing: str = "xy") -> list[Node]:
     """Return coordinate arrays of a grid, as ``numpy.meshgrid``.
 

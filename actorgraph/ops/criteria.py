@@ -1,12 +1,13 @@
 """Losses built of other ops: against classes, against numbers, and by margins.
 
-Classes stand in the last axis unless told otherwise.  Definitions are PyTorch's, except that no
-class is ignored unless told.  The logarithms of binary cross entropy are ops: they are finite at 0.
+Classes are along the last axis by default.  Definitions are PyTorch's, except that no class is
+ignored by default.  The logarithms of binary cross entropy are ops, which are finite at 0.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from math import nan, pi
 from typing import Any
 
@@ -16,7 +17,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, is_weak
 from actorgraph.ops._arrays import tiny
 from actorgraph.ops._declare import unary
-from actorgraph.ops._rules import DIFFERENT, NO_REDUCTION, raises, returns
+from actorgraph.ops._rules import NO_REDUCTION, as_of, raises, returns
 from actorgraph.ops.activations import logsigmoid, relu, softplus
 from actorgraph.ops.arithmetic import neg, square, subtract
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum
@@ -31,6 +32,7 @@ from actorgraph.ops.losses import (
     cosine_similarity,
     log_softmax,
     minus_at,
+    mse_loss,
     pairwise_distance,
     plain_cross_entropy,
     reduced,
@@ -55,7 +57,7 @@ __all__ = [
 _HALF_LOG_2PI = math.log(2 * pi) / 2
 
 
-@raises(types=NO_REDUCTION, shapes=DIFFERENT)
+@as_of(mse_loss)
 def kl_div(
     log_probs: Any, targets: Any, *, reduction: str = "mean", log_target: bool = False
 ) -> Node:
@@ -71,10 +73,8 @@ def kl_div(
     targets : node or array
         Probabilities, or their logarithms with `log_target`; of the same dtype and shape.
     reduction : {"mean", "sum", "none", "batchmean"}
-    log_target : bool
     """
-    if reduction not in (*REDUCTIONS, "batchmean"):
-        known = (*REDUCTIONS, "batchmean")
+    if reduction not in (known := (*REDUCTIONS, "batchmean")):
         raise GraphTypeError(f"reduction is one of {known}, got {reduction!r}")
     x, t = same_shape(log_probs, targets)
     if log_target:
@@ -86,6 +86,7 @@ def kl_div(
     return reduced(losses, reduction)
 
 
+@as_of(mse_loss)
 def poisson_nll_loss(
     x: Any, targets: Any, log_input: bool = True, full: bool = False, *, eps: float = 1e-8,
     reduction: str = "mean",
@@ -100,10 +101,7 @@ def poisson_nll_loss(
         False takes x as the rate itself: ``x - target log(x + eps)``.
     full : bool
         Add Stirling's approximation of ``log(target!)`` for targets above 1.
-    eps : float
-    reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction)
     x, t = same_shape(x, targets)
     losses = exp(x) - t * x if log_input else x - t * log(x + float(eps))
     if full:
@@ -126,10 +124,7 @@ def gaussian_nll_loss(
         Variances: of the shape of `x`, of the same without its last axis, or what broadcasts.
     full : bool
         Add ``log(2 pi) / 2``.
-    eps : float
-    reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction)
     difference = square(subtract(x, targets))
     graph = difference.graph
     spread = graph.constant(var, dtype=difference.dtype) if is_weak(var) else graph.lift(var)
@@ -149,33 +144,22 @@ def margin_ranking_loss(
     ----------
     x1, x2, targets : node or array
         Of one float dtype, shapes that broadcast; targets are 1 or -1.
-    margin : float
-    reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction)
     return reduced(relu(margin - (x1 - x2) * targets), reduction)
 
 
+@as_of(poisson_nll_loss)
 def soft_margin_loss(x: Any, targets: Any, *, reduction: str = "mean") -> Node:
-    """Return ``log(1 + exp(-target x))``, reduced, for targets 1 and -1 of the shape of `x`."""
-    check_reduction(reduction)
+    """Return ``log(1 + exp(-target x))``, reduced, for targets 1 and -1."""
     x, targets = same_shape(x, targets)
     return reduced(softplus(neg(x * targets)), reduction)
 
 
+@as_of(poisson_nll_loss)
 def hinge_embedding_loss(
     x: Any, targets: Any, margin: float = 1.0, *, reduction: str = "mean"
 ) -> Node:
-    """Return distances x where the target is 1, and ``max(0, margin - x)`` where it is -1, reduced.
-
-    Parameters
-    ----------
-    x, targets : node or array
-        Of one float dtype and one shape.
-    margin : float
-    reduction : {"mean", "sum", "none"}
-    """
-    check_reduction(reduction)
+    """Return of distances x: x for targets 1, ``max(0, margin - x)`` for targets -1; reduced."""
     x, targets = same_shape(x, targets)
     alike = where(targets != -1, x, 0)
     return reduced(alike + where(targets != 1, relu(margin - x), 0), reduction)
@@ -195,10 +179,7 @@ def cosine_embedding_loss(
         Float, shape (batch, features) or (features,).
     targets : node or array
         1 or -1, shape (batch,) or ().
-    margin : float
-    reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction)
     cos = cosine_similarity(x1, x2, -1)
     targets = x1.graph.lift(targets)
     losses = where(targets == 1, 1 - cos, 0) + where(targets == -1, relu(cos - margin), 0)
@@ -219,7 +200,6 @@ def multilabel_soft_margin_loss(
     reduction : {"mean", "sum", "none"}
         Over the rows.
     """
-    check_reduction(reduction)
     x, targets = same_shape(x, targets)
     losses = neg(targets * logsigmoid(x) + (1 - targets) * logsigmoid(neg(x)))
     losses = losses if weight is None else losses * weight
@@ -248,9 +228,7 @@ def multi_margin_loss(
     margin : float
     weight : node or array, optional
         One factor per class, for the rows of that target.
-    reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction)
     if p not in (1, 2):
         raise GraphTypeError(f"p is 1 or 2, got {p!r}")
     count = _classes(x)
@@ -278,7 +256,6 @@ def multilabel_margin_loss(x: Node, targets: Any, *, reduction: str = "mean") ->
     reduction : {"mean", "sum", "none"}
         Over the rows.
     """
-    check_reduction(reduction)
     count = _classes(x)
     targets = x.graph.lift(targets)
     counts = cumprod((targets >= 0).astype(x.dtype), -1)
@@ -290,7 +267,7 @@ def multilabel_margin_loss(x: Node, targets: Any, *, reduction: str = "mean") ->
     return reduced(sum(losses, (-2, -1)) / count, reduction)
 
 
-@raises(types=NO_REDUCTION, shapes=DIFFERENT)
+@as_of(mse_loss)
 def triplet_margin_loss(
     anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
     eps: float = 1e-6, swap: bool = False, *, reduction: str = "mean",
@@ -304,40 +281,38 @@ def triplet_margin_loss(
     ----------
     anchor, positive, negative : node or array
         Float, of one dtype and one shape.
-    margin : float
     p : float
         Order of the norm, above 0.
-    eps : float
     swap : bool
         Take the distance from positive to negative where it is smaller.
-    reduction : {"mean", "sum", "none"}
     """
-    order = above_zero(p, "p", 1e-300)
-
-    def distance(x: Node, y: Node) -> Node:
-        return pairwise_distance(x, y, order, eps)
-
+    distance = partial(pairwise_distance, p=above_zero(p, "p", 1e-300), eps=eps)
     return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
 
 
 triplet = triplet_margin_loss
 
 
+@as_of(triplet_margin_loss)
 def triplet_margin_with_distance_loss(
     anchor: Any, positive: Any, negative: Any, *, distance_function: Any = None,
     margin: float = 1.0, swap: bool = False, reduction: str = "mean",
 ) -> Node:  # fmt: skip
-    """Return `triplet_margin_loss` for any distance of two nodes, `pairwise_distance` if none."""
-    return _triplet(
-        anchor, positive, negative, distance_function or pairwise_distance, margin, swap, reduction,
-    )  # fmt: skip
+    """Return `triplet_margin_loss` for any distance of two nodes.
+
+    Parameters
+    ----------
+    distance_function : callable, optional
+        Default: `pairwise_distance`.
+    """
+    distance = distance_function or pairwise_distance
+    return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
 
 
 def _triplet(
     anchor: Any, positive: Any, negative: Any, distance: Any, margin: float, swap: bool,
     reduction: str,
 ) -> Node:  # fmt: skip
-    check_reduction(reduction)
     first, near = same_shape(anchor, positive, negative)
     _, far = same_shape(first, negative)
     apart = distance(first, far)
@@ -393,10 +368,7 @@ def _check_options(reduction: str, weight: Any) -> None:
         )
 
 
-@raises(
-    types="A dtype does not fit, or there is no such reduction.",
-    shapes="The shape of `targets` is not that of `log_probs` without the classes.",
-)  # fmt: skip
+@raises(NO_REDUCTION, "The shape of `targets` is not that of `log_probs` without the classes.")
 def nll_loss(
     log_probs: Node, targets: Any, weight: Any = None, *, ignore_index: int | None = None,
     reduction: str = "mean", axis: int = -1,
@@ -414,9 +386,8 @@ def nll_loss(
         One entry per class; a mean divides by the sum of the weights of the targets.
     ignore_index : int, optional
         Targets that do not count; PyTorch's default is -100, here none is ignored.
-    reduction : {"mean", "sum", "none"}
     axis : int
-        Where the classes stand; 1 in PyTorch.
+        That of the classes; 1 in PyTorch.
 
     Returns
     -------
@@ -442,17 +413,17 @@ nll = nll_loss
     "`ignore_index` is given with probabilities.",
     shapes="The shape of `targets` does not fit, or there is no such axis.",
 )  # fmt: skip
+@as_of(nll_loss)
 def cross_entropy(
     logits: Node, targets: Any, weight: Any = None, *, reduction: str = "mean",
     ignore_index: int | None = None, label_smoothing: float = 0.0, axis: int = -1,
 ) -> Node:  # fmt: skip
     """Return ``logsumexp(logits) - logits[target]``, as `nll_loss` of `log_softmax`.
 
-    With probabilities q of classes as targets: ``-sum over c of w[c] q[c] log p[c]``, and a mean
-    divides by the number of rows.  With options of the others:
-    ``(1 - s) w[t] (-log p[t]) + s / classes * sum over c of w[c] (-log p[c])`` for the smoothing s
-    and the weights w; a mean divides by the sum of ``w[t]`` over the targets that count, as
-    PyTorch does.
+    With the probabilities q of classes as targets: ``-sum over c of w[c] q[c] log p[c]``, and a
+    mean divides by the number of rows.  With integer targets, smoothing s and weights w:
+    ``(1 - s) w[t] (-log p[t]) + s / classes * sum over c of w[c] (-log p[c])``; a mean divides by
+    the sum of ``w[t]`` over the targets that count, as in PyTorch.
 
     Parameters
     ----------
@@ -466,12 +437,8 @@ def cross_entropy(
         One entry per class.
     reduction : {"mean", "sum", "none"}
         Over all targets; "none" gives one loss per target.
-    ignore_index : int, optional
-        Targets that do not count; PyTorch's default is -100, here none is ignored.
     label_smoothing : float
         In [0, 1]: the share of the target that is spread over all classes.
-    axis : int
-        Where the classes stand in `logits` (and in probabilities); 1 in PyTorch.
     """
     _check_options(reduction, weight)
     if not 0 <= label_smoothing <= 1:
@@ -531,29 +498,33 @@ def _soft_losses(logits: Node, targets: Node, weight: Any, share: float) -> Node
     return neg(losses)
 
 
+@as_of(nll_loss)
 def pick_neg_log_softmax(logits: Node, index: Any) -> Node:
     """Return ``-log(softmax(logits))`` at the index of each row; the gradient is softmax - onehot.
 
-    Parameters and errors are those of `cross_entropy`, of which it is the unreduced form.
+    Parameters
+    ----------
+    logits : node
+        Float, shape (..., classes).
+    index : node or array
+        Integers in ``[0, classes)``, of the shape of `logits` without the classes; others raise in
+        the run.
     """
     return plain_cross_entropy(logits, index, "none")
 
 
+@as_of(pick_neg_log_softmax)
 def pick_softmax(logits: Node, index: Any) -> Node:
     """Return ``softmax(logits)`` at the index of each row, without the other entries.
 
     ``exp(-cross_entropy)``, so that small probabilities keep their digits.
-
-    Parameters and errors are those of `cross_entropy`.
     """
     return exp(neg(plain_cross_entropy(logits, index, "none")))
 
 
+@as_of(pick_neg_log_softmax)
 def pick_neg_log_sigmoid(logits: Node, index: Any) -> Node:
-    """Return ``-log(sigmoid(logits))`` at the index of each row; Ginn's `PickNegLogSigmoid`.
-
-    Parameters and errors are those of `pick`.
-    """
+    """Return ``-log(sigmoid(logits))`` at the index of each row; Ginn's `PickNegLogSigmoid`."""
     return neg(logsigmoid(pick(logits, index)))
 
 
@@ -561,14 +532,9 @@ _FLOOR = -100.0
 _SMALLEST = 1e-12
 
 
-def _log_forward(xp: Any, x: Any) -> Any:
-    with np.errstate(divide="ignore"):
-        return xp.maximum(xp.log(x), x.dtype.type(_FLOOR))
-
-
-def _log_of_rest_forward(xp: Any, x: Any) -> Any:
-    with np.errstate(divide="ignore"):
-        return xp.maximum(xp.log1p(xp.negative(x)), x.dtype.type(_FLOOR))
+@np.errstate(divide="ignore")
+def _floored(xp: Any, log: Any, x: Any) -> Any:
+    return xp.maximum(log(x), x.dtype.type(_FLOOR))
 
 
 def _least(dtype: Any) -> float:
@@ -577,12 +543,13 @@ def _least(dtype: Any) -> float:
 
 
 _log_floored = unary(
-    "log_floored", _log_forward, lambda t, y, x: t / maximum(x, _least(x.dtype)),
+    "log_floored", lambda xp, x: _floored(xp, xp.log, x),
+    lambda t, y, x: t / maximum(x, _least(x.dtype)),
     "max(log(x), -100).", scheme="f[*s] -> f[*s]", low=0.05, high=3, flops=12,
     notes="The slope is 1 / max(x, 1e-12).",
 )  # fmt: skip
 _log_of_rest_floored = unary(
-    "log_of_rest_floored", _log_of_rest_forward,
+    "log_of_rest_floored", lambda xp, x: _floored(xp, xp.log1p, xp.negative(x)),
     lambda t, y, x: -t / maximum(1 - x, _least(x.dtype)), "max(log(1 - x), -100).",
     scheme="f[*s] -> f[*s]", low=-2, high=0.95, flops=12,
     notes="The slope is -1 / max(1 - x, 1e-12).",
@@ -593,7 +560,7 @@ def _weighted(losses: Node, weight: Any, reduction: str) -> Node:
     return reduced(losses if weight is None else losses * weight, reduction)
 
 
-@raises(types=NO_REDUCTION, shapes=DIFFERENT)
+@as_of(mse_loss)
 def binary_cross_entropy(
     probabilities: Any, targets: Any, weight: Any = None, *, reduction: str = "mean"
 ) -> Node:
@@ -609,16 +576,13 @@ def binary_cross_entropy(
         Of the same dtype and shape, in [0, 1].
     weight : node or array, optional
         Factor of each loss; broadcasts.
-    reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction)
     p, t = same_shape(probabilities, targets)
-    return _weighted(
-        neg(t * _log_floored(p) + (1 - t) * _log_of_rest_floored(p)), weight, reduction
-    )
+    losses = neg(t * _log_floored(p) + (1 - t) * _log_of_rest_floored(p))
+    return _weighted(losses, weight, reduction)
 
 
-@raises(types=NO_REDUCTION, shapes=DIFFERENT)
+@as_of(binary_cross_entropy)
 def bce_with_logits(
     logits: Any, targets: Any, weight: Any = None, *, pos_weight: Any = None,
     reduction: str = "mean",
@@ -632,13 +596,9 @@ def bce_with_logits(
     ----------
     logits : node or array
         Float.
-    targets : node or array
-        Of the same dtype and shape, in [0, 1].
-    weight, pos_weight : node or array, optional
-        Factor of each loss, and of its part with a positive target; they broadcast.
-    reduction : {"mean", "sum", "none"}
+    pos_weight : node or array, optional
+        Factor of the part of each loss with a positive target; broadcasts.
     """
-    check_reduction(reduction)
     x, t = same_shape(logits, targets)
     positive = t if pos_weight is None else t * pos_weight
     return _weighted(positive * softplus(neg(x)) + (1 - t) * softplus(x), weight, reduction)
@@ -647,7 +607,7 @@ def bce_with_logits(
 binary_cross_entropy_with_logits = bce_with_logits
 
 
-@raises(types=NO_REDUCTION, shapes=DIFFERENT)
+@as_of(mse_loss)
 def hinge_loss(scores: Any, targets: Any, margin: float = 1.0, reduction: str = "mean") -> Node:
     """Return ``max(0, margin - targets * scores)``, reduced; the slope at the corner is 0.
 
@@ -657,10 +617,7 @@ def hinge_loss(scores: Any, targets: Any, margin: float = 1.0, reduction: str = 
         Float.
     targets : node or array
         -1 or 1, of the dtype and shape of `scores`.
-    margin : float
-    reduction : {"mean", "sum", "none"}
     """
-    check_reduction(reduction)
     x, t = same_shape(scores, targets)
     return reduced(relu(float(margin) - t * x), reduction)
 

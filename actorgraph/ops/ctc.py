@@ -1,11 +1,11 @@
 """Connectionist temporal classification: the loss, its gradient and its curvature.
 
-The alpha-beta recursion over the target with blanks between its labels runs in log space and over
-the whole batch at once.  With the posterior of each state, ``exp(alpha + beta - log Z)``, the
-gradient with respect to the log-probabilities is minus the posterior summed over the states of each
-label: the true gradient, where PyTorch's holds only through a log-softmax.  The second derivative
-along a direction is the same recursion with tangents.  Source: A. Graves et al., Connectionist
-temporal classification, 2006.
+The alpha-beta recursion over the target, with blanks between its labels, runs in log space and over
+the whole batch at once.  The gradient with respect to the log-probabilities is minus the posterior
+of each state, ``exp(alpha + beta - log Z)``, summed over the states of each label: the true
+gradient, where PyTorch's holds only through a log-softmax.  The second derivative along a direction
+is the same recursion with tangents.  Source: A. Graves et al., Connectionist temporal
+classification, 2006.
 """
 
 from __future__ import annotations
@@ -125,9 +125,12 @@ class _Lattice:
     def posterior(self, alphas: Any, betas: Any) -> Any:
         """Return the probability of each state given the target; 0 where that is impossible."""
         xp = self.xp
-        total = self.log_likelihood(alphas)
-        total = xp.where(total == _NEVER, 0, total)
+        total = self._or_zero(self.log_likelihood(alphas))
         return xp.exp(alphas[:, :, 2:] + betas[:, :, :-2] - total[:, None])
+
+    def _or_zero(self, logs: Any) -> Any:
+        """Return logarithms with 0 in place of that of 0, so that differences stay finite."""
+        return self.xp.where(logs == _NEVER, 0, logs)
 
     def posterior_tangent(self, direction: Any) -> Any:
         """Return the derivative of the posterior along a direction of the log-probabilities."""
@@ -135,9 +138,9 @@ class _Lattice:
         alphas, betas, along = self.alphas(), self.betas(), self.gather(direction)
         d_alphas = self._alpha_tangents(alphas, along)
         d_betas = self._beta_tangents(betas, along)
-        total = self.log_likelihood(alphas)
+        total = self._or_zero(self.log_likelihood(alphas))
         ends = self.at_end(alphas[:, :, 2:], _NEVER) + self.ends
-        share = xp.exp(ends - xp.where(total == _NEVER, 0, total)[:, None])
+        share = xp.exp(ends - total[:, None])
         d_total = xp.add.reduce(share * self.at_end(d_alphas, 0), axis=1)
         change = d_alphas + d_betas - d_total[:, None]
         return self.posterior(alphas, betas) * change
@@ -149,7 +152,7 @@ class _Lattice:
             out[0, :, 2:] = along[0]
         for step in range(1, len(out)):
             before, change, total = alphas[step - 1], out[step - 1], alphas[step, :, 2:]
-            offset = scores[step] - xp.where(total == _NEVER, 0, total)
+            offset = scores[step] - self._or_zero(total)
             result = xp.exp(before[:, 2:] + offset) * change[:, 2:]
             result += xp.exp(before[:, 1:-1] + offset) * change[:, 1:-1]
             result += xp.exp(before[:, :-2] + skip + offset) * change[:, :-2]
@@ -163,7 +166,7 @@ class _Lattice:
             after, change, total = betas[step + 1].copy(), out[step + 1].copy(), betas[step, :, :-2]
             after[:, :-2] += scores[step + 1]
             change[:, :-2] += along[step + 1]
-            offset = -xp.where(total == _NEVER, 0, total)
+            offset = -self._or_zero(total)
             result = xp.exp(after[:, :-2] + offset) * change[:, :-2]
             result += xp.exp(after[:, 1:-1] + offset) * change[:, 1:-1]
             result += xp.exp(after[:, 2:] + skip + offset) * change[:, 2:]
@@ -173,17 +176,11 @@ class _Lattice:
 
 
 def _check(xp: Any, shape: Any, targets: Any, steps: Any, counts: Any, blank: int) -> None:
-    for name, lengths, most in (
-        ("input", steps, shape[0]),
-        ("target", counts, targets.shape[1]),
-    ):
+    for name, lengths, most in (("input", steps, shape[0]), ("target", counts, targets.shape[1])):
         if lengths.size:
-            ends = lengths.min(), lengths.max()
-            raise_if(
-                xp, (ends[0] < 0) | (ends[1] > most), ValueError,
-                f"ctc_loss: {name} lengths from {{}} to {{}} are not within 0 and {most}",
-                lengths,
-            )  # fmt: skip
+            text = f"ctc_loss: {name} lengths from {{}} to {{}} are not within 0 and {most}"
+            bad = (lengths.min() < 0) | (lengths.max() > most)
+            raise_if(xp, bad, ValueError, text, lengths)
     if not 0 <= blank < shape[2]:
         raise ValueError(f"ctc_loss: blank {blank} is not a class, there are {shape[2]}")
 
@@ -253,14 +250,9 @@ _INTS = ((2, 2), (2,), (2,))
 
 _LOSS: Op = declare(
     "ctc_loss", f"f[t, n, c] -> {_REST} -> f[n]", _loss_forward,
-    vjp=(
-        lambda ct, y, log_probs, *rest, **attrs: build(_PULL, ct, log_probs, *rest, **attrs), None,
-        None, None,
-    ),
+    vjp=(lambda ct, y, *xs, **attrs: build(_PULL, ct, *xs, **attrs), None, None, None),
     jvp=tangents(
-        lambda t, y, log_probs, *rest, **attrs: _per_sample(
-            t, build(_PULL, _ones(y), log_probs, *rest, **attrs)
-        )
+        lambda t, y, *xs, **attrs: _per_sample(t, build(_PULL, _ones(y), *xs, **attrs))
     ),
     cost=lambda shapes, result, attrs: 60 * shapes[0][0] * prod(shapes[1]),
     samples=(Sample(((5, 2, 3), *_INTS), _ATTRS, ints={1: 3, 2: 6, 3: 3}),),
@@ -286,11 +278,8 @@ _CURVATURE: Op = declare(
         lambda *_, **__: _no_third_order(),
     ),
     cost=lambda shapes, result, attrs: 300 * shapes[0][0] * prod(shapes[3]),
-    samples=(
-        Sample(
-            ((5, 2, 3), (2,), (5, 2, 3), *_INTS), _ATTRS, ints={3: 3, 4: 6, 5: 3}, constants=(2,)
-        ),
-    ),
+    samples=(Sample(((5, 2, 3), (2,), (5, 2, 3), *_INTS), _ATTRS, ints={3: 3, 4: 6, 5: 3},
+                    constants=(2,)),),
     doc="Hessian of ctc_loss times a direction.",
 )  # fmt: skip
 

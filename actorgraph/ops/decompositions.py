@@ -1,6 +1,6 @@
 """Triangular decompositions of batches of matrices: cholesky, qr, and products of reflections.
 
-The op behind `qr` stacks its factors as rows of one array, of which the function gives out slices.
+The op behind `qr` stacks its factors as rows of one array; the function returns slices of it.
 
 Formulas: I. Murray, Differentiation of the Cholesky decomposition, 2016; S. F. Walter and
 L. Lehmann, Algorithmic differentiation of linear algebra functions, 2010.  As in JAX, cholesky is a
@@ -43,12 +43,10 @@ from actorgraph.ops.matrices import (
 )
 from actorgraph.ops.shaping import concatenate, swap_last
 
-__all__ = [
-    "cholesky", "cholesky_solve", "householder_product", "qr", "solve_triangular",
-]  # fmt: skip
+__all__ = ["cholesky", "cholesky_solve", "householder_product", "qr", "solve_triangular"]
 
 _SMALL = 32
-"""Size from which on a system is solved by halves; below NumPy substitutes back for one call."""
+"""Systems above this size are solved by halves, others by one call of NumPy."""
 
 
 def _part(x: Any, upper: bool, unit: bool) -> Any:
@@ -139,13 +137,12 @@ def solve_triangular(
     as_square(a)
     if b.ndim == 0:
         raise ShapeError(f"takes a right side of at least one dim, got {b!r}")
-    if not left:
-        turned = expand_dims(b, -1) if b.ndim == 1 else swap_last(b)
-        result = _triangular(swap_last(a), turned, not upper, bool(unitriangular))
-        return squeeze(result, -1) if b.ndim == 1 else swap_last(result)
-    columns = expand_dims(b, -1) if b.ndim == 1 else b
-    result = _triangular(a, columns, bool(upper), bool(unitriangular))
-    return squeeze(result, -1) if b.ndim == 1 else result
+    columns = expand_dims(b, -1) if b.ndim == 1 else b if left else swap_last(b)
+    matrix, upper = (a, bool(upper)) if left else (swap_last(a), not upper)
+    result = _triangular(matrix, columns, upper, bool(unitriangular))
+    if b.ndim == 1:
+        return squeeze(result, -1)
+    return result if left else swap_last(result)
 
 
 @raises(both="As `solve_triangular`.")
@@ -158,7 +155,6 @@ def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
         Shape (n,) or (..., n, k).
     factor : node or array
         Shape (..., n, n); L, or with `upper` its adjoint.
-    upper : bool
     """
     b, factor = lifted_pair(b, factor)
     lower = adjoint(factor) if upper else factor
@@ -188,16 +184,12 @@ _TURN_FREE: Op = declare(
 )  # fmt: skip
 
 
-def _vjp(ct: Node, y: Node, x: Node) -> Node:
-    # From x^H y = 0: dy = -pinv(x)^H dx^H y, and a turn, which is taken to be none.
-    return neg(y @ adjoint(build(_TURN_FREE, ct, y)) @ adjoint(pinv(x)))
-
-
+# From x^H y = 0: dy = -pinv(x)^H dx^H y, up to a rotation of y, which is taken to be none.
 _COMPLEMENT: Op = declare(
     "complement", "x[*s, m, n] -> x[*out]",
     lambda xp, x: xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :],
     shape=lambda checks, x: (*x[:-1], x[-2] - x[-1]),
-    vjp=(_vjp,),
+    vjp=(lambda ct, y, x: neg(y @ adjoint(build(_TURN_FREE, ct, y)) @ adjoint(pinv(x))),),
     jvp=lambda tans, y, x: neg(adjoint(pinv(x)) @ adjoint(tans[0]) @ y), cost=cubic_cost(4),
     samples=(on((3, 2)), on((2, 2, 1)), on((2, 2))),
     in_blas=True, doc="Orthonormal basis of what the columns of each matrix leave out.",
@@ -309,8 +301,7 @@ def _reduced(x: Node) -> tuple[Node, Node]:
 
 
 def _completed(q: Node, r: Node, x: Node) -> QRResult:
-    rows = known(x, -2, " for mode='complete'")
-    if rows == r.dims[-2]:
+    if known(x, -2, " for mode='complete'") == r.dims[-2]:
         return QRResult(q, r)
     rest = complement(q)
     below = zeros_like(adjoint(rest) @ q)
@@ -353,9 +344,8 @@ def qr(x: Node, mode: str = "reduced") -> Any:
 @returns("Node of shape (..., m, n)")
 @raises(types=_rules.NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
 def householder_product(x: Any, tau: Any) -> Node:
-    """Return the first columns of a product of reflections.
+    """Return the first columns of a product of reflections, as PyTorch's function of that name.
 
-    As ``torch.linalg.householder_product``.
     Reflection i is ``I - tau[i] v v^H``, where v is column i of `x` below the diagonal, with a 1 on
     it; their product is Q of a QR decomposition.
 
@@ -367,14 +357,12 @@ def householder_product(x: Any, tau: Any) -> Node:
         Shape (..., k), k <= n.
     """
     x, tau = lifted_pair(x, tau)
-    rows, columns = (known(as_matrices(x), axis)
-                     for axis in (-2, -1))  # fmt: skip
+    rows, columns = (known(as_matrices(x), axis) for axis in (-2, -1))
     count = known(tau, -1)
     known_dims = all(isinstance(dim, int) for dim in (rows, columns, count))
     if not (known_dims and count <= columns <= rows):
         raise ShapeError(
-            "takes tall matrices of known dims, and at most a number for each "
-            f"column, got {x!r} and {tau!r}"
+            f"takes tall matrices of known dims, and one number per column, got {x!r} and {tau!r}"
         )
     unit = eye(x, rows, columns, dtype=x.dtype)
     vectors, result = tril(x, -1) + unit, zeros_like(x) + unit

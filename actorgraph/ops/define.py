@@ -13,9 +13,7 @@ from actorgraph.ops._rules import raises, returns
 from actorgraph.options import flag, several, text
 from actorgraph.types import Checks, Shape, dtype_of, parse, shape_from
 
-__all__ = [
-    "define", "opaque",
-]  # fmt: skip
+__all__ = ["define", "opaque"]
 
 
 def define(
@@ -104,7 +102,7 @@ def define(
         runs_on="loop" if _is_async(forward) else "thread" if blocking else "worker",
         doc=text("doc", doc),
     )  # fmt: skip
-    return _function(register(record))
+    return _function(register(record), record.doc or f"Apply the op {name}, of type ``{scheme}``.")
 
 
 @raises(types="A rule cannot be called.")
@@ -120,8 +118,8 @@ def checked_rules(
     rules = tuple(given) if isinstance(given, Iterable) else (given,)
     for rule in rules:
         if rule is not None and not callable(rule):
-            got = shown(rule)
-            raise GraphTypeError(f"op {name!r}: a vjp rule is a function of nodes, got {got}")
+            what = f"a vjp rule is a function of nodes, got {shown(rule)}"
+            raise GraphTypeError(f"op {name!r}: {what}")
     return rules
 
 
@@ -133,13 +131,10 @@ def _check(name: Any, scheme: Any, forward: Any, rules: Any) -> None:
     if not isinstance(scheme, str) and not callable(scheme):
         what = "a type such as 'f[*s] -> f[*s]', or a function that returns one"
         raise GraphTypeError(f"op {name!r}: the scheme is {what}, got {shown(scheme)}")
-    if isinstance(scheme, str):
-        args = len(parse(scheme).args)
-        if isinstance(rules, tuple) and len(rules) != args:
-            raise GraphTypeError(
-                f"op {name!r} takes {counted(args, 'argument')} but has "
-                f"{counted(len(rules), 'vjp rule')}"
-            )
+    args = len(parse(scheme).args) if isinstance(scheme, str) else None
+    if args is not None and isinstance(rules, tuple) and len(rules) != args:
+        taken, has = counted(args, "argument"), counted(len(rules), "vjp rule")
+        raise GraphTypeError(f"op {name!r} takes {taken} but has {has}")
 
 
 def _check_calls(name: str, forward: Any, concurrency: Any, blocking: Any) -> None:
@@ -158,12 +153,12 @@ def _check_calls(name: str, forward: Any, concurrency: Any, blocking: Any) -> No
         )
 
 
-def _function(record: Op) -> Callable[..., Node]:
+def _function(record: Op, doc: str | None = None) -> Callable[..., Node]:
     def apply(*args: Any, **attrs: Any) -> Node:
         return build(record, *args, **attrs)
 
     apply.__name__ = apply.__qualname__ = record.name
-    apply.__doc__ = record.doc or f"Apply the op {record.name}, of type ``{record.scheme}``."
+    apply.__doc__ = doc
     apply.op = record  # type: ignore[attr-defined]
     return apply
 
@@ -229,14 +224,8 @@ def opaque(
             return first
         return shape_from(shape(first, *others, **attrs) if callable(shape) else shape)
 
-    op = Op(
+    return _function(Op(
         name, scheme, forward, shape_rule, rules, jvp,
         concurrency=None if flag("concurrent", concurrent) else 1, checked=True,
         doc="A function of arrays that the user has given.",
-    )  # fmt: skip
-
-    def apply(*nodes: Any, **attrs: Any) -> Node:
-        return build(op, *nodes, **attrs)
-
-    apply.__name__ = apply.__qualname__ = op.name
-    return apply
+    ))  # fmt: skip

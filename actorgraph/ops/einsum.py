@@ -16,7 +16,7 @@ from actorgraph.ops._rules import raises
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_over
-from actorgraph.ops.linalg import matmul, vecdot
+from actorgraph.ops.linalg import OPEN_SIZE, all_lifted, matmul, vecdot
 from actorgraph.ops.matrices import matrix_diagonal
 from actorgraph.ops.reshaping import merge_dims, reshape
 from actorgraph.ops.shaping import transpose
@@ -28,8 +28,6 @@ Labels: TypeAlias = tuple[str, ...]
 """One label per dim; those of an ellipsis are ``...0`` (the last dim), ``...1`` and so on."""
 
 Part: TypeAlias = tuple[Node, Labels]
-
-_OPEN_SIZE = 32  # stands for a dim that only the run knows when the order is chosen
 
 
 @raises(
@@ -53,7 +51,7 @@ def einsum(subscripts: str, *operands: Any, optimize: bool | str = True) -> Node
         right, as False does; a str is a strategy of opt_einsum, such as ``"optimal"``.  The order
         changes the rounding.
     """
-    nodes = _lifted(operands)
+    nodes = all_lifted(operands)
     inputs, output = _parse(subscripts, nodes)
     sizes = _sizes(nodes, inputs)
     parts = [_prepared(*pair, sizes) for pair in zip(nodes, inputs, strict=True)]
@@ -69,24 +67,13 @@ def einsum(subscripts: str, *operands: Any, optimize: bool | str = True) -> Node
     return transpose(node, tuple(labels.index(label) for label in output))
 
 
-def _lifted(operands: tuple[Any, ...]) -> list[Node]:
-    for one in operands:
-        if isinstance(one, Node):
-            return [one.graph.lift(operand) for operand in operands]
-    raise GraphTypeError("einsum needs at least one node among its operands; for arrays use NumPy")
-
-
 def _parse(subscripts: Any, nodes: list[Node]) -> tuple[list[Labels], Labels]:
     if not isinstance(subscripts, str):
-        raise GraphTypeError(
-            f"einsum: subscripts are a str such as 'ij,jk->ik', got {subscripts!r}"
-        )
+        raise GraphTypeError(f"subscripts are a str such as 'ij,jk->ik', got {subscripts!r}")
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(nodes):
-        raise GraphTypeError(
-            f"einsum: {subscripts!r} names {len(terms)} operands, got {len(nodes)}"
-        )
+        raise GraphTypeError(f"{subscripts!r} names {len(terms)} operands, got {len(nodes)}")
     inputs = [_labels(term, node.ndim, subscripts) for term, node in zip(terms, nodes, strict=True)]
     seen = Counter(label for labels in inputs for label in labels)
     rank = len([label for label in seen if label.startswith("...")])
@@ -197,12 +184,10 @@ def _matrix_product(
     merged_rows, merged_columns = rows[len(loose_rows) :], columns[len(loose_columns) :]
     lead = (*batch, *loose_rows, *loose_columns)
     ones = [1] * len(lead)
-    x = merge_dims(
-        _spread(left, (*lead, *merged_rows, *inner)), (*ones, len(merged_rows), len(inner))
-    )
-    y = merge_dims(
-        _spread(right, (*lead, *inner, *merged_columns)), (*ones, len(inner), len(merged_columns))
-    )
+    x = _spread(left, (*lead, *merged_rows, *inner))
+    y = _spread(right, (*lead, *inner, *merged_columns))
+    x = merge_dims(x, (*ones, len(merged_rows), len(inner)))
+    y = merge_dims(y, (*ones, len(inner), len(merged_columns)))
     product = _split(matmul(x, y), len(lead), [sizes[label] for label in merged_rows])
     place = len(lead) + len(merged_rows)
     product = _split(product, place, [sizes[label] for label in merged_columns])
@@ -236,10 +221,8 @@ def _order(
         ) from None
     symbols = {label: opt_einsum.get_symbol(i) for i, label in enumerate(sizes)}
     terms = ["".join(symbols[label] for label in labels) for _, labels in parts]
-    shapes = [
-        tuple(d if isinstance(d, int) else _OPEN_SIZE for d in (sizes[i] for i in labels))
-        for _, labels in parts
-    ]
+    known = {i: d if isinstance(d, int) else OPEN_SIZE for i, d in sizes.items()}
+    shapes = [tuple(known[label] for label in labels) for _, labels in parts]
     equation = ",".join(terms) + "->" + "".join(symbols[label] for label in output)
     strategy = "auto" if optimize is True else optimize
     path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=strategy)

@@ -11,7 +11,7 @@ from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import limited, zero
-from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
+from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, public, unary
 from actorgraph.ops._rules import declare, on, raises, returns
 from actorgraph.types import dtype_of
 
@@ -32,16 +32,13 @@ def _cast_back(ct: Node, y: Node, x: Node, dtype: str) -> Node | None:
     return real_part(ct, x.dtype.name) if real else astype(ct, x.dtype)
 
 
-def _cast_tangent(tans: tuple[Node | None, ...], y: Node, x: Node, dtype: str) -> Node | None:
-    return None if tans[0] is None or y.dtype.kind not in "fcV" else astype(tans[0], dtype)
-
-
 ASTYPE: Op = declare(
-    "astype", _to_dtype, lambda xp, x, dtype: x.astype(dtype), vjp=(_cast_back,), jvp=_cast_tangent,
+    "astype", _to_dtype, lambda xp, x, dtype: x.astype(dtype), vjp=(_cast_back,),
+    jvp=lambda tans, y, x, dtype: (
+        None if tans[0] is None or y.dtype.kind not in "fcV" else astype(tans[0], dtype)
+    ),
     samples=tuple(
-        on(shape, dtype=dtype)
-        for shape in ((3, 4), (), (0, 2))
-        for dtype in ("float64", "complex128")
+        on(shape, dtype=to) for shape in ((3, 4), (), (0, 2)) for to in ("float64", "complex128")
     ),
     loop=LoopRule("value", "x"), linear=(0,),
 )  # fmt: skip
@@ -63,14 +60,8 @@ def astype(x: Node, dtype: Any) -> Node:
 
     Parameters
     ----------
-    x : node
     dtype : dtype
         Any dtype of NumPy that graphs hold.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is not supported, or complex values would lose their imaginary part.
     """
     target = dtype_of(dtype)
     if x.dtype.kind == "c" and target.kind != "c":
@@ -78,6 +69,9 @@ def astype(x: Node, dtype: Any) -> Node:
             f"{x!r} is complex and {target} is not: the imaginary part would be lost"
         )
     return x if target == x.dtype else build(ASTYPE, x, dtype=target.name)
+
+
+raises(types="The dtype is not supported, or complex values lose their imaginary part.")(astype)
 
 
 def real_part(x: Node, dtype: Any = None) -> Node:
@@ -112,9 +106,7 @@ def _of_floats(function: Unary) -> Unary:
     def rounded(x: Any) -> Node:
         return x if isinstance(x, Node) and x.dtype.kind in "iu" else function(x)
 
-    rounded.__name__ = rounded.__qualname__ = function.__name__
-    rounded.__module__, rounded.__doc__ = function.__module__, function.__doc__
-    return rounded
+    return public(rounded, function.__name__, function.__doc__)
 
 
 ceil, floor, trunc = _of_floats(_ceil), _of_floats(_floor), _of_floats(_trunc)
@@ -149,10 +141,10 @@ def round(x: Any, decimals: int = 0) -> Node:
 
 
 # np.where branches on every element: 250 us for 256x256 float32 and a random condition, where
-# masking the bits takes 14 to 22 us for the same bits.  Below this size np.where is faster.
+# masking bits takes 14 to 22 us and gives the same bits.  Below this size np.where is faster.
 _MANY = 2048
 _FEW = 1 << 13
-"""Up to so many elements a mask is cast at once, larger ones in parts, by the multiplication."""
+"""Up to so many elements a mask is cast first, a larger one in parts by the multiplication."""
 _WORDS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -184,6 +176,7 @@ def select_positive(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
     return out
 
 
+_PAIR = "r[*s] -> r[*t] -> r[*s|t]"
 _WHERE = nary_elementwise(
     "where", "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]", chosen,
     (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)), bools=(0,),
@@ -203,24 +196,25 @@ documented(
     doc="x where the condition holds, else y.",
 )  # fmt: skip
 
-# A tie sends half to each side.  Both arguments compare in one way, so that the tests are shared.
+
+def _of_larger(t: Node, z: Node, x: Node, y: Node) -> Node:
+    """Return what x gets of `maximum`, and y of `minimum`."""
+    return where(x > y, t, where(x < y, 0, t * 0.5))
+
+
+def _of_smaller(t: Node, z: Node, x: Node, y: Node) -> Node:
+    # The order of the operands is that of `_of_larger`, so that comparisons are shared.
+    return where(x < y, t, where(x > y, 0, t * 0.5))
+
+
+_TIE = "Where they are equal each gets half of the gradient"
 maximum = binary(
-    "maximum", "maximum",
-    (
-        lambda t, z, x, y: where(x > y, t, where(x < y, 0, t * 0.5)),
-        lambda t, z, x, y: where(x < y, t, where(x > y, 0, t * 0.5)),
-    ),
-    "The larger of x and y; NaN where either is NaN.", scheme="r[*s] -> r[*t] -> r[*s|t]",
-    notes="Where they are equal each gets half of the gradient.",
+    "maximum", "maximum", (_of_larger, _of_smaller),
+    "The larger of x and y; NaN where either is NaN.", scheme=_PAIR, notes=f"{_TIE}.",
 )  # fmt: skip
 minimum = binary(
-    "minimum", "minimum",
-    (
-        lambda t, z, x, y: where(x < y, t, where(x > y, 0, t * 0.5)),
-        lambda t, z, x, y: where(x > y, t, where(x < y, 0, t * 0.5)),
-    ),
-    "The smaller of x and y; NaN where either is NaN.", scheme="r[*s] -> r[*t] -> r[*s|t]",
-    notes="Where they are equal each gets half of the gradient.",
+    "minimum", "minimum", (_of_smaller, _of_larger),
+    "The smaller of x and y; NaN where either is NaN.", scheme=_PAIR, notes=f"{_TIE}.",
 )  # fmt: skip
 
 
@@ -232,25 +226,21 @@ def _only(t: Node, x: Node, y: Node, larger: Node) -> Node:
 fmax = binary(
     "fmax", "fmax",
     (lambda t, z, x, y: _only(t, x, y, x > y), lambda t, z, x, y: _only(t, y, x, y > x)),
-    "The larger of x and y; of a number and NaN the number.", scheme="r[*s] -> r[*t] -> r[*s|t]",
-    notes="Where they are equal each gets half of the gradient; two of NaN get none.",
+    "The larger of x and y; of a number and NaN the number.", scheme=_PAIR,
+    notes=f"{_TIE}; two of NaN get none.",
 )  # fmt: skip
 fmin = binary(
     "fmin", "fmin",
     (lambda t, z, x, y: _only(t, x, y, x < y), lambda t, z, x, y: _only(t, y, x, y < x)),
-    "The smaller of x and y; of a number and NaN the number.", scheme="r[*s] -> r[*t] -> r[*s|t]",
-    notes="Where they are equal each gets half of the gradient; two of NaN get none.",
+    "The smaller of x and y; of a number and NaN the number.", scheme=_PAIR,
+    notes=f"{_TIE}; two of NaN get none.",
 )  # fmt: skip
-
-
-def _inside(x: Node, low: Node, high: Node) -> Node:
-    return (x >= low) & (x <= high)
 
 
 _CLIP = nary_elementwise(
     "clip", "r[*s] -> r[*t] -> r[*u] -> r[*s|t|u]", limited,
     (
-        lambda t, z, x, low, high: where(_inside(x, low, high), t, 0),
+        lambda t, z, x, low, high: where((x >= low) & (x <= high), t, 0),
         lambda t, z, x, low, high: where((x < low) & (low <= high), t, 0),
         lambda t, z, x, low, high: where((x > high) | (low > high), t, 0),
     ),
@@ -268,7 +258,6 @@ def clip(x: Node, low: Any = None, high: Any = None) -> Node:
 
     Parameters
     ----------
-    x : node
     low, high : node, array or scalar, optional
         None leaves that side open.
     """

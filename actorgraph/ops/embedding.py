@@ -44,33 +44,23 @@ def _add_forward(xp: Any, ct: Any, index: Any, *like: Any, size: Any, padding: i
     return out
 
 
-def _without_padding(rows: Node, index: Node, padding: int | None) -> Node:
-    return rows if padding is None else where(expand_dims(index == padding, -1), 0, rows)
-
-
 def _rows_vjp(ct: Node, y: Node, weight: Node, index: Node, padding: int | None) -> Node:
     if weight.dims[0] is UNKNOWN:
         return build(_ADD, ct, index, weight, size=None, padding=padding)
     return build(_ADD, ct, index, size=weight.dims[0], padding=padding)
 
 
-def _add_vjp(
-    argnum: int, u: Node, y: Node, ct: Node, index: Node, *like: Node, size: Any,
-    padding: int | None,
-) -> Node | None:  # fmt: skip
-    if argnum:
-        return None
-    return _without_padding(build(_ROWS, u, index, padding=padding), index, padding)
+def _moved(weight: Node, index: Node, padding: int | None) -> Node:
+    """Return the rows of a table, zeros for padding: what the op does with a tangent."""
+    rows = build(_ROWS, weight, index, padding=padding)
+    return rows if padding is None else where(expand_dims(index == padding, -1), 0, rows)
 
 
 _ROWS: Op = declare(
     "embedding", "x[v, d] -> i[*s] -> x[*s, d]", _rows_forward, vjp=(_rows_vjp, None),
-    jvp=lambda tans, y, w, at, padding: _without_padding(
-        build(_ROWS, tans[0], at, padding=padding), at, padding
-    ),
+    jvp=lambda tans, y, weight, index, padding: _moved(tans[0], index, padding),
     samples=tuple(
-        Sample(((4, 3), shape), {"padding": None}, ints={1: 4})
-        for shape in ((5,), (2, 3), (0,))
+        Sample(((4, 3), shape), {"padding": None}, ints={1: 4}) for shape in ((5,), (2, 3), (0,))
     ),
     memory=FRESH, traced=True,
 )  # fmt: skip
@@ -80,8 +70,10 @@ _ADD: Op = declare(
     lambda arity, attrs: f"x[*s, d] -> i[*s] -> {'a[v, e] -> ' if arity == 3 else ''}x[*out]",
     _add_forward,
     shape=lambda checks, ct, index, *like, size, padding: (like[0][0] if like else size, ct[-1]),
-    vjp=_add_vjp, linear=(0,),
-    samples=(
+    vjp=lambda argnum, u, y, ct, index, *like, size, padding: (
+        None if argnum else _moved(u, index, padding)
+    ),
+    linear=(0,), samples=(
         Sample(((5, 3), (5,)), {"size": 4, "padding": 2}, ints={1: 4}),
         Sample(((2, 2, 3), (2, 2), (4, 3)), {"size": None, "padding": None}, ints={1: 4}),
     ),
@@ -102,10 +94,7 @@ def _entry(padding_idx: int, weight: Node) -> int:
 
 
 @returns("Node of shape (*index.shape, features)")
-@raises(
-    types="`index` is no integer, or `weight` neither float nor complex.",
-    shapes="`weight` is no matrix, or `padding_idx` is out of range.",
-)  # fmt: skip
+@raises("A dtype does not fit.", "`weight` is no matrix, or `padding_idx` is out of range.")
 def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     """Return the rows of a table, as ``torch.nn.functional.embedding``.
 
@@ -127,7 +116,7 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
 @returns("Node of shape (bags, features)")
 @raises(
     types="There is no such mode, or it takes no weights; a dtype does not fit.",
-    shapes="`index` is no matrix without `offsets`, or no vector with them.",
+    shapes="`index` is no matrix, or with `offsets` no vector.",
 )  # fmt: skip
 def embedding_bag(
     index: Any, weight: Node, offsets: Any = None, *, mode: str = "mean",
@@ -142,7 +131,7 @@ def embedding_bag(
     ----------
     index : node or array
         Integers in ``[0, entries)``: a matrix with a bag in each row, or with `offsets` all bags
-        behind each other.
+        one after the other.
     weight : node
         Float, shape (entries, features).
     offsets : node or array, optional
@@ -170,9 +159,8 @@ def embedding_bag(
     counted = full_like(index, True, dtype="bool")
     if padding_idx is not None:
         counted = index != _entry(padding_idx, weight)
-    if offsets is None:
-        bags = None
-    else:
+    bags = None
+    if offsets is not None:
         starts = lift(offsets)
         starts = starts[:-1] if include_last_offset else starts
         bags = searchsorted(starts, arange(weight.graph, index.dims[0]), "right") - 1

@@ -1,27 +1,27 @@
 """Complex Fourier transforms, as ``numpy.fft`` has them.
 
-All are linear over the reals, so that a tangent is transformed as the value is, and a cotangent by
-the adjoint: the transform the other way with the other norm.  The cotangent of a complex z is
+All are linear over the reals, so a tangent is transformed like the value, and a cotangent by the
+adjoint: the transform in the other direction with the other norm.  The cotangent of a complex z is
 ``dL/d(Re z) + i dL/d(Im z)``; that of a real argument is real.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import log2, prod
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
+from actorgraph.ops._declare import public
 from actorgraph.ops._rules import NO_NORM, NO_POINTS, as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.elementwise import astype, real_part
 from actorgraph.ops.rearranging import roll
 from actorgraph.ops.shaping import one_axis
-from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
+from actorgraph.types import UNKNOWN, shape_from
 
 __all__ = [
     "fft", "fft2", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn",
@@ -31,7 +31,7 @@ __all__ = [
 
 _NORMS = ("backward", "ortho", "forward")
 OTHER_NORM = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
-"""Which norm the adjoint of a transform has, for the transform the other way."""
+"""The norm with which the transform in the other direction is the adjoint."""
 
 
 def to_dtype(arity: int, attrs: Attrs) -> str:
@@ -91,26 +91,21 @@ def resize(x: Node, axis: int, size: Any) -> Node:
     return x if dim == x.dims[axis] else build(_RESIZE, x, axis=axis, size=dim)
 
 
-def _fft_forward(
-    xp: Any, x: Any, axes: tuple[int, ...], inverse: bool, norm: str, dtype: str
-) -> Any:
-    transform = xp.fft.ifftn if inverse else xp.fft.fftn
-    return transform(x, None, axes, norm).astype(dtype, copy=False)
-
-
 def _fft_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
     back = {"inverse": not attrs["inverse"], "norm": OTHER_NORM[attrs["norm"]]}
     return like_dtype(build(_FFT, ct, **{**attrs, **back}), x)
 
 
 def _sample(shape: tuple[int, ...], axes: tuple[int, ...], inverse: bool, norm: str) -> Sample:
-    attrs = {"axes": axes, "inverse": inverse, "norm": norm, "dtype": "complex128"}
-    return on(shape, **attrs)
+    return on(shape, axes=axes, inverse=inverse, norm=norm, dtype="complex128")
 
 
 _FFT: Op = declare(
-    "fft", to_dtype, _fft_forward, shape=lambda checks, x, **attrs: x,
-    vjp=(_fft_vjp,), linear=(0,), cost=flops_of,
+    "fft", to_dtype,
+    lambda xp, x, axes, inverse, norm, dtype: (
+        (xp.fft.ifftn if inverse else xp.fft.fftn)(x, None, axes, norm).astype(dtype, copy=False)
+    ),
+    shape=lambda checks, x, **attrs: x, vjp=(_fft_vjp,), linear=(0,), cost=flops_of,
     samples=(
         _sample((5,), (0,), False, "backward"), _sample((2, 4), (1,), True, "backward"),
         _sample((3, 4), (0, 1), False, "ortho"), _sample((3, 2), (0,), True, "forward"),
@@ -177,18 +172,21 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
         Number of points: the axis is cut, or extended with zeros.
     axis : int
     norm : {"backward", "ortho", "forward"}, optional
-        Which way the division by n, or half of it, belongs to; default "backward".
+        Which direction divides by n, or by its root in both; default "backward".
     """
     return _transform(x, None if n is None else (n,), (axis,), norm, False)
 
 
+@returns("Node: complex")
+@as_of(fft)
 def ifft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
-    """Inverse of `fft`, as ``numpy.fft.ifft``; parameters and errors as those of `fft`."""
+    """Inverse of `fft`, as ``numpy.fft.ifft``."""
     return _transform(x, None if n is None else (n,), (axis,), norm, True)
 
 
 @returns("Node: complex")
 @raises(NO_NORM, "An axis is given twice or does not exist, or there are no points along it.")
+@as_of(fft)
 def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Discrete Fourier transform over several axes, as ``numpy.fft.fftn``.
 
@@ -200,14 +198,14 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
         Number of points along each of the axes; -1 keeps those it has.
     axes : sequence of int, optional
         Default: all, or as many of the last ones as `s` has entries.
-    norm : {"backward", "ortho", "forward"}, optional
-        As in `fft`.
     """
     return _transform(x, s, axes, norm, False)
 
 
+@returns("Node: complex")
+@as_of(fftn)
 def ifftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
-    """Inverse of `fftn`, as ``numpy.fft.ifftn``; parameters and errors as there."""
+    """Inverse of `fftn`, as ``numpy.fft.ifftn``."""
     return _transform(x, s, axes, norm, True)
 
 
@@ -229,19 +227,15 @@ def _rfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, norm: str) -> Any:
     return back.astype(like.dtype, copy=False)
 
 
-def _rfft_of(x: Node, like: Node, axis: int, norm: str) -> Node:
-    return like_dtype(build(_RFFT, x, axis=axis, norm=norm, dtype=complex_of(x.dtype)), like)
-
-
-def _rfft_adjoint_of(ct: Node, x: Node, axis: int, norm: str) -> Node:
-    return build(_RFFT_ADJOINT, ct, x, axis=axis, norm=norm)
+def _rfft_of(x: Node, axis: int, norm: str) -> Node:
+    return build(_RFFT, x, axis=axis, norm=norm, dtype=complex_of(x.dtype))
 
 
 _RFFT: Op = declare(
     "rfft", lambda arity, attrs: f"f[*s] -> {attrs['dtype']}[*out]",
     lambda xp, x, axis, norm, dtype: xp.fft.rfft(x, None, axis, norm).astype(dtype, copy=False),
     shape=lambda checks, x, *, axis, norm, dtype: (*x[:axis], x[axis] // 2 + 1, *x[axis + 1 :]),
-    vjp=(lambda ct, y, x, axis, norm, dtype: _rfft_adjoint_of(ct, x, axis, norm),),
+    vjp=(lambda ct, y, x, axis, norm, dtype: build(_RFFT_ADJOINT, ct, x, axis=axis, norm=norm),),
     linear=(0,), cost=flops_of,
     samples=(
         on((6,), axis=0, norm="backward", dtype="complex128"),
@@ -252,15 +246,20 @@ _RFFT: Op = declare(
 
 _RFFT_ADJOINT: Op = declare(
     "rfft_adjoint", "x[*s] -> f1[*t] -> f1[*t]", _rfft_adjoint,
-    vjp=(lambda ct, y, z, like, axis, norm: _rfft_of(ct, z, axis, norm), None), linear=(0,),
-    cost=flops_of,
+    vjp=(lambda ct, y, z, like, axis, norm: like_dtype(_rfft_of(ct, axis, norm), z), None),
+    linear=(0,), cost=flops_of,
     samples=(on((4,), (6,), axis=0, norm="backward"), on((3, 2), (5, 2), axis=0, norm="ortho")),
     doc="Adjoint of rfft: real signals from cotangents of half spectra.",
 )  # fmt: skip
 
 
+_HALF = "Node: complex, with ``n // 2 + 1`` entries along the last axis"
+_WHOLE = "Node: float; along the last axis by default twice the entries less 2"
+
+
 @returns("Node: complex, with ``n // 2 + 1`` entries along the axis")
 @raises("The dtype is no float, or there is no such norm.", NO_POINTS)
+@as_of(fft)
 def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Half of the spectrum of real signals, as ``numpy.fft.rfft``.
 
@@ -268,11 +267,6 @@ def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     ----------
     x : node
         Float; float32 gives complex64.
-    n : int, str or Dim, optional
-        Number of points: the axis is cut, or extended with zeros.
-    axis : int
-    norm : {"backward", "ortho", "forward"}, optional
-        As in `fft`.
 
     Examples
     --------
@@ -285,13 +279,7 @@ def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     x = resize(x, place, n)
     if x.dims[place] == 0:
         raise ShapeError(f"{x!r} has no points along axis {axis}")
-    return build(_RFFT, x, axis=place, norm=norm, dtype=complex_of(x.dtype))
-
-
-def _irfft_shape(
-    checks: Checks, x: Shape, *, axis: int, n: int | Dim | None, norm: str, dtype: str
-) -> Shape:
-    return (*x[:axis], (x[axis] - 1) * 2 if n is None else n, *x[axis + 1 :])
+    return _rfft_of(x, place, norm)
 
 
 def _irfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, n: int | None, norm: str) -> Any:
@@ -306,7 +294,9 @@ def _irfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, n: int | None, norm: 
 _IRFFT: Op = declare(
     "irfft", to_dtype,
     lambda xp, x, axis, n, norm, dtype: xp.fft.irfft(x, n, axis, norm).astype(dtype, copy=False),
-    shape=_irfft_shape,
+    shape=lambda checks, x, *, axis, n, norm, dtype: (
+        *x[:axis], (x[axis] - 1) * 2 if n is None else n, *x[axis + 1 :],
+    ),
     vjp=(lambda ct, y, x, dtype, **attrs: build(_IRFFT_ADJOINT, ct, x, **attrs),),
     linear=(0,), cost=flops_of,
     samples=(
@@ -319,8 +309,7 @@ _IRFFT: Op = declare(
 
 _IRFFT_ADJOINT: Op = declare(
     "irfft_adjoint", "f[*s] -> x1[*t] -> x1[*t]", _irfft_adjoint,
-    vjp=(lambda ct, y, z, like, **attrs: build(_IRFFT, ct, dtype=z.dtype.name, **attrs),
-    None),
+    vjp=(lambda ct, y, z, like, **attrs: build(_IRFFT, ct, dtype=z.dtype.name, **attrs), None),
     linear=(0,), cost=flops_of,
     samples=(
         on((6,), (4,), axis=0, n=None, norm="backward"),
@@ -331,7 +320,7 @@ _IRFFT_ADJOINT: Op = declare(
 
 
 @returns("Node: float; complex64 gives float32")
-@raises(NO_NORM, NO_POINTS)
+@as_of(fft)
 def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Inverse of `rfft`, as ``numpy.fft.irfft``.
 
@@ -344,9 +333,6 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
         Float or complex.
     n : int, str or Dim, optional
         Number of points of the result; default twice the entries less 2.
-    axis : int
-    norm : {"backward", "ortho", "forward"}, optional
-        As in `fft`.
 
     Examples
     --------
@@ -366,46 +352,6 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
     return build(_IRFFT, x, axis=place, n=points, norm=norm, dtype=dtype)
 
 
-_T = TypeVar("_T", bound=Callable[..., Node])
-_PARAMETERS = """
-
-    Parameters
-    ----------
-    x : node
-        {takes}
-    s : sequence of int, str or Dim, optional
-        Number of points along each of the axes; -1 keeps those it has.
-    axes : sequence of int, optional
-        {axes}
-    norm : {{"backward", "ortho", "forward"}}, optional
-        As in `fft`.
-
-    Returns
-    -------
-    Node
-        {gives}
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype does not suit, or there is no such norm.
-    ShapeError
-        An axis is given twice or does not exist, or there are no points along it.
-    """
-_ALL = "Default: all, or as many of the last ones as `s` has entries."
-_TWO = "The last two by default."
-
-
-def _described(takes: str, gives: str, axes: str = _ALL) -> Callable[[_T], _T]:
-    def describe(function: _T) -> _T:
-        function.__doc__ = f"{function.__doc__}" + _PARAMETERS.format(
-            takes=takes, gives=gives, axes=axes
-        )
-        return function
-
-    return describe
-
-
 def _split(x: Node, s: Any, axes: Any) -> tuple[Any, Any, int, Any]:
     """Return the axes and sizes but for the last, and the last."""
     places, sizes = places_and_sizes(x, s, axes)
@@ -414,7 +360,9 @@ def _split(x: Node, s: Any, axes: Any) -> tuple[Any, Any, int, Any]:
     return places[:-1], sizes[:-1], places[-1], sizes[-1]
 
 
-@_described("Float.", "Complex; of the last axis ``n // 2 + 1`` entries.")
+@returns(_HALF)
+@as_of(fftn)
+@as_of(rfft)
 def rfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Transform real signals over several axes, as ``numpy.fft.rfftn``: half of the spectrum."""
     places, sizes, last, size = _split(x, s, axes)
@@ -422,58 +370,56 @@ def rfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> 
     return fftn(half, sizes, places, norm) if places else half
 
 
-@_described("Complex or float.", "Float; of the last axis by default twice the entries less 2.")
+@returns(_WHOLE)
+@as_of(fftn)
 def irfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Undo `rfftn`, as ``numpy.fft.irfftn``."""
     places, sizes, last, size = _split(x, s, axes)
     return irfft(ifftn(x, sizes, places, norm) if places else x, size, last, norm)
 
 
-@_described("Complex or float.", "Float; of the last axis by default twice the entries less 2.")
+@returns(_WHOLE)
+@as_of(irfftn)
 def hfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Transform signals with real spectra, given by half, as ``torch.fft.hfftn``."""
     return irfftn(conj(x), s, axes, OTHER_NORM[checked(x, norm)])
 
 
-@_described("Float.", "Complex; of the last axis ``n // 2 + 1`` entries.")
+@returns(_HALF)
+@as_of(rfftn)
 def ihfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Undo `hfftn`, as ``torch.fft.ihfftn``."""
     return conj(rfftn(x, s, axes, OTHER_NORM[checked(x, norm)]))
 
 
+@returns("Node: float; complex64 gives float32")
 @as_of(irfft)
 def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``."""
     return irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm)])
 
 
+@returns("Node: complex, with ``n // 2 + 1`` entries along the axis")
 @as_of(rfft)
 def ihfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Undo `hfft`, as ``numpy.fft.ihfft``."""
     return conj(rfft(x, n, axis, OTHER_NORM[checked(x, norm)]))
 
 
-def _last_two(over_axes: Any, takes: str, gives: str) -> Any:
-    name = over_axes.__name__.replace("n", "2")
-
+def _last_two(over_axes: Any, kind: str = "complex") -> Any:
     def transform(x: Node, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Node:
         result: Node = over_axes(x, s, axes, norm)
         return result
 
-    transform.__name__ = transform.__qualname__ = name
-    transform.__doc__ = (
-        f"Transform over the last two axes by `{over_axes.__name__}`, as ``numpy.fft`` names it."
-    )
-    return _described(takes, gives, _TWO)(transform)
+    name = over_axes.__name__
+    text = f"Transform over the last two axes by `{name}`, as ``numpy.fft`` names it."
+    entry = "Parameters\n----------\naxes : sequence of int\n    The last two by default."
+    made = public(transform, name.replace("n", "2"), f"{text}\n\n{entry}")
+    return returns(f"Node: {kind}")(as_of(over_axes)(made))
 
 
-_ANY = "Float or complex."
-fft2 = _last_two(fftn, _ANY, "Complex.")
-ifft2 = _last_two(ifftn, _ANY, "Complex.")
-rfft2 = _last_two(rfftn, "Float.", "Complex.")
-irfft2 = _last_two(irfftn, _ANY, "Float.")
-hfft2 = _last_two(hfftn, _ANY, "Float.")
-ihfft2 = _last_two(ihfftn, "Float.", "Complex.")
+fft2, ifft2, rfft2, ihfft2 = map(_last_two, (fftn, ifftn, rfftn, ihfftn))
+irfft2, hfft2 = _last_two(irfftn, "float"), _last_two(hfftn, "float")
 
 
 def _shifted(x: Node, axes: Any, back: bool) -> Node:

@@ -1,9 +1,9 @@
 """Indexing: getitem, take, one_hot, and the scatter that is the gradient of getitem.
 
 An index expression is split in two.  What is known when the node is built (ints, slices, None)
-stays in the attribute ``index``; each integer array becomes an operand, and ``index`` holds
-``ARRAY`` in its place.  Slices are canonical, so that ``x[0:5]`` and ``x[:5]`` are one node.
-The index ``(ALONG, axis)`` with one operand is that of `gather`.
+is in the attribute ``index``; each integer array is an operand, with ``ARRAY`` in its place in
+``index``.  Slices are canonical, so that ``x[0:5]`` and ``x[:5]`` are one node.  The index
+``(ALONG, axis)`` with one operand is that of `gather`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
 from actorgraph.ops._arrays import accumulator, combine_at, in_range, largest, raise_if
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import NO_INTS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, axes_of
 from actorgraph.ops.reshaping import reshape, without_masks
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
@@ -37,8 +37,10 @@ Index = tuple[Any, ...]
 _FULL = slice(None)
 
 
-def _arrays(first: int, arity: int) -> list[str]:
-    return [f"i{position}[*i{position}]" for position in range(first, arity)]
+def index_scheme(first: str, arity: int, result: str) -> str:
+    """Return the scheme of an op of arguments of the types `first` and of index arrays."""
+    arrays = range(first.count("->") + 1, arity)
+    return " -> ".join([first, *[f"i{place}[*i{place}]" for place in arrays], result])
 
 
 def indexed_shape(checks: Checks, x: Shape, *arrays: Shape, index: Index) -> Shape:
@@ -88,16 +90,15 @@ def filled(xp: Any, index: Index, arrays: Sequence[Any]) -> Index:
 
 
 def check_index(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: Index) -> None:
-    """Raise `IndexError` where index arrays are out of range on a device; NumPy looks by itself."""
+    """Raise `IndexError` where index arrays are out of range on a device; NumPy checks itself."""
     if xp is np:
         return
     if index[:1] == (ALONG,):
         in_range(xp, arrays[0], shape[index[1]])
         return
     dims = zip(shape, [part for part in index if part is not None], strict=False)
-    for array, size in zip(
-        arrays, [dim for dim, part in dims if isinstance(part, str)], strict=True
-    ):
+    sizes = [dim for dim, part in dims if isinstance(part, str)]
+    for array, size in zip(arrays, sizes, strict=True):
         in_range(xp, array, size)
 
 
@@ -106,12 +107,9 @@ def _getitem_forward(xp: Any, x: Any, *arrays: Any, index: Index) -> Any:
         return x[index]
     check_index(xp, x.shape, arrays, index)
     if len(arrays) == 1 and all(part == _FULL for part in index[:-1]):
-        return x.take(_signed(xp, arrays[0]), len(index) - 1)
+        places = arrays[0].astype(xp.int64) if arrays[0].dtype.kind == "u" else arrays[0]
+        return x.take(places, len(index) - 1)
     return x[filled(xp, index, arrays)]
-
-
-def _signed(xp: Any, array: Any) -> Any:
-    return array.astype(xp.int64) if array.dtype.kind == "u" else array
 
 
 def _getitem_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, index: Index) -> Any:
@@ -123,7 +121,7 @@ def _getitem_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, index: 
 
 
 def _keeps_order(attrs: Attrs) -> bool:
-    """Return whether an index of ints and slices gives a view whose strides stay in order."""
+    """Return whether an index of ints and slices gives a view with strides in the same order."""
     return all(
         isinstance(part, int) or (isinstance(part, slice) and (part.step is None or part.step > 0))
         for part in attrs["index"]
@@ -147,9 +145,9 @@ _SAMPLES = (
 )
 
 _GETITEM: Op = declare(
-    "getitem", lambda arity, attrs: " -> ".join(["a[*s]", *_arrays(1, arity), "a[*out]"]),
-    _getitem_forward, shape=indexed_shape, vjp=_getitem_vjp,
-    linear=(0,), samples=_SAMPLES, memory=Memory(ordered=_keeps_order),
+    "getitem", lambda arity, attrs: index_scheme("a[*s]", arity, "a[*out]"), _getitem_forward,
+    shape=indexed_shape, vjp=_getitem_vjp, linear=(0,), samples=_SAMPLES,
+    memory=Memory(ordered=_keeps_order),
 )  # fmt: skip
 
 
@@ -184,11 +182,9 @@ def add_at(xp: Any, out: Any, values: Any, arrays: Sequence[Any], index: Index) 
         rows, width = out.shape[0], out.size // out.shape[0]
         first = arrays[0].reshape(-1, 1).astype(xp.int64)
         if first.size:
-            raise_if(
-                xp, (first.min() < -rows) | (first.max() >= rows), IndexError,
-                f"index {{}} or {{}} is out of bounds for dim {rows}",
-                first,
-            )  # fmt: skip
+            text = f"index {{}} or {{}} is out of bounds for dim {rows}"
+            bad = (first.min() < -rows) | (first.max() >= rows)
+            raise_if(xp, bad, IndexError, text, first)
         places = (first * width + xp.arange(width)).reshape(-1)
         combine_at(xp, "add", out.reshape(-1), places, values.reshape(-1))
     elif xp is np:
@@ -205,15 +201,13 @@ def flat_places(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: I
     return everything[filled(xp, index, arrays)]
 
 
-def _adjoint_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, **attrs: Any) -> Any:
-    return build(_GETITEM, ct, *arrays, index=attrs["index"]) if argnum == 0 else None
-
-
 _GETITEM_ADJOINT: Op = declare(
-    "getitem_adjoint", lambda arity, attrs: " -> ".join(["a[*s]", *_arrays(1, arity), "a[*out]"]),
-    _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp,
-    linear=(0,),
-    samples=(
+    "getitem_adjoint", lambda arity, attrs: index_scheme("a[*s]", arity, "a[*out]"),
+    _adjoint_forward, shape=_adjoint_shape,
+    vjp=lambda argnum, ct, y, x, *arrays, index, shape: (
+        None if argnum else build(_GETITEM, ct, *arrays, index=index)
+    ),
+    linear=(0,), samples=(
         on((4,), index=(1,), shape=(3, 4)),
         on((3, 2), index=(_FULL, slice(None, None, -2)), shape=(3, 4)),
         Sample(((5, 4), (5,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
@@ -227,21 +221,16 @@ _GETITEM_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
-def _like_forward(xp: Any, ct: Any, like: Any, *arrays: Any, index: Index) -> Any:
-    return _adjoint_forward(xp, ct, *arrays, index=index, shape=like.shape)
-
-
-def _like_vjp(
-    argnum: int, ct: Node, y: Node, x: Node, like: Node, *arrays: Node, index: Index
-) -> Any:
-    return build(_GETITEM, ct, *arrays, index=index) if argnum == 0 else None
-
-
 _GETITEM_ADJOINT_LIKE: Op = declare(
     "getitem_adjoint_like",
-    lambda arity, attrs: " -> ".join(["a[*s]", "a1[*t]", *_arrays(2, arity), "a[*t]"]),
-    _like_forward, vjp=_like_vjp, linear=(0,),
-    samples=(
+    lambda arity, attrs: index_scheme("a[*s] -> a1[*t]", arity, "a[*t]"),
+    lambda xp, ct, like, *arrays, index: (
+        _adjoint_forward(xp, ct, *arrays, index=index, shape=like.shape)
+    ),
+    vjp=lambda argnum, ct, y, x, like, *arrays, index: (
+        None if argnum else build(_GETITEM, ct, *arrays, index=index)
+    ),
+    linear=(0,), samples=(
         on((2,), (5,), index=(slice(None, 2),)),
         Sample(((5, 4), (3, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
     ),
@@ -249,6 +238,7 @@ _GETITEM_ADJOINT_LIKE: Op = declare(
 )  # fmt: skip
 
 
+@returns("Node: a view without index arrays, else fresh; gradients of repeated indices add up")
 @raises(
     types="A single bool, a float, a node in a slice.",
     shapes="Too many indices, a mask of another shape, or an index that is known to be out of "
@@ -259,19 +249,11 @@ def getitem(x: Node, index: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     index : int, slice, None, Ellipsis, integer or boolean array or node, or a tuple of them
         Ints and slice bounds may be dims such as ``x.shape[0]``.  Several arrays broadcast
         against each other.  Negative indices count from the end.  A mask has the dims that it
         stands for and takes the entries where it holds, in C order; how many is a dim that only
         a run knows (None), unless mask and dims are known when the node is built.
-
-    Returns
-    -------
-    Node
-        A view without index arrays, else a fresh array.  The gradient adds into zeros, so
-        repeated indices add up.
     """
     x, static, arrays = read_index(x, index)
     return take_index(x, static, arrays) if static else x
@@ -368,23 +350,17 @@ def _bound(value: Any, where: str) -> Any:
         return operator.index(value)
     except TypeError:
         raise GraphTypeError(
-            f"{where} holds {value!r}; ints, dims and None may stand in a slice, nodes and floats "
-            "may not"
+            f"{where} holds {value!r}; a slice holds ints, dims or None, not nodes or floats"
         ) from None
 
 
-@raises(
-    types="The indices are not integers.",
-    shapes="There is no such axis, or an index is known to be out of range.",
-)  # fmt: skip
+@raises(NO_INTS, "There is no such axis, or an index is known to be out of range.")
 @along_axis("indices")
 def take(x: Node, indices: Any, axis: int | None = None) -> Node:
     """Take entries along an axis, as ``numpy.take``.
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     indices : int, integer array or integer node
         Any shape, which replaces the axis.  Negative indices count from the end; one out of range
         raises, in the run where it is not known earlier.
@@ -399,13 +375,11 @@ def take(x: Node, indices: Any, axis: int | None = None) -> Node:
 
 def check_classes(xp: Any, classes: Any, depth: int) -> None:
     """Raise `IndexError` in a run where an integer array has values outside ``[0, depth)``."""
-    # Cast to unsigned, a negative value is a large one, and one reduction finds both faults.
+    # Cast to unsigned, a negative value is a large one, so one reduction finds both errors.
     if classes.size:
-        raise_if(
-            xp, largest(xp, classes.astype(xp.uint64), None, False, 0) >= depth, IndexError,
-            f"class indices from {{}} to {{}} are out of range for {depth} classes",
-            classes,
-        )  # fmt: skip
+        bad = largest(xp, classes.astype(xp.uint64), None, False, 0) >= depth
+        text = f"class indices from {{}} to {{}} are out of range for {depth} classes"
+        raise_if(xp, bad, IndexError, text, classes)
 
 
 def _one_hot_forward(xp: Any, indices: Any, depth: int, dtype: str) -> Any:
@@ -424,7 +398,7 @@ _ONE_HOT = declare(
 )  # fmt: skip
 
 
-@raises(types="The indices are not integers.", shapes="`depth` is negative.")
+@raises(NO_INTS, "`depth` is negative.")
 def one_hot(indices: Node, depth: int | Dim, dtype: Any = "float32") -> Node:
     """Return rows of zeros with a one at each index.
 

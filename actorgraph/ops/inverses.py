@@ -19,7 +19,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
 from actorgraph.ops import _rules
-from actorgraph.ops._rules import add_all, declare, on, raises, returns
+from actorgraph.ops._rules import add_all, as_of, declare, on, raises, returns
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -42,13 +42,9 @@ from actorgraph.ops.shaping import stack, swap_last
 __all__ = ["det", "inv", "matrix_power", "matrix_rank", "pinv", "slogdet", "solve"]
 
 
-def _inv_vjp(ct: Node, y: Node, x: Node) -> Node:
-    across = adjoint(y)
-    return neg(across @ ct @ across)
-
-
 _INV: Op = declare(
-    "inv", "x[*s, n, n] -> x[*s, n, n]", lambda xp, x: xp.linalg.inv(x), vjp=(_inv_vjp,),
+    "inv", "x[*s, n, n] -> x[*s, n, n]", lambda xp, x: xp.linalg.inv(x),
+    vjp=(lambda ct, y, x: neg(adjoint(y) @ ct @ adjoint(y)),),
     jvp=lambda tans, y, x: neg(y @ tans[0] @ y), cost=cubic_cost(2), samples=SQUARE_SAMPLES,
     in_blas=True,
 )  # fmt: skip
@@ -71,7 +67,7 @@ def inv(x: Node) -> Node:
 
 
 def _cofactor_forward(xp: Any, x: Any) -> Any:
-    # By the singular value decomposition, so that it exists for singular matrices too:
+    # By the singular value decomposition, which singular matrices have too:
     # cof(U S V) = det(U) det(V) conj(U) cof(S) conj(V), where cof(S)_j is the product of the rest.
     left, values, right = xp.linalg.svd(x)
     size = x.shape[-1]
@@ -109,18 +105,13 @@ _DET: Op = declare(
 
 
 @returns("Node of shape (...)")
-@raises(types=_rules.NO_LAPACK, shapes=_rules.NOT_SQUARE)
+@as_of(inv)
 def det(x: Node) -> Node:
     """Return the determinant of each matrix, as ``numpy.linalg.det``.
 
     The gradient is the matrix of cofactors, which exists for singular matrices too; the second
     derivative divides by the determinant and raises in the run for singular ones.  For large
     matrices use `slogdet`, which does not overflow.
-
-    Parameters
-    ----------
-    x : node
-        Shape (..., n, n), float or complex of at least 32 bits a number.
     """
     return build(_DET, as_square(x))
 
@@ -160,23 +151,14 @@ _SLOGDET: Op = declare(
 )  # fmt: skip
 
 
-@raises(types=_rules.NO_LAPACK, shapes=_rules.NOT_SQUARE)
+@returns("SlogdetResult: nodes `sign`, of the dtype of `x`, and `logabsdet`, real; shape (...)")
+@as_of(inv)
 def slogdet(x: Node) -> SlogdetResult:
     """Return sign and logarithm of the modulus of determinants, as ``numpy.linalg.slogdet``.
 
     The gradient of the logarithm is ``inv(A)^H`` (Giles 2008, 2.2.4, divided by the
     determinant).  A real sign is piecewise constant; a complex one has its gradient.  A singular
     matrix gives sign 0 and -inf, and its gradient raises in the run.
-
-    Parameters
-    ----------
-    x : node
-        Shape (..., n, n), float or complex of at least 32 bits a number.
-
-    Returns
-    -------
-    SlogdetResult
-        Nodes `sign`, of the dtype of `x`, and `logabsdet`, which is real; shape (...).
     """
     both = build(_SLOGDET, as_square(x))
     sign, logabs = getitem(both, (Ellipsis, 0)), getitem(both, (Ellipsis, 1))
@@ -304,8 +286,7 @@ _PINV: Op = declare(
     "pinv", "x[*s, m, n] -> x[*s, n, m]", _pinv_forward, vjp=(_pinv_vjp,), jvp=_pinv_jvp,
     cost=cubic_cost(20),
     samples=tuple(
-        on(shape, rtol=None, atol=0.0)
-        for shape in ((3, 3), (4, 2), (2, 2, 3), (0, 2), (2, 0))
+        on(one, rtol=None, atol=0.0) for one in ((3, 3), (4, 2), (2, 2, 3), (0, 2), (2, 0))
     ),
     in_blas=True,
 )  # fmt: skip
@@ -322,8 +303,8 @@ def pinv(
 ) -> Node:
     """Return the pseudo-inverse of each matrix, as ``numpy.linalg.pinv``.
 
-    The gradient is that of Golub and Pereyra (1973), which holds where the rank is constant; at a
-    matrix whose rank any change would raise the pseudo-inverse itself jumps.
+    The gradient is that of Golub and Pereyra (1973), which holds where the rank is constant; where
+    a change would raise the rank, the pseudo-inverse itself jumps.
 
     Parameters
     ----------
@@ -331,9 +312,9 @@ def pinv(
         Shape (..., m, n), float or complex of at least 32 bits a number.
     rtol : float, optional
         Singular values up to this share of the largest count as 0; default ``max(m, n)`` times
-        the spacing of the dtype at 1, also where NumPy's own default is another, or 0 with `atol`.
+        the spacing of the dtype at 1, also where NumPy's default differs, or 0 with `atol`.
     atol : float, optional
-        So do singular values up to this one.
+        Singular values up to this one count as 0, too.
     hermitian : bool
         Take the Hermitian part of each matrix.
     """
@@ -357,18 +338,10 @@ _RANK: Op = declare(
 
 
 @returns("Node: int64, shape (...)")
-@raises(types=_rules.NO_LAPACK, shapes="`x` has fewer than two dims.")
+@as_of(pinv)
 def matrix_rank(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
 ) -> Node:
-    """Return the rank of each matrix, as ``numpy.linalg.matrix_rank``; no gradient.
-
-    Parameters
-    ----------
-    x : node
-        Shape (..., m, n), float or complex of at least 32 bits a number.
-    rtol, atol, hermitian : optional
-        As in `pinv`.
-    """
+    """Return the rank of each matrix, as ``numpy.linalg.matrix_rank``; no gradient."""
     x = as_matrices(x)
     return build(_RANK, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))

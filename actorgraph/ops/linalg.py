@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Op, Sample
 from actorgraph.ops._arrays import through_float32
-from actorgraph.ops._rules import MIXED, declare, on, raises, returns
+from actorgraph.ops._rules import MIXED, as_of, declare, on, raises, returns
 from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.rearranging import roll
@@ -74,16 +74,13 @@ _MATMUL = declare(
     "matmul", "n[*s] -> n[*t] -> n[*out]",
     through_float32(lambda xp, x, y, out=None: xp.matmul(x, y, out=out)), shape=_matmul_shape,
     vjp=(_matmul_vjp_x, matmul_vjp_y), linear=(0, 1),
-    cost=lambda shapes, result, attrs: float(2 * prod(result) * shapes[0][-1]),
-    ufunc="matmul",
+    cost=lambda shapes, result, attrs: float(2 * prod(result) * shapes[0][-1]), ufunc="matmul",
     memory=FRESH_OUT, samples=tuple(map(Sample, _MATMUL_SHAPES)), total="sum", in_blas=True,
 )  # fmt: skip
 
 
 @returns("Node of shape (..., m, n); leading dims broadcast")
-@raises(
-    MIXED, "The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.",
-)  # fmt: skip
+@raises(MIXED, "Inner dims differ, leading dims do not broadcast, or an operand is a scalar.")
 def matmul(x: Any, y: Any) -> Node:
     """Multiply matrices, as ``x @ y``.
 
@@ -104,20 +101,15 @@ def matmul(x: Any, y: Any) -> Node:
 def dot(x: Any, y: Any) -> Node:
     """Multiply as ``numpy.dot`` does for ranks up to 2.
 
-    The inner product of two vectors, the matrix product where a matrix takes part, the product
-    with a scalar where an operand is one.
+    The inner product of two vectors, the product of matrices, or with a scalar, whichever fits.
     """
-    ranks = _rank(x), _rank(y)
+    ranks = [one.ndim if isinstance(one, Node) else np.ndim(one) for one in (x, y)]
     if max(ranks) > 2:
         raise ShapeError(
             f"takes ranks 0, 1 and 2, got ranks {ranks[0]} and {ranks[1]}; "
             "for batches of matrices use matmul"
         )
     return matmul(x, y) if min(ranks) > 0 else multiply(x, y)
-
-
-def _rank(value: Any) -> int:
-    return value.ndim if isinstance(value, Node) else np.ndim(value)
 
 
 _OUTER = declare(
@@ -146,15 +138,19 @@ def _flat(value: Any) -> Any:
     return np.ravel(value)
 
 
-def lifted_pair(x: Any, y: Any) -> tuple[Node, Node]:
-    """Return two operands, of which one at least is a node, as nodes of its graph."""
-    for one in (x, y):
+def all_lifted(operands: Sequence[Any]) -> list[Node]:
+    """Return operands, of which one at least is a node, as nodes of its graph."""
+    for one in operands:
         if isinstance(one, Node):
-            return one.graph.lift(x), one.graph.lift(y)
-    raise GraphTypeError(
-        f"needs at least one node, got {type(x).__name__} and {type(y).__name__}; "
-        "for arrays use NumPy itself"
-    )
+            return [one.graph.lift(operand) for operand in operands]
+    got = " and ".join(type(operand).__name__ for operand in operands)
+    raise GraphTypeError(f"needs at least one node, got {got or 'nothing'}; for arrays use NumPy")
+
+
+def lifted_pair(x: Any, y: Any) -> tuple[Node, Node]:
+    """Return two operands as nodes, see `all_lifted`."""
+    first, other = all_lifted((x, y))
+    return first, other
 
 
 def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
@@ -201,11 +197,7 @@ def _moved_last(x: Node, axis: int) -> Node:
 
 
 @returns("Node of shape (..., m, n)")
-@raises(
-    types="The dtypes differ or are bool.",
-    shapes="An operand has fewer than two dims, the inner dims differ, or the leading dims do "
-    "not broadcast.",
-)  # fmt: skip
+@raises(MIXED, "An operand has fewer than two dims, or the dims do not fit.")
 def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False) -> Node:
     """Multiply batches of matrices, each transposed first where asked; no copies are made.
 
@@ -292,9 +284,7 @@ def _tensordot(x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
 
 
 @returns("Node: the other axes of `x`, then those of `y`")
-@raises(
-    MIXED, "The numbers of axes differ, an axis is given twice or out of range, or dims differ.",
-)  # fmt: skip
+@raises(MIXED, "Numbers of axes differ, an axis is given twice or out of range, or dims differ.")
 def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
     """Sum products over pairs of axes, as ``numpy.tensordot``.
 
@@ -337,8 +327,8 @@ def _distinct(axes: Any, node: Node) -> Axes:
 def kron(x: Any, y: Any) -> Node:
     """Return the Kronecker product, as ``numpy.kron``: `x` with each element times `y`.
 
-    Built of one product of `x` and `y` with dims of size 1 put between, whose pairs of dims are
-    then merged; dims of size 1 are put before the operand of lower rank.
+    Built of one product of `x` and `y`, with dims of size 1 between theirs, whose pairs of dims are
+    then merged.  The operand of lower rank gets dims of size 1 in front.
 
     Parameters
     ----------
@@ -355,16 +345,9 @@ def kron(x: Any, y: Any) -> Node:
 
 @returns("Node: the broadcast shape")
 @raises(MIXED, "The vectors are not of 3 entries, or there is no such axis.")
+@as_of(vecdot)
 def cross(x: Any, y: Any, axis: int = -1) -> Node:
-    """Return the cross products of vectors of three entries, as ``numpy.linalg.cross``.
-
-    Parameters
-    ----------
-    x, y : node or array
-        Of one dtype, any number; shapes that broadcast.
-    axis : int
-        Along which the vectors lie in both.
-    """
+    """Return the cross products of vectors of three entries, as ``numpy.linalg.cross``."""
     nodes = lifted_pair(x, y)
     for node in nodes:
         if node.dims[one_axis(axis, node.ndim)] != 3:
@@ -373,11 +356,12 @@ def cross(x: Any, y: Any, axis: int = -1) -> Node:
     return multiply(x1, y2) - multiply(x2, y1)
 
 
-_OPEN_SIZE = 32  # stands for a dim that only the run knows when the order is chosen
+OPEN_SIZE = 32
+"""Stands for a dim that only the run knows when the order is chosen."""
 
 
 def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return for each run of factors the multiplications it takes, and where to cut it."""
+    """Return for each stretch of factors its least cost in multiplications, and where to cut it."""
     count = len(sizes) - 1
     best = {(i, i): (0, i) for i in range(count)}
     for length in range(1, count):
@@ -390,10 +374,7 @@ def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
     return best
 
 
-@raises(
-    types="No node is among them, or the dtypes differ.",
-    shapes="Dims do not fit, or an operand is neither a matrix nor a vector at an end.",
-)  # fmt: skip
+@raises("There is no node, or dtypes differ.", "Dims do not fit, or an inner operand is no matrix.")
 def multi_dot(arrays: Sequence[Any]) -> Node:
     """Multiply a chain of matrices in the cheapest order, as ``numpy.linalg.multi_dot``.
 
@@ -402,17 +383,14 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
     arrays : sequence of nodes and arrays
         Matrices; the first and the last may be vectors.
     """
-    home = next((one for one in arrays if isinstance(one, Node)), None)
-    if home is None:
-        raise GraphTypeError("needs at least one node; for arrays use NumPy itself")
-    nodes = [home.graph.lift(one) for one in arrays]
+    nodes = all_lifted(arrays)
     for place, node in enumerate(nodes):
         if node.ndim != 2 and not (node.ndim == 1 and place in (0, len(nodes) - 1)):
             raise ShapeError(f"takes matrices, and vectors at both ends, got {node!r}")
     inner: list[Any] = [node.dims[0] for node in nodes[1:]]
     first, last = nodes[0].dims, nodes[-1].dims
     dims = [first[0] if len(first) > 1 else 1, *inner, last[1] if len(last) > 1 else 1]
-    best = _cheapest([dim if isinstance(dim, int) else _OPEN_SIZE for dim in dims])
+    best = _cheapest([dim if isinstance(dim, int) else OPEN_SIZE for dim in dims])
 
     def product(i: int, j: int) -> Node:
         cut = best[i, j][1]

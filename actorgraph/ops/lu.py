@@ -1,6 +1,6 @@
 """LU decompositions of batches of matrices, and equations whose unknowns are arrays.
 
-The op stacks the order of the rows as a column beside the factors, which share one matrix.
+The op stores both factors in one matrix, with the order of the rows as another column.
 
 Sources: S. Toledo, Locality of reference in LU decomposition with partial pivoting, 1997; S. F.
 Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions, 2010.
@@ -17,7 +17,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
-from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, declare, on, raises, returns
+from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.creation import eye
@@ -47,7 +47,7 @@ from actorgraph.ops.spectral import svdvals
 __all__ = ["lstsq", "lu", "lu_factor", "lu_solve", "tensorinv", "tensorsolve"]
 
 _PANEL = 16
-"""Columns that are eliminated one by one."""
+"""Up to so many columns are eliminated one by one."""
 
 
 class LUResult(NamedTuple):
@@ -78,20 +78,20 @@ def _exchange(xp: Any, x: Any, one: int, others: Any) -> None:
 
 
 def _panel(xp: Any, x: Any, order: Any) -> None:
-    """Decompose matrices of few columns in place, and exchange the entries of `order` alike."""
+    """Decompose matrices of few columns in place, and exchange the entries of `order` likewise."""
     for k in range(min(x.shape[-2:])):
-        column = x[:, k:, k]  # measured as LAPACK does, so that the rows are in its order
+        column = x[:, k:, k]  # pivots are chosen as in LAPACK, so the rows are in its order
         pivots = (xp.abs(xp.real(column)) + xp.abs(xp.imag(column))).argmax(axis=-1) + k
         _exchange(xp, x, k, pivots)
         _exchange(xp, order, k, pivots)
         pivot = x[:, k, k, None]
-        # A column of zeros is decomposed as it is.
+        # A column of zeros stays as it is.
         x[:, k + 1 :, k] /= xp.where(pivot == 0, xp.ones((), x.dtype), pivot)
         x[:, k + 1 :, k + 1 :] -= x[:, k + 1 :, k, None] * x[:, k, None, k + 1 :]
 
 
 def _eliminate(xp: Any, x: Any, order: Any) -> None:
-    """Decompose a stack of matrices in place: the left half, then what it leaves of the right."""
+    """Decompose a stack of matrices in place: the left half, then the remainder of the right."""
     rows, columns = x.shape[-2:]
     half = min(rows, columns) // 2
     if columns <= _PANEL or half == 0:
@@ -201,8 +201,8 @@ def _jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 _LU: Op = declare(
     "lu", "x[*s, m, n] -> x[*out]", _forward, shape=lambda checks, x: (*x[:-1], x[-1] + 1),
-    vjp=(_vjp,), jvp=_jvp,
-    cost=cubic_cost(2 / 3), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
+    vjp=(_vjp,), jvp=_jvp, cost=cubic_cost(2 / 3),
+    samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
 )  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def lu(x: Node) -> LUResult:
     """Decompose each matrix as ``P @ L @ U``, as ``scipy.linalg.lu``.
 
     Rows are exchanged so that no part of an entry of L is larger than 1.  There is no derivative
-    where two pivots are equally large, or the first columns depend on each other.
+    where two pivots are equally large, or the first columns are dependent.
 
     Parameters
     ----------
@@ -240,20 +240,15 @@ def lu(x: Node) -> LUResult:
     return LUResult(swap_last(one_hot(order, rows, x.dtype)), lower, upper)
 
 
-@raises(both="As `lu`.")
+@as_of(lu)
 def lu_factor(x: Node) -> LUFactorResult:
     """Decompose matrices for `lu_solve`: with ``L, U`` as of `lu`, ``x[permutation] = L @ U``.
-
-    Parameters
-    ----------
-    x : node
-        As in `lu`.
 
     Returns
     -------
     LUFactorResult
         `LU` of the shape of `x`: U, and L below its diagonal; and `permutation`, int64, shape
-        (..., m), where SciPy and PyTorch give the exchanges of which it is made.
+        (..., m), where SciPy and PyTorch return the exchanges that make it.
     """
     return LUFactorResult(*_decomposed(x))
 
@@ -292,7 +287,7 @@ def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: boo
 
 
 def _reordered(x: Node, order: Node) -> Node:
-    """Return the rows in an order, of which either has dims that the other lacks."""
+    """Return the rows in an order; the leading dims of both broadcast."""
     order = expand_dims(order, -1)
     missing = order.ndim - x.ndim
     x = expand_dims(x, tuple(range(missing))) if missing > 0 else x
@@ -337,7 +332,6 @@ def tensorinv(a: Node, ind: int = 2) -> Node:
     ----------
     a : node
         The dims before and from axis `ind` on have as many entries.
-    ind : int
     """
     if not 0 < ind <= a.ndim:
         raise ShapeError(f"ind has to be from 1 to {a.ndim}, got {ind!r}")
@@ -360,7 +354,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
     """Return the least-squares solution of ``a @ x = b`` of least norm, as ``numpy.linalg.lstsq``.
 
     The solution is ``pinv(a) @ b``, with gradients as of `pinv`, for any rank that is constant.
-    What is not used of the result is not computed.
+    Parts of the result that are not used are not computed.
 
     Parameters
     ----------

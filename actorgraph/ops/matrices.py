@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Sample
 from actorgraph.ops._arrays import machine_epsilon, raise_if
-from actorgraph.ops._rules import declare, on, raises, returns, tangents
+from actorgraph.ops._rules import as_of, declare, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -44,8 +44,8 @@ def _read_diagonal(xp: Any, x: Any, offset: int, square: bool) -> Any:
     return xp.diagonal(x, offset, -2, -1)
 
 
-def _write_diagonal(xp: Any, values: Any, like: Any, offset: int) -> Any:
-    result = xp.zeros(like.shape, values.dtype)
+def _with_diagonal(xp: Any, values: Any, shape: Any, offset: int) -> Any:
+    result = xp.zeros(shape, values.dtype)
     rows = xp.arange(values.shape[-1])
     result[..., rows - min(offset, 0), rows + max(offset, 0)] = values
     return result
@@ -64,7 +64,8 @@ _DIAGONAL: Op = declare(
 )  # fmt: skip
 
 _PLACE: Op = declare(
-    "place_diagonal", "a[*s] -> a1[*t] -> a[*t]", _write_diagonal,
+    "place_diagonal", "a[*s] -> a1[*t] -> a[*t]",
+    lambda xp, values, like, offset: _with_diagonal(xp, values, like.shape, offset),
     vjp=(lambda ct, y, x, like, offset: matrix_diagonal(ct, offset), None), linear=(0,),
     samples=(
         on((3,), (3, 4), offset=0), on((2, 2), (2, 3, 4), offset=2), on((1,), (3, 4), offset=-2),
@@ -104,8 +105,8 @@ def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     return matrix_diagonal(_axes_last(x, axis1, axis2), offset)
 
 
-@returns("Node: the two axes are gone")
-@raises(shapes="There are no two such axes.")
+@returns("Node without the two axes")
+@as_of(diagonal)
 def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     """Sum along diagonals, as ``numpy.trace``; integers keep their dtype.
 
@@ -115,8 +116,6 @@ def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     ----------
     x : node
         At least two dims, numbers.
-    offset, axis1, axis2 : int
-        As in `diagonal`.
     """
     return sum_over(matrix_diagonal(_axes_last(x, axis1, axis2), offset), -1)
 
@@ -126,16 +125,12 @@ def _embed_shape(checks: Checks, x: Shape, *, offset: int) -> Shape:
     return (*x[:-1], size, size)
 
 
-def _embed(xp: Any, x: Any, offset: int) -> Any:
-    size = x.shape[-1] + abs(offset)
-    result = xp.zeros((*x.shape[:-1], size, size), x.dtype)
-    rows = xp.arange(x.shape[-1])
-    result[..., rows - min(offset, 0), rows + max(offset, 0)] = x
-    return result
-
-
 _EMBED: Op = declare(
-    "diag_embed", "a[*s, n] -> a[*out]", _embed, shape=_embed_shape,
+    "diag_embed", "a[*s, n] -> a[*out]",
+    lambda xp, x, offset: (
+        _with_diagonal(xp, x, _embed_shape(Checks(), x.shape, offset=offset), offset)
+    ),
+    shape=_embed_shape,
     vjp=(lambda ct, y, x, offset: matrix_diagonal(ct, offset),), linear=(0,),
     samples=(on((3,), offset=0), on((2, 3), offset=-1), on((0,), offset=1)),
 )  # fmt: skip
@@ -175,6 +170,7 @@ def diag(x: Node, k: int = 0) -> Node:
 
 
 @raises(types="`x` is no node.")
+@as_of(diag)
 def diagflat(x: Node, k: int = 0) -> Node:
     """Return the diagonal matrix of the flattened array, as ``numpy.diagflat``.
 
@@ -182,8 +178,6 @@ def diagflat(x: Node, k: int = 0) -> Node:
     ----------
     x : node
         Any shape and dtype.
-    k : int
-        Which diagonal, as `offset` in `diagonal`.
     """
     return diag_embed(reshape(x, (-1,)), k)
 
@@ -222,23 +216,19 @@ def tril(x: Node, k: int = 0) -> Node:
 
 
 @returns("Node of the shape of `x`; the gradient is the same triangle of the cotangent")
-@raises(types="`x` has fewer than two dims.")
+@as_of(tril)
 def triu(x: Node, k: int = 0) -> Node:
     """Keep the upper triangle of each matrix, with zeros below the `k`-th diagonal.
 
     Parameters
     ----------
-    x : node
-        Shape (..., m, n), any dtype.
     k : int
         The first diagonal that is kept; 0 is the main one.
     """
     return build(_TRIU, x, k=int(k))
 
 
-SQUARE_SAMPLES = (
-    on((3, 3)), on((2, 2, 2)), on((0, 0)), on((0, 2, 2)),
-)  # fmt: skip
+SQUARE_SAMPLES = (on((3, 3)), on((2, 2, 2)), on((0, 0)), on((0, 2, 2)))
 """Where the law tests try functions of square matrices."""
 
 
@@ -323,7 +313,7 @@ def read_rows(x: Node, start: Any, stop: Any) -> Node:
 
 
 def rows_stacked(vectors: Node, *matrices: Node) -> Node:
-    """Stack one row and matrices of so many columns."""
+    """Return each vector as a row above the rows of matrices."""
     return concatenate([expand_dims(vectors, -2), *matrices], axis=-2)
 
 
@@ -344,14 +334,14 @@ def _gap_divide(xp: Any, x: Any, w: Any, mode: str) -> Any:
     w = w if mode == "eigenvalues" else xp.real(w)
     gaps = xp.broadcast_to(_gaps(w, mode), x.shape)
     distances = xp.abs(_gaps(w, "value" if mode == "value" else "difference"))
-    # Measured: equal values come out of LAPACK up to about sqrt(n) roundings of the largest apart.
+    # Measured: LAPACK returns equal values up to about sqrt(n) roundings of the largest apart.
     largest = xp.abs(w).max(axis=-1, keepdims=True)[..., None]
     closed = distances <= largest * (2 * machine_epsilon(w.dtype) * sqrt(w.shape[-1]))
     closed = xp.broadcast_to(closed | (gaps == 0), x.shape)
     wanted = x != 0
     if mode != "value":
-        # An element may be 0 by symmetry alone, at the identity matrix for example, so that the
-        # whole column, which is the cotangent of one vector, has to be 0.
+        # An element may be 0 by symmetry alone, as for the identity matrix; so the whole column,
+        # which is the cotangent of one vector, has to be 0.
         wanted = wanted.any(axis=-2, keepdims=True) & ~xp.eye(x.shape[-1], dtype=bool)
     raise_if(xp, (closed & wanted).any(), np.linalg.LinAlgError, _DEGENERATE[mode])
     result = x / xp.where(closed, xp.ones((), w.dtype), gaps)
@@ -359,14 +349,14 @@ def _gap_divide(xp: Any, x: Any, w: Any, mode: str) -> Any:
 
 
 _DEGENERATE = {
-    "eigenvalues": "eigenvalues coincide, so that the eigenvectors have no derivative; "
-    "use eigvals where only the eigenvalues matter",
-    "difference": "eigenvalues coincide, so that the eigenvectors have no derivative; "
-    "use eigvalsh where only the eigenvalues matter",
-    "squares": "singular values coincide, so that the singular vectors have no derivative; "
-    "use svdvals where only the singular values matter",
-    "value": "a singular value is zero, so that the singular vectors have no derivative; "
-    "use svdvals where only the singular values matter",
+    mode: f"{why}, so that the {kind} vectors have no derivative; use {name} where only the {kind} "
+    "values matter"
+    for mode, why, kind, name in (
+        ("eigenvalues", "eigenvalues coincide", "eigen", "eigvals"),
+        ("difference", "eigenvalues coincide", "eigen", "eigvalsh"),
+        ("squares", "singular values coincide", "singular", "svdvals"),
+        ("value", "a singular value is zero", "singular", "svdvals"),
+    )
 }
 
 
@@ -409,9 +399,9 @@ _GAP_DIVIDE: Op = declare(
 def gap_divide(x: Node, w: Node, mode: str) -> Node:
     """Divide ``x[i, j]`` by ``w[j] - w[i]``, by the same of squares, or by ``w[j]``.
 
-    A gap within rounding of 0 gives 0 where nothing asks for the quotient, and else raises
+    A gap within rounding of 0 gives 0 where the quotient is not needed, and else raises
     ``LinAlgError`` in the run: where the element is not 0, or for gaps between two values where
-    any element of its column is not.
+    any element of its column is not 0.
     """
     return build(_GAP_DIVIDE, x, w, mode=mode)
 

@@ -9,7 +9,7 @@ from typing import Any
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
-from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, raises, returns
+from actorgraph.ops._rules import NO_LAPACK, NO_ORDER, as_of, declare, raises, returns
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -23,9 +23,7 @@ from actorgraph.ops.shaping import concatenate, one_axis
 from actorgraph.ops.spectral import svdvals
 from actorgraph.ops.statistics import norm
 
-__all__ = [
-    "cond", "matrix_exp", "matrix_norm", "vector_norm",
-]  # fmt: skip
+__all__ = ["cond", "matrix_exp", "matrix_norm", "vector_norm"]
 
 
 def vector_norm(x: Node, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Node:
@@ -33,24 +31,15 @@ def vector_norm(x: Node, ord: float = 2, axis: Any = None, keepdims: bool = Fals
     return norm(x, ord, axis, keepdims)
 
 
-def _of_sums(pick: Callable[..., Node], axis: int) -> Callable[[Node], Node]:
-    def of_sums(x: Node) -> Node:
-        return pick(sum_over(size_of_each(x), axis), -1)
-
-    return of_sums
-
-
-def _singular(pick: Callable[..., Node]) -> Callable[[Node], Node]:
-    def singular(x: Node) -> Node:
-        return pick(svdvals(x), -1)
-
-    return singular
+def _sums(x: Node, axis: int) -> Node:
+    return sum_over(size_of_each(x), axis)
 
 
 _NORMS: dict[Any, Callable[[Node], Node]] = {
     "fro": lambda x: norm(x, 2, (-2, -1)), "nuc": lambda x: sum_over(svdvals(x), -1),
-    1: _of_sums(largest, -2), -1: _of_sums(least, -2), inf: _of_sums(largest, -1),
-    -inf: _of_sums(least, -1), 2: _singular(largest), -2: _singular(least),
+    1: lambda x: largest(_sums(x, -2), -1), -1: lambda x: least(_sums(x, -2), -1),
+    inf: lambda x: largest(_sums(x, -1), -1), -inf: lambda x: least(_sums(x, -1), -1),
+    2: lambda x: largest(svdvals(x), -1), -2: lambda x: least(svdvals(x), -1),
 }  # fmt: skip
 
 
@@ -62,10 +51,7 @@ def _norm_of(ord: Any) -> Callable[[Node], Node]:
 
 
 @returns("Node: real")
-@raises(
-    other="There is no such order.", types=NO_LAPACK,
-    shapes="`x` has fewer than two dims, or the axes are one or do not exist.",
-)  # fmt: skip
+@raises(NO_LAPACK, "There are no two such axes.", other=NO_ORDER)
 def matrix_norm(
     x: Node, ord: Any = "fro", axis: tuple[int, int] = (-2, -1), keepdims: bool = False
 ) -> Node:
@@ -80,8 +66,6 @@ def matrix_norm(
         of a column; singular value; or sum of a row.
     axis : pair of int
         Those of the rows and of the columns.
-    keepdims : bool
-        Keep both axes as dims of size 1.
     """
     one = _norm_of(ord)
     as_matrices(x)
@@ -93,17 +77,13 @@ def matrix_norm(
 
 
 @returns("Node: real, shape (...)")
-@raises(
-    other="There is no such order.", types=NO_LAPACK,
-    shapes="The matrices are not square, where they have to be.",
-)  # fmt: skip
+@raises(NO_LAPACK, "The matrices are not square, where they have to be.", other=NO_ORDER)
+@as_of(svdvals)
 def cond(x: Node, p: Any = None) -> Node:
     """Condition number of matrices, as ``numpy.linalg.cond``.
 
     Parameters
     ----------
-    x : node
-        Shape (..., m, n), float or complex of at least 32 bits a number.
     p : optional
         An order of `matrix_norm`: the norm of `x` times that of its inverse, which raises in the
         run for a singular matrix.  None, 2 and -2 are the quotient of the largest and smallest
@@ -118,7 +98,7 @@ def cond(x: Node, p: Any = None) -> Node:
 
 
 _DEGREE, _RADIUS = 13, 5.371920351148152
-"""Degree of both polynomials, and up to which norm their quotient is exact in float64."""
+"""Degree of both polynomials, and the norm up to which their quotient is exact in float64."""
 _WEIGHTS = [
     factorial(2 * _DEGREE - k) // (factorial(k) * factorial(_DEGREE - k)) / factorial(_DEGREE)
     for k in range(_DEGREE + 1)
@@ -169,16 +149,11 @@ _EXP: Op = declare(
 
 
 @returns("Node of the shape and dtype of `x`; NaN where `x` is not finite")
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@as_of(inv)
 def matrix_exp(x: Node) -> Node:
     """Return the exponential of square matrices, ``I + x + x @ x / 2 + ...``.
 
     As ``scipy.linalg.expm`` and ``torch.linalg.matrix_exp``; the gradient costs the exponential of
     a matrix of twice the size.
-
-    Parameters
-    ----------
-    x : node
-        Shape (..., n, n), float or complex of at least 32 bits a number.
     """
     return build(_EXP, as_square(x))

@@ -19,7 +19,7 @@ from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, MEAN, SPREAD, Along, Op
 from actorgraph.ops import reductions
 from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
-from actorgraph.ops._rules import NO_EPS, declare, each, on, raises, returns, tangents
+from actorgraph.ops._rules import NO_EPS, as_of, declare, each, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import multiply, power, sqrt, square
 from actorgraph.ops.broadcasting import add, expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
@@ -90,14 +90,14 @@ def _normalize_derivative(t: Node, y: Node, x: Node, axis: Axes, eps: float, cen
     return build(_PULL, t, y, inverse, axis=axis, centred=centred)
 
 
-def _inverse_vjp(ct: Node, r: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
-    y = build(_NORMALIZE, x, axis=axis, eps=eps, centred=centred)
-    return divide_by_size(ct * -(r * r), x, axis) * y
+def _inverse_vjp(ct: Node, r: Node, x: Node, **attrs: Any) -> Node:
+    y = build(_NORMALIZE, x, **attrs)
+    return divide_by_size(ct * -(r * r), x, attrs["axis"]) * y
 
 
-def _inverse_push(t: Node, r: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
-    y = build(_NORMALIZE, x, axis=axis, eps=eps, centred=centred)
-    return -(r * r) * mean(t * y, axis, keepdims=True)
+def _inverse_push(t: Node, r: Node, x: Node, **attrs: Any) -> Node:
+    y = build(_NORMALIZE, x, **attrs)
+    return -(r * r) * mean(t * y, attrs["axis"], keepdims=True)
 
 
 def _pull_vjp_y(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
@@ -108,10 +108,6 @@ def _pull_vjp_y(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centre
 def _pull_push_y(t: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
     along_ct, along_t = (mean(ct * part, axis, keepdims=True) for part in (y, t))
     return -r * (t * along_ct + y * along_t)
-
-
-def _pull_vjp_r(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
-    return sum(u * _without_scale(ct, y, axis, centred), axis, keepdims=True)
 
 
 def _without_scale(ct: Node, y: Node, axis: Axes, centred: bool) -> Node:
@@ -145,7 +141,11 @@ _INVERSE: Op = declare(
 
 _PULL: Op = declare(
     "standardize_pull", "f[*s] -> f[*s] -> f[*t] -> f[*s]", _pull_forward,
-    vjp=(lambda u, g, ct, y, r, **attrs: build(_PULL, u, y, r, **attrs), _pull_vjp_y, _pull_vjp_r),
+    vjp=(
+        lambda u, g, ct, y, r, **attrs: build(_PULL, u, y, r, **attrs), _pull_vjp_y,
+        lambda u, g, ct, y, r, axis, centred: sum(
+            u * _without_scale(ct, y, axis, centred), axis, keepdims=True),
+    ),
     jvp=tangents(
         lambda t, g, ct, y, r, **attrs: build(_PULL, t, y, r, **attrs), _pull_push_y,
         lambda t, g, ct, y, r, axis, centred: t * _without_scale(ct, y, axis, centred),
@@ -184,13 +184,12 @@ def _affine(y: Node, scale: Any, bias: Any, axes: Axes = ()) -> Node:
     """Multiply and add parameters; `axes` are the trailing axes that they lack."""
     for parameter, join in ((scale, multiply), (bias, add)):
         if parameter is not None:
-            node = y.graph.lift(parameter)
-            y = join(y, expand_dims(node, axes) if axes else node)
+            y = join(y, expand_dims(y.graph.lift(parameter), axes))
     return y
 
 
 def _behind_channels(x: Node) -> Axes:
-    """Return the places, in a parameter of one entry per channel, of the axes behind channels."""
+    """Return the axes to add to a parameter of one entry per channel: those behind the channels."""
     if x.ndim < 2:
         raise ShapeError(f"takes (batch, channels, ...), got {x!r}")
     return tuple(range(1, x.ndim - 1))
@@ -214,12 +213,14 @@ def layer_norm(
     weight, bias : node or array, optional
         Of that shape.
     eps : float
+        Added to the variance.
     """
     axes = _trailing(x, normalized_shape)
     return _affine(_normalized(x, axes, eps), weight, bias)
 
 
-@raises(NO_EPS, "`x` does not end in `normalized_shape`.")
+@returns("Node of the shape of `x`")
+@as_of(layer_norm)
 def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Node:
     """Divide by the root mean square over the trailing axes, as ``torch.nn.functional.rms_norm``.
 
@@ -227,12 +228,6 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
 
     Parameters
     ----------
-    x : node
-        Float.
-    normalized_shape : int or tuple
-        The last dims of `x`.
-    weight : node or array, optional
-        Of that shape.
     eps : float, optional
         Default: the machine epsilon of the dtype.
     """
@@ -243,6 +238,7 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
 
 
 @raises(NO_EPS, "`num_groups` does not divide the channels.")
+@as_of(layer_norm)
 def group_norm(
     x: Node, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
@@ -256,7 +252,6 @@ def group_norm(
         Divides the channels.
     weight, bias : node or array, optional
         One entry per channel.
-    eps : float
     """
     axes = _behind_channels(x)
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
@@ -269,6 +264,7 @@ def group_norm(
 
 
 @raises(NO_EPS, "There is no axis behind the channels.")
+@as_of(group_norm)
 def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
     """Normalise each channel of each sample over its places.
 
@@ -278,9 +274,6 @@ def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float =
     ----------
     x : node
         Float, shape (batch, channels, ...), rank 3 or more.
-    weight, bias : node or array, optional
-        One entry per channel.
-    eps : float
     """
     if x.ndim < 3:
         raise ShapeError(f"takes (batch, channels, axes), got {x!r}")
@@ -299,39 +292,33 @@ class BatchNorm(NamedTuple):
 @returns("BatchNorm: ``(y, mean, var)``: `y` of the shape of `x`, the others of shape (channels,)")
 @raises(
     types="`x` is no float, one of `mean` and `var` is missing, or `eps` is no float >= 0.",
-    shapes="A parameter's shape is not (channels,), or a batch has one known value per channel "
-    "and so no variance.",
+    shapes="A parameter's shape is not (channels,), or there is one known value per channel.",
 )  # fmt: skip
+@as_of(group_norm)
 def batch_norm(
     x: Node, *, scale: Any = None, bias: Any = None, mean: Any = None, var: Any = None,
     eps: float = 1e-5,
 ) -> BatchNorm:  # fmt: skip
     """Normalise each channel over batch and places; a pure function of the statistics.
 
-    Training: without `mean` and `var` those of the batch are used (the biased variance, as in
-    PyTorch) and returned, the variance unbiased, for running statistics.  Evaluation: `mean` and
-    `var` are used as they are and returned; gradients flow to them where they are nodes.
+    Training: without `mean` and `var`, those of the batch are used (the biased variance, as in
+    PyTorch) and returned for running statistics, the variance unbiased.  Evaluation: the given
+    `mean` and `var` are used and returned; gradients flow to them if they are nodes.
 
     Parameters
     ----------
-    x : node
-        Float, shape (batch, channels, ...).
     scale, bias : node or array, optional
         One entry per channel.
     mean, var : node or array, optional
         One entry per channel; both or neither.
-    eps : float
-        Added to the variance.
     """
     axes = _behind_channels(x)
     if (mean is None) != (var is None):
         raise GraphTypeError("takes both mean and var, or neither")
     if mean is not None:
         centre, spread = x.graph.lift(mean), x.graph.lift(var)
-        factor = 1 / sqrt(spread + float(eps))
-        y = (x - (expand_dims(centre, axes) if axes else centre)) * (
-            expand_dims(factor, axes) if axes else factor
-        )
+        factor = expand_dims(1 / sqrt(spread + float(eps)), axes)
+        y = (x - expand_dims(centre, axes)) * factor
         return BatchNorm(_affine(y, scale, bias, axes), centre, spread)
     over = (0, *range(2, x.ndim))
     if all(x.dims[i] == 1 for i in over):
@@ -341,6 +328,7 @@ def batch_norm(
 
 
 @raises(shapes="`x` has no channels, or `size` is below 1.")
+@as_of(group_norm)
 def local_response_norm(
     x: Node, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Node:
@@ -351,28 +339,25 @@ def local_response_norm(
 
     Parameters
     ----------
-    x : node
-        Float, shape (batch, channels, ...).
     size : int
         Channels in a window.
-    alpha, beta, k : float
     """
     axes = _behind_channels(x)
     if size < 1:
         raise ShapeError(f"size is an int >= 1, got {size!r}")
     if 0 in x.dims:
         return x  # no window fits, and there is nothing to divide
-    ones = (1,) * len(axes)
+    ones, pads = (1,) * len(axes), ((size // 2, (size - 1) // 2), *[(0, 0)] * len(axes))
     average = build(
         AVERAGE, square(x), kernel=(size, *ones), stride=(1, *ones), dilation=(1, *ones),
-        padding=((size // 2, (size - 1) // 2), *(((0, 0),) * len(axes))), ceil=False,
-        divisor="all",
+        padding=pads, ceil=False, divisor="all",
     )  # fmt: skip
     return x / power(average * float(alpha) + float(k), float(beta))
 
 
 @returns("Node of the shape of `x`")
 @raises(types="The statistics are no buffers, or `momentum` is outside of [0, 1].")
+@as_of(batch_norm)
 def running_batch_norm(
     x: Node, scale: Any, bias: Any, running_mean: Node, running_var: Node, *, training: bool,
     momentum: float = 0.1, eps: float = 1e-5,
@@ -386,15 +371,12 @@ def running_batch_norm(
 
     Parameters
     ----------
-    x : node
-        Float, shape (batch, channels, ...).
     scale, bias : node, array or None
         One entry per channel.
     running_mean, running_var : Buffer
         One entry per channel; usually zeros and ones at first.
     training : bool
         Build two nodes, one for each, where both are wanted.
-    momentum, eps : float
     """
     for buffer in (running_mean, running_var):
         if not isinstance(buffer, Buffer) and x.graph is x.graph.outermost:

@@ -1,7 +1,7 @@
 """`to_device`: a value on another device.
 
-What is moved is decided late, by where nodes run (`lower.placing`): the op itself is the identity,
-placed on the device that it names.
+The op is the identity, placed on the device that it names; transfers are inserted later, by where
+nodes run (`lower.placing`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from actorgraph.graph import Node, build
 from actorgraph.ops._declare import over_axes
 from actorgraph.ops._pooling import AVERAGE, MAX, PLACES, pool_take
 from actorgraph.ops._resampling import ADAPTIVE_MAX, ADAPTIVE_PLACES, RESAMPLE
-from actorgraph.ops._rules import NO_FLOAT, raises, returns
+from actorgraph.ops._rules import NO_FLOAT, as_of, raises, returns
 from actorgraph.ops.arithmetic import power
 from actorgraph.ops.assignment import scatter
 from actorgraph.ops.broadcasting import broadcast_to
@@ -30,7 +30,7 @@ from actorgraph.ops.reductions import max as maximum_over
 from actorgraph.ops.reductions import mean
 from actorgraph.ops.reshaping import flatten, reshape
 from actorgraph.ops.windows import per_axis, read_padding
-from actorgraph.types import UNKNOWN, shape_from
+from actorgraph.types import UNKNOWN, shape_from, size_of
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
@@ -74,13 +74,16 @@ def _geometry(
                 f"padding {pair} is more than half of the kernel ({width} entries, {gap} "
                 "apart), so that a window could lie outside of the input"
             )
-    return {
-        "kernel": kernel, "stride": steps, "padding": pads, "dilation": gaps,
-        "ceil": bool(ceil_mode),
-    }  # fmt: skip
+    ceil = bool(ceil_mode)
+    return {"kernel": kernel, "stride": steps, "padding": pads, "dilation": gaps, "ceil": ceil}
 
 
-@raises(shapes="Ranks do not fit, the padding is too large, or no window fits.")
+_NO_SIZE = "Ranks do not fit, or a size is below 1."
+_NO_WINDOW = "Ranks do not fit, the padding is too large, or no window fits."
+
+
+@returns("Node, or MaxPool with ``return_indices``; shape (batch, channels, *windows)")
+@raises(shapes=_NO_WINDOW)
 def _max_pool(
     axes: int, x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False, return_indices: bool = False,
@@ -104,11 +107,6 @@ def _max_pool(
     return_indices : bool
         Return where each maximum stands, too; `max_unpool{n}d` takes it.
 
-    Returns
-    -------
-    Node, or MaxPool with ``return_indices``
-        Shape (batch, channels, *windows), of the dtype of `x`.
-
     Examples
     --------
     >>> import actorgraph as ag
@@ -123,10 +121,8 @@ def _max_pool(
 
 
 @returns("Node of shape (batch, channels, *windows)")
-@raises(
-    types="`x` is no float, or the divisor is 0.",
-    shapes="Ranks do not fit, the padding is too large, or no window fits.",
-)  # fmt: skip
+@raises(types="`x` is no float, or the divisor is 0.", shapes=_NO_WINDOW)
+@as_of(_max_pool)
 def _avg_pool(
     axes: int, x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: float | None = None,
@@ -137,23 +133,23 @@ def _avg_pool(
     ----------
     x : node
         Float, shape (batch, channels, {places}) or without the batch.
-    kernel_size, stride, padding, ceil_mode
-        As of `max_pool{n}d`; padding is zeros.
+    padding : {ints}, pairs of int, "same" or "valid"
+        Zeros before and after each axis, at most half of the kernel.
     count_include_pad : bool
         Whether padding counts as entries; False divides by the entries of the input alone.
     divisor_override : float, optional
         What every sum is divided by, instead of a number of entries; 1 gives sums.
     """
     geometry = _geometry(axes, x, kernel_size, stride, padding, 1, ceil_mode)
-    divisor: str | float = "all" if count_include_pad else "inside"
-    if divisor_override is not None:
-        divisor = float(divisor_override)
-        if not divisor:
-            raise GraphTypeError("divisor_override must not be 0")
-    return build(AVERAGE, x, divisor=divisor, **geometry)
+    if divisor_override is None:
+        return build(AVERAGE, x, divisor="all" if count_include_pad else "inside", **geometry)
+    if not divisor_override:
+        raise GraphTypeError("divisor_override must not be 0")
+    return build(AVERAGE, x, divisor=float(divisor_override), **geometry)
 
 
 @returns("Node of shape (batch, channels, *windows)")
+@as_of(_max_pool)
 def _lp_pool(
     axes: int, x: Node, norm_type: float, kernel_size: Any, stride: Any = None,
     ceil_mode: bool = False,
@@ -169,8 +165,6 @@ def _lp_pool(
         Float, shape (batch, channels, {places}) or without the batch.
     norm_type : float
         The power p, not 0.
-    kernel_size, stride, ceil_mode
-        As of `max_pool{n}d`.
     """
     geometry = _geometry(axes, x, kernel_size, stride, 0, 1, ceil_mode)
     average = build(AVERAGE, power(x, float(norm_type)), divisor="all", **geometry)
@@ -202,27 +196,23 @@ def _max_unpool(
     lead = x.ndim - axes
     kernel, steps = _steps(kernel_size, stride, axes)
     pads = per_axis(padding, axes, "padding", 0)
-    if output_size is None:
-        sizes: Any = tuple(
-            (dim - 1) * step - 2 * pad + width
-            for dim, width, step, pad in zip(x.dims[lead:], kernel, steps, pads, strict=True)
-        )
-    else:
+    along = zip(x.dims[lead:], kernel, steps, pads, strict=True)
+    sizes: Any = tuple((dim - 1) * step - 2 * pad + width for dim, width, step, pad in along)
+    if output_size is not None:
         sizes = shape_from(tuple(output_size)[-axes:])
     if len(sizes) != axes or UNKNOWN in (*x.dims[:lead], *sizes):
         raise ShapeError(f"{axes} sizes have to be known, got {sizes} for {x!r}")
-    total = 1
-    for size in sizes:
-        total = size * total
-    zeros = broadcast_to(x.graph.constant(0, dtype=x.dtype), (*x.dims[:lead], total))
+    zeros = broadcast_to(x.graph.constant(0, dtype=x.dtype), (*x.dims[:lead], size_of(sizes)))
     places = flatten(x.graph.lift(indices), lead)
     return reshape(scatter(zeros, -1, places, flatten(x, lead)), (*x.dims[:lead], *sizes))
 
 
+@returns("Node, or MaxPool with ``return_indices``; shape (batch, channels, *output_size)")
 @raises(
     types="`output_size` and `output_ratio` are both given, or none.",
     shapes="Ranks do not fit, the windows do not, or only a run knows a size.",
 )
+@as_of(_max_pool)
 def _fractional_max_pool(
     axes: int, x: Node, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
     return_indices: bool = False, _random_samples: Any = None,
@@ -241,15 +231,8 @@ def _fractional_max_pool(
     output_size : {ints}, optional
     output_ratio : float or one per axis, optional
         In place of `output_size`: its share of the sizes of `x`.
-    return_indices : bool
-        Return where each maximum stands, too; `max_unpool{n}d` takes it.
     _random_samples : node or array, optional
         In place of what a run draws: floats in [0, 1), {n} for each channel of the batch.
-
-    Returns
-    -------
-    Node, or MaxPool with ``return_indices``
-        Shape (batch, channels, *output_size), of the dtype of `x`.
     """
     _check_rank(x, axes)
     lead: tuple[Any, ...] = x.dims[: x.ndim - axes]
@@ -295,8 +278,7 @@ def _adaptive_sizes(x: Node, output_size: Any, axes: int) -> tuple[Any, ...]:
         raise ShapeError(f"output_size is one int or {axes} of them, got {output_size!r}")
     sizes = []
     for one, dim in zip(given, x.dims[x.ndim - axes :], strict=True):
-        kept = one is None
-        size = dim if kept else per_axis(one, 1, "output_size")[0]
+        size = dim if one is None else per_axis(one, 1, "output_size")[0]
         if size is UNKNOWN:
             raise ShapeError(f"only a run knows the dim of {x!r} that should stay")
         sizes.append(size)
@@ -304,7 +286,7 @@ def _adaptive_sizes(x: Node, output_size: Any, axes: int) -> tuple[Any, ...]:
 
 
 @returns("Node of shape (batch, channels, *output_size)")
-@raises(types=NO_FLOAT, shapes="Ranks do not fit, or a size is below 1.")
+@raises(types=NO_FLOAT, shapes=_NO_SIZE)
 def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
     """Average over windows that cover {axes}, as ``torch.nn.functional.adaptive_avg_pool{n}d``.
 
@@ -321,17 +303,18 @@ def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
     return build(RESAMPLE, x, size=sizes, mode="average", ratios=None)
 
 
+@returns("Node, or MaxPool with ``return_indices``; shape (batch, channels, *output_size)")
+@raises(shapes=_NO_SIZE)
+@as_of(_adaptive_avg_pool)
+@as_of(_max_pool)
 def _adaptive_max_pool(axes: int, x: Node, output_size: Any, return_indices: bool = False) -> Any:
-    """Maximum over the windows of `adaptive_avg_pool{n}d`; the first of equal entries counts.
-
-    Parameters and errors are those of `adaptive_avg_pool{n}d`; `x` is any real number.  With
-    `return_indices` the result is a `MaxPool`.
-    """
+    """Maximum over the windows of `adaptive_avg_pool{n}d`; the first of equal entries counts."""
     sizes = _adaptive_sizes(x, output_size, axes)
     y = build(ADAPTIVE_MAX, x, size=sizes)
     return MaxPool(y, build(ADAPTIVE_PLACES, x, y, size=sizes)) if return_indices else y
 
 
+# Functions over one, two and three axes.
 max_pool1d, max_pool2d, max_pool3d = over_axes(_max_pool, "max_pool{n}d")
 avg_pool1d, avg_pool2d, avg_pool3d = over_axes(_avg_pool, "avg_pool{n}d")
 lp_pool1d, lp_pool2d, lp_pool3d = over_axes(_lp_pool, "lp_pool{n}d")

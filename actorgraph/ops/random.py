@@ -1,17 +1,14 @@
 """Random draws, counter-based: the same bits on any machine, for any number of workers.
 
-A draw is a pure function of three numbers: the graph's seed, the number of the draw (given when the
-op is built and kept ever after), and the number of the run, which is a leaf of the graph. They key
-and offset a Philox 4x64 generator, so nothing depends on what was drawn before; what is made of its
-words depends on no library.  Every call of a function here is a draw of its own; `machine.run(...,
-run_number=)` repeats a run.
+A draw is a pure function of three numbers: the graph's seed, the draw number (given when the op is
+built and kept by every rewrite), and the number of the run, which is a leaf of the graph. They are
+key and offset of a Philox 4x64 generator, so nothing depends on what was drawn before.  Every call
+of a function here is a draw of its own; `machine.run(..., run_number=)` repeats a run.
 
-The functions take a graph, or a node for its graph, first.
-
-NumPy gives the words, which J. Salmon et al. (Parallel random numbers: as easy as 1, 2, 3, 2011)
-define; what becomes of them is written here, with additions, multiplications, divisions and roots
-only, which IEEE 754 rounds in one way.  Not so NumPy's own distributions, which may change, and
-logarithms, whose last bit depends on the processor.
+NumPy gives the generator's words, which J. Salmon et al. (Parallel random numbers: as easy as 1, 2,
+3, 2011) define.  Distributions are made of them here, by additions, multiplications, divisions and
+roots only, which IEEE 754 rounds in one way: NumPy's own distributions may change, and the last bit
+of a logarithm depends on the processor.
 
 - uniform: the upper 53 bits of a word, or 24 of half a word for float32, as a fraction;
 - normal: the inverse of the distribution function (M. J. Wichura, Algorithm AS 241, 1988, to about
@@ -33,9 +30,10 @@ from actorgraph.graph import Graph, Node
 from actorgraph.op import KEPT, Attrs, Op, Sample
 from actorgraph.ops._arrays import machine_epsilon, tiny
 from actorgraph.ops._declare import over_axes
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import as_of, declare, raises
 from actorgraph.ops.activations import leaky_relu
 from actorgraph.ops.comparison import less
+from actorgraph.ops.creation import graph_of
 from actorgraph.ops.elementwise import astype, clip, log, where
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.losses import softmax
@@ -129,7 +127,7 @@ def _gumbel(p: Array) -> Array:
 def normal_share(x: float) -> float:
     """Return the share of the standard normal distribution below `x`.
 
-    To twelve digits only, so that it does not depend on the computer's library.
+    Rounded to twelve digits, so that it does not depend on the C library.
     """
     return float(f"{erfc(-x / sqrt(2)) / 2:.12e}")
 
@@ -211,7 +209,7 @@ class PhiloxStream:
         wins = np.where(sure, trials, 0)
         left = np.full(chances.size, trials)
         for level in range(63, -1, -1):
-            # Who drew the bits of p so far, and has none of them to come, is not below p.
+            # A trial whose bits so far are those of p is not below p if all others of p are 0.
             rest = bits & np.uint64(2 ** (level + 1) - 1)
             places = np.flatnonzero((left > 0) & (rest > 0))
             if not places.size:
@@ -268,76 +266,60 @@ def _scheme(arity: int, attrs: Attrs) -> str:
     return f"int64[] -> {like}{attrs['dtype']}[*out]"
 
 
-def _uniform_forward(
-    xp: Any, number: Any, *like: Any, shape: Any, dtype: str, seed: int, draw: int
-) -> Any:
-    shape = xp.shape(like[0]) if shape is None else shape
-    return _floats(xp, PhiloxStream(seed, draw, int(number)).uniform, shape, dtype)
+def _drawing(
+    name: str, scheme: Any, make: Callable[..., Any], attrs: Attrs, doc: str,
+    shapes: tuple[tuple[int, ...], ...] = ((),), ends: tuple[float, float] = (-2.0, 2.0),
+    **more: Any,
+) -> Op:  # fmt: skip
+    """Declare a draw, ``make(xp, stream, *inputs, **attrs)``; laws try these attrs."""
+
+    def forward(xp: Any, number: Any, *inputs: Any, seed: int, draw: int, **attrs: Any) -> Any:
+        return make(xp, PhiloxStream(seed, draw, int(number)), *inputs, **attrs)
+
+    sample = Sample(shapes, {**attrs, "seed": 1, "draw": 2}, *ends, ints={0: 9})
+    if "shape" in attrs:
+        more["shape"] = _given_shape
+    return declare(name, scheme, forward, samples=(sample,), doc=doc, **{"on_host": (0,), **more})
 
 
-def _normal_forward(xp: Any, number: Any, *, shape: Any, dtype: str, seed: int, draw: int) -> Any:
-    return _floats(xp, PhiloxStream(seed, draw, int(number)).normal, shape, dtype)
-
-
-def _truncated_forward(
-    xp: Any, number: Any, *, shape: Any, dtype: str, low: float, high: float, seed: int, draw: int
-) -> Any:
-    values = PhiloxStream(seed, draw, int(number)).truncated_normal(shape, low, high)
-    return xp.asarray(values).astype(dtype_of(dtype))
-
-
-def _binomial_forward(
-    xp: Any, number: Any, p: Any, *, trials: int, shape: Any, seed: int, draw: int
-) -> Any:
-    chances = np.broadcast_to(_probability(p, "binomial", np.float64), shape)
-    return xp.asarray(PhiloxStream(seed, draw, int(number)).binomial(trials, chances))
-
-
-def _categorical_forward(xp: Any, number: Any, logits: Any, *, seed: int, draw: int) -> Any:
-    # The largest of logits plus Gumbel noise is distributed as softmax(logits).
-    noise = PhiloxStream(seed, draw, int(number)).gumbel(xp.shape(logits))
-    return xp.argmax(logits + xp.asarray(noise), axis=-1)
-
-
-_CASE = {"shape": (3, 4), "dtype": "float64", "seed": 1, "draw": 2}
-_UNIFORM = declare(
-    "random_uniform", _scheme, _uniform_forward, shape=_given_shape,
-    samples=(Sample(((),), _CASE, ints={0: 9}),), memory=KEPT, on_host=(0,),
-    doc="Uniform numbers in [0, 1).",
-)  # fmt: skip
-_NORMAL = declare(
-    "random_normal", _scheme, _normal_forward, shape=_given_shape,
-    samples=(Sample(((),), _CASE, ints={0: 9}),), memory=KEPT, on_host=(0,),
-    doc="Numbers of the standard normal distribution.",
-)  # fmt: skip
-_TRUNCATED = declare(
-    "random_truncated_normal", _scheme, _truncated_forward, shape=_given_shape,
-    samples=(Sample(((),), {**_CASE, "low": -1.0, "high": 2.0}, ints={0: 9}),),
-    on_host=(0,), doc="Numbers of the standard normal distribution between two bounds.",
-)  # fmt: skip
-_BINOMIAL = declare(
-    "random_binomial", "int64[] -> f[*t] -> int64[*out]", _binomial_forward, shape=_given_shape,
-    vjp=(None, None),
-    samples=(
-        Sample(
-            ((), (4,)), {"trials": 5, "shape": (3, 4), "seed": 1, "draw": 2}, 0.0, 1.0, ints={0: 9},
-        ),
+_CASE: Attrs = {"shape": (3, 4), "dtype": "float64"}
+_UNIFORM = _drawing(
+    "random_uniform", _scheme,
+    lambda xp, stream, *like, shape, dtype: _floats(
+        xp, stream.uniform, xp.shape(like[0]) if shape is None else shape, dtype
     ),
-    on_host=(0, 1), doc="Numbers of successes in independent trials.",
+    _CASE, "Uniform numbers in [0, 1).", memory=KEPT,
 )  # fmt: skip
-_CATEGORICAL = declare(
-    "random_categorical", "int64[] -> f[*t, n] -> int64[*t]", _categorical_forward,
-    vjp=(None, None), samples=(Sample(((), (3, 4)), {"seed": 1, "draw": 2}, ints={0: 9}),),
-    on_host=(0,), doc="Indices drawn by the softmax of logits along the last axis.",
+_NORMAL = _drawing(
+    "random_normal", _scheme,
+    lambda xp, stream, shape, dtype: _floats(xp, stream.normal, shape, dtype),
+    _CASE, "Numbers of the standard normal distribution.", memory=KEPT,
 )  # fmt: skip
-
-
-def _graph_of(graph: Graph | Node) -> Graph:
-    if isinstance(graph, Node):
-        return graph.graph
-    if isinstance(graph, Graph):
-        return graph
-    raise GraphTypeError(f"a random op needs a graph or a node first, got {graph!r}")
+_TRUNCATED = _drawing(
+    "random_truncated_normal", _scheme,
+    lambda xp, stream, shape, dtype, **ends: (
+        xp.asarray(stream.truncated_normal(shape, **ends)).astype(dtype_of(dtype))
+    ),
+    {**_CASE, "low": -1.0, "high": 2.0},
+    "Numbers of the standard normal distribution between two bounds.",
+)  # fmt: skip
+_BINOMIAL = _drawing(
+    "random_binomial", "int64[] -> f[*t] -> int64[*out]",
+    lambda xp, stream, p, trials, shape: xp.asarray(stream.binomial(
+        trials, np.broadcast_to(_probability(p, "binomial", np.float64), shape)
+    )),
+    {"trials": 5, "shape": (3, 4)}, "Numbers of successes in independent trials.",
+    ((), (4,)), (0.0, 1.0), vjp=(None, None), on_host=(0, 1),
+)  # fmt: skip
+# The largest of logits plus Gumbel noise is distributed as softmax(logits).
+_CATEGORICAL = _drawing(
+    "random_categorical", "int64[] -> f[*t, n] -> int64[*t]",
+    lambda xp, stream, logits: (
+        xp.argmax(logits + xp.asarray(stream.gumbel(xp.shape(logits))), axis=-1)
+    ),
+    {}, "Indices drawn by the softmax of logits along the last axis.", ((), (3, 4)),
+    vjp=(None, None),
+)  # fmt: skip
 
 
 def _draw(op: Op, graph: Graph, *inputs: Any, **attrs: Any) -> Node:
@@ -353,7 +335,7 @@ def _float_name(dtype: Any) -> str:
 
 
 def _unit(graph: Graph | Node, shape: Any, dtype: Any) -> Node:
-    return _draw(_UNIFORM, _graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype))
+    return _draw(_UNIFORM, graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype))
 
 
 @raises(types="The dtype is no float.")
@@ -364,32 +346,38 @@ def uniform(
 
     Parameters
     ----------
-    graph : Graph or Node
+    graph : Graph or node
     shape : tuple
         Dims may be symbols.
     low, high : scalar or node
         Bounds; gradients flow to nodes (the draw is ``low + (high - low) * u``).
     dtype : float dtype
     """
-    drawn = _unit(graph, shape, dtype)
-    if not (isinstance(low, Node) or isinstance(high, Node)) and high - low == 1:
-        return _shifted(drawn, low)
-    return _shifted(drawn * (high - low), low)
+    return _shifted(_unit(graph, shape, dtype), low, high - low)
 
 
-def _shifted(drawn: Node, by: Any) -> Node:
+def _shifted(drawn: Node, by: Any, scale: Any) -> Node:
+    """Return ``drawn * scale + by``, without a factor of 1 and a term of 0."""
+    drawn = drawn if not isinstance(scale, Node) and scale == 1 else drawn * scale
     return drawn if not isinstance(by, Node) and by == 0 else drawn + by
 
 
+@as_of(uniform)
 def normal(
     graph: Graph | Node, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: Any = "float32"
 ) -> Node:
-    """Draw normal numbers; gradients flow to `mean` and `std`, parameters as in `uniform`."""
-    drawn = _draw(_NORMAL, _graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype))
-    scaled = drawn if not isinstance(std, Node) and std == 1 else drawn * std
-    return _shifted(scaled, mean)
+    """Draw normal numbers.
+
+    Parameters
+    ----------
+    mean, std : scalar or node
+        Nodes get gradients.
+    """
+    drawn = _draw(_NORMAL, graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype))
+    return _shifted(drawn, mean, std)
 
 
+@as_of(normal)
 def truncated_normal(
     graph: Graph | Node, shape: Any, mean: Any = 0.0, std: Any = 1.0, *, low: float = -2.0,
     high: float = 2.0, dtype: Any = "float32",
@@ -397,6 +385,11 @@ def truncated_normal(
     """Draw normal numbers that lie between `low` and `high` standard deviations from the mean.
 
     By the inverse of the distribution function, so that far tails take no longer.
+
+    Parameters
+    ----------
+    low, high : float
+        Multiples of `std`.
 
     Raises
     ------
@@ -410,11 +403,10 @@ def truncated_normal(
             f"distribution, and at least {_LEAST_HELD} is needed"
         )
     drawn = _draw(
-        _TRUNCATED, _graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype),
+        _TRUNCATED, graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype),
         low=float(low), high=float(high),
     )  # fmt: skip
-    scaled = drawn if not isinstance(std, Node) and std == 1 else drawn * std
-    return _shifted(scaled, mean)
+    return _shifted(drawn, mean, std)
 
 
 def bernoulli(graph: Graph | Node, shape: Any, p: Any = 0.5, dtype: Any = "bool") -> Node:
@@ -431,7 +423,7 @@ def binomial(graph: Graph | Node, shape: Any, trials: int, p: Any) -> Node:
 
     Exact, at a cost that grows with `trials`, which is 2**24 at most.
     """
-    owner = _graph_of(graph)
+    owner = graph_of(graph)
     if not 0 <= trials <= _MOST_TRIALS:
         raise ValueError(
             f"binomial: a number of trials is not negative, got {trials!r}"
@@ -458,7 +450,7 @@ def categorical(logits: Node) -> Node:
 def kept(x: Node, p: float, training: bool, lead: int | None = None) -> Node | None:
     """Return 1 where an element of `x` stays and 0 where it is dropped; None: all stay.
 
-    With `lead` all elements that agree in the first so many positions share a fate.
+    With `lead`, elements that agree in so many leading positions are dropped together.
     """
     if not 0 <= p <= 1:
         raise ValueError(f"dropout: p is a probability, got {p!r}")
@@ -488,7 +480,8 @@ def dropout(x: Node, p: float = 0.5, training: bool = True) -> Node:
 
     Parameters
     ----------
-    x : float node
+    x : node
+        Float.
     p : float
         In [0, 1].
     training : bool
@@ -506,6 +499,7 @@ def _scaled(x: Node, mask: Node | None, p: float) -> Node:
     return x if mask is None else x * (mask * (1 / (1 - p) if p < 1 else 0.0))
 
 
+@as_of(dropout)
 def _dropout(axes: int, x: Node, p: float = 0.5, training: bool = True) -> Node:
     """Zero whole channels with probability `p` and scale the others by ``1 / (1 - p)``.
 
@@ -513,10 +507,6 @@ def _dropout(axes: int, x: Node, p: float = 0.5, training: bool = True) -> Node:
     ----------
     x : node
         Float, shape (batch, channels, {places}) or without the batch.
-    p : float
-        In [0, 1].
-    training : bool
-        False returns `x` itself.
     """
     if x.ndim not in (axes + 1, axes + 2):
         raise ShapeError(f"dropout{axes}d takes rank {axes + 1} or {axes + 2}, got {x!r}")
@@ -533,15 +523,16 @@ def _alpha(x: Node, mask: Node | None, p: float) -> Node:
     return (x * mask + (1 - mask) * _LOWEST) * scale - scale * p * _LOWEST
 
 
+@as_of(dropout)
 def alpha_dropout(x: Node, p: float = 0.5, training: bool = False) -> Node:
     """Set elements to the least value of `selu`, and keep mean 0 and variance 1 by an affine map.
 
-    Parameters are those of `dropout`.  Source: G. Klambauer et al., Self-normalizing neural
-    networks, 2017.
+    Source: G. Klambauer et al., Self-normalizing neural networks, 2017.
     """
     return _alpha(x, kept(x, p, training), p)
 
 
+@as_of(dropout)
 def feature_alpha_dropout(x: Node, p: float = 0.5, training: bool = False) -> Node:
     """`alpha_dropout` of whole channels of ``(batch, channels, ...)``."""
     return _alpha(x, kept(x, p, training, 2), p)

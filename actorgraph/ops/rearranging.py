@@ -1,12 +1,13 @@
 """Ops that move, repeat and add borders: permute, moveaxis, flip, roll, repeat, tile, pad.
 
-What can be said by `transpose` and `getitem` is; the others are linear ops with an adjoint each,
-which take sizes that only a run knows from an operand.
+Some are built of `transpose` and `getitem`.  The others are linear ops with an adjoint each, which
+reads sizes that only a run knows from an operand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from actorgraph.ops.broadcasting import axes_of, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import ravel, reshape_like
-from actorgraph.ops.shaping import one_axis, transpose
+from actorgraph.ops.shaping import one_axis, transpose, with_zeros
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
 
 __all__ = ["flip", "moveaxis", "pad", "permute", "repeat", "roll", "tile"]
@@ -35,8 +36,6 @@ def permute(x: Node, *axes: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     *axes : int, or one sequence of int
         Which axis of `x` each axis of the result is.
     """
@@ -47,12 +46,10 @@ def permute(x: Node, *axes: Any) -> Node:
 @returns("Node: a view")
 @raises(shapes="An axis is out of range or given twice, or the numbers of axes differ.")
 def moveaxis(x: Node, source: Any, destination: Any) -> Node:
-    """Move axes to other places, the others keep their order, as ``numpy.moveaxis``.
+    """Move axes to other places, as ``numpy.moveaxis``; the others keep their order.
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     source, destination : int, or sequence of int
         Equally many.
     """
@@ -72,25 +69,16 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
 @returns("Node: a view")
 @raises(shapes=WRONG_AXIS)
 def flip(x: Node, axis: Any = None) -> Node:
-    """Reverse the order along axes, as ``numpy.flip``.
-
-    Parameters
-    ----------
-    x : node
-        Any shape and dtype.
-    axis : int, tuple of int, or None for all
-    """
+    """Reverse the order along axes, as ``numpy.flip``."""
     axes = axes_of(axis, x.ndim)
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
 
 
-def _roll_back(ct: Node, y: Node, x: Node, shift: tuple[int, ...], axis: tuple[int, ...]) -> Node:
-    return build(_ROLL, ct, shift=tuple(-by for by in shift), axis=axis)
-
-
 _ROLL: Op = declare(
-    "roll", "a[*s] -> a[*s]", lambda xp, x, shift, axis: xp.roll(x, shift, axis), vjp=(_roll_back,),
-    linear=(0,),
+    "roll", "a[*s] -> a[*s]", lambda xp, x, shift, axis: xp.roll(x, shift, axis), linear=(0,),
+    vjp=(
+        lambda ct, y, x, shift, axis: build(_ROLL, ct, shift=tuple(-by for by in shift), axis=axis),
+    ),
     samples=(
         on((3, 4), shift=(1,), axis=(1,)), on((3, 4), shift=(-2, 7), axis=(0, 1)),
         on((0, 2), shift=(3,), axis=(0,)),
@@ -98,17 +86,12 @@ _ROLL: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="A shift is no int.",
-    shapes="An axis is out of range or given twice, or there are not as many shifts as axes.",
-)  # fmt: skip
+@raises("A shift is no int.", "Axes are out of range, repeated, or not as many as shifts.")
 def roll(x: Node, shift: Any, axis: Any = None) -> Node:
     """Shift along axes, with what leaves at one end entering at the other, as ``numpy.roll``.
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     shift : int, or sequence of int
         One for all axes, or one for each.
     axis : int, sequence of int, or None
@@ -144,7 +127,7 @@ def _repeat_forward(xp: Any, x: Any, repeats: Any, axis: int) -> Any:
 
 
 _FEW = 16
-"""So many copies are added one by one, 50 times faster than a reduction of a short last axis."""
+"""Up to so many copies are added one by one: 50 times faster than reducing a short last axis."""
 
 
 def _sum_copies(xp: Any, x: Any, axis: int) -> Any:
@@ -188,17 +171,12 @@ _REPEAT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="`repeats` holds something other than non-negative ints.",
-    shapes="There is no such axis, or it has not as many entries as there are repeats.",
-)  # fmt: skip
+@raises("`repeats` are no ints >= 0.", "There is no such axis, or `repeats` has another length.")
 def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
     """Repeat each entry along an axis, as ``numpy.repeat``; the gradient sums over the copies.
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     repeats : int, dim, or sequence of int
         How often: one number, or one for each entry along the axis.
     axis : int, optional
@@ -230,14 +208,8 @@ def _count(value: Any) -> int:
 
 def _aligned(shape: Sequence[Any], reps: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return (repetitions, size) for each dim of the result."""
-    rank = max(len(shape), len(reps))
-    return list(
-        zip(
-            [1] * (rank - len(reps)) + list(reps),
-            [1] * (rank - len(shape)) + list(shape),
-            strict=True,
-        )
-    )
+    pairs = list(zip_longest(reversed(reps), reversed(shape), fillvalue=1))
+    return pairs[::-1]
 
 
 def _tile_back(xp: Any, ct: Any, x: Any, reps: tuple[int, ...]) -> Any:
@@ -272,10 +244,8 @@ def tile(x: Node, reps: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     reps : int or dim, or sequence of them
-        Copies along each axis; the shorter of `reps` and the shape gets ones in front.
+        Copies along each axis; the shorter of `reps` and the shape is preceded by ones.
     """
     given = tuple(reps) if isinstance(reps, Iterable) and not isinstance(reps, str) else (reps,)
     times = shape_from(given)
@@ -313,18 +283,13 @@ def _pad_forward(xp: Any, x: Any, value: Any, widths: Widths) -> Any:
     return out
 
 
-def _pad_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, value: Node, widths: Widths) -> Node:
-    tan = zeros_like(x) if tans[0] is None else tans[0]
-    return build(_PAD, tan, 0 if tans[1] is None else tans[1], widths=widths)
-
-
 _PAD: Op = declare(
     "pad", "a[*s] -> a[] -> a[*out]", _pad_forward, shape=_padded,
     vjp=(
         lambda ct, y, x, value, widths: getitem(ct, _middle(widths)),
         lambda ct, y, x, value, widths: sum_over(ct * build(_PAD, zeros_like(x), 1, widths=widths)),
     ),
-    jvp=_pad_jvp,
+    jvp=lambda tans, y, *xs, widths: build(_PAD, *with_zeros(tans, xs), widths=widths),
     samples=(
         on((3, 4), (), widths=((1, 2), (0, 3))),
         on((0, 2), (), widths=((1, 0), (0, 0))), on((), (), widths=()),
@@ -370,16 +335,13 @@ _PAD_OWN_ADJOINT: Op = declare(
 
 @raises(
     types="The mode is not known, or a width is no int.",
-    shapes="A width is negative, there are not as many pairs as axes, or an empty dim would have"
-    " to be copied from.",
+    shapes="A width is negative, there are not as many pairs as axes, or a dim to copy is empty.",
 )  # fmt: skip
 def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Node:
     """Put a border around an array, as ``numpy.pad``.
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     pad_width : int, pair, or sequence of pairs
         Entries before and after each axis: one int for all, one pair for all, or a pair for each.
     mode : {"constant", "edge", "reflect", "symmetric", "wrap"}
@@ -399,12 +361,11 @@ def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 
             raise GraphTypeError(f"mode {mode!r} is not one of constant, {', '.join(_OWN)}")
         if isinstance(constant_values, Node) or constant_values != 0:
             raise GraphTypeError(f"constant_values has no meaning in mode {mode!r}")
-        return build(_PAD_OWN, x, widths=widths, mode=mode) if _any(widths) else x
-    return build(_PAD, x, constant_values, widths=widths) if _any(widths) else x
-
-
-def _any(widths: Widths) -> bool:
-    return any(map(any, widths))
+    if not any(map(any, widths)):
+        return x
+    if mode != "constant":
+        return build(_PAD_OWN, x, widths=widths, mode=mode)
+    return build(_PAD, x, constant_values, widths=widths)
 
 
 def _read_widths(given: Any, x: Node) -> Widths:

@@ -11,7 +11,7 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
-from actorgraph.ops._rules import raises, returns
+from actorgraph.ops._rules import as_of, raises, returns
 from actorgraph.ops.activations import relu, sigmoid
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.linalg import matmul
@@ -20,10 +20,6 @@ from actorgraph.ops.special import tanh
 from actorgraph.types import Dim
 
 __all__ = ["gru_cell", "lstm_cell", "rnn_cell"]
-
-
-def _affine(x: Node, weight: Node, bias: Any) -> Node:
-    return _times(x, swap_last(weight), bias)
 
 
 def _times(x: Node, turned: Node, bias: Any) -> Node:
@@ -88,13 +84,14 @@ def rnn_cell(
     """
     state = x.graph.lift(hidden)
     into, again = weights_of(x, state, w_ih, w_hh, 1, "rnn_cell")
-    return rnn_step(_affine(x, into, b_ih), state, swap_last(again), b_hh, nonlinearity)
+    total = _times(x, swap_last(into), b_ih)
+    return rnn_step(total, state, swap_last(again), b_hh, nonlinearity)
 
 
 def rnn_step(total: Node, hidden: Node, turned: Node, b_hh: Any, nonlinearity: str) -> Node:
-    """Return the next state by what the input gives, ``x w_ih^T + b_ih``; so do those below.
+    """Return the next state from the input's part, ``x w_ih^T + b_ih``, as the other steps do.
 
-    They take the transpose of ``w_hh``: a loop over time makes it once.
+    They take the transpose of ``w_hh``, which a loop over time computes once.
     """
     if nonlinearity not in ("tanh", "relu"):
         raise GraphTypeError(f"nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
@@ -104,6 +101,7 @@ def rnn_step(total: Node, hidden: Node, turned: Node, b_hh: Any, nonlinearity: s
 
 @returns("tuple of Node\n    ``(h', c')``.")
 @raises(types="Dtypes differ, or `state` is no pair.", shapes="Shapes do not fit.")
+@as_of(rnn_cell)
 def lstm_cell(
     x: Node, state: tuple[Any, Any], w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> tuple[Node, Node]:
@@ -114,8 +112,6 @@ def lstm_cell(
 
     Parameters
     ----------
-    x : node
-        Float, shape (batch, features) or (features,).
     state : pair of node or array
         ``(h, c)``, each (batch, hidden) or (hidden,).
     w_ih, w_hh : node or array
@@ -125,17 +121,18 @@ def lstm_cell(
     """
     hidden, cell = (x.graph.lift(part) for part in pair_of(state, "lstm_cell"))
     into, again = weights_of(x, hidden, w_ih, w_hh, 4, "lstm_cell")
-    return lstm_step(_affine(x, into, b_ih), (hidden, cell), swap_last(again), b_hh)
+    gates = _times(x, swap_last(into), b_ih)
+    return lstm_step(gates, (hidden, cell), swap_last(again), b_hh)
 
 
 def lstm_step(
     gates: Node, state: tuple[Node, Node], turned: Node, b_hh: Any, looks: Any = None
 ) -> tuple[Node, Node]:
-    """Return the next states; `looks` are three vectors by which gates see the cell."""
+    """Return the next states; `looks` are three vectors, the peepholes of gates into the cell."""
     hidden, cell = state
     gates = gates + _times(hidden, turned, b_hh)
     enter, forget, new, out = _parts(gates, 4, "lstm_cell")
-    if looks is None:  # one call for all of them takes less than one for each of three
+    if looks is None:  # one call for all gates takes less time than three calls
         enter, forget, _, out = _parts(sigmoid(gates), 4, "lstm_cell")
     else:
         enter, forget = sigmoid(enter + looks[0] * cell), sigmoid(forget + looks[1] * cell)
@@ -147,6 +144,7 @@ def lstm_step(
 
 @returns("Node: the next hidden state")
 @raises(types="Dtypes differ.", shapes="Shapes do not fit.")
+@as_of(rnn_cell)
 def gru_cell(
     x: Node, hidden: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Node:
@@ -158,10 +156,6 @@ def gru_cell(
 
     Parameters
     ----------
-    x : node
-        Float, shape (batch, features) or (features,).
-    hidden : node or array
-        Shape (batch, hidden) or (hidden,).
     w_ih, w_hh : node or array
         Shapes (3 hidden, features) and (3 hidden, hidden).
     b_ih, b_hh : node or array, optional
@@ -169,7 +163,7 @@ def gru_cell(
     """
     state = x.graph.lift(hidden)
     into, again = weights_of(x, state, w_ih, w_hh, 3, "gru_cell")
-    return gru_step(_affine(x, into, b_ih), state, swap_last(again), b_hh)
+    return gru_step(_times(x, swap_last(into), b_ih), state, swap_last(again), b_hh)
 
 
 def gru_step(gates: Node, hidden: Node, turned: Node, b_hh: Any) -> Node:

@@ -1,17 +1,12 @@
-"""Reductions over axes, and running ones; `sum` stands with broadcasting.
+"""Reductions over axes, and running ones; `sum` is in `broadcasting`.  All keep the dtype.
 
-No gradient of a product divides, so that all are right where factors are zero.  With the product
-before each element, ``L[0] = 1, L[i + 1] = L[i] * x[i]``, all follows from one linear recurrence,
+No gradient of a product divides, so all are right where factors are zero.  With the product before
+each element, ``L[0] = 1, L[i + 1] = L[i] * x[i]``, they follow from one linear recurrence,
 
     s[0] = 0,  s[i + 1] = b[i] + x[i] * s[i]        (the op ``scan_before``)
 
-for ``L`` depends on x by ``dL = scan(L * dx, x)``, and the adjoint of the recurrence is the same
-recurrence run backwards: a family closed under differentiation to any order.
-
-`nanmax` and `nanmin` are max and min that pass over NaN.
-
-Each takes ``axis`` (an int, a tuple of ints, or None for all) and ``keepdims``, and keeps the
-dtype.
+because ``dL = scan(L * dx, x)``, and the adjoint of the recurrence is the recurrence run backwards:
+the family is closed under differentiation to any order.
 """
 
 from __future__ import annotations
@@ -39,8 +34,8 @@ from actorgraph.ops._arrays import (
     scalar,
     through_float32,
 )
-from actorgraph.ops._declare import Binary, Derivative, Reduction, binary, reduction
-from actorgraph.ops._rules import NO_AXIS, add_all, declare, each, on, raises
+from actorgraph.ops._declare import Binary, Reduction, binary, reduction
+from actorgraph.ops._rules import NO_AXIS, add_all, as_of, declare, each, on, raises
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.arithmetic import is_complex, real
 from actorgraph.ops.broadcasting import (
@@ -69,10 +64,10 @@ __all__ = [
 
 
 def _accumulate(xp: Any, ufunc: Any, x: Any, axis: int, reverse: bool) -> Any:
-    x = xp.flip(x, axis) if reverse else x
-    total = ufunc.accumulate(x, axis=axis, dtype=accumulator(x.dtype))
-    total = total.astype(x.dtype, copy=False)
-    return xp.flip(total, axis) if reverse else total
+    total = ufunc.accumulate(
+        _along(xp, x, axis, reverse), axis=axis, dtype=accumulator(x.dtype)
+    ).astype(x.dtype, copy=False)
+    return _along(xp, total, axis, reverse)
 
 
 _ALONG = tuple(
@@ -103,7 +98,7 @@ def _along(xp: Any, x: Any, axis: int, reverse: bool) -> Any:
 
 
 def _shifted(axis: int, reverse: bool) -> tuple[Any, Any]:
-    """Return the places after the first, and before the last, in the order of the recurrence."""
+    """Return the slices after the first, and before the last, in the order of the recurrence."""
     lead = (slice(None),) * axis
     later, earlier = (*lead, slice(1, None)), (*lead, slice(None, -1))
     return (earlier, later) if reverse else (later, earlier)
@@ -160,9 +155,9 @@ def _before(x: Node, axis: int, reverse: bool) -> Node:
 
 
 def products_before(x: Node, groups: Node) -> Node:
-    """Return the product of the elements before each one that belong to its group.
+    """Return, in one dim, the product of the elements before each one within its group.
 
-    Both have one dim; neighbours whose entries in `groups` are equal are a group.
+    A group are neighbours whose entries in `groups` are equal.
     """
     same = groups[1:] == groups[:-1]
     none = x.graph.constant(np.zeros(1), x.dtype)
@@ -205,26 +200,19 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
 
     Parameters
     ----------
-    x : node
     axis : int, optional
         Default: of the flattened array.
     """
     return _run(_CUMSUM, x, axis)
 
 
-@raises(shapes="The axis is out of range.")
+@as_of(cumsum)
 @along_axis("x")
 def cumprod(x: Node, axis: int | None = None) -> Node:
     """Running product along `axis`; the dtype is kept, also of integers.
 
     Type ``n[*s] -> n[*s]``.  The gradient is a linear recurrence that never divides: it is right
     where factors are zero.
-
-    Parameters
-    ----------
-    x : node
-    axis : int, optional
-        Default: of the flattened array.
     """
     return _run(_CUMPROD, x, axis)
 
@@ -262,8 +250,7 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     Parameters
     ----------
     x : node
-        Real numbers; from a NaN on all is NaN.
-    axis : int
+        Real numbers; all results from a NaN on are NaN.
 
     Returns
     -------
@@ -274,19 +261,15 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     return _running(x, axis, largest=True)
 
 
+@as_of(cummax)
 @along_axis("x")
 def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the smallest entry so far along an axis, and its position; otherwise as `cummax`."""
     return _running(x, axis, largest=False)
 
 
-def _log_forward(xp: Any, x: Any, axis: int) -> Any:
-    total = running(xp, "logaddexp", x, axis, accumulator(x.dtype))
-    return total.astype(x.dtype, copy=False)
-
-
 def _log_rates(y: Node, x: Node, axis: int) -> tuple[Node, Node]:
-    """Return exp(x - y), and exp(y[i - 1] - y[i]) with 0 before the first: what y keeps of each."""
+    """Return exp(x - y), and exp(y[i - 1] - y[i]) with 0 in front: the shares of both in y."""
     y = maximum(y, -highest(y.dtype))  # a row of -inf keeps nothing, and is no NaN
     lead = (slice(None),) * axis
     earlier, later = y[(*lead, slice(None, -1))], y[(*lead, slice(1, None))]
@@ -308,7 +291,11 @@ def _log_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int) -> Node:
 
 
 _LOGCUMSUMEXP: Op = declare(
-    "logcumsumexp", "f[*s] -> f[*s]", _log_forward, vjp=(_log_vjp,), jvp=_log_jvp, cost=each(40),
+    "logcumsumexp", "f[*s] -> f[*s]",
+    lambda xp, x, axis: (
+        running(xp, "logaddexp", x, axis, accumulator(x.dtype)).astype(x.dtype, copy=False)
+    ),
+    vjp=(_log_vjp,), jvp=_log_jvp, cost=each(40),
     samples=tuple(on(*s.shapes, axis=s.attrs["axis"]) for s in _ALONG[::2]),
 )  # fmt: skip
 
@@ -354,18 +341,16 @@ _SAMPLES = (*REDUCTION_SAMPLES, on((0, 2), axis=(1,), keepdims=False))
 
 
 def _kept(reduced: Node, axis: Axes, keepdims: bool) -> Node:
-    """Return what was reduced with its axes as dims of size 1."""
+    """Return the result of a reduction with its axes as dims of size 1."""
     return reduced if keepdims else expand_dims(reduced, axis)
 
 
-@through_float32  # float16 ends at 65504
-def _divide_forward(xp: Any, x: Any, size: int, out: Any = None) -> Any:
-    # A mean over nothing has no elements to send a gradient to.
-    return xp.divide(x, scalar(x, size or 1), out=out)
-
-
+# In float32, since float16 ends at 65504.  A mean over nothing has no elements to give gradients.
 DIVIDE_BY_SIZE: Op = declare(
-    "divide_by_size", "x[*s] -> x[*s]", _divide_forward,
+    "divide_by_size", "x[*s] -> x[*s]",
+    through_float32(
+        lambda xp, x, size, out=None: xp.divide(x, scalar(x, size or 1), out=out)
+    ),
     vjp=(lambda ct, y, x, size: build(DIVIDE_BY_SIZE, ct, size=size),), linear=(0,),
     samples=(on((3, 4), size=12), on((), size=0)), memory=IN_PLACE,
     loop=LoopRule("value", "divide(x, size)"),
@@ -419,37 +404,34 @@ def _shares(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     return chosen / sum(chosen, axis, keepdims=True)
 
 
-def _has_one_axis(step: Node) -> bool:
-    return len(step.attrs["axis"]) == 1
-
-
-def _extremum(name: str, doc: str, notes: str) -> Reduction:
-    passing_over_nan = {"nanmax": "fmax", "nanmin": "fmin"}.get(name)
-
+def _extremum(name: str, ufunc: str, doc: str, notes: str, traced: Any = False) -> Reduction:
     def forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
-        if passing_over_nan is None:
+        if not ufunc:
             return getattr(x, name)(axis=axis, keepdims=keepdims)
         if xp is np:
-            return getattr(np, passing_over_nan).reduce(x, axis=axis, keepdims=keepdims)
+            return getattr(np, ufunc).reduce(x, axis=axis, keepdims=keepdims)
         return getattr(xp, name)(x, axis=axis, keepdims=keepdims)
 
     return reduction(
         name, "r[*s] -> r[*out]", forward, doc, shape=_extremum_shape, slope=_shares,
-        samples=_SAMPLES,
-        traced=passing_over_nan is None and _has_one_axis,
+        samples=_SAMPLES, traced=traced,
         notes=f"Elements that tie share the gradient equally.  {notes}",
     )  # fmt: skip
 
 
+def _has_one_axis(step: Node) -> bool:
+    return len(step.attrs["axis"]) == 1
+
+
 _NAN_WINS = "NaN where a value is NaN, which then gets the gradient."
 _NAN_LOSES = "NaN where all values are."
-max = _extremum("max", "Maximum over axes.", _NAN_WINS)
-min = _extremum("min", "Minimum over axes.", _NAN_WINS)
-nanmax = _extremum("nanmax", "Maximum over axes of what is not NaN.", _NAN_LOSES)
-nanmin = _extremum("nanmin", "Minimum over axes of what is not NaN.", _NAN_LOSES)
+max = _extremum("max", "", "Maximum over axes.", _NAN_WINS, _has_one_axis)
+min = _extremum("min", "", "Minimum over axes.", _NAN_WINS, _has_one_axis)
+nanmax = _extremum("nanmax", "fmax", "Maximum over axes of what is not NaN.", _NAN_LOSES)
+nanmin = _extremum("nanmin", "fmin", "Minimum over axes of what is not NaN.", _NAN_LOSES)
 
 
-# Of logarithms of sums between these nothing was lost to overflow or underflow.
+# If the logarithm of a sum is between -30 and 30, nothing was lost to overflow or underflow.
 _NEAR = 30
 
 
@@ -457,7 +439,7 @@ def _is_near(xp: Any, y: Any) -> bool:
     if is_traced(xp):
         y = y.reshape(-1)
         return holds(xp, (y.min() > -_NEAR) & (y.max() < _NEAR))
-    # Of few rows one product tells it in half of the time of two reductions.
+    # For few rows one product decides in half the time of two reductions.
     return bool(np.vdot(y, y) < _NEAR**2 or (y.size and y.min() > -_NEAR and y.max() < _NEAR))
 
 
@@ -477,24 +459,20 @@ def _log_of_rows(e: Any, axis: Axes, keepdims: bool) -> Any:
 def _shifted_logsumexp(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
     if not x.size:
         return xp.full_like(xp.add.reduce(x, axis=axis, keepdims=keepdims), -xp.inf)
-    largest, lowest = x.max(axis=axis, keepdims=True), x.dtype.type(_lowest(x))
-    # Of an infinite row only finite numbers are subtracted: inf - inf would be NaN.
+    largest, lowest = x.max(axis=axis, keepdims=True), x.dtype.type(-highest(x.dtype))
+    # Only finite numbers are subtracted from an infinite row: inf - inf would be NaN.
     finite = xp.minimum(xp.maximum(largest, lowest), -lowest)
     weights = xp.subtract(x, finite)
     weights = xp.exp(weights, out=weights if weights.ndim else None)
     total = xp.add.reduce(weights, axis=axis, dtype=accumulator(x.dtype), keepdims=True)
-    # The sum holds exp(0), so it is below 1 in a row of -inf only; there log(1) - inf is right.
+    # The sum contains exp(0), so it is below 1 only in a row of -inf, where log(1) - inf is right.
     result = (xp.log(xp.maximum(total, one(xp, total))) + largest).astype(x.dtype, copy=False)
     return result if keepdims else xp.squeeze(result, axis)
 
 
-def _lowest(x: Any) -> Any:
-    return -highest(x.dtype)
-
-
 def _softmax(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     """Return exp(x - y), which is 0 in a row of -inf."""
-    return exp(x - maximum(_kept(y, axis, keepdims), _lowest(x)))
+    return exp(x - maximum(_kept(y, axis, keepdims), -highest(x.dtype)))
 
 
 logsumexp = reduction(
@@ -514,17 +492,14 @@ def _pair(name: str, base: float, doc: str) -> Binary:
     def share(t: Node, z: Node, x: Node, y: Node) -> Node:
         """Return t times the part of the sum that is due to x; of two equal numbers a half."""
         top = highest(x.dtype)
-        # Halves, for the difference of two numbers may overflow; infinite ones are equal.
+        # Halves, because the difference of two numbers may overflow; infinite ones are equal.
         apart = clip(x, -top, top) * 0.5 - clip(y, -top, top) * 0.5
         part = sigmoid(clip(apart, -_FAR, _FAR) * (2 * log_of(base)))
         return t * where(z == -inf, 0, part)
 
-    def other(t: Node, z: Node, x: Node, y: Node) -> Node:
-        return share(t, z, y, x)
-
-    rules: tuple[Derivative, Derivative] = (share, other)
     return binary(
-        name, name, rules, doc, scheme="f[*s] -> f[*t] -> f[*s|t]", flops=15,
+        name, name, (share, lambda t, z, x, y: share(t, z, y, x)), doc,
+        scheme="f[*s] -> f[*t] -> f[*s|t]", flops=15,
         notes="Two of -inf give -inf, with gradient 0.",
     )  # fmt: skip
 

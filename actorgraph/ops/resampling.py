@@ -1,6 +1,6 @@
-"""Images: other sizes, pixels for channels, grids of places, and the boxes of detectors.
+"""Images: resizing, pixels for channels, grids of places, and the boxes of detectors.
 
-Built of other ops; the one behind other sizes stands in `_resampling`.
+Built of other ops; the op that resizes is in `_resampling`.
 """
 
 from __future__ import annotations
@@ -91,9 +91,8 @@ def interpolate(
         stands for ``size / n`` then.
     mode : {"nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear", "bicubic"}
         Linear interpolation is named by the number of axes.
-    align_corners : bool, optional
     recompute_scale_factor : bool, optional
-        Stay at ``size / n``, although `scale_factor` was given.
+        Keep ``size / n`` although `scale_factor` is given.
     antialias : bool
         Widen the filter where the result is smaller; for "bilinear" and "bicubic".
 
@@ -219,7 +218,6 @@ def affine_grid(theta: Node, size: Sequence[int], align_corners: bool = False) -
     size : sequence of int
         Shape of the images that `grid_sample` shall give: (batch, channels, height, width), or
         with a depth before the height.
-    align_corners : bool
     """
     sizes, axes = tuple(size)[2:], len(size) - 2
     if axes not in (2, 3) or theta.ndim != 3 or theta.dims[1:] != (axes, axes + 1):
@@ -249,7 +247,7 @@ def _padded(place: Node, size: int, padding_mode: str, align_corners: bool) -> N
 
 
 def _taps(place: Node, size: int, mode: str, padding_mode: str, align_corners: bool) -> Any:
-    """Return the positions that a place is made of along an axis, each with its weight."""
+    """Return the positions along an axis that contribute to a place, each with its weight."""
     if mode != "bicubic":
         place = _padded(place, size, padding_mode, align_corners)
     if mode == "nearest":
@@ -279,10 +277,7 @@ def _inside(place: Node, weight: Node | None, size: int, padding_mode: str) -> A
 
 
 @returns("Node of shape (batch, channels, rows, columns), or with planes before the rows")
-@raises(
-    types="There is no such mode, or the dtypes differ.",
-    shapes="The shapes do not fit, or only a run knows the sizes.",
-)  # fmt: skip
+@raises("Dtypes differ, or there is no such mode.", "Shapes do not fit, or only a run knows sizes.")
 def grid_sample(
     x: Node, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros",
     align_corners: bool = False,
@@ -320,9 +315,8 @@ def grid_sample(
     along = []
     for axis, size in enumerate(sizes):
         place = expand_dims(flatten(getitem(grid, (..., axes - 1 - axis)), 1), 1)
-        place = (place + 1.0) * ((size - 1) / 2) if align_corners else (
-            (place + 1.0) * (size / 2) - 0.5
-        )  # fmt: skip
+        place = (place + 1.0) * ((size - 1 if align_corners else size) / 2)
+        place = place if align_corners else place - 0.5
         along.append(_taps(place, size, mode, padding_mode, align_corners))
     flat, parts = flatten(x, 2), []
     for taps in product(*along):
@@ -338,6 +332,10 @@ def _row_major(left: Any, right: Any) -> Any:
     return left[0] * right[1] + right[0], right[1]
 
 
+@returns(
+    "Node of shape (batch, height * width * anchors, 5 + classes)\n"
+    "    Cells row by row, the anchors of a cell side by side."
+)
 @raises(
     types="`anchors` are no pairs, or the mask names one that is not there.",
     shapes="The channels do not fit, or only a run knows the cells.",
@@ -359,15 +357,8 @@ def yolo_decode(
         Shape (count, 2): width and height in pixels.
     net_size : int or pair of int
         Height and width of the network's input in pixels; a stride is that over the cells.
-    classes : int
     mask : sequence of int, optional
         Which anchors this head uses, in the order of its channels; default: all.
-
-    Returns
-    -------
-    Node
-        Shape (batch, height * width * anchors, 5 + classes): cells row by row, the anchors of a
-        cell side by side.
     """
     boxes = np.asarray(anchors, np.float64)
     if boxes.ndim != 2 or boxes.shape[1] != 2:
@@ -380,16 +371,13 @@ def yolo_decode(
         raise ShapeError(
             f"takes (batch, channels, height, width), all but the batch known; got {x!r}"
         )
-    _, channels, height, width = x.dims
-    if channels != len(boxes) * (5 + classes):
+    channels, needed = x.dims[1], len(boxes) * (5 + classes)
+    if channels != needed:
         raise ShapeError(
-            f"{len(boxes)} anchors and {classes} classes need "
-            f"{len(boxes) * (5 + classes)} channels, got {channels}"
+            f"{len(boxes)} anchors and {classes} classes need {needed} channels, got {channels}"
         )
-    assert isinstance(height, int)
-    assert isinstance(width, int)
-    sizes = per_axis(net_size, 2, "net_size")
-    cells, strides, areas = _constants(boxes, height, width, sizes, x.dtype)
+    cells, strides, areas = _constants(boxes, x.dims[2:], per_axis(net_size, 2, "net_size"))
+    cells, strides, areas = (one.astype(x.dtype) for one in (cells, strides, areas))
     # (batch, anchor, entry, height, width) to (batch, height, width, anchor, entry)
     t = transpose(group_dim(x, 1, len(boxes)), (0, 3, 4, 1, 2))
     t = ungroup_dims(ungroup_dims(t, 1), 1)
@@ -397,12 +385,10 @@ def yolo_decode(
     return concatenate([centre, exp(t[:, :, 2:4]) * areas, sigmoid(t[:, :, 4:])], -1)
 
 
-def _constants(
-    boxes: Any, height: int, width: int, sizes: tuple[int, ...], dtype: Any
-) -> tuple[Any, Any, Any]:
+def _constants(boxes: Any, cells: Any, sizes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """Return each row's cell, the strides, and each row's anchor; x before y."""
+    height, width = cells
     rows, columns = np.divmod(np.arange(height * width), width)
-    cells = np.repeat(np.stack([columns, rows], 1), len(boxes), 0)
+    places = np.repeat(np.stack([columns, rows], 1), len(boxes), 0)
     strides = np.array([sizes[1] / width, sizes[0] / height])
-    areas = np.tile(boxes, (height * width, 1))
-    return cells.astype(dtype), strides.astype(dtype), areas.astype(dtype)
+    return places, strides, np.tile(boxes, (height * width, 1))

@@ -1,14 +1,13 @@
 """The same elements in another shape: reshape, ravel, flatten, and dims merged or split in two.
 
-Sizes may be known only to the run.  And boolean masks in an index: a mask over some dims becomes
-one array of positions in these dims, flattened, so everything that integer indices can do masks can
-too: gradients add into zeros, second order, any place in the index.  How many positions hold is
-known only in a run, unless the mask is a constant.
+Sizes may be known only to the run.  Boolean masks in an index are here, too: a mask over some dims
+becomes an array of positions in these dims, flattened.  So masks can do what integer indices can:
+gradients add into zeros, second order, any place in the index.  The number of positions is known
+only in a run, unless the mask is a constant.
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,6 @@ def reshape(x: Node, *shape: Any) -> Node:
 
     Parameters
     ----------
-    x : node
     *shape : int, str or Dim, or one tuple of them
         One dim may be -1, dims may be symbols of the graph.
     """
@@ -79,9 +77,9 @@ def reshape(x: Node, *shape: Any) -> Node:
 
 
 def _resolved(dims: Shape, shape: Shape) -> Shape:
-    """Return `dims` with the number that -1 stands for where it is known before a run.
+    """Return `dims` with the size that -1 stands for if it is known before a run.
 
-    So an empty array, where NumPy could not tell it, has its shape in the run too.
+    For an empty array NumPy could not find it in the run.
     """
     known = size_of(tuple(dim for dim in dims if dim != -1))
     if -1 not in dims or known is UNKNOWN:
@@ -96,21 +94,13 @@ def _resolved(dims: Shape, shape: Shape) -> Shape:
 
 def reshape_like(x: Node, like: Node) -> Node:
     """Reshape `x` to the shape of `like`, with as little left to the run as possible."""
-    if x.dims == like.dims and not any(dim is UNKNOWN for dim in x.dims):
+    dims, is_open = like.dims, UNKNOWN in like.dims
+    if x.dims == dims and not is_open:
         return x
-    open_dims = [i for i, dim in enumerate(like.dims) if isinstance(dim, Dim)]
-    if any(dim is UNKNOWN for dim in like.dims) and len(open_dims) > 1:
-        return build(_RESHAPE_LIKE, x, like)
-    if len(open_dims) == 1 and 0 not in like.dims:
+    if len([dim for dim in dims if isinstance(dim, Dim)]) == 1 and 0 not in dims:
         # One -1 does what binding the symbol would do, without a plan per shape.
-        return build(
-            _RESHAPE, x, shape=tuple(-1 if i in open_dims else d for i, d in enumerate(like.dims))
-        )
-    return (
-        build(_RESHAPE_LIKE, x, like)
-        if UNKNOWN in like.dims
-        else build(_RESHAPE, x, shape=like.dims)
-    )
+        return build(_RESHAPE, x, shape=tuple(-1 if isinstance(d, Dim) else d for d in dims))
+    return build(_RESHAPE_LIKE, x, like) if is_open else build(_RESHAPE, x, shape=dims)
 
 
 @returns("Node: ``reshape(x, -1)``: a view where NumPy gives one")
@@ -131,13 +121,14 @@ def ravel(x: Node) -> Node:
     return reshape(x, (-1,))
 
 
-def _flat_forward(xp: Any, x: Any, start: int, stop: int) -> Any:
-    return xp.reshape(x, (*x.shape[:start], prod(x.shape[start:stop]), *x.shape[stop:]))
+def _flattened(dims: Any, start: int, stop: int) -> Any:
+    return (*dims[:start], size_of(dims[start:stop]), *dims[stop:])
 
 
 _FLATTEN: Op = declare(
-    "flatten", "a[*s] -> a[*out]", _flat_forward,
-    shape=lambda checks, x, *, start, stop: (*x[:start], size_of(x[start:stop]), *x[stop:]),
+    "flatten", "a[*s] -> a[*out]",
+    lambda xp, x, start, stop: xp.reshape(x, _flattened(x.shape, start, stop)),
+    shape=lambda checks, x, *, start, stop: _flattened(x, start, stop),
     vjp=(lambda ct, y, x, start, stop: reshape_like(ct, x),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
     samples=(on((2, 3, 4), start=1, stop=3), on((0, 3, 4), start=0, stop=2)),
@@ -166,7 +157,7 @@ def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
         return x
     if UNKNOWN in x.dims:
         return build(_FLATTEN, x, start=start, stop=end + 1)
-    return reshape(x, (*x.dims[:start], size_of(x.dims[start : end + 1]), *x.dims[end + 1 :]))
+    return reshape(x, _flattened(x.dims, start, end + 1))
 
 
 def _axis(axis: Any, ndim: int) -> int:
@@ -212,7 +203,11 @@ def without_masks(x: Node, index: tuple[Any, ...]) -> tuple[Node, tuple[Any, ...
     """Return `x` with masked dims flattened, and the index with positions in place of masks."""
     if not any(_is_mask(part) for part in index):
         return x, index
-    parts = [_lifted(x, part) for part in index]
+    lift = x.graph.lift
+    parts = [
+        lift(part if isinstance(part, Node) else np.asarray(part)) if _is_mask(part) else part
+        for part in index
+    ]
     missing = x.ndim - sum(map(_dims_of, parts))
     if missing < 0:
         raise ShapeError(f"getitem: an index of {x.ndim - missing} dims is too long for {x!r}")
@@ -227,15 +222,8 @@ def without_masks(x: Node, index: tuple[Any, ...]) -> tuple[Node, tuple[Any, ...
     return x, tuple(read)
 
 
-def _lifted(x: Node, part: Any) -> Any:
-    """Return a mask as a node, and another part of an index as it is."""
-    if not _is_mask(part):
-        return part
-    return x.graph.lift(part if isinstance(part, Node) else np.asarray(part))
-
-
 def _dims_of(part: Any) -> int:
-    """Return how many dims of the array a part of an index takes; an Ellipsis takes the rest."""
+    """Return how many dims a part of an index takes, without those of an Ellipsis."""
     if part is None or part is Ellipsis:
         return 0
     return part.ndim if isinstance(part, Node) and part.dtype.kind == "b" else 1
@@ -286,20 +274,24 @@ def merge_dims(x: Node, groups: tuple[int, ...]) -> Node:
     return x if all(count == 1 for count in groups) else build(_MERGE, x, groups=groups)
 
 
+def _grouped(dims: Any, axis: int, parts: int, size: int) -> Any:
+    count = dims[axis] // max(parts, size)
+    halves = (count, size) if parts < 0 else (parts, count)
+    return (*dims[:axis], *halves, *dims[axis + 1 :])
+
+
 def _split_shape(checks: Checks, x: Shape, *, axis: int, parts: int, size: int) -> Shape:
     known = max(parts, size)
     if x[axis] is not UNKNOWN:
         checks.equal(x[axis] // known * known, x[axis], f"dim {x[axis]} as a multiple of {known}")
-    halves = (x[axis] // known, size) if parts < 0 else (parts, x[axis] // known)
-    return (*x[:axis], *halves, *x[axis + 1 :])
+    grouped: Shape = _grouped(x, axis, parts, size)
+    return grouped
 
 
 def _split_forward(xp: Any, x: Any, axis: int, parts: int, size: int) -> Any:
-    count, known = x.shape[axis], max(parts, size)
-    if count % known:
-        raise ShapeError(f"dim {count} is no multiple of {known}")
-    halves = (count // known, size) if parts < 0 else (parts, count // known)
-    return x.reshape((*x.shape[:axis], *halves, *x.shape[axis + 1 :]))
+    if x.shape[axis] % max(parts, size):
+        raise ShapeError(f"dim {x.shape[axis]} is no multiple of {max(parts, size)}")
+    return x.reshape(_grouped(x.shape, axis, parts, size))
 
 
 _SPLIT: Op = declare(

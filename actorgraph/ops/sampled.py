@@ -9,7 +9,7 @@ import numpy as np
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.ops._numpy_names import nodes_of
-from actorgraph.ops._rules import raises, returns
+from actorgraph.ops._rules import as_of, raises, returns
 from actorgraph.ops.arithmetic import is_complex, mod, real
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to, expand_dims
@@ -27,13 +27,14 @@ from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import concatenate, one_axis, swap_last
 from actorgraph.ops.sorting import argsort, searchsorted
 
-__all__ = [
-    "convolve", "cumulative_trapezoid", "interp", "istft", "stft", "trapezoid",
-]  # fmt: skip
+__all__ = ["convolve", "cumulative_trapezoid", "interp", "istft", "stft", "trapezoid"]
+
+
+_NO_SIDES = "A number is out of range, or a complex signal is given or asked for with one side."
 
 
 class _Frames(NamedTuple):
-    """How a signal is cut: points a frame, points between starts of frames, and the window."""
+    """How a signal is cut: points of a frame, points from one frame to the next, and the window."""
 
     points: int
     hop: int
@@ -66,10 +67,7 @@ def _frames(
     return _Frames(n_fft, hop, pad(node, (before, n_fft - width - before)))
 
 
-@raises(
-    other="A number is out of range, or one side is asked for of a complex signal.",
-    shapes="The number of points is not known, or too small.",
-)
+@raises(shapes="The number of points is not known, or too small.", other=_NO_SIDES)
 @returns("Node: complex, shape (..., frequencies, frames)")
 def stft(
     x: Node, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
@@ -119,11 +117,9 @@ def stft(
     return swap_last(transform(frames, norm="ortho" if normalized else None))
 
 
-@raises(
-    other="A number is out of range, or complex signals are asked for of one side.",
-    shapes="The dims are not known, or not those of such a transform.",
-)
+@raises(shapes="The dims are not known, or not those of such a transform.", other=_NO_SIDES)
 @returns("Node: float, or complex, shape (..., points)")
+@as_of(stft)
 def istft(
     x: Node, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Any = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
@@ -137,16 +133,14 @@ def istft(
     Parameters
     ----------
     x : node
-        Complex, shape (..., frequencies, frames), of known dims; the last two of them.
-    n_fft, hop_length, win_length, window, center, normalized
-        As in `stft`.
+        Complex, shape (..., frequencies, frames), the last two known.
     onesided : bool, optional
-        Whether `x` has the frequencies up to ``n_fft // 2`` only; by default their number tells.
+        Whether `x` has the frequencies up to ``n_fft // 2`` only; default: by their number.
     length : int, optional
         Points of the result, cut off or filled up with zeros.
     return_complex : bool
-        Give complex signals, of both sides of the spectrum; else that of a real signal counts
-        up to ``n_fft // 2``.
+        Return complex signals from both sides of the spectrum; else only frequencies up to
+        ``n_fft // 2`` count.
 
     Examples
     --------
@@ -169,10 +163,9 @@ def istft(
     if length is not None:
         ends = ends[0], min(total, ends[0] + length)
     inside = (Ellipsis, slice(*ends))
-    weights = cut.window
-    if weights is None:
-        weights = x.graph.lift(np.ones(n_fft, frames.dtype))
-    weights = weights if weights.dtype == frames.dtype else _like(weights, frames)
+    weights = x.graph.lift(np.ones(n_fft, frames.dtype)) if cut.window is None else cut.window
+    if weights.dtype != frames.dtype:
+        weights = real(weights) if is_complex(weights) else astype(weights, frames.dtype)
     places = cut.positions(total)
     squares = broadcast_to(weights * weights, places.shape)
     result = getitem(_added(frames * weights, places, total), inside)
@@ -180,10 +173,6 @@ def istft(
     if length is None or length <= ends[1] - ends[0]:
         return result
     return pad(result, ((0, 0),) * (result.ndim - 1) + ((0, length - ends[1] + ends[0]),))
-
-
-def _like(window: Node, frames: Node) -> Node:
-    return real(window) if is_complex(window) else astype(window, frames.dtype)
 
 
 def _added(frames: Node, places: Any, total: int) -> Node:
@@ -246,15 +235,14 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
         Places of the values: of one dim, or a shape that broadcasts to that of `y`.
     dx : scalar or node
         Distance of neighbours where no places are given.
-    axis : int
     """
     return sum_of(_areas(y, x, dx, axis), axis)
 
 
+@as_of(trapezoid)
 def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
-    """Running integral by the trapezoidal rule, one shorter than `y`; otherwise as `trapezoid`."""
-    area = _areas(y, x, dx, axis)
-    return cumsum(area, axis)
+    """Running integral by the trapezoidal rule, one shorter than `y`."""
+    return cumsum(_areas(y, x, dx, axis), axis)
 
 
 def _areas(y: Any, x: Any, dx: Any, axis: int) -> Node:
@@ -271,10 +259,7 @@ def _areas(y: Any, x: Any, dx: Any, axis: int) -> Node:
     return area
 
 
-@raises(
-    other="There is no such mode.",
-    shapes="The arguments have not one dim of a known size of 1 or more.",
-)  # fmt: skip
+@raises(shapes="An argument has not one dim of known size above 0.", other="No such mode.")
 def convolve(a: Any, v: Any, mode: str = "full") -> Node:
     """Convolve two vectors, as ``numpy.convolve``.
 
@@ -283,7 +268,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Node:
     a, v : node or array of one dim
         Numbers, of known sizes.
     mode : {"full", "same", "valid"}
-        All places where they overlap, as many as the longer one has, or those of full overlap.
+        All places of overlap, as many as the longer one has, or only those of full overlap.
     """
     if mode not in ("full", "same", "valid"):
         raise GraphError(f"mode is 'full', 'same' or 'valid', got {mode!r}")

@@ -1,9 +1,8 @@
 """Reductions of values that are written to one place, and PyTorch's other functions of indices.
 
-Sums and means are made of the op that adds at an index; products, maxima and minima are the op
-`index_put_reduce`.  No gradient divides: that of a product is the product of the others, also where
-some are zero. The others are a line or two of other ops, and raise as these; ``axis`` is PyTorch's
-``dim``.
+Sums and means use the op that adds at an index; products, maxima and minima the op
+`index_put_reduce`.  No gradient divides: that of a product is the product of the other factors,
+also where some are zero.  The other functions are a line or two of ops, and raise as these do.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, Attrs, Op, Sample
+from actorgraph.op import CONSTANT, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import combine_at, through_float32
-from actorgraph.ops._rules import declare, raises, returns
+from actorgraph.ops._rules import NO_FIT, NO_INDEX, as_of, declare, raises, returns
 from actorgraph.ops.arithmetic import floor_divide
 from actorgraph.ops.assignment import (
     INDEX_ADD,
@@ -27,8 +26,10 @@ from actorgraph.ops.assignment import (
     WRITES,
     along,
     check_values,
+    index_add,
     index_put,
     of_slices,
+    scatter_add,
     writing_scheme,
     written_shape,
 )
@@ -68,12 +69,6 @@ def _reduce_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index, re
     return out
 
 
-def _reduce_scheme(arity: int, attrs: Attrs) -> str:
-    kind = "n" if attrs["reduce"] == "prod" else "r"
-    found: str = writing_scheme(kind, f"{kind}[*out]")(arity, attrs)
-    return found
-
-
 def _same(x: Node, y: Node) -> Node:
     return astype((x == y) | (isnan(x) & isnan(y)), x.dtype)
 
@@ -81,10 +76,10 @@ def _same(x: Node, y: Node) -> Node:
 def _rates(
     y: Node, x: Node, values: Node, arrays: Sequence[Node], index: Index, reduce: str
 ) -> tuple[Node, Node]:
-    """Return the derivatives of the result by what was there and by the values."""
+    """Return the derivatives of the result by the old entries and by the values."""
     if reduce == "prod":
         return _others(x, values, arrays, index)
-    # As of `max`, what ties shares the gradient equally.
+    # As for `max`, entries that tie share the gradient equally.
     kept, taken = _same(x, y), _same(values, take_index(y, index, arrays))
     count = build(INDEX_ADD, kept, taken, *arrays, index=index)
     return kept / count, taken / take_index(count, index, arrays)
@@ -103,11 +98,9 @@ def _others(x: Node, values: Node, arrays: Sequence[Node], index: Index) -> tupl
     ordered = take(places, order)
     factors = take(concatenate([ravel(x), ravel(values)]), order)
     behind = flip(products_before(flip(factors), flip(ordered)))
-    others = products_before(factors, ordered) * behind
-    where_now = argsort(order)
-    return tuple(
-        take(others, take(where_now, numbers)) for numbers in (home, _numbers(values) + size_of(x))
-    )  # type: ignore[return-value]
+    others, now = products_before(factors, ordered) * behind, argsort(order)
+    of_x = take(others, take(now, home))
+    return of_x, take(others, take(now, _numbers(values) + size_of(x)))
 
 
 def _reduce_vjp(
@@ -133,8 +126,9 @@ def _reduce_jvp(
 
 
 _INDEX_REDUCE: Op = declare(
-    "index_put_reduce", _reduce_scheme, _reduce_forward, shape=written_shape, vjp=_reduce_vjp,
-    jvp=_reduce_jvp,
+    "index_put_reduce",
+    lambda arity, attrs: writing_scheme("n" if attrs["reduce"] == "prod" else "r")(arity, attrs),
+    _reduce_forward, shape=written_shape, vjp=_reduce_vjp, jvp=_reduce_jvp,
     samples=tuple(
         Sample(s.shapes, {**s.attrs, "reduce": reduce}, ints=s.ints)
         for s in WRITES
@@ -145,7 +139,7 @@ _INDEX_REDUCE: Op = declare(
 
 
 def _identity(dtype: np.dtype[Any], reduce: str) -> Any:
-    """Return what a reduction begins with where there is nothing yet."""
+    """Return the number with which a reduction begins."""
     if reduce in ("sum", "mean", "prod"):
         return int(reduce == "prod")
     if dtype.kind in "iu":
@@ -177,12 +171,9 @@ def _reduced(
     return total / count if x.dtype.kind in "fcV" else floor_divide(total, count)
 
 
-@raises(
-    other="There is no such reduction.",
-    types="The dtypes differ, or the index is not of integers.",
-    shapes="The shapes do not fit, or there is no such axis.",
-)
+@raises(other="There is no such reduction.", types=NO_INDEX, shapes=NO_FIT)
 @returns("Node of the type of `x`")
+@as_of(scatter_add)
 @along_axis("x")
 def scatter_reduce(
     x: Node, axis: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
@@ -190,13 +181,10 @@ def scatter_reduce(
     """Return `x` with `src` reduced into it along an axis, as ``torch.scatter_reduce``.
 
     For axis 1 of a matrix and "prod" ``result[i, index[i, j]] *= src[i, j]``; `scatter_add` is
-    "sum".  What ties for "amax" and "amin" shares the gradient equally.
+    "sum".  Entries that tie for "amax" and "amin" share the gradient equally.
 
     Parameters
     ----------
-    x : node
-        Numbers.
-    axis : int
     index : integer array or node
         Of the rank of `x`, along the other axes at most as long as it.
     src : node, array or scalar
@@ -207,10 +195,12 @@ def scatter_reduce(
         Whether the entry of `x` counts too where something is written.
     """
     _check(reduce)
-    values, arrays, static = along(x, axis, index, src)
-    return _reduced(x, values, arrays, static, reduce, include_self)
+    return _reduced(x, *along(x, axis, index, src), reduce, include_self)
 
 
+@returns("Node of the type of `x`")
+@as_of(scatter_reduce)
+@as_of(index_add)
 @along_axis("x")
 def index_reduce(
     x: Node, axis: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
@@ -218,24 +208,17 @@ def index_reduce(
     """Return `x` with slices of `source` reduced into an axis, as ``torch.index_reduce``.
 
     For axis 0 and "amax" ``result[index[i]] = maximum(result[index[i]], source[i])``; `index_add`
-    is "sum".  Other parameters, results and errors as of `scatter_reduce`.
-
-    Parameters
-    ----------
-    x : node
-    axis : int
-    index : integer array or node of one dim
-    source : node, array or scalar
-        Broadcasts to the shape of `x` with ``len(index)`` along the axis.
-    reduce : str
-    include_self : bool
+    is "sum".
     """
     _check(reduce)
-    values, arrays, static = of_slices(x, axis, index, source)
-    return _reduced(x, values, arrays, static, reduce, include_self)
+    return _reduced(x, *of_slices(x, axis, index, source), reduce, include_self)
 
 
 @returns("Node: a segment of no entries is `initial`, or 0, NaN, 1, -inf, inf")
+@raises(
+    other="There is no such reduction, or not one of `lengths` and `offsets`.",
+    shapes="The lengths have not one dim, the segments are not the axis, or a dim of `x` is None.",
+)  # fmt: skip
 def segment_reduce(
     x: Node, reduce: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
     initial: Any = None,
@@ -252,16 +235,8 @@ def segment_reduce(
         How many entries each segment has.
     offsets : integer array or node, optional
         In place of `lengths` where each segment begins, and at last where the last one ends.
-    axis : int
     initial : scalar, optional
-        What each segment begins with; not for "mean".
-
-    Raises
-    ------
-    GraphError
-        There is no such reduction, or not one of `lengths` and `offsets`.
-    ShapeError
-        The lengths have not one dim, the segments are not all of the axis, or a dim of `x` is None.
+        The value with which each segment begins; not for "mean".
     """
     reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     _check(reduce)
@@ -281,7 +256,7 @@ def segment_reduce(
     total = index_reduce(base, place, segment, x, "sum" if reduce == "mean" else reduce)
     if reduce != "mean":
         return total
-    # Of no entries NaN, by which complex numbers too are multiplied without a warning.
+    # NaN for no entries; a product with it does not warn, also of complex numbers.
     rate = astype(1 / where(counts == 0, nan, astype(counts, "float64")), x.dtype)
     mean: Node = total * expand_dims(rate, tuple(range(1, x.ndim - place)))
     return mean
@@ -311,18 +286,21 @@ def masked_fill(x: Node, mask: Any, value: Any) -> Node:
     return where(mask, value, x)
 
 
+def _with_slices(x: Node, axis: int, index: Any, source: Any) -> Node:
+    values, arrays, static = of_slices(x, axis, index, source)
+    return build(INDEX_PUT, x, values, *arrays, index=static)
+
+
 @along_axis("x")
 def index_fill(x: Node, axis: int, index: Any, value: Any) -> Node:
     """Return `x` with a value in the slices along an axis that an index of one dim names."""
-    values, arrays, static = of_slices(x, axis, index, value)
-    return build(INDEX_PUT, x, values, *arrays, index=static)
+    return _with_slices(x, axis, index, value)
 
 
 @along_axis("x")
 def index_copy(x: Node, axis: int, index: Any, source: Any) -> Node:
-    """Return `x` with the slices of `source` in its own along an axis; the last one stays."""
-    values, arrays, static = of_slices(x, axis, index, source)
-    return build(INDEX_PUT, x, values, *arrays, index=static)
+    """Return `x` with the slices of `source` written along an axis; the last write stays."""
+    return _with_slices(x, axis, index, source)
 
 
 def select_scatter(x: Node, src: Any, axis: int, index: int) -> Node:
@@ -376,17 +354,14 @@ def aminmax(x: Node, axis: Any = None, keepdims: bool = False) -> tuple[Node, No
 
 
 def block_diag(*nodes: Node) -> Node:
-    """Return the matrix of which matrices, or rows, are the diagonal blocks; zeros elsewhere."""
+    """Return the matrix with matrices, or rows, as its diagonal blocks, and zeros elsewhere."""
     blocks = [expand_dims(x, tuple(range(2 - x.ndim))) if x.ndim < 2 else x for x in nodes]
     widths = [x.dims[1] for x in blocks]
     if not all(isinstance(width, int) for width in widths):
         raise ShapeError(f"the number of columns of each block is a known int, got {widths}")
     ends: Any = np.cumsum([0, *widths]).tolist()
-    rows = [
-        pad(x, ((0, 0), (start, ends[-1] - stop)))
-        for x, start, stop in zip(blocks, ends, ends[1:], strict=False)
-    ]
-    return concatenate(rows, 0)
+    places = zip(blocks, ends, ends[1:], strict=False)
+    return concatenate([pad(x, ((0, 0), (a, ends[-1] - b))) for x, a, b in places], 0)
 
 
 def cartesian_prod(*nodes: Node) -> Node:

@@ -1,6 +1,5 @@
-"""Ops that reorder and join arrays: transpose, concatenate, stack.
+"""Ops that reorder, join and cut arrays: transpose, concatenate, stack, split.
 
-`reshape`, `expand_dims`, `squeeze` and `broadcast_to` stand in `broadcasting`, below every rule.
 Dims may be symbols: joining ``batch`` and 3 rows gives ``batch + 3``.
 """
 
@@ -24,15 +23,15 @@ from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
-__all__ = [
-    "array", "concatenate", "split", "stack", "swapaxes", "transpose", "unstack",
-]  # fmt: skip
+__all__ = ["array", "concatenate", "split", "stack", "swapaxes", "transpose", "unstack"]
+
+_FULL = slice(None)
 
 
 def one_axis(axis: Any, ndim: int) -> int:
     """Return `axis` as an int in ``[0, ndim)``, or raise `ShapeError`."""
     if type(axis) is int and -ndim <= axis < ndim:
-        return axis % ndim  # as what follows, which takes five times as long
+        return axis % ndim  # a shortcut: the code below takes five times as long
     if isinstance(axis, Iterable):
         raise ShapeError(f"axis has to be one int, got {axis!r}")
     axes = axes_of((axis,), ndim)
@@ -42,7 +41,7 @@ def one_axis(axis: Any, ndim: int) -> int:
 
 
 def _pulled(ct: Node, y: Node, x: Node, axes: tuple[int, ...]) -> Node:
-    """Return the cotangent of `x`; a product of two matrices is made anew, to lie as `x` does."""
+    """Return the cotangent of `x`; a matrix product is built transposed, in the layout of `x`."""
     if ct.owner is not None and ct.op.name == "matmul" and ct.inputs[0].ndim == x.ndim == 2:
         first, second = ct.inputs
         return build(ct.op, transpose(second), transpose(first))
@@ -50,7 +49,7 @@ def _pulled(ct: Node, y: Node, x: Node, axes: tuple[int, ...]) -> Node:
 
 
 def _quick_transpose(node: Node, xp: Any, attrs: Attrs) -> Any:
-    axes = attrs["axes"]  # a fifth of the microsecond that the forward takes
+    axes = attrs["axes"]  # `.T` takes a fifth of the forward's microsecond
     return attrgetter("T") if axes == tuple(range(len(axes)))[::-1] else None
 
 
@@ -72,8 +71,6 @@ def transpose(x: Node, axes: Any = None) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     axes : sequence of int, optional
         Which axis of `x` each axis of the result is; default: the axes in reverse.
     """
@@ -105,7 +102,7 @@ def swap_last(x: Node) -> Node:
 
 
 _TURNED_ROWS, _SET_BYTES = 64, 256
-"""Rows that are turned at once where all begin at few places of a cache: they stay in it."""
+"""Rows transposed at a time if their starts share few sets of a cache, so that they stay in it."""
 
 
 def _turned(xp: Any, x: Any) -> Any:
@@ -136,17 +133,16 @@ def _join_scheme(arity: int, attrs: Attrs) -> str:
     return " -> ".join([f"a[*s{position}]" for position in range(arity)] + ["a[*out]"])
 
 
-def _concatenated(checks: Checks, *shapes: Shape, axis: int) -> Shape:
-    result = list(shapes[0])
+def _joined(checks: Checks, shapes: Sequence[Shape], how: str, axis: int = -1) -> list[Any]:
+    """Return the dims that the shapes share; those of an `axis` add up."""
+    result: list[Any] = list(shapes[0])
     for shape in shapes[1:]:
         if len(shape) != len(result):
-            raise ShapeError(f"ranks {len(result)} and {len(shape)} cannot be concatenated")
+            raise ShapeError(f"ranks {len(result)} and {len(shape)} cannot be {how}")
         for i, dim in enumerate(shape):
-            if i == axis:
-                result[i] = result[i] + dim
-            else:
-                result[i] = checks.equal(result[i], dim, f"dims at axis {i}")
-    return tuple(result)
+            one = result[i]
+            result[i] = one + dim if i == axis else checks.equal(one, dim, f"dims at axis {i}")
+    return result
 
 
 def _concatenate_vjp(
@@ -163,15 +159,17 @@ def _concatenate_vjp(
             yield getitem(ct, (*[slice(None)] * axis, slice(start, stop)))
 
 
-def _with_zeros(tans: Sequence[Node | None], xs: Sequence[Node]) -> list[Node]:
+def with_zeros(tans: Sequence[Node | None], xs: Sequence[Node]) -> list[Node]:
+    """Return the tangents, with zeros for those of operands that do not move."""
     pairs = zip(tans, xs, strict=True)
     return [zeros_like(x) if tan is None else tan for tan, x in pairs]
 
 
 _CONCATENATE: Op = declare(
     "concatenate", _join_scheme, lambda xp, *xs, axis, out=None: xp.concatenate(xs, axis, out),
-    shape=_concatenated, vjp=Together(_concatenate_vjp),
-    jvp=lambda tans, y, *xs, axis: build(_CONCATENATE, *_with_zeros(tans, xs), axis=axis),
+    shape=lambda checks, *shapes, axis: tuple(_joined(checks, shapes, "concatenated", axis)),
+    vjp=Together(_concatenate_vjp),
+    jvp=lambda tans, y, *xs, axis: build(_CONCATENATE, *with_zeros(tans, xs), axis=axis),
     samples=(
         on((2, 3), (4, 3), axis=0), on((2, 3), (2, 1), (2, 2), axis=1),
         on((3,), axis=0), on((0, 2), (1, 2), axis=0),
@@ -180,13 +178,13 @@ _CONCATENATE: Op = declare(
 )  # fmt: skip
 
 
-# Where only the run knows where arguments start, one node tells it for all of them.
+# If only the run knows where arguments start, one node computes it for all of them.
 
 _STARTS: Op = declare(
     "concatenate_starts",
     lambda arity, attrs: " -> ".join([f"a{i}[*s{i}]" for i in range(arity)] + ["int64[*out]"]),
     lambda xp, *xs, axis: xp.asarray(
-        list(accumulate([x.shape[axis] for x in xs[:-1]], initial=0)), xp.int64
+        [*accumulate([x.shape[axis] for x in xs[:-1]], initial=0)], xp.int64
     ),
     shape=lambda checks, *shapes, axis: (len(shapes),),
     cost=lambda shapes, result, attrs: len(shapes),
@@ -292,24 +290,15 @@ def _nested(values: Any, home: Node) -> Node:
 
 
 def _stack_shape(checks: Checks, *shapes: Shape, axis: int) -> Shape:
-    result = list(shapes[0])
-    for shape in shapes[1:]:
-        if len(shape) != len(result):
-            raise ShapeError(f"ranks {len(result)} and {len(shape)} cannot be stacked")
-        for i, dim in enumerate(shape):
-            result[i] = checks.equal(result[i], dim, f"dims at axis {i}")
+    result = _joined(checks, shapes, "stacked")
     return (*result[:axis], len(shapes), *result[axis:])
-
-
-def _stack_vjp(argnums: Sequence[int], ct: Node, y: Node, *xs: Node, axis: int) -> Iterator[Node]:
-    before = [slice(None)] * axis
-    return (getitem(ct, (*before, argnum)) for argnum in argnums)
 
 
 _STACK: Op = declare(
     "stack", _join_scheme, lambda xp, *xs, axis, out=None: xp.stack(xs, axis, out),
-    shape=_stack_shape, vjp=Together(_stack_vjp),
-    jvp=lambda tans, y, *xs, axis: build(_STACK, *_with_zeros(tans, xs), axis=axis),
+    shape=_stack_shape,
+    vjp=Together(lambda nums, ct, y, *xs, axis: (getitem(ct, (*[_FULL] * axis, n)) for n in nums)),
+    jvp=lambda tans, y, *xs, axis: build(_STACK, *with_zeros(tans, xs), axis=axis),
     samples=(on((2, 3), (2, 3), axis=0), on((2, 3), (2, 3), (2, 3), axis=2), on((), (), axis=0)),
     memory=KEPT_OUT, jointly=(), traced=True,
 )  # fmt: skip
@@ -328,9 +317,6 @@ def stack(nodes: Iterable[Any], axis: int = 0) -> Node:
     """
     parts = _lifted(nodes)
     return build(_STACK, *parts, axis=one_axis(axis, parts[0].ndim + 1))
-
-
-_FULL = slice(None)
 
 
 def _bounds(dim: Any, part: int, parts: int, sizes: Any) -> tuple[Any, Any]:
@@ -383,22 +369,16 @@ _PART_ADJOINT: Op = declare(
 
 
 @returns("list of Node\n    Views.")
-@raises(
-    types="`parts` is neither an int nor a sequence of sizes.",
-    shapes="The parts do not add up to the dim, or there is no such axis.",
-)  # fmt: skip
+@raises("`parts` are no int and no sizes.", "The parts do not fit, or there is no such axis.")
 def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
     """Cut an axis into parts: equal ones by their number, others by their sizes.
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     parts : int, or sequence of int and dims
         An int is the number of equal parts, as in NumPy; a sequence holds the sizes, as in
-        PyTorch (``numpy.split``, which takes indices there, means on nodes what it means on
-        arrays).  The sizes add up to the dim, in the run where it is not known earlier.
-    axis : int
+        PyTorch; ``numpy.split`` on nodes takes indices, as on arrays.  The sizes add up to the
+        dim, which the run checks if it is not known earlier.
     """
     place = one_axis(axis, x.ndim)
     if isinstance(parts, (int, np.integer)) and not isinstance(parts, bool):
@@ -451,8 +431,6 @@ def unstack(x: Node, axis: int = 0) -> list[Node]:
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     axis : int
         Its dim is a known int, since it decides how many nodes there are.
     """

@@ -18,13 +18,7 @@ from actorgraph.ops._arrays import running
 from actorgraph.ops._rules import as_of, declare, each, on, raises, returns
 from actorgraph.ops.arithmetic import floor_divide, mod
 from actorgraph.ops.assignment import index_put, scatter_add
-from actorgraph.ops.broadcasting import (
-    along_axis,
-    broadcast_like,
-    reduced_shape,
-    squeeze,
-    zeros_like,
-)
+from actorgraph.ops.broadcasting import along_axis, broadcast_like, squeeze, zeros_like
 from actorgraph.ops.creation import full_like
 from actorgraph.ops.elementwise import astype, minimum
 from actorgraph.ops.gathering import gather, size_of
@@ -46,8 +40,8 @@ _cost = each(20, 0)
 def _stable_order(xp: Any, x: Any, axis: int) -> Any:
     """Return ``argsort(x, kind="stable")``.
 
-    Rows without ties and NaN are in the same order by any algorithm, and NumPy's default one is
-    several times faster for floats, also with the check for ties.
+    Any algorithm gives rows without ties and NaN the same order, and NumPy's default one is several
+    times faster for floats, even with the check for ties.
     """
     if x.dtype.kind != "f" or xp is not np:  # CuPy has no other
         return xp.argsort(x, axis=axis, kind="stable")
@@ -69,33 +63,25 @@ def _argsort_forward(xp: Any, x: Any, axis: int, descending: bool) -> Any:
 
 
 _SORT_SAMPLES = (
-    on((3, 4), axis=1, descending=False),
-    on((3, 4), axis=0, descending=True),
+    on((3, 4), axis=1, descending=False), on((3, 4), axis=0, descending=True),
     on((0, 2), axis=0, descending=False),
-)
+)  # fmt: skip
 
 _ARGSORT: Op = declare(
     "argsort", "r[*s] -> int64[*s]", _argsort_forward, cost=_cost, samples=_SORT_SAMPLES,
 )  # fmt: skip
 
 
-def _sort_forward(xp: Any, x: Any, axis: int, descending: bool) -> Any:
-    ordered = xp.sort(x, axis=axis)
-    return xp.flip(ordered, axis) if descending else ordered
-
-
-def _sort_vjp(ct: Node, y: Node, x: Node, axis: int, descending: bool) -> Node:
-    order = build(_ARGSORT, x, axis=axis, descending=descending)
-    return scatter_add(zeros_like(x), axis, order, ct)
-
-
-def _sort_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int, descending: bool) -> Node:
-    return gather(tans[0], axis, build(_ARGSORT, x, axis=axis, descending=descending))
-
-
 _SORT: Op = declare(
-    "sort", "r[*s] -> r[*s]", _sort_forward, vjp=(_sort_vjp,), jvp=_sort_jvp, cost=_cost,
-    samples=_SORT_SAMPLES,
+    "sort", "r[*s] -> r[*s]",
+    lambda xp, x, axis, descending: (
+        xp.flip(xp.sort(x, axis=axis), axis) if descending else xp.sort(x, axis=axis)
+    ),
+    cost=_cost, samples=_SORT_SAMPLES,
+    vjp=(lambda ct, y, x, axis, descending: scatter_add(
+        zeros_like(x), axis, build(_ARGSORT, x, axis=axis, descending=descending), ct),),
+    jvp=lambda tans, y, x, axis, descending: gather(
+        tans[0], axis, build(_ARGSORT, x, axis=axis, descending=descending)),
 )  # fmt: skip
 
 
@@ -118,8 +104,8 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     return build(_SORT, x, axis=one_axis(axis, x.ndim), descending=bool(descending))
 
 
+@returns("Node without a gradient")
 @as_of(sort)
-@returns("Node: it has no gradient")
 @along_axis("x")
 def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     """Return the int64 positions that sort along an axis; equal values keep their order."""
@@ -149,10 +135,7 @@ _TOPK: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="`x` is bool or complex, or `k` is no int.",
-    shapes="`k` is negative or exceeds the dim, or there is no such axis.",
-)
+@raises("`x` is bool or complex, or `k` is no int.", "`k` does not fit, or there is no such axis.")
 @along_axis("x")
 def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, Node]:
     """Return the k largest (or smallest) entries along an axis, in order, and their positions.
@@ -166,8 +149,6 @@ def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, N
         Real numbers; NaN counts as the largest.
     k : int or dim
         At most the dim, which the run checks where it is not known earlier.
-    axis : int
-    largest : bool
 
     Returns
     -------
@@ -186,7 +167,7 @@ def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, N
 def _mode_shape(checks: Checks, x: Shape, *, axis: int) -> Shape:
     if x[axis] == 0:
         raise ShapeError(f"no elements to choose from along axis {axis} of {x}")
-    return reduced_shape(checks, x, axis=(axis,), keepdims=True)
+    return (*x[:axis], 1, *x[axis + 1 :])
 
 
 def _mode_forward(xp: Any, x: Any, axis: int) -> Any:
@@ -218,15 +199,12 @@ def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     ----------
     x : node
         Real numbers; each NaN is a value of its own.
-    axis : int
-    keepdims : bool
-        Keep the axis as a dim of size 1.
 
     Returns
     -------
     values, indices : Node
-        Of values that are as frequent the smallest.  Its gradient goes to the entry at its
-        position; the int64 indices have none.
+        The smallest of equally frequent values.  Its gradient goes to the entry at its position;
+        the int64 indices have none.
     """
     place = one_axis(axis, x.ndim)
     positions = build(_MODE, x, axis=place)
@@ -246,7 +224,11 @@ _SEARCH: Op = declare(
 )  # fmt: skip
 
 
-@returns("Node: int64, of the shape of `x`; it has no gradient")
+@returns("Node: int64, of the shape of `x`, without a gradient")
+@raises(
+    types="The dtypes differ or are not real, or `side` is neither \"left\" nor \"right\".",
+    both="`ordered` has not one dim.",
+)  # fmt: skip
 def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
     """Return where each value would be inserted into a sorted array, as ``numpy.searchsorted``.
 
@@ -258,13 +240,6 @@ def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
         Any shape; at least one of the two is a node.
     side : {"left", "right"}
         Before or behind equal entries.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are not real, or `side` is neither "left" nor "right".
-    ShapeError, GraphTypeError
-        `ordered` has not one dim.
     """
     if side not in ("left", "right"):
         raise GraphTypeError(f"side is 'left' or 'right', got {side!r}")
@@ -303,8 +278,6 @@ def unique(
 
     Parameters
     ----------
-    x : node
-        Any shape and dtype.
     return_index, return_inverse, return_counts : bool
         Also the first position of each value in the flattened array, for each element the
         position of its value (in the shape of `x`), and how often each value stands there.
@@ -367,12 +340,10 @@ def nonzero(x: Node) -> tuple[Node, ...]:
     return (left, *reversed(places))
 
 
-@returns("Node of int64 and shape ``(None, x.ndim)``; it has no gradient")
+@returns("Node of int64 and shape ``(None, x.ndim)``, without a gradient")
+@as_of(nonzero)
 def argwhere(x: Node) -> Node:
-    """Return where elements are not zero, one row for each, as ``numpy.argwhere``.
-
-    Parameters as those of `nonzero`.
-    """
+    """Return where elements are not zero, one row for each, as ``numpy.argwhere``."""
     return stack(nonzero(x), 1)
 
 
@@ -408,8 +379,6 @@ def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
 
     Parameters
     ----------
-    x : node
-        Any dtype.
     mask : bool array or node
         Broadcasts to `x`.
     source : node or array

@@ -1,8 +1,8 @@
 """Trigonometric, hyperbolic and special functions, and products with logarithms.
 
 Derivatives of the inverses are written so that no square overflows: for real x, ``1 / sqrt(1 + x *
-x)`` is ``1 / hypot(x, 1)``.  Special functions are computed by SciPy: an extra, asked for when a
-node is built.
+x)`` is ``1 / hypot(x, 1)``.  Special functions are computed by SciPy, an extra; if it is missing,
+building a node raises.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
-from actorgraph.op import LoopRule, Op, Sample
+from actorgraph.op import Op, Sample
 from actorgraph.ops._arrays import by_host, highest, is_half
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
 from actorgraph.ops._rules import add_all, on, raises
-from actorgraph.ops.arithmetic import imag, real, reciprocal, sign, sqrt, square
+from actorgraph.ops.arithmetic import imag, is_complex, real, reciprocal, sign, sqrt, square
 from actorgraph.ops.elementwise import clip, exp, log, log1p, minimum, where
 
 __all__ = [
@@ -74,18 +74,6 @@ def _turn(part: Node, x: Node, y: Node) -> Node:
     return part / safe / safe
 
 
-def _over_root(t: Node, x: Node) -> Node:
-    """Return t / sqrt(1 + x * x)."""
-    return t / (sqrt(square(x) + 1) if x.dtype.kind == "c" else hypot(x, 1))
-
-
-def _over_square(t: Node, x: Node) -> Node:
-    """Return t / (1 + x * x)."""
-    if x.dtype.kind == "c":
-        return t / (square(x) + 1)
-    return t * square(reciprocal(hypot(x, 1)))
-
-
 arcsin = unary(
     "arcsin", "arcsin", lambda t, y, x: t / sqrt((1 - x) * (x + 1)), "Inverse sine.",
     low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
@@ -94,10 +82,16 @@ arccos = unary(
     "arccos", "arccos", lambda t, y, x: -(t / sqrt((1 - x) * (x + 1))), "Inverse cosine.",
     low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
 )  # fmt: skip
-arctan = unary("arctan", "arctan", lambda t, y, x: _over_square(t, x), "Inverse tangent.", flops=20)
+arctan = unary(
+    "arctan", "arctan",
+    lambda t, y, x: t / (square(x) + 1) if is_complex(x) else t * square(reciprocal(hypot(x, 1))),
+    "Inverse tangent.", flops=20,
+)  # fmt: skip
 arcsinh = unary(
-    "arcsinh", "arcsinh", lambda t, y, x: _over_root(t, x), "Inverse hyperbolic sine.", flops=20
-)
+    "arcsinh", "arcsinh",
+    lambda t, y, x: t / (sqrt(square(x) + 1) if is_complex(x) else hypot(x, 1)),
+    "Inverse hyperbolic sine.", flops=20,
+)  # fmt: skip
 arccosh = unary(
     "arccosh", "arccosh", lambda t, y, x: t / (sqrt(x - 1) * sqrt(x + 1)),
     "Inverse hyperbolic cosine.", low=1.3, high=3, flops=20, notes="The gradient at 1 is infinite.",
@@ -146,7 +140,7 @@ def _series(u: Any, order: int) -> Any:
 
 
 def _recurrence(xp: Any, u: Any, order: int) -> Any:
-    """Return it by u s[n] + n s[n - 1] = sin(u + n pi / 2), which is stable beyond the order."""
+    """Return the same by u s[n] + n s[n - 1] = sin(u + n pi / 2), stable for u beyond the order."""
     sin, cos = xp.sin(u), xp.cos(u)
     found = sin / u
     for n, phase in zip(range(1, order + 1), (cos, -sin, -cos, sin) * order, strict=False):
@@ -208,7 +202,7 @@ def need_scipy() -> None:
 
 
 def special_function(xp: Any, name: str, x: Any, *before: Any) -> Any:
-    """Return a function of ``scipy.special`` of `x`, after the other arguments, in its dtype."""
+    """Call a function of ``scipy.special`` with `x` behind other arguments, in the dtype of `x`."""
     function = getattr(_library(xp.__name__), name, None)
     if function is None:  # CuPy has few of several arguments
         host = partial(getattr(_library("numpy"), name), *before)
@@ -235,15 +229,14 @@ def _declared(
 
     op = nary_elementwise(
         name, "f[*s] -> f[*s]", forward or by_library, (derivative,), flops=30, doc=doc,
-        low=low, high=high, loop=LoopRule("value", f"{function}(x)"),
+        low=low, high=high, rule=f"{function}(x)",
     )  # fmt: skip
 
     def apply(x: Any) -> Node:
         need_scipy()
         return build(op, x)
 
-    documented(apply, op, "x : node\n    Any shape.", f"{_BY.format(function)}{notes}")
-    return apply
+    return documented(apply, op, "x : node\n    Any shape.", f"{_BY.format(function)}{notes}")
 
 
 _SLOPE, _UNIT = 2 / math.sqrt(pi), 1 / math.sqrt(2 * pi)
@@ -320,16 +313,14 @@ def zeta(s: float, x: Any) -> Node:
     s : float
         The exponent, above 1.
     x : node
-
-    Raises
-    ------
-    GraphError
-        SciPy is missing, or `s` is not a number above 1.
     """
     need_scipy()
     if not isinstance(s, (int, float)) or not s > 1:
         raise GraphError(f"the exponent is a number above 1, got {s!r}")
     return build(_ZETA, x, s=float(s))
+
+
+raises(other="SciPy is missing, or `s` is not a number above 1.")(zeta)
 
 
 def polygamma(n: int, x: Any) -> Node:
@@ -343,15 +334,13 @@ def polygamma(n: int, x: Any) -> Node:
     n : int
         Order, at least 0.
     x : node
-
-    Raises
-    ------
-    GraphError
-        SciPy is missing, or `n` is no order.
     """
     if not isinstance(n, int) or n < 0:
         raise GraphError(f"the order is an int >= 0, got {n!r}")
     return zeta(n + 1, x) * ((-1.0) ** (n + 1) * factorial(n)) if n else digamma(x)
+
+
+raises(other="SciPy is missing, or `n` is no order.")(polygamma)
 
 
 @raises(other="SciPy is missing, or `p` is no number of dims.")
@@ -372,15 +361,12 @@ def multigammaln(x: Node, p: int) -> Node:
 
 
 class _Kind(NamedTuple):
-    """What SciPy calls a function and its orders 0 and 1, and its derivative."""
+    """SciPy's names of a kind's orders 0 and 1, and the terms of its derivative."""
 
     first: tuple[str, str]
-    below: float
-    """Share of the order below in the derivative, in halves."""
-    above: float
-    """Share of the order above."""
-    own: Any
-    """Share of the function itself, as a function of x, or None."""
+    below: float  # what the order below counts in the derivative, twice over
+    above: float  # what the order above counts, twice over
+    own: Any  # what the function itself counts, by x; or None
     what: str
 
 
@@ -435,12 +421,10 @@ def _function(kind: str, order: int) -> Unary:
         return build(_BESSEL, x, kind=kind, order=order)
 
     name, what = _KINDS[kind].first[order], _KINDS[kind].what
-    documented(
-        apply, _BESSEL, "x : node\n    Any shape.",
-        f"By ``scipy.special.{name}``, an extra: ``pip install 'actorgraph[special]'``.",
-        name=name, doc=f"{what[0].upper()}{what[1:]}, of order {order}.",
+    return documented(
+        apply, _BESSEL, "x : node\n    Any shape.", _BY.format(name), name=name,
+        doc=f"{what[0].upper()}{what[1:]}, of order {order}.",
     )  # fmt: skip
-    return apply
 
 
 i0, i1 = _function("iv", 0), _function("iv", 1)
@@ -452,7 +436,7 @@ y0, y1 = _function("yv", 0), _function("yv", 1)
 
 
 def _inside(choose: Any, x: Any, y: Any, edge: int) -> Any:
-    """Return y, but a number whose logarithm is 0 where x is 0 and that of y is not finite."""
+    """Return y, or where x is 0 and the logarithm of y not finite a number whose logarithm is 0."""
     return choose((x == 0) & ((y <= edge) | (y == inf)), edge + 1, y)
 
 

@@ -1,32 +1,31 @@
 """Eigenvalues and singular values of batches of matrices: eigh, eigvalsh, svd, svdvals.
 
-The ops behind `eigh` and `svd` stack their factors as rows of one array, of which the functions
-give out slices.
+The ops behind `eigh`, `eig` and `svd` stack their factors as rows of one array; the functions
+return slices of it.
 
 Formulas: M. B. Giles, Collected matrix derivative results, 2008; J. Townsend, Differentiating the
 singular value decomposition, 2016.  As in JAX, eigh is a function of the Hermitian part of its
 argument, so that its gradient is Hermitian.  Complex eigenvectors and singular vectors are defined
-up to phases; as in JAX and PyTorch the rules leave the phases of eigenvectors and of right singular
-vectors where they are, which is right for losses that do not depend on them.
+up to phases; as in JAX and PyTorch the rules keep the phases of eigenvectors and of right singular
+vectors constant, which is right for losses that do not depend on them.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op
-from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, on, raises, returns
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, as_of, declare, on, raises, returns
 from actorgraph.ops.arithmetic import imag, real
 from actorgraph.ops.broadcasting import conj, expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.counting import argmax
 from actorgraph.ops.decompositions import complement
-from actorgraph.ops.elementwise import astype, real_part
+from actorgraph.ops.elementwise import astype
+from actorgraph.ops.fourier import complex_of, like_dtype
 from actorgraph.ops.indexing import getitem, one_hot
-from actorgraph.ops.inverses import solve
+from actorgraph.ops.inverses import inv, solve
 from actorgraph.ops.matrices import (
     SQUARE_SAMPLES,
     adjoint,
@@ -48,9 +47,7 @@ from actorgraph.ops.matrices import (
 from actorgraph.ops.shaping import concatenate, swap_last
 from actorgraph.types import UNKNOWN, Dim, dim_min
 
-__all__ = [
-    "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals",
-]  # fmt: skip
+__all__ = ["eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals"]
 
 
 class EighResult(NamedTuple):
@@ -69,15 +66,19 @@ def _first_row(stacked: Node) -> Node:
     return getitem(stacked, (Ellipsis, 0, slice(None)))
 
 
+def _parts(stacked: Node) -> tuple[Node, Node]:
+    return _first_row(stacked), read_rows(stacked, 1, None)
+
+
 def _eigh_vjp(ct: Node, y: Node, x: Node) -> Node:
-    values, vectors = _first_row(y), read_rows(y, 1, None)
+    values, vectors = _parts(y)
     turns = gap_divide(adjoint(vectors) @ read_rows(ct, 1, None), values, "difference")
     inner = turns + diag_embed(real_of(_first_row(ct)))
     return hermitian(vectors @ inner @ adjoint(vectors))
 
 
 def _eigh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
-    values, vectors = _first_row(y), read_rows(y, 1, None)
+    values, vectors = _parts(y)
     inner = adjoint(vectors) @ hermitian(tans[0]) @ vectors
     moved = real_of(matrix_diagonal(inner, square=True))
     return rows_stacked(moved, vectors @ gap_divide(inner, values, "difference"))
@@ -86,9 +87,7 @@ def _eigh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 _EIGH: Op = declare(
     "eigh", "x[*s, n, n] -> x[*out]", _eigh_forward,
     shape=lambda checks, x: (*x[:-2], x[-1] + 1, x[-1]),
-    vjp=(_eigh_vjp,),
-    jvp=_eigh_jvp, cost=cubic_cost(9), samples=SQUARE_SAMPLES,
-    in_blas=True,
+    vjp=(_eigh_vjp,), jvp=_eigh_jvp, cost=cubic_cost(9), samples=SQUARE_SAMPLES, in_blas=True,
 )  # fmt: skip
 
 
@@ -113,8 +112,8 @@ def eigh(x: Node, UPLO: str | None = None) -> EighResult:
     EighResult
         `eigenvalues`, real, shape (..., n), ascending; `eigenvectors`, shape (..., n, n).
     """
-    both = build(_EIGH, one_triangle(as_square(x), UPLO))
-    return EighResult(real_like(_first_row(both)), read_rows(both, 1, None))
+    values, vectors = _parts(build(_EIGH, one_triangle(as_square(x), UPLO)))
+    return EighResult(real_like(values), vectors)
 
 
 def _eigvalsh_vjp(ct: Node, y: Node, x: Node) -> Node:
@@ -131,24 +130,17 @@ def _eigvalsh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 _EIGVALSH: Op = declare(
     "eigvalsh", "x[*s, n, n] -> x[*s, n]",
     lambda xp, x: xp.linalg.eigvalsh(hermitian_array(xp, x)).astype(x.dtype), vjp=(_eigvalsh_vjp,),
-    jvp=_eigvalsh_jvp, cost=cubic_cost(4 / 3), samples=SQUARE_SAMPLES,
-    in_blas=True,
+    jvp=_eigvalsh_jvp, cost=cubic_cost(4 / 3), samples=SQUARE_SAMPLES, in_blas=True,
 )  # fmt: skip
 
 
 @returns("Node: real, shape (..., n), ascending")
-@raises("The dtype is none that LAPACK takes, or there is no such triangle.", NOT_SQUARE)
+@as_of(eigh)
 def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     """Return the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``.
 
-    The gradient is ``V diag(ct) V^H``; of eigenvalues that coincide only what is symmetric in
-    them, such as their sum, has a gradient, and that is the one given.
-
-    Parameters
-    ----------
-    x : node
-    UPLO : {"L", "U"}, optional
-        As in `eigh`.
+    The gradient is ``V diag(ct) V^H``.  Where eigenvalues coincide, it is right for functions that
+    are symmetric in them, such as their sum.
     """
     return real_like(build(_EIGVALSH, one_triangle(as_square(x), UPLO)))
 
@@ -228,13 +220,18 @@ def _svd_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return rows_stacked(real_of(moved), du, dv)
 
 
+_ANY_SAMPLES = (*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3)))
 _SVD: Op = declare(
     "svd", "x[*s, m, n] -> x[*out]", _svd_forward,
     shape=lambda checks, x: (*x[:-2], x[-2] + x[-1] + 1, _least(x[-2], x[-1])),
-    vjp=(_svd_vjp,), jvp=_svd_jvp,
-    cost=cubic_cost(20), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
-    in_blas=True,
+    vjp=(_svd_vjp,), jvp=_svd_jvp, cost=cubic_cost(20), samples=_ANY_SAMPLES, in_blas=True,
 )  # fmt: skip
+
+
+def _known(x: Node) -> Node:
+    known(as_matrices(x), -1)
+    known(x, -2)
+    return x
 
 
 def _completed(x: Node) -> Node:
@@ -248,7 +245,7 @@ def svd(x: Node, full_matrices: bool = False) -> SVDResult:
     Gradients as Giles (2008, 3.2) and Townsend (2016) give them.  Where singular values coincide,
     within rounding, or a vector belongs to the value 0 and the matrix is not square, the vectors
     have no derivative: a run that needs it raises.  Nor have vectors that belong to no singular
-    value, but for losses that are the same for every basis of their space.
+    value, except for losses that are the same for every basis of their space.
 
     Parameters
     ----------
@@ -263,9 +260,7 @@ def svd(x: Node, full_matrices: bool = False) -> SVDResult:
         With k = min(m, n): `U` of shape (..., m, k), `S`, real, shape (..., k), descending, and
         `Vh` of shape (..., k, n); of full matrices (..., m, m) and (..., n, n).
     """
-    as_matrices(x)
-    known(x, -1), known(x, -2)
-    s, u, v = _svd_parts(build(_SVD, x), x)
+    s, u, v = _svd_parts(build(_SVD, _known(x)), x)
     if full_matrices:
         u, v = _completed(u), _completed(v)
     return SVDResult(u, real_like(s), adjoint(v))
@@ -285,28 +280,19 @@ _SVDVALS: Op = declare(
     "svdvals", "x[*s, m, n] -> x[*out]",
     lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype),
     shape=lambda checks, x: (*x[:-2], _least(x[-2], x[-1])),
-    vjp=(_svdvals_vjp,), jvp=_svdvals_jvp, cost=cubic_cost(4),
-    samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
-    in_blas=True,
+    vjp=(_svdvals_vjp,), jvp=_svdvals_jvp, cost=cubic_cost(4), samples=_ANY_SAMPLES, in_blas=True,
 )  # fmt: skip
 
 
 @returns("Node: real, shape (..., min(m, n)), descending")
-@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims, or one of the last two is None.")
+@as_of(svd)
 def svdvals(x: Node) -> Node:
     """Return the singular values of matrices, as ``numpy.linalg.svdvals``.
 
     The gradient is ``U diag(ct) Vh``; of values that coincide, or are 0, it is one of several
     subgradients.
-
-    Parameters
-    ----------
-    x : node
-        As in `svd`.
     """
-    as_matrices(x)
-    known(x, -1), known(x, -2)
-    return real_like(build(_SVDVALS, x))
+    return real_like(build(_SVDVALS, _known(x)))
 
 
 class EigResult(NamedTuple):
@@ -316,23 +302,11 @@ class EigResult(NamedTuple):
     eigenvectors: Node
 
 
-def _complex_name(x: Node) -> str:
-    return np.result_type(x.dtype, np.complex64).name
-
-
 def _scheme(result: str) -> Any:
     def scheme(arity: int, attrs: Attrs) -> str:
         return f"x[*s, n, n] -> {attrs['dtype']}[{result}]"
 
     return scheme
-
-
-def _parts(stacked: Node) -> tuple[Node, Node]:
-    return getitem(stacked, (Ellipsis, 0, slice(None))), read_rows(stacked, 1, None)
-
-
-def _like(result: Node, x: Node) -> Node:
-    return result if x.dtype.kind == "c" else real_part(result, x.dtype.name)
 
 
 def _real_rows(x: Node) -> Node:
@@ -363,7 +337,7 @@ def _eig_vjp(ct: Node, y: Node, x: Node, dtype: str) -> Node:
     free = ct_vectors - along - place * (astype(expand_dims(turned, -2), dtype) / entry * 1j)
     inner = gap_divide(adjoint(vectors) @ free, conj(values), "eigenvalues")
     inner = inner + diag_embed(ct_values)
-    return _like(solve(adjoint(vectors), inner @ adjoint(vectors)), x)
+    return like_dtype(solve(adjoint(vectors), inner @ adjoint(vectors)), x)
 
 
 def _eig_jvp(tans: tuple[Node, ...], y: Node, x: Node, dtype: str) -> Node:
@@ -383,14 +357,13 @@ _SAMPLES = tuple(on(*one.shapes, dtype="complex128") for one in SQUARE_SAMPLES)
 _EIG: Op = declare(
     "eig", _scheme("*out"), _eig_forward,
     shape=lambda checks, x, *, dtype: (*x[:-2], x[-1] + 1, x[-1]),
-    vjp=(_eig_vjp,), jvp=_eig_jvp,
-    cost=cubic_cost(25), samples=_SAMPLES,
+    vjp=(_eig_vjp,), jvp=_eig_jvp, cost=cubic_cost(25), samples=_SAMPLES,
 )  # fmt: skip
 
 
 def _eigvals_vjp(ct: Node, y: Node, x: Node, dtype: str) -> Node:
     across = adjoint(_parts(build(_EIG, x, dtype=dtype))[1])
-    return _like(solve(across, diag_embed(ct) @ across), x)
+    return like_dtype(solve(across, diag_embed(ct) @ across), x)
 
 
 def _eigvals_jvp(tans: tuple[Node, ...], y: Node, x: Node, dtype: str) -> Node:
@@ -406,7 +379,7 @@ _EIGVALS: Op = declare(
 )  # fmt: skip
 
 
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@as_of(inv)
 def eig(x: Node) -> EigResult:
     """Return eigenvalues and eigenvectors of square matrices, as ``numpy.linalg.eig``.
 
@@ -414,31 +387,21 @@ def eig(x: Node) -> EigResult:
     eigenvalues coincide, within rounding, their vectors have no derivative: a run that needs it
     raises.  For Hermitian matrices use `eigh`.
 
-    Parameters
-    ----------
-    x : node
-        Shape (..., n, n), float or complex of at least 32 bits a number.
-
     Returns
     -------
     EigResult
         `eigenvalues`, shape (..., n), in LAPACK's order; `eigenvectors`, shape (..., n, n), of
         length 1, with a largest entry that is real.
     """
-    return EigResult(*_parts(build(_EIG, as_square(x), dtype=_complex_name(x))))
+    return EigResult(*_parts(build(_EIG, as_square(x), dtype=complex_of(x.dtype))))
 
 
 @returns("Node: complex, shape (..., n), in LAPACK's order")
-@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+@as_of(inv)
 def eigvals(x: Node) -> Node:
     """Return the eigenvalues of square matrices, as ``numpy.linalg.eigvals``.
 
     The gradient is ``V^-H diag(ct) V^H``; a matrix without a basis of eigenvectors V has none, and
     raises in the run or gives numbers without meaning.
-
-    Parameters
-    ----------
-    x : node
-        As in `eig`.
     """
-    return build(_EIGVALS, as_square(x), dtype=_complex_name(x))
+    return build(_EIGVALS, as_square(x), dtype=complex_of(x.dtype))

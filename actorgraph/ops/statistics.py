@@ -27,13 +27,13 @@ from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import imag, is_complex, power, real, sign, sqrt
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
+    add,
     axes_of,
     broadcast_like,
     conj,
     expand_dims,
     spread,
     squeeze,
-    sum,
     zeros_like,
 )
 from actorgraph.ops.broadcasting import sum as sum_of
@@ -75,20 +75,15 @@ def _count(x: Any, axis: Axes) -> int:
 
 def _freedom(x: Any, axis: Axes, ddof: float) -> Any:
     left = _count(x, axis) - ddof
-    # Nothing that is left to vary has no variance: NaN, without the warning of 0 / 0.
+    # Without degrees of freedom there is no variance: NaN, without the warning of 0 / 0.
     return accumulator(x.dtype).type(left if left > 0 else nan)
 
 
-def _var_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, ddof: float) -> Any:
+def _variance(xp: Any, x: Any, axis: Axes, keepdims: bool, ddof: float) -> Any:
+    """Return the variance in the dtype of sums."""
     off = _centered(xp, x, axis)
     total = xp.add.reduce(xp.square(off), axis=axis, keepdims=keepdims)
-    return (total / _freedom(x, axis, ddof)).astype(x.dtype, copy=False)
-
-
-def _std_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, ddof: float) -> Any:
-    off = _centered(xp, x, axis)
-    total = xp.add.reduce(xp.square(off), axis=axis, keepdims=keepdims)
-    return xp.sqrt(total / _freedom(x, axis, ddof)).astype(x.dtype, copy=False)
+    return total / _freedom(x, axis, ddof)
 
 
 # A symmetric linear map: it is its own adjoint.
@@ -110,14 +105,16 @@ def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Nod
 
 _SPREADS = (*_with({"ddof": 0}), *_with({"ddof": 1})[:2])
 _VAR = reduction_op(
-    "var", "f[*s] -> f[*out]", _var_forward,
+    "var", "f[*s] -> f[*out]",
+    lambda xp, x, **attrs: _variance(xp, x, **attrs).astype(x.dtype, copy=False),
     lambda y, x, axis, keepdims, ddof: build(_DEVIATION, x, axis=axis, ddof=ddof) * 2,
     samples=_SPREADS, cost=each(5, 0), traced=True,
     along=Along((MEAN, (SPREAD, ())), "multiply(v, f)", (False, True)),
 )  # fmt: skip
 _STD = reduction_op(
-    "std", "f[*s] -> f[*out]", _std_forward, _std_slope, samples=_SPREADS,
-    cost=each(5, 0), traced=True,
+    "std", "f[*s] -> f[*out]",
+    lambda xp, x, **attrs: xp.sqrt(_variance(xp, x, **attrs)).astype(x.dtype, copy=False),
+    _std_slope, samples=_SPREADS, cost=each(5, 0), traced=True,
 )  # fmt: skip
 
 
@@ -130,18 +127,10 @@ def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
 
     Parameters
     ----------
-    x : node
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
     ddof : int
         Degrees of freedom to subtract; 0 as in NumPy, where PyTorch takes 1.
     """
-    if is_complex(x):
-        return _spread_of(_VAR, real(x), axis, keepdims, ddof) + _spread_of(
-            _VAR, imag(x), axis, keepdims, ddof
-        )
-    return _spread_of(_VAR, x, axis, keepdims, ddof)
+    return _spread_of(_VAR, add, x, axis, keepdims, ddof)
 
 
 @as_of(var)
@@ -151,15 +140,15 @@ def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
     Type ``f[*s] -> f[*out]``.  Its gradient is 0 where it is 0 (all elements equal), where the
     square root has none.  NaN, without a warning, where n is not above `ddof`.
     """
+    return _spread_of(_STD, hypot, x, axis, keepdims, ddof)
+
+
+def _spread_of(op: Op, join: Binary, x: Node, axis: Any, keepdims: bool, ddof: float) -> Node:
+    """Apply the op, or join its results for the parts of complex numbers."""
+    attrs: Any = {"axis": axes_of(axis, x.ndim), "keepdims": bool(keepdims), "ddof": ddof}
     if is_complex(x):
-        parts = [_spread_of(_STD, part, axis, keepdims, ddof) for part in (real(x), imag(x))]
-        return hypot(*parts)
-    return _spread_of(_STD, x, axis, keepdims, ddof)
-
-
-def _spread_of(op: Op, x: Node, axis: Any, keepdims: bool, ddof: float) -> Node:
-    axes = axes_of(axis, x.ndim)
-    return build(op, x, axis=axes, keepdims=bool(keepdims), ddof=ddof)
+        return join(*[build(op, part, **attrs) for part in (real(x), imag(x))])
+    return build(op, x, **attrs)
 
 
 # Sums of squares above this have lost nothing to underflow.
@@ -226,7 +215,7 @@ def _norm_slope(y: Node, x: Node, axis: Axes, keepdims: bool, p: float) -> Node:
         return sign(x)
     if p in (inf, -inf):
         chosen = astype(size_of_each(x) == y, x.dtype)
-        count = sum(chosen, axis, keepdims=True)
+        count = sum_of(chosen, axis, keepdims=True)
         return sign(x) * (chosen / (count + astype(count == 0, x.dtype)))
     unit = _divide_or_zero(x, y)
     if p == 2:
@@ -247,23 +236,18 @@ _NORM = reduction_op(
 def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Node:
     """Norm of the elements over `axis` as of one vector: ``sum(abs(x) ** p) ** (1 / p)``.
 
-    Type ``f[*s] -> f[*out]``; of complex numbers that of their lengths.  For a Frobenius norm name
-    the two axes of the matrices.  Scaled, so that no power overflows.  The norm of no elements
+    Type ``f[*s] -> f[*out]``; for complex numbers the norm of their lengths.  For a Frobenius norm
+    name the two axes of the matrices.  Scaled, so that no power overflows.  The norm of no elements
     is 0.
 
     The gradient is finite everywhere: 0 at the origin, and 0 for an element that is 0; elements
     that tie for p = inf share it equally.  Higher derivatives at the origin have no limit (the
-    Hessian for p = 2, ``(I - u u^T) / norm(x)``, grows without bound); they are 0 like those of
-    `abs` at 0, and like these follow the gradient that is chosen there.
+    Hessian for p = 2, ``(I - u u^T) / norm(x)``, grows without bound); they are 0, as for `abs`.
 
     Parameters
     ----------
-    x : node
     p : float
         Any order; 0 counts what is not zero, inf takes the largest, -inf the smallest size.
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
     """
     if isinstance(p, (str, bool)) or not isinstance(p, (int, float, np.number)) or p != p:
         raise GraphError(f"p is a number such as 1, 2 or inf, got {p!r}")
@@ -272,7 +256,7 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     return build(_NORM, x, axis=axes, keepdims=bool(keepdims), p=float(p))
 
 
-@returns("Node, or pair of Node: where the weights sum to 0 the division says what NumPy's does")
+@returns("Node, or pair of Node; weights that sum to 0 divide by 0, as in NumPy")
 @raises(types="`x` is an int.", shapes="The weights fit neither `x` nor the axes.")
 def average(
     x: Node, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
@@ -281,14 +265,10 @@ def average(
 
     Parameters
     ----------
-    x : node
-    axis : int, tuple of int, or None for all
     weights : node or array, optional
         Of the shape of `x`, or of its dims along the axes in their order; default equal.
     returned : bool
         Return the sum of the weights too.
-    keepdims : bool
-        Keep the axes as dims of size 1.
     """
     axes = axes_of(axis, x.ndim)
     if weights is None:
@@ -307,6 +287,7 @@ def average(
     return (found, total) if returned else found
 
 
+@returns("Node: a matrix, or a scalar for one variable; NaN where the divisor is not positive")
 @raises(types="`x` is an int.", shapes="More than two dims, or weights that do not fit.")
 def cov(
     x: Node, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, *,
@@ -327,12 +308,7 @@ def cov(
     ddof : int, optional
         What is subtracted from the number of observations in place of 1 or 0.
     fweights, aweights : node or array of one dim, optional
-        How often each observation stands there, and how much it weighs.
-
-    Returns
-    -------
-    Node
-        A matrix, or a scalar for one variable.  NaN where the divisor is not positive.
+        How often each observation counts, and how much it weighs.
     """
     rows = _variables(x, rowvar)
     if y is not None:
@@ -371,8 +347,9 @@ def _weights(x: Node, given: Any) -> Node:
     return astype(found, x.dtype)
 
 
+@as_of(cov)
 def corrcoef(x: Node, y: Any = None, rowvar: bool = True) -> Node:
-    """Correlation coefficients of variables, as ``numpy.corrcoef``; parameters as of `cov`."""
+    """Correlation coefficients of variables, as ``numpy.corrcoef``."""
     found = cov(x, y, rowvar)
     if not found.ndim:
         return found / found
@@ -381,31 +358,22 @@ def corrcoef(x: Node, y: Any = None, rowvar: bool = True) -> Node:
     return scaled if is_complex(scaled) else clip(scaled, -1, 1)
 
 
-Ends = Callable[[Node], tuple[Node, Node]]
+def _nearest_observation(position: Node) -> Node:
+    return nearest(position + 1) - 1
 
 
-def _around(position: Node) -> tuple[Node, Node]:
-    return floor(position), ceil(position)
-
-
-def _one(function: Callable[[Node], Node]) -> Ends:
-    def ends(position: Node) -> tuple[Node, Node]:
-        return (function(position),) * 2
-
-    return ends
-
-
-_METHODS: dict[str, tuple[float, float, Ends]] = {
-    "linear": (1, 1, _around), "lower": (1, 1, _one(floor)), "higher": (1, 1, _one(ceil)),
-    "nearest": (1, 1, _one(nearest)), "midpoint": (1, 1, _around),
-    "inverted_cdf": (0, 1, _one(ceil)),
-    "averaged_inverted_cdf": (0, 1, lambda position: (ceil(position), floor(position + 1))),
-    "closest_observation": (0, 1, _one(lambda position: nearest(position + 1) - 1)),
-    "interpolated_inverted_cdf": (0, 1, _around), "hazen": (0.5, 0.5, _around),
-    "weibull": (0, 0, _around), "median_unbiased": (1 / 3, 1 / 3, _around),
-    "normal_unbiased": (3 / 8, 3 / 8, _around),
+End = Callable[[Node], Node]
+_METHODS: dict[str, tuple[float, float, End, End]] = {
+    "linear": (1, 1, floor, ceil), "lower": (1, 1, floor, floor), "higher": (1, 1, ceil, ceil),
+    "nearest": (1, 1, nearest, nearest), "midpoint": (1, 1, floor, ceil),
+    "inverted_cdf": (0, 1, ceil, ceil),
+    "averaged_inverted_cdf": (0, 1, ceil, lambda position: floor(position + 1)),
+    "closest_observation": (0, 1, _nearest_observation, _nearest_observation),
+    "interpolated_inverted_cdf": (0, 1, floor, ceil), "hazen": (0.5, 0.5, floor, ceil),
+    "weibull": (0, 0, floor, ceil), "median_unbiased": (1 / 3, 1 / 3, floor, ceil),
+    "normal_unbiased": (3 / 8, 3 / 8, floor, ceil),
 }  # fmt: skip
-"""Of each method a, b and the two positions that it reads, which may be one."""
+"""For each method a, b and the two roundings of the position that it reads."""
 _PICKS = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
 _HALVES = ("midpoint", "averaged_inverted_cdf")
 
@@ -431,14 +399,9 @@ def _fractions(x: Node, q: Any, whole: float) -> Node:
 
 
 def _quantile(
-    x: Node,
-    q: Any,
-    axis: Any,
-    method: str,
-    keepdims: bool,
-    whole: float = 1,
+    x: Node, q: Any, axis: Any, method: str, keepdims: bool, whole: float = 1,
     skips_nan: bool = False,
-) -> Node:
+) -> Node:  # fmt: skip
     if method not in _METHODS:
         raise GraphError(f"no method {method!r}; there are {', '.join(_METHODS)}")
     if x.dtype.kind in "biu" and method not in _PICKS:
@@ -468,16 +431,16 @@ def _of_numbers(ordered: Node, q: Node, method: str) -> Node:
 
 def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..., Node]) -> Node:
     """Return the quantiles of rows with so many entries."""
-    a, b, ends_of = _METHODS[method]
+    a, b, *roundings = _METHODS[method]
     size = astype(count, "float64")
     last = maximum(size - 1, 0)
     position = (size + (1 - a - b)) * q + (a - 1)
-    low, high = (clip(end, 0, last) for end in ends_of(position))
+    low, high = (clip(rounded(position), 0, last) for rounded in roundings)
     lower = take_at(ordered, astype(low, "int64"), 0)
     if low is high or method in _PICKS:
         return lower
     upper = take_at(ordered, astype(high, "int64"), 0)
-    # An entry that is both ends counts by halves: inf * 0 would be NaN.
+    # An entry that is both ends counts twice by a half: inf * 0 would be NaN.
     share = 0.5 if method in _HALVES else where(low == high, 0.5, position - low)
     if isinstance(share, Node):
         share = astype(share, ordered.dtype)
@@ -506,31 +469,35 @@ def quantile(
         Real numbers; ints only for methods that choose a value.
     q : float, sequence of float, or node
         Between 0 and 1; a number or of one dim.
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
     method : str
         One of the 13 of ``numpy.quantile``.
     """
     return _quantile(x, q, axis, method, keepdims)
 
 
+@as_of(quantile)
 def percentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
-    """`quantile` with `q` between 0 and 100, as ``numpy.percentile``."""
+    """`quantile` with `q` between 0 and 100, as ``numpy.percentile``.
+
+    Parameters
+    ----------
+    q : float, sequence of float, or node
+        Between 0 and 100; a number or of one dim.
+    """
     return _quantile(x, q, axis, method, keepdims, whole=100)
 
 
 def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """The value in the middle, or the mean of the two, as ``numpy.median``.
 
-    PyTorch's takes the lower of the two: ``quantile(x, 0.5, method="lower")``.  Otherwise as
-    `quantile`.
+    PyTorch's takes the lower of the two: ``quantile(x, 0.5, method="lower")``.
     """
     return _quantile(x, 0.5, axis, "linear", keepdims)
 
 
+@as_of(quantile)
 def nanquantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -538,6 +505,7 @@ def nanquantile(
     return _quantile(x, q, axis, method, keepdims, skips_nan=True)
 
 
+@as_of(percentile)
 def nanpercentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:

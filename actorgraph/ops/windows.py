@@ -1,8 +1,8 @@
 """Windows that slide over trailing axes: their geometry, and images as columns and back.
 
-Convolution and pooling stand on one cached function, `taps`: for each position inside the kernel,
-which part of the result meets which part of the input.  Padding is never stored: what a tap would
-read outside of the input is left out.  So a forward pass is one NumPy call per kernel position.
+Convolution and pooling use one cached function, `taps`: for each position in the kernel, the part
+of the input that it reads and the part of the result that it goes to.  Padding is never stored;
+reads outside of the input are left out.  So a forward pass is one NumPy call per kernel position.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
 from actorgraph.ops._arrays import through_float32
-from actorgraph.ops._rules import declare, on, raises, returns
+from actorgraph.ops._rules import as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import expand_dims, squeeze
 from actorgraph.ops.reshaping import flatten, reshape
 from actorgraph.ops.shaping import swap_last
@@ -32,7 +32,7 @@ Ints: TypeAlias = tuple[int, ...]
 Pairs: TypeAlias = tuple[tuple[Any, Any], ...]
 """Padding before and after each axis."""
 Padding: TypeAlias = Pairs | str
-"""Pairs, or "same" where they depend on the size of the input."""
+"""Pairs, or "same" if they depend on the size of the input."""
 
 
 class Frame(NamedTuple):
@@ -106,13 +106,14 @@ def pads_of(padding: Padding, sizes: Shape, kernel: Ints, stride: Ints, dilation
 
 @raises(shapes="No window fits.")
 def out_sizes(
-    sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints, pads: Pairs, ceil: bool = False
+    sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints, padding: Padding, ceil: bool = False
 ) -> Shape:
     """Return how many windows fit along each axis.
 
     `ceil` counts a last window that is cut off at the end, if it starts inside the input or its
     left padding (PyTorch's rule).
     """
+    pads = pads_of(padding, sizes, kernel, stride, dilation)
     outs = []
     for size, width, step, gap, (low, high) in zip(
         sizes, kernel, stride, dilation, pads, strict=True
@@ -132,11 +133,11 @@ def frame_of(
     sizes: Ints, kernel: Ints, stride: Ints, dilation: Ints, padding: Padding, outs: Any = None,
     ceil: bool = False,
 ) -> Frame:  # fmt: skip
-    """Return the geometry of one application; `outs` where it is given wins over the formula."""
-    pads = pads_of(padding, sizes, kernel, stride, dilation)
+    """Return the geometry of one application; `outs`, if given, replaces the formula."""
     if outs is None:
-        outs = out_sizes(sizes, kernel, stride, dilation, pads, ceil)
-    return Frame(sizes, outs, kernel, stride, dilation, tuple(low for low, _ in pads))
+        outs = out_sizes(sizes, kernel, stride, dilation, padding, ceil)
+    lows = tuple(low for low, _ in pads_of(padding, sizes, kernel, stride, dilation))
+    return Frame(sizes, outs, kernel, stride, dilation, lows)
 
 
 @lru_cache(maxsize=1024)
@@ -160,12 +161,10 @@ def _axis_taps(
         shift = position * dilation - low
         first = max(0, -(shift // stride))
         stop = max(first, min(out, (size - 1 - shift) // stride + 1))
-        if stop == first:
-            result.append((slice(0, 0), slice(0, 0)))
-            continue
         begin = first * stride + shift
         end = begin + (stop - first - 1) * stride + 1
-        result.append((slice(first, stop), slice(begin, end, stride)))
+        part = slice(first, stop), slice(begin, end, stride)
+        result.append(part if stop > first else (slice(0, 0), slice(0, 0)))
     return result
 
 
@@ -191,34 +190,26 @@ def from_columns(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
 
 
 def _moved_by_code(x: Any, columns: Any, frame: Frame, adds: bool) -> bool:
-    """Move by machine code, if there is some for it; return whether all is moved."""
+    """Move entries by machine code if there is any; return whether it has moved them."""
     moves = MOVES.get()
     return moves is not None and moves(x, columns, frame, taps, adds)
-
-
-def _sizes_of_image(x: Shape, kernel: Ints) -> Shape:
-    if len(x) != len(kernel) + 2:
-        raise ShapeError(
-            f"a kernel of {len(kernel)} axes needs rank {len(kernel) + 2} (batch, channels, axes), "
-            f"got {x}"
-        )
-    return x[2:]
 
 
 def _im2col_shape(
     checks: Checks, x: Shape, *, kernel: Ints, stride: Ints, padding: Any, dilation: Ints, size: Any
 ) -> Shape:
-    sizes = _sizes_of_image(x, kernel)
-    pads = pads_of(padding, sizes, kernel, stride, dilation)
-    outs = out_sizes(sizes, kernel, stride, dilation, pads) if size is None else size
+    axes = len(kernel)
+    if len(x) != axes + 2:
+        raise ShapeError(
+            f"a kernel of {axes} axes needs rank {axes + 2} (batch, channels, axes), got {x}"
+        )
+    outs = out_sizes(x[2:], kernel, stride, dilation, padding) if size is None else size
     return (x[0], *outs, x[1] * prod(kernel))
 
 
-def _im2col_forward(
-    xp: Any, x: Any, kernel: Ints, stride: Ints, padding: Any, dilation: Ints, size: Any
-) -> Any:
-    frame = frame_of(x.shape[2:], kernel, stride, dilation, padding, size)
-    (batch, channels), axes, entries = x.shape[:2], len(kernel), prod(kernel)
+def _im2col_forward(xp: Any, x: Any, size: Any, **geometry: Any) -> Any:
+    frame = frame_of(x.shape[2:], outs=size, **geometry)
+    (batch, channels), axes, entries = x.shape[:2], len(frame.kernel), prod(frame.kernel)
     result = xp.zeros((batch, *frame.outs, channels, entries), x.dtype)
     columns = xp.transpose(result, (0, axes + 1, axes + 2, *range(1, axes + 1)))
     to_columns(xp, x, frame, columns)
@@ -235,10 +226,8 @@ def _col2im_shape(
             f"(batch, windows along each axis, channels * kernel), got {columns}"
         )
     sizes = like[0][2:] if like else size
-    pads = pads_of(padding, sizes, kernel, stride, dilation)
-    for dim, out in zip(
-        columns[1:-1], out_sizes(sizes, kernel, stride, dilation, pads), strict=True
-    ):
+    outs = out_sizes(sizes, kernel, stride, dilation, padding)
+    for dim, out in zip(columns[1:-1], outs, strict=True):
         checks.equal(dim, out, "numbers of windows")
     entries = prod(kernel)
     channels = columns[-1] // entries
@@ -247,15 +236,12 @@ def _col2im_shape(
 
 
 @through_float32
-def _col2im_forward(
-    xp: Any, columns: Any, *like: Any, kernel: Ints, stride: Ints, padding: Any, dilation: Ints,
-    size: Any,
-) -> Any:  # fmt: skip
+def _col2im_forward(xp: Any, columns: Any, *like: Any, size: Any, **geometry: Any) -> Any:
     sizes = like[0].shape[2:] if like else size
-    axes, entries = len(kernel), prod(kernel)
     batch, outs = columns.shape[0], columns.shape[1:-1]
+    frame = frame_of(sizes, outs=outs, **geometry)
+    axes, entries = len(frame.kernel), prod(frame.kernel)
     channels = columns.shape[-1] // entries
-    frame = frame_of(sizes, kernel, stride, dilation, padding, outs)
     columns = columns.reshape((batch, *outs, channels, entries))
     columns = xp.transpose(columns, (0, axes + 1, axes + 2, *range(1, axes + 1)))
     return from_columns(xp, columns, frame, xp.empty((batch, channels, *sizes), columns.dtype))
@@ -310,8 +296,8 @@ def _geometry(kernel: Any, stride: Any, padding: Any, dilation: Any, axes: int) 
 def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
     """Return the windows that a kernel sees as rows.
 
-    The row of a window lists its entries channel by channel.  PyTorch's ``unfold`` gives the same
-    as ``(batch, channels * kernel, windows)``.
+    The row of a window lists its entries channel by channel.  PyTorch's ``unfold`` returns them as
+    ``(batch, channels * kernel, windows)``.
 
     Parameters
     ----------
@@ -329,6 +315,7 @@ def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilatio
 
 @returns("Node of shape (batch, channels, *size)")
 @raises(shapes="The numbers of windows are not those of such an image.")
+@as_of(im2col)
 def col2im(
     columns: Node, size: Any, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1,
@@ -341,8 +328,6 @@ def col2im(
         Shape (batch, *windows, channels * product of the kernel), as `im2col` returns it.
     size : tuple of int or Dim
         Sizes of the image, without batch and channels.
-    kernel_size, stride, padding, dilation
-        As of `im2col`.
     """
     sizes = tuple(size) if isinstance(size, Iterable) else (size,) * (columns.ndim - 2)
     geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2)
@@ -371,6 +356,7 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
 
 @returns("Node of shape (batch, channels, height, width)")
 @raises(shapes="The rank is neither 2 nor 3, or the number of windows is not that of such images.")
+@as_of(unfold)
 def fold(
     x: Node, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     stride: Any = 1,
@@ -383,7 +369,6 @@ def fold(
         Shape (batch, channels * product of the kernel, windows) or without the batch.
     output_size : int or pair of int
         Height and width of the images.
-    kernel_size, dilation, padding, stride : int or pair of int
     """
     if x.ndim not in (2, 3):
         raise ShapeError(f"takes rank 2 or 3, got {x!r}")

@@ -206,7 +206,7 @@ def test_equal_index_expressions_are_one_node():
         (1.0, "index 0 of <x.* is 1.0; an index is an int"),
         ("a", "index 0 of <x.* is 'a'"),
         (np.array([0.5]), "is float64; index arrays have to be integers"),
-        (slice(0.5), "holds 0.5; ints, dims and None may stand in a slice"),
+        (slice(0.5), "holds 0.5; a slice holds ints, dims or None"),
         (slice(None, None, 0), "has the step 0"),
     ],
 )

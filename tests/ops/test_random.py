@@ -216,7 +216,7 @@ def test_gradients_flow_to_the_parameters_of_a_distribution():
 
 
 def test_bad_arguments_say_what_to_do():
-    with pytest.raises(ag.GraphTypeError, match="needs a graph or a node first, got 3"):
+    with pytest.raises(ag.GraphTypeError, match="takes a graph, or a node of it, as its first"):
         ag.ops.uniform(3, (2,))
     with pytest.raises(ag.GraphTypeError, match="need a float dtype, got int64"):
         ag.ops.normal(ag.Graph(), (2,), dtype="int64")
