@@ -18,7 +18,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.spots import Spot, Unfit, strides_of
 from actorgraph.lower.table_rows import Written
-from actorgraph.lower.walkable import RESHAPE, has_loop, shows, sums_columns
+from actorgraph.lower.walkable import RESHAPE, SUM, has_loop, shows, sums_columns
 from actorgraph.memory.buffers import is_view
 from actorgraph.op import CONSTANT
 from actorgraph.types import bind_shape
@@ -61,7 +61,10 @@ class Layouts:
         )
         if of_one_order and node.op.memory.layout == "kept":
             return plain
-        if node.op.ufunc in (None, "matmul") or not has_loop(node, may_have_loop):
+        if node.op is SUM:
+            if sum([size > 1 for size in shape]) < 2:  # noqa: C419
+                return plain
+        elif node.op.ufunc in (None, "matmul") or not has_loop(node, may_have_loop):
             return None
         called = kernel(node, np, self._symbols)
         dtypes = tuple([part.dtype for part in node.inputs])
@@ -82,7 +85,7 @@ def _strides(
     dtypes: tuple[np.dtype[Any], ...],
     operands: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...],
 ) -> tuple[int, ...]:
-    """Return the strides of a ufunc's result for operands with these shapes and strides."""
+    """Return the strides of a kernel's result for operands with these shapes and strides."""
     given = []
     for dtype, (shape, strides) in zip(dtypes, operands, strict=True):
         reach = [(size - 1) * step for size, step in zip(shape, strides, strict=True)]

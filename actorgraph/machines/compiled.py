@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from actorgraph.op import Op
 
 
-_STRANDED_BYTES = 512 * 1024
-"""Size of results above which a row is not worth it in a table that several threads walk."""
+_QUICK_BYTES = 128 * 1024
+"""Largest result of a row with `jit`: helpers share the longer steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +119,10 @@ class Compiled:
         wait = "wait" in (self.native, self.jit)
         tabling = Tabling(symbols, wait, errors, ordered, quick=quick, known={})
         if not quick:
-            largest = _STRANDED_BYTES if self.strands > 1 else None
-            return tabling._replace(strands=self.strands, largest=largest)
+            return tabling._replace(strands=self.strands)
         from actorgraph.jit import lowering as jit
 
-        return tabling._replace(others=jit.ROWS)
+        return tabling._replace(others=jit.ROWS, largest=_QUICK_BYTES)
 
     @cached_property
     def has_waves(self) -> bool:

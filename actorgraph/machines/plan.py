@@ -253,7 +253,7 @@ class Plan:
         tabling = self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
         if tabling is None or self.sequential is not None:
             return tabling
-        return tabling._replace(strands=1, largest=None)  # other workers run other tasks
+        return tabling._replace(strands=1)  # other workers run other tasks
 
     # -- costs --------------------------------------------------------------------------------
 
