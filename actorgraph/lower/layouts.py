@@ -21,7 +21,7 @@ from actorgraph.lower.table_rows import Written
 from actorgraph.lower.walkable import RESHAPE, SUM, has_loop, shows, sums_columns
 from actorgraph.memory.buffers import is_view
 from actorgraph.op import CONSTANT
-from actorgraph.types import bind_shape
+from actorgraph.types import Record, bind_shape
 
 
 class Layouts:
@@ -44,6 +44,8 @@ class Layouts:
         return self._known[node.id]
 
     def _found(self, node: Node) -> Spot | None:
+        if isinstance(node.type, Record):
+            return None
         shape, size = bind_shape(node.dims, self._symbols, 0), node.dtype.itemsize
         plain = Spot(0, 0, shape, strides_of(shape, size), size)
         if node.op is CONSTANT:
@@ -62,7 +64,7 @@ class Layouts:
         if of_one_order and node.op.memory.layout == "kept":
             return plain
         if node.op is SUM:
-            if sum([size > 1 for size in shape]) < 2:  # noqa: C419
+            if sum([size > 1 for size in shape]) < 2:
                 return plain
         elif node.op.ufunc in (None, "matmul") or not has_loop(node, may_have_loop):
             return None

@@ -155,3 +155,18 @@ def test_a_sum_that_keeps_axes_of_a_turned_array_is_laid_as_numpy_lays_it():
         run = machine.run_sync(feeds)
         strides = [run[node].value.strides for node in found]
     assert strides == [np.transpose(feeds["x"], (3, 1, 0, 2)).sum(1).strides] * 6
+
+
+@pytest.mark.parametrize("options", [{"fuse": "all"}, {"fuse": "none"}, {}])
+def test_a_record_that_comes_from_another_task_has_no_layout(options):
+    ag.nn.manual_seed(0)
+    x = ag.Graph().input("x", (7, 4, 8), "float32")
+    loss = ops.square(ag.nn.LSTM(8, 8)(x)[0]).mean()
+    feeds = {"x": numbers((7, 4, 8), "float32", False)}
+    with ag.LispMachine([loss]) as machine:
+        wanted = machine.run_sync(feeds, backward=True)
+    for kind in (ag.TapeMachine, ag.ActorMachine):
+        with kind([loss], native="wait", **options) as machine:
+            run = machine.start(feeds, backward=True).result()
+            for node in machine.wrt:
+                assert run[node].grad.tobytes() == wanted[node].grad.tobytes()
