@@ -159,6 +159,7 @@ class Tabling(NamedTuple):
     - `flag`: set by a walk as soon as it has released the GIL
     - `called`: how often Python has called the steps so far
     - `known`: cache of `table.kinds` for this binding; its types are kept alive by the steps
+    - `classes`: `kernels.class_numbers` of nodes that outlive it
     - `strands`: threads that may walk rows at the same time
     """
 
@@ -171,9 +172,10 @@ class Tabling(NamedTuple):
     largest: int | None = None
     others: Mapping[Op, Callable[..., None]] = MappingProxyType({})
     flag: Flag | None = None
-    known: dict[Any, str] | None = None
+    known: dict[int, str] | None = None
     strands: int = 1
     called: int = 0
+    classes: Mapping[int, int] = MappingProxyType({})
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:

@@ -20,11 +20,13 @@ Invariants:
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
+from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -35,16 +37,18 @@ from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower import keys
 from actorgraph.lower.asking import TRIES, Asking
-from actorgraph.lower.kernels import alike, kernel, with_errstate
+from actorgraph.lower.kernels import class_numbers, kernel, with_errstate
 from actorgraph.lower.layouts import Layouts
 from actorgraph.lower.program import Tabling, constant_value, lower_directly
 from actorgraph.lower.spots import Unfit
-from actorgraph.lower.table_rows import Written
 from actorgraph.lower.text import Dead
 from actorgraph.lower.walkable import LARGEST_BYTES, RESHAPE, has_size, kind_of
 from actorgraph.memory.buffers import fresh, is_view, regular
-from actorgraph.op import Op, attrs_key, is_symbolic
+from actorgraph.op import Op, is_symbolic
 from actorgraph.types import bind_shape
+
+if TYPE_CHECKING:
+    from actorgraph.lower.table_rows import Written
 
 FEWEST = 6
 """Least rows of a stretch: a walk costs 1.2 us, and a row saves 0.17 us over a call from Python."""
@@ -66,23 +70,19 @@ def stretches(
     steps: Sequence[Node], allowed: Sequence[bool], tabling: Tabling
 ) -> list[tuple[int, int]]:
     """Return the begin and end of each stretch; only steps that are `allowed` are in one."""
-    found: list[tuple[int, int]] = []
-    begin = rows = 0
     ordered = regular(steps) if tabling.ordered is None else tabling.ordered
     layouts = Layouts(steps, tabling.symbols, ordered)
     found_kinds = kinds(
-        steps, tabling.symbols, ordered, tabling.largest, tabling.others, tabling.known, layouts
-    )
-    for place, (kind, may) in enumerate(zip(found_kinds, allowed, strict=True)):
-        if kind and may:
-            rows += kind == "row"
-            continue
-        if rows >= FEWEST:
-            found.append((begin, place))
-        begin, rows = place + 1, 0
-    if rows >= FEWEST:
-        found.append((begin, len(steps)))
-    return found
+        steps, tabling.symbols, ordered, tabling.largest, tabling.others, tabling.known, layouts,
+        tabling.classes,
+    )  # fmt: skip
+    both = zip(found_kinds, allowed, strict=True)
+    edges = [-1, *[place for place, (kind, may) in enumerate(both) if not (kind and may)]]
+    spans = [(before + 1, end) for before, end in pairwise([*edges, len(steps)])]
+    return [
+        (begin, end) for begin, end in spans
+        if end - begin >= FEWEST and found_kinds[begin:end].count("row") >= FEWEST
+    ]  # fmt: skip
 
 
 def kinds(
@@ -91,40 +91,42 @@ def kinds(
     ordered: Collection[int] | None = None,
     largest: int | None = None,
     others: Collection[Op] = (),
-    known: dict[Any, str] | None = None,
+    known: dict[int, str] | None = None,
     layouts: Layouts | None = None,
+    classes: Mapping[int, int] = MappingProxyType({}),
 ) -> list[str]:
     """Return for each step ``"row"``, ``"view"``, or ``""`` if it can be neither.
 
     `ordered` are the ids that `regular` returns; `others` are ops for which the caller writes the
-    rows; `known` is a cache that calls with the same settings may share.  With `layouts` values
-    need not be in C order.
+    rows; `known` is a cache that calls with the same settings and `classes` may share (see
+    `kernels.class_numbers`).  With `layouts` values need not be in C order.
     """
-    known = {} if known is None else known
+    if known is None or not classes:
+        known, classes = {}, classes or class_numbers(steps)
     in_order = regular(steps) if ordered is None else ordered
 
     def lies(node: Node) -> bool:
         """Return whether the layout of a value is known."""
         return node.id in in_order or (layouts is not None and layouts.of(node) is not None)
 
-    found = []
-    for step in steps:
+    found, most = list[str](), largest or LARGEST_BYTES
+    for step in steps:  # a hot loop
         if others and step.op in others:
-            found.append("row" if has_size(step, symbols, largest or LARGEST_BYTES) else "")
+            found.append("row" if has_size(step, symbols, most) else "")
             continue
-        key: Any = alike(step)
-        if step.attrs:
-            key = _with_attrs(key, step.attrs)
-            if key is None:  # unhashable attributes: no op with rows has any
-                found.append("")
-                continue
-        kind = known.get(key)
+        number = classes.get(id(step), -1)
+        kind = known.get(number)
         if kind is None:
-            kind = known[key] = kind_of(step, symbols, largest or LARGEST_BYTES)
-        if kind == "view" and step.op is RESHAPE:
+            kind = kind_of(step, symbols, most)
+            if number >= 0:
+                known[number] = kind
+        if kind == "row":
+            found.append(kind if step.id in in_order or lies(step) else "")
+        elif kind and step.op is RESHAPE:
             of = step.inputs[0]  # if that is not in C order, the result is a copy
-            kind = kind if of.is_leaf or lies(of) else ""
-        found.append(kind if kind == "view" or (kind and lies(step)) else "")
+            found.append(kind if of.is_leaf or lies(of) else "")
+        else:
+            found.append(kind)
     return found
 
 
@@ -135,19 +137,6 @@ class _Results(NamedTuple):
     copied: Collection[int]
     shown: Sequence[Node]
     place_of: Mapping[int, int]
-
-
-def _with_attrs(key: Hashable, attrs: Mapping[str, Any]) -> Hashable | None:
-    """Return a key that includes the attributes, None if they have no key."""
-    found = key, *attrs.items()  # takes a tenth of the time of `attrs_key`
-    try:
-        hash(found)
-    except TypeError:
-        try:
-            return key, attrs_key(attrs)
-        except TypeError:
-            return None
-    return found
 
 
 class Stretch:
@@ -283,9 +272,11 @@ class Stretch:
 
         It returns the results, or None where the walk declines.  Without rows there is no function.
         """
-        kind: Callable[..., Written] = Written
+        kind: Callable[..., Written]
         if self._tabling.quick:
             from actorgraph.lower.quick_rows import QuickRows as kind
+        else:  # modules that the first runs do not need
+            from actorgraph.lower.table_rows import Written as kind
         try:
             laid = self._laid(symbols)
             written = self._latest = laid._stranded(symbols) or kind(laid, symbols)

@@ -19,7 +19,7 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.lower.asking import moving
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
-from actorgraph.lower.kernels import is_silent, kernel
+from actorgraph.lower.kernels import class_numbers, is_silent, kernel
 from actorgraph.lower.program import Tabling, constant_value
 from actorgraph.node import Parameter, Variable
 from actorgraph.node_actor import LATEST
@@ -70,6 +70,11 @@ class Compiled:
         return {node: number for number, node in enumerate(results)}
 
     @cached_property
+    def classes(self) -> dict[int, int]:
+        """The `class_numbers` of all nodes."""
+        return class_numbers(self.joint.order)
+
+    @cached_property
     def allows_direct(self) -> bool:
         """Whether one thread may compute a run directly; assignments need the order of runs."""
         return not (self.assignments or self.interpreter or self.placing)
@@ -117,7 +122,9 @@ class Compiled:
             return None
         quick = bool(self.jit) and (errors is None or is_silent(errors))
         wait = "wait" in (self.native, self.jit)
-        tabling = Tabling(symbols, wait, errors, ordered, quick=quick, known={})
+        tabling = Tabling(
+            symbols, wait, errors, ordered, quick=quick, known={}, classes=self.classes
+        )
         if not quick:
             return tabling._replace(strands=self.strands)
         from actorgraph.jit import lowering as jit
