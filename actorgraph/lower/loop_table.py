@@ -161,6 +161,18 @@ class LoopTable:
         self._blocks: list[_LoopBlock] = []
 
     @property
+    def story(self) -> str:
+        """How many threads walk the rows, and the measured times that decided it."""
+        rows = f"a table of {len(self._rows)} rows"
+        if self._parted is None:
+            return f"{rows}, walked by one thread"
+        laps, threads = self._parted.laps, self._parted.rooms
+        trial = laps.pieces.trial
+        who = f"{threads} threads" if trial.gains else f"one thread, not {threads}"
+        laps_of = f"in {len(laps.phases)} phases of shared laps"
+        return f"{rows}, walked by {who}, {laps_of}: {trial.told(threads, 'iterations')}"
+
+    @property
     def kept_bytes(self) -> int:
         """The bytes of memory that idle blocks hold."""
         parted = 0 if self._parted is None else self._parted.total
@@ -325,15 +337,16 @@ def _check_layouts(steps: Sequence[Node], carries: Sequence[Node], results: Sequ
     }  # fmt: skip
     for _ in carries:
         odd |= {carry.id for carry, node in given if node.id in odd}
-    if any(part.id in odd for step in steps for part in step.inputs):
-        raise Unfit
+    for step in steps:
+        if any([part.id in odd for part in step.inputs]):  # noqa: C419
+            raise Unfit(f"{step.name!r} reads a carry whose memory layout may change")
 
 
 def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
     """Return the ids of the steps that are rows; all others are views, else `Unfit` is raised."""
     found = kinds(steps, symbols)
     if not all(found):
-        raise Unfit
+        raise Unfit(f"{steps[found.index('')].name!r} has no row")
     return {step.id for step, kind in zip(steps, found, strict=True) if kind == "row"}
 
 

@@ -329,7 +329,7 @@ class StrandRows(Written):
         threads: int,
     ) -> None:
         self._placed, self.threads, self.rooms = placed, threads, threads + _PARTED_ROOMS
-        self._touched, self._made = Touched(), list[_Unit]()
+        self._touched, self._made, self._split = Touched(), list[_Unit](), set[int]()
         self._first_made = len(stretch.given)
         super().__init__(stretch, symbols)
         self._cut()
@@ -338,15 +338,15 @@ class StrandRows(Written):
     def story(self) -> str:
         """How many threads walk the rows, and the measured times that decided it."""
         trial = self.pieces.trial
-        alone_us, together_us = trial.medians_us
         who = (
             f"{self.threads} threads walk"
             if trial.gains
             else f"one thread walks, not {self.threads},"
         )
+        parts = f", {len(self._split)} steps split between them" if self._split else ""
         return (
-            f"{who} {len(self.pieces.waits)} pieces in {self.threads} strands: runs took "
-            f"{alone_us:.0f} us by one thread, {together_us:.0f} us by {self.threads}"
+            f"{who} {len(self.pieces.waits)} pieces in {self.threads} strands{parts}: "
+            f"{trial.told(self.threads)}"
         )
 
     def room(self, step: Node) -> int:
@@ -376,6 +376,7 @@ class StrandRows(Written):
             [waits] = self._touched.touch(len(self._made), [every])
             self._made.append(_Unit(strands[0], us, whole, waits))
             return
+        self._split.add(step.id)
         for several in beside(whole, len(strands)):
             touches = [
                 [one for row in rows for one in self._touches(row, every)] for rows in several

@@ -39,7 +39,7 @@ from actorgraph.lower import keys
 from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import class_numbers, kernel, with_errstate
 from actorgraph.lower.layouts import Layouts
-from actorgraph.lower.program import Tabling, constant_value, lower_directly
+from actorgraph.lower.program import Program, Tabling, constant_value, lower_directly
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.text import Dead
 from actorgraph.lower.walkable import LARGEST_BYTES, RESHAPE, has_size, kind_of
@@ -166,6 +166,8 @@ class Stretch:
         self._how, self._buffered = how, buffered
         self._tabling, self.others = tabling, tabling.others
         self._latest: Written | None = None
+        self._unfit: Node | None = None  # the step without a row in the latest try to write all
+        self._around_it: Program | None = None  # what computes it between tables
         self._tables: dict[Any, Asking] = {}
         self._blocks: WeakSet[_WalkBlocks] = WeakSet()
 
@@ -277,12 +279,13 @@ class Stretch:
             from actorgraph.lower.quick_rows import QuickRows as kind
         else:  # modules that the first runs do not need
             from actorgraph.lower.table_rows import Written as kind
+        self._unfit = self._around_it = None
         try:
             laid = self._laid(symbols)
             written = self._latest = laid._stranded(symbols) or kind(laid, symbols)
         except Unfit as unfit:
-            few = len(self.steps) < _MANY
-            return None if few else self._around(self.steps[unfit.position], symbols)
+            step = self._unfit = self.steps[unfit.position]
+            return None if len(self.steps) < _MANY else self._around(step, symbols)
         blocks = _WalkBlocks(written, len(self.given), self._tabling.flag)
         self._blocks.add(blocks)
         empties = [
@@ -361,6 +364,7 @@ class Stretch:
         """
         tabling = self._tabling._replace(symbols=symbols, wait=True, apart=step.id, known=None)
         program = lower_directly(self.steps, self.given, self.returned, bound=(), tabling=tabling)
+        self._around_it = program
         raising = {"divide": "raise", "invalid": "raise", "over": "raise", "under": "raise"}
         kernels = [with_errstate(kernel(one, np, symbols), raising) for one in self.steps]
         called, fixed = program.callables(kernels, constant_value, symbols)
@@ -407,12 +411,26 @@ class Stretch:
 
     @property
     def story(self) -> str:
-        """The `story` of the rows that were written last."""
-        return "" if self._latest is None else self._latest.story
+        """How the steps are walked: by which threads, or which of them have no rows."""
+        if self._unfit is None:
+            return "" if self._latest is None else self._latest.story
+        name = self._unfit.name
+        if self._around_it is None:
+            return f"no table of {len(self.steps)} steps: {name!r} has no row for these layouts"
+        return f"{self.covered} of {len(self.steps)} steps are walked around {name!r}, which has no row"
+
+    @property
+    def covered(self) -> int:
+        """The number of steps for which rows stand."""
+        if self._around_it is not None:
+            return sum([one.stretch.covered for one in self._around_it.parts if one.stretch])
+        return 0 if self._latest is None or self._unfit is not None else len(self.steps)
 
     def comments(self) -> list[str]:
         """Return the rows that were written last as comments of the program's source."""
         written = self._latest
+        if self._unfit is not None:
+            return [f"# {self.story}"]
         if written is None:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
         found = [f"# {len(written.notes)} rows of NumPy's loops stand for it:"]

@@ -197,6 +197,14 @@ def test_what_goes_by_rows_has_parts_and_each_thread_makes_all_iterations_of_its
     assert all(rows.laps.pieces.waits == [[], []] for rows in made)
 
 
+def test_a_machine_tells_of_laps_that_threads_share(g):
+    outputs, feeds = halves(g)
+    with forced(), ag.ActorMachine(outputs, native="wait", workers=2) as machine:
+        machine.run_sync(feeds)
+        told = machine.explain()
+    assert "rows, walked by one thread, not 2, in 1 phases of shared laps: iterations " in told
+
+
 def test_one_worker_and_the_sequential_machine_have_no_parts(g):
     outputs, feeds = halves(g)
     with forced() as (_, made):
