@@ -311,10 +311,7 @@ class _Trial:
         alone_us, together_us = self.medians_us
         if not together_us:
             return f"{what} by {threads} threads have not been timed yet"
-        alone, together = (
-            f"{us:.0f}" if us >= 10 else f"{us:.1f}" for us in (alone_us, together_us)
-        )
-        return f"{what} took {alone} us by one thread, {together} us by {threads}"
+        return f"{what} took {alone_us:.1f} us by one thread, {together_us:.1f} us by {threads}"
 
     def is_together(self) -> bool:
         """Count one walk more, and return whether it is to use helpers."""

@@ -414,10 +414,10 @@ class Stretch:
         """How the steps are walked: by which threads, or which of them have no rows."""
         if self._unfit is None:
             return "" if self._latest is None else self._latest.story
-        name = self._unfit.name
+        name, every = self._unfit.name, len(self.steps)
         if self._around_it is None:
-            return f"no table of {len(self.steps)} steps: {name!r} has no row for these layouts"
-        return f"{self.covered} of {len(self.steps)} steps are walked around {name!r}, which has no row"
+            return f"no table of {every} steps: {name!r} has no row for these layouts"
+        return f"{self.covered} of {every} steps are walked around {name!r}, which has no row"
 
     @property
     def covered(self) -> int:

@@ -116,14 +116,11 @@ def _tables(plan: Plan, networks: Iterable[Network]) -> str:
     found += [task.program for one in networks if one.plan is plan for task in one.tasks]
     programs = [program for program in found if program is not None]
     stretches = [part.stretch for one in programs for part in one.parts if part.stretch]
-    steps, walked = (
-        sum([len(one.steps) for one in stretches]),
-        sum([one.covered for one in stretches]),
-    )
-    every = sum([len(one.steps) for one in programs])
-    lines = [
-        f"tables: {steps} of {every} steps in {len(stretches)} stretches; rows of {walked} are written"
-    ] if steps else []  # fmt: skip
+    steps, every = [sum([len(one.steps) for one in some]) for some in (stretches, programs)]
+    rows, lines = sum([one.covered for one in stretches]), list[str]()
+    if steps:
+        where = f"{steps} of {every} steps in {len(stretches)} stretches"
+        lines.append(f"tables: {where}; rows of {rows} are written")
     lines += [one.story for one in stretches if one.story]
     parts = [part for one in programs for part in one.called() if part.is_interpreted]
     if parts:
