@@ -177,11 +177,11 @@ def follows_memory(name: str, char: str) -> bool:
 
 def _with_an_order(name: str, shape: tuple[int, ...]) -> Array:
     """Return numbers on which the order of a reduction shows: zeros of both signs, and NaN."""
-    x = np.sin(np.arange(float(np.prod(shape)))).reshape(shape)
-    if name == "add":
-        return x
-    x = np.where(x > 0, 0.0, np.where(x < -0.9, np.copysign(np.nan, x + 0.95), -0.0))
-    return np.where(np.sin(x.size + np.arange(x.size)).reshape(shape) > -0.99, x, 1.0)
+    x: Array = np.sin(np.arange(float(np.prod(shape)))).reshape(shape)
+    if name != "add":
+        x = np.where(x > 0, 0.0, np.where(x < -0.9, np.copysign(np.nan, x + 0.95), -0.0))
+        x = np.where(np.sin(x.size + np.arange(x.size)).reshape(shape) > -0.99, x, 1.0)
+    return x
 
 
 def _by_rows(loop: Routine, x: Array, axes: tuple[int, ...], begin: float | None) -> Array:

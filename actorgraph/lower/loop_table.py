@@ -33,15 +33,20 @@ from actorgraph.lower.seen import node_like
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table import kinds
 from actorgraph.lower.text import Dead
-from actorgraph.memory.buffers import Memory, is_fresh, regular
+from actorgraph.lower.walkable import SUM
+from actorgraph.memory.buffers import Memory, is_fresh, is_view, regular, size_in_bytes
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
 from actorgraph.runs import AbstractRun
+from actorgraph.types import bind_shape
 
 _AT_ONCE_US = 1000.0
 """Predicted length of one walk, after which Python may handle signals."""
 
 FEWEST = 48
 """Least steps, of all iterations together, for which a walk pays off."""
+
+_MOST_KEPT_BYTES = 1 << 24
+"""Most bytes of arrays that a block keeps between calls for later phases."""
 
 _LEAST_US, _LEAST_BODY_US = 30.0, 1.0
 """Least predicted time of the iterations of a walk, and of one iteration, for helper threads."""
@@ -138,12 +143,20 @@ class LoopTable:
             one = grouped(one, symbols)
         given, asking = one.given, one.asking
         spent = sum([predicted_us(step, symbols) for step in steps])
-        made = self._made = _IterationRows(one, symbols)
         threads = min(threads, HELPERS.count + 1)
         self._parted: _PartedRows | None = None
+        self._kept: Sequence[Node] = ()
         if threads > 1 and one.asking is None and spent >= _LEAST_BODY_US:
             with suppress(Unfit):
                 self._parted = _PartedRows(one, symbols, threads, first + len(carries))
+            kept = _whole_batches(one, symbols) if self._parted is None else ()
+            if kept:
+                wide = replace(one, results=[*one.results, *kept], moving=[*one.moving, *kept])
+                with suppress(Unfit):
+                    self._parted = _PartedRows(wide, symbols, threads, first + len(carries))
+                    self._kept, one = kept, wide
+        self._shapes = [bind_shape(node.dims, symbols, 0) for node in self._kept]
+        made = self._made = _IterationRows(one, symbols)
         self._rows = made.lines
         self._flag = made.places[asking.id].offset if asking is not None else None
         self._indexed = any(node is inputs[0][0] for node in given)
@@ -176,7 +189,8 @@ class LoopTable:
     def kept_bytes(self) -> int:
         """The bytes of memory that idle blocks hold."""
         parted = 0 if self._parted is None else self._parted.total
-        return len(self._blocks) * (self._made.total + parted)
+        kept = sum([one.nbytes for block in [*self._blocks] for one in block.kept])
+        return len(self._blocks) * (self._made.total + parted) + kept
 
     def fits(self, positions: range) -> bool:
         """Return whether these iterations can be walked, and are enough to pay off."""
@@ -215,7 +229,7 @@ class LoopTable:
                 state[...] = one
         else:
             states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
-        taken = (*given, *states, *arrays, *index, *stacks)
+        taken = (*given, *states, *arrays, *index, *stacks, *block.kept)
         words, trips, more, flags = block.words, 0, True, 0
         while more and trips < len(positions):
             at = positions[trips]
@@ -237,6 +251,8 @@ class LoopTable:
             flags = 0
         if block.carries:
             states = [one.copy() for one in states]
+        if sum([one.nbytes for one in block.kept]) > _MOST_KEPT_BYTES:
+            block.kept = []
         self._blocks.append(block)
         if flags:
             raise Dead if flags == native.DEAD else Declined
@@ -264,19 +280,24 @@ class LoopTable:
             moves = self._specs[:, 4] > 0
             block.specs[:, 1] = np.where(moves, length, 1) * self._specs[:, 1]
             block.specs[:, 4] = way * self._specs[:, 4]
+            block.kept = block.kept if block.goes[0] == length else []
             block.goes = length, way
+        if not block.kept:
+            kept = zip(self._shapes, self._kept, strict=True)
+            block.kept = [np.empty((length, *shape), node.dtype) for shape, node in kept]
         return block
 
 
 class _LoopBlock:
     """The words of a walk, with what they point to."""
 
-    __slots__ = ("carries", "goes", "memory", "parted", "specs", "words")
+    __slots__ = ("carries", "goes", "kept", "memory", "parted", "specs", "words")
 
     def __init__(self, words: native.Words, specs: native.Words, memory: Memory) -> None:
         self.words, self.specs, self.memory = words, specs, memory
         self.goes = (0, 0)
         self.carries: list[Any] = []
+        self.kept: list[Any] = []  # arrays with an element for each iteration
         self.parted: Any = None  # the block that several threads walk, and what it points to
 
 
@@ -322,6 +343,32 @@ def _iteration(
     stored = (*entered, *stacked)
     written = {node.id: carry for carry, node in over.items()}
     return _Iteration(every, given, stored, said, written, (*elements, *stored))
+
+
+def _whole_batches(one: _Iteration, symbols: Mapping[str, int]) -> Sequence[Node]:
+    """Return the values whose rows a sum or product adds up, if they stay in an iteration.
+
+    If every iteration leaves them behind, what adds them up may follow in a later phase of laps.
+    Values larger than what iterations leave behind anyway stay.
+    """
+    if not one.exact:
+        return ()
+    made = {step.id: step for step in one.steps if not is_view(step)}
+    lasting = {node.id for node in one.lasting} | set(one.over)
+    groups = [how for how in one.quick.values() if how is not None]
+    shown = {node.id for group in groups for node in group.outputs}
+    hidden = one.quick.keys() - shown
+    found: dict[Node, None] = {}
+    for step in one.steps:
+        adds = step.op is SUM and 0 in step.attrs["axis"]
+        if adds or (step.op.ufunc == "matmul" and is_view(step.inputs[0])):
+            for part in step.inputs:
+                while part.inputs and is_view(part):
+                    part = part.inputs[0]
+                if part.id in made and part.id not in lasting | hidden:
+                    found[part] = None
+    sizes = [sum([size_in_bytes(node, symbols) for node in some]) for some in (found, one.moving)]
+    return [*found] if sizes[0] <= sizes[1] else ()
 
 
 def _check_layouts(steps: Sequence[Node], carries: Sequence[Node], results: Sequence[Node]) -> None:

@@ -140,7 +140,8 @@ class Program:
                 lines[number - 1] += f"  # {label}: {node.type}"
             walked = is_walked or (isinstance(item, Subprogram) and item.is_walked)
             inner += [] if one is None else [f"\n{one.annotated(title, walked)}", *rows]
-        story = [] if is_walked or not self.is_interpreted else [f"# {self.code.story}"]
+        told = self.code.story if isinstance(self.code, SteppingCode) and not is_walked else ""
+        story = [f"# {told}"] if told else []
         return "\n".join([f"# {printable(name)}", *story, *lines, *inner])
 
 
