@@ -189,7 +189,7 @@ class LoopTable:
     def kept_bytes(self) -> int:
         """The bytes of memory that idle blocks hold."""
         parted = 0 if self._parted is None else self._parted.total
-        kept = sum([one.nbytes for block in [*self._blocks] for one in block.kept])
+        kept: int = sum([one.nbytes for block in [*self._blocks] for one in block.kept])
         return len(self._blocks) * (self._made.total + parted) + kept
 
     def fits(self, positions: range) -> bool:
