@@ -306,12 +306,16 @@ def _in_parts(
 
 
 class _Unit(NamedTuple):
-    """Rows that one thread executes: strand, predicted time, and the units that they wait for."""
+    """Rows that one thread executes: strand, predicted time, and the units that they wait for.
+
+    They are a part of the step with the id `part_of`, unless that is None.
+    """
 
     strand: int
     us: float
     rows: Sequence[TableRow]
     waits: set[int]
+    part_of: int | None = None
 
 
 class StrandRows(Written):
@@ -329,7 +333,7 @@ class StrandRows(Written):
         threads: int,
     ) -> None:
         self._placed, self.threads, self.rooms = placed, threads, threads + _PARTED_ROOMS
-        self._touched, self._made, self._split = Touched(), list[_Unit](), set[int]()
+        self._touched, self._made = Touched(), list[_Unit]()
         self._first_made = len(stretch.given)
         super().__init__(stretch, symbols)
         self._cut()
@@ -343,7 +347,8 @@ class StrandRows(Written):
             if trial.gains
             else f"one thread walks, not {self.threads},"
         )
-        parts = f", {len(self._split)} steps split between them" if self._split else ""
+        split = {unit.part_of for unit in self._made} - {None}
+        parts = f", {len(split)} steps split between them" if split else ""
         return (
             f"{who} {len(self.pieces.waits)} pieces in {self.threads} strands{parts}: "
             f"{trial.told(self.threads)}"
@@ -376,14 +381,14 @@ class StrandRows(Written):
             [waits] = self._touched.touch(len(self._made), [every])
             self._made.append(_Unit(strands[0], us, whole, waits))
             return
-        self._split.add(step.id)
         for several in beside(whole, len(strands)):
             touches = [
                 [one for row in rows for one in self._touches(row, every)] for rows in several
             ]
             behind = self._touched.touch(len(self._made), touches)
             for strand, rows, own in zip(strands, several, behind, strict=False):
-                self._made.append(_Unit(strand, us / len(whole), rows, own))
+                part_of = step.id if len(several) > 1 else None
+                self._made.append(_Unit(strand, us / len(whole), rows, own, part_of))
 
     def _touches(self, row: TableRow, every: Sequence[Touch]) -> Sequence[Touch]:
         """Return what a row touches; if that is not known, what all rows of its step touch.
