@@ -303,6 +303,11 @@ class LoopKernel:
         return [] if self.parts is None else [(self.node, str(self.parts))]
 
     @property
+    def story(self) -> str:
+        """Who computes the iterations: a table, and how many threads walk it, or Python."""
+        return self.call.story
+
+    @property
     def walked(self) -> bool:
         """Whether machine code can walk the iterations."""
         from actorgraph.lower.table import kinds

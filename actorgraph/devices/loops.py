@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,11 +146,7 @@ def reducing_loop(name: str, char: str) -> tuple[Routine, float | None] | None:
     if name == "add":
         first = -0.0 if np.signbit(np.add.reduce(np.full(3, -0.0, char))) else 0.0
     for shape, axes in _REDUCED:
-        x = np.sin(np.arange(float(np.prod(shape)))).reshape(shape)
-        if name != "add":  # values on which the order shows: zeros of both signs, and NaN
-            x = np.where(x > 0, 0.0, np.where(x < -0.9, np.copysign(np.nan, x + 0.95), -0.0))
-            x = np.where(np.sin(x.size + np.arange(x.size)).reshape(shape) > -0.99, x, 1.0)
-        x = x.astype(char)
+        x = _with_an_order(name, shape).astype(char)
         for begin in [first] if name == "add" else [-np.inf, 0.0, *[None] * (len(axes) == 1)]:
             options = {} if begin is None or name == "add" else {"initial": begin}
             with np.errstate(all="ignore"):
@@ -157,6 +154,34 @@ def reducing_loop(name: str, char: str) -> tuple[Routine, float | None] | None:
             if _by_rows(loop, x, axes, begin).tobytes() != expected.tobytes():
                 return None
     return loop, first
+
+
+@cache
+def follows_memory(name: str, char: str) -> bool:
+    """Return whether a ufunc reduces an array in the order of its memory, not of its axes."""
+    if char not in _FLOATS:  # every order gives the same bits
+        return True
+    for shape, axes in (((6, 40, 9), (1,)), ((5, 3, 400), (0, 2)), ((5, 30, 40), (0, 1))):
+        x = _with_an_order(name, shape).astype(char)
+        with np.errstate(all="ignore"):
+            expected = getattr(np, name).reduce(x, axis=axes, keepdims=True, initial=0)
+            for turn in permutations(range(3)):
+                own = tuple([turn.index(axis) for axis in axes])
+                found = getattr(np, name).reduce(
+                    x.transpose(turn), axis=own, keepdims=True, initial=0
+                )
+                if found.tobytes() != expected.transpose(turn).tobytes():
+                    return False
+    return True
+
+
+def _with_an_order(name: str, shape: tuple[int, ...]) -> Array:
+    """Return numbers on which the order of a reduction shows: zeros of both signs, and NaN."""
+    x: Array = np.sin(np.arange(float(np.prod(shape)))).reshape(shape)
+    if name != "add":
+        x = np.where(x > 0, 0.0, np.where(x < -0.9, np.copysign(np.nan, x + 0.95), -0.0))
+        x = np.where(np.sin(x.size + np.arange(x.size)).reshape(shape) > -0.99, x, 1.0)
+    return x
 
 
 def _by_rows(loop: Routine, x: Array, axes: tuple[int, ...], begin: float | None) -> Array:

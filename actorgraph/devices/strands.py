@@ -306,6 +306,13 @@ class _Trial:
         ]
         return first, second
 
+    def told(self, threads: int, what: str = "runs") -> str:
+        """Return the measured times that decide, for users."""
+        alone_us, together_us = self.medians_us
+        if not together_us:
+            return f"{what} by {threads} threads have not been timed yet"
+        return f"{what} took {alone_us:.1f} us by one thread, {together_us:.1f} us by {threads}"
+
     def is_together(self) -> bool:
         """Count one walk more, and return whether it is to use helpers."""
         self._made += 1

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from contextvars import Context, copy_context
 from itertools import chain
 from types import TracebackType
@@ -24,6 +23,7 @@ from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import is_silent, kernel
 from actorgraph.lower.program import Program, lower_directly, lower_loop
 from actorgraph.lower.slices import with_slices_written_once
+from actorgraph.lower.spots import Unfit
 from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import Unallocated, is_fresh, regular, writable
 from actorgraph.memory.packing import assign
@@ -156,6 +156,7 @@ class InnerLoop(_Body):
         # The arguments of a `LoopTable`.
         self._given = inputs, computed, results, saved, test, symbols
         self._table: Asking | None = None
+        self._why, self._calls = "", 0  # why there is no table; the calls before it is written
         self._wait, self._quick, self._threads = False, False, 1
 
     def allow_tables(self, wait: bool, quick: bool, threads: int = 1) -> None:
@@ -166,6 +167,20 @@ class InnerLoop(_Body):
         """
         self._wait, self._quick, self._threads = wait, quick, threads
         self._table = Asking(self._write, _CALLS, wait)
+        self._calls = self._table.calls
+
+    @property
+    def story(self) -> str:
+        """Who computes the iterations, for users; empty without a call, or an allowed table."""
+        made, table = self._made, self._table
+        if made is not None:
+            found: str = made.story
+            return found
+        if table is None or self._why or table.calls == self._calls:
+            return self._why
+        if table.calls >= 0:
+            return f"computed by Python; a table is written after {table.calls + 1} more calls"
+        return "computed by Python, until its table is written"
 
     @property
     def kept_bytes(self) -> int:
@@ -184,11 +199,16 @@ class InnerLoop(_Body):
         tested = None if test is None else (*test.nodes[:2], test.nodes[2][0])
         # Stacked values of unknown size or number have no arrays that rows could write.
         if self._stored or not (saved or len(results) > len(inputs[2])):
-            with suppress(Exception):  # the Python form stays
+            try:
                 return LoopTable(
                     inputs, computed, results, saved, tested, symbols, self._quick, self._wait,
                     self._threads,
                 )  # fmt: skip
+            except Exception as error:  # noqa: BLE001 - the Python form stays
+                why = str(error) if isinstance(error, Unfit) else ""
+                self._why = f"no table: {why or 'a step has no row'}"
+        else:
+            self._why = "no table: the sizes of what it stacks are known only afterwards"
         for one in self._kernels:
             if hasattr(one, "allow_tables"):
                 one.allow_tables(self._wait, self._quick)

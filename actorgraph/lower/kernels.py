@@ -13,7 +13,8 @@ import inspect
 import operator
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -24,7 +25,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.gates import Gate
 from actorgraph.graph import Node
 from actorgraph.lower.matmul import product
-from actorgraph.op import Op, bind_attrs, is_symbolic
+from actorgraph.op import Op, attrs_key, bind_attrs, is_symbolic
 from actorgraph.ops._arrays import by_host, is_half, raise_if
 from actorgraph.options import is_masked
 from actorgraph.types import Dim, bind_shape
@@ -93,6 +94,26 @@ def alike(node: Node) -> tuple[Any, ...]:
     if len(inputs) == 2:
         return node.op, id(node.type), id(inputs[0].type), id(inputs[1].type)
     return (node.op, id(node.type), *[id(part.type) for part in inputs])
+
+
+def class_numbers(nodes: Iterable[Node]) -> dict[int, int]:
+    """Return by `id` of each node object the number of its class: `alike`, with equal attributes.
+
+    Nodes whose attributes have no key have no number.
+    """
+    numbers: dict[Any, int] = {}
+    found = {}
+    for node in nodes:
+        key: Any = alike(node)
+        if node.attrs:
+            key = key, *node.attrs.items()  # takes a tenth of the time of `attrs_key`
+        try:
+            found[id(node)] = numbers.setdefault(key, len(numbers))
+        except TypeError:
+            with suppress(TypeError):
+                key = alike(node), attrs_key(node.attrs)
+                found[id(node)] = numbers.setdefault(key, len(numbers))
+    return found
 
 
 def depends_on_symbols(node: Node) -> bool:

@@ -17,11 +17,10 @@ from actorgraph.devices.loops import may_have_loop
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.spots import Spot, Unfit, strides_of
-from actorgraph.lower.table_rows import Written
-from actorgraph.lower.walkable import RESHAPE, has_loop, shows, sums_columns
+from actorgraph.lower.walkable import RESHAPE, SUM, has_loop, shows, sums_columns
 from actorgraph.memory.buffers import is_view
 from actorgraph.op import CONSTANT
-from actorgraph.types import bind_shape
+from actorgraph.types import Record, bind_shape
 
 
 class Layouts:
@@ -44,6 +43,8 @@ class Layouts:
         return self._known[node.id]
 
     def _found(self, node: Node) -> Spot | None:
+        if isinstance(node.type, Record):
+            return None
         shape, size = bind_shape(node.dims, self._symbols, 0), node.dtype.itemsize
         plain = Spot(0, 0, shape, strides_of(shape, size), size)
         if node.op is CONSTANT:
@@ -61,7 +62,10 @@ class Layouts:
         )
         if of_one_order and node.op.memory.layout == "kept":
             return plain
-        if node.op.ufunc in (None, "matmul") or not has_loop(node, may_have_loop):
+        if node.op is SUM:
+            if sum([size > 1 for size in shape]) < 2:
+                return plain
+        elif node.op.ufunc in (None, "matmul") or not has_loop(node, may_have_loop):
             return None
         called = kernel(node, np, self._symbols)
         dtypes = tuple([part.dtype for part in node.inputs])
@@ -69,6 +73,8 @@ class Layouts:
         return plain._replace(strides=strides) if min(strides, default=0) >= 0 else None
 
     def _shown(self, view: Node, of: Spot, plain: Spot) -> Spot | None:
+        from actorgraph.lower.table_rows import Written  # which first runs seldom need
+
         try:
             found = Written.shown(of, view.dtype, kernel(view, np, self._symbols))
         except Unfit:  # a copy
@@ -82,7 +88,7 @@ def _strides(
     dtypes: tuple[np.dtype[Any], ...],
     operands: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...],
 ) -> tuple[int, ...]:
-    """Return the strides of a ufunc's result for operands with these shapes and strides."""
+    """Return the strides of a kernel's result for operands with these shapes and strides."""
     given = []
     for dtype, (shape, strides) in zip(dtypes, operands, strict=True):
         reach = [(size - 1) * step for size, step in zip(shape, strides, strict=True)]

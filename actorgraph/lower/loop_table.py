@@ -33,15 +33,20 @@ from actorgraph.lower.seen import node_like
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table import kinds
 from actorgraph.lower.text import Dead
-from actorgraph.memory.buffers import Memory, is_fresh, regular
+from actorgraph.lower.walkable import SUM
+from actorgraph.memory.buffers import Memory, is_fresh, is_view, regular, size_in_bytes
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
 from actorgraph.runs import AbstractRun
+from actorgraph.types import bind_shape
 
 _AT_ONCE_US = 1000.0
 """Predicted length of one walk, after which Python may handle signals."""
 
 FEWEST = 48
 """Least steps, of all iterations together, for which a walk pays off."""
+
+_MOST_KEPT_BYTES = 1 << 24
+"""Most bytes of arrays that a block keeps between calls for later phases."""
 
 _LEAST_US, _LEAST_BODY_US = 30.0, 1.0
 """Least predicted time of the iterations of a walk, and of one iteration, for helper threads."""
@@ -138,12 +143,20 @@ class LoopTable:
             one = grouped(one, symbols)
         given, asking = one.given, one.asking
         spent = sum([predicted_us(step, symbols) for step in steps])
-        made = self._made = _IterationRows(one, symbols)
         threads = min(threads, HELPERS.count + 1)
         self._parted: _PartedRows | None = None
+        self._kept: Sequence[Node] = ()
         if threads > 1 and one.asking is None and spent >= _LEAST_BODY_US:
             with suppress(Unfit):
                 self._parted = _PartedRows(one, symbols, threads, first + len(carries))
+            kept = _whole_batches(one, symbols) if self._parted is None else ()
+            if kept:
+                wide = replace(one, results=[*one.results, *kept], moving=[*one.moving, *kept])
+                with suppress(Unfit):
+                    self._parted = _PartedRows(wide, symbols, threads, first + len(carries))
+                    self._kept, one = kept, wide
+        self._shapes = [bind_shape(node.dims, symbols, 0) for node in self._kept]
+        made = self._made = _IterationRows(one, symbols)
         self._rows = made.lines
         self._flag = made.places[asking.id].offset if asking is not None else None
         self._indexed = any(node is inputs[0][0] for node in given)
@@ -161,10 +174,23 @@ class LoopTable:
         self._blocks: list[_LoopBlock] = []
 
     @property
+    def story(self) -> str:
+        """How many threads walk the rows, and the measured times that decided it."""
+        rows = f"a table of {len(self._rows)} rows"
+        if self._parted is None:
+            return f"{rows}, walked by one thread"
+        laps, threads = self._parted.laps, self._parted.rooms
+        trial = laps.pieces.trial
+        who = f"{threads} threads" if trial.gains else f"one thread, not {threads}"
+        laps_of = f"in {len(laps.phases)} phases of shared laps"
+        return f"{rows}, walked by {who}, {laps_of}: {trial.told(threads, 'iterations')}"
+
+    @property
     def kept_bytes(self) -> int:
         """The bytes of memory that idle blocks hold."""
         parted = 0 if self._parted is None else self._parted.total
-        return len(self._blocks) * (self._made.total + parted)
+        kept: int = sum([one.nbytes for block in [*self._blocks] for one in block.kept])
+        return len(self._blocks) * (self._made.total + parted) + kept
 
     def fits(self, positions: range) -> bool:
         """Return whether these iterations can be walked, and are enough to pay off."""
@@ -203,7 +229,7 @@ class LoopTable:
                 state[...] = one
         else:
             states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
-        taken = (*given, *states, *arrays, *index, *stacks)
+        taken = (*given, *states, *arrays, *index, *stacks, *block.kept)
         words, trips, more, flags = block.words, 0, True, 0
         while more and trips < len(positions):
             at = positions[trips]
@@ -225,6 +251,8 @@ class LoopTable:
             flags = 0
         if block.carries:
             states = [one.copy() for one in states]
+        if sum([one.nbytes for one in block.kept]) > _MOST_KEPT_BYTES:
+            block.kept = []
         self._blocks.append(block)
         if flags:
             raise Dead if flags == native.DEAD else Declined
@@ -252,19 +280,24 @@ class LoopTable:
             moves = self._specs[:, 4] > 0
             block.specs[:, 1] = np.where(moves, length, 1) * self._specs[:, 1]
             block.specs[:, 4] = way * self._specs[:, 4]
+            block.kept = block.kept if block.goes[0] == length else []
             block.goes = length, way
+        if not block.kept:
+            kept = zip(self._shapes, self._kept, strict=True)
+            block.kept = [np.empty((length, *shape), node.dtype) for shape, node in kept]
         return block
 
 
 class _LoopBlock:
     """The words of a walk, with what they point to."""
 
-    __slots__ = ("carries", "goes", "memory", "parted", "specs", "words")
+    __slots__ = ("carries", "goes", "kept", "memory", "parted", "specs", "words")
 
     def __init__(self, words: native.Words, specs: native.Words, memory: Memory) -> None:
         self.words, self.specs, self.memory = words, specs, memory
         self.goes = (0, 0)
         self.carries: list[Any] = []
+        self.kept: list[Any] = []  # arrays with an element for each iteration
         self.parted: Any = None  # the block that several threads walk, and what it points to
 
 
@@ -312,6 +345,32 @@ def _iteration(
     return _Iteration(every, given, stored, said, written, (*elements, *stored))
 
 
+def _whole_batches(one: _Iteration, symbols: Mapping[str, int]) -> Sequence[Node]:
+    """Return the values whose rows a sum or product adds up, if they stay in an iteration.
+
+    If every iteration leaves them behind, what adds them up may follow in a later phase of laps.
+    Values larger than what iterations leave behind anyway stay.
+    """
+    if not one.exact:
+        return ()
+    made = {step.id: step for step in one.steps if not is_view(step)}
+    lasting = {node.id for node in one.lasting} | set(one.over)
+    groups = [how for how in one.quick.values() if how is not None]
+    shown = {node.id for group in groups for node in group.outputs}
+    hidden = one.quick.keys() - shown
+    found: dict[Node, None] = {}
+    for step in one.steps:
+        adds = step.op is SUM and 0 in step.attrs["axis"]
+        if adds or (step.op.ufunc == "matmul" and is_view(step.inputs[0])):
+            for part in step.inputs:
+                while part.inputs and is_view(part):
+                    part = part.inputs[0]
+                if part.id in made and part.id not in lasting | hidden:
+                    found[part] = None
+    sizes = [sum([size_in_bytes(node, symbols) for node in some]) for some in (found, one.moving)]
+    return [*found] if sizes[0] <= sizes[1] else ()
+
+
 def _check_layouts(steps: Sequence[Node], carries: Sequence[Node], results: Sequence[Node]) -> None:
     """Raise `Unfit` if a step reads a carry whose next value may have another memory layout.
 
@@ -325,15 +384,16 @@ def _check_layouts(steps: Sequence[Node], carries: Sequence[Node], results: Sequ
     }  # fmt: skip
     for _ in carries:
         odd |= {carry.id for carry, node in given if node.id in odd}
-    if any(part.id in odd for step in steps for part in step.inputs):
-        raise Unfit
+    for step in steps:
+        if any([part.id in odd for part in step.inputs]):  # noqa: C419
+            raise Unfit(f"{step.name!r} reads a carry whose memory layout may change")
 
 
 def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
     """Return the ids of the steps that are rows; all others are views, else `Unfit` is raised."""
     found = kinds(steps, symbols)
     if not all(found):
-        raise Unfit
+        raise Unfit(f"{steps[found.index('')].name!r} has no row")
     return {step.id for step, kind in zip(steps, found, strict=True) if kind == "row"}
 
 

@@ -62,6 +62,16 @@ class Program:
         return self.code.make
 
     @property
+    def is_interpreted(self) -> bool:
+        """Whether the steps are interpreted until they have been called more often."""
+        return isinstance(self.code, SteppingCode) and self.code.compiled is None
+
+    def called(self) -> list[Program]:
+        """Return the programs of parts that Python calls, innermost ones where parts have parts."""
+        own = [part.program for part in self.parts if not part.is_walked]
+        return [one for program in own for one in (program.called() or [program])]
+
+    @property
     def arrays(self) -> Sequence[int]:
         """The sizes for `arenas.in_parts`; empty without parts."""
         return self.sizes if self.parts else ()
@@ -111,8 +121,8 @@ class Program:
         """Return how a frame of the program refers to the value of a node."""
         return self.code.expression(self.numbers[node.id], frame)
 
-    def annotated(self, name: str) -> str:
-        """Return the text with the names of nodes as comments."""
+    def annotated(self, name: str, is_walked: bool = False) -> str:
+        """Return the text with the names of nodes as comments; a table may stand for it."""
         code = self.code.written
         lines = code.text.splitlines()
         inner = []
@@ -128,8 +138,11 @@ class Program:
             else:
                 title, rows = f"the steps of {node.name}", []
                 lines[number - 1] += f"  # {label}: {node.type}"
-            inner += [] if one is None else [f"\n{one.annotated(title)}", *rows]
-        return "\n".join([f"# {printable(name)}", *lines, *inner])
+            walked = is_walked or (isinstance(item, Subprogram) and item.is_walked)
+            inner += [] if one is None else [f"\n{one.annotated(title, walked)}", *rows]
+        told = self.code.story if isinstance(self.code, SteppingCode) and not is_walked else ""
+        story = [f"# {told}"] if told else []
+        return "\n".join([f"# {printable(name)}", *story, *lines, *inner])
 
 
 class Subprogram(NamedTuple):
@@ -143,6 +156,11 @@ class Subprogram(NamedTuple):
     kernels: tuple[int, ...]
     arrays: int
     stretch: Stretch | None = None
+
+    @property
+    def is_walked(self) -> bool:
+        """Whether a table stands for the steps."""
+        return self.stretch is not None and self.stretch.covered > 0
 
 
 class Tabling(NamedTuple):
@@ -159,6 +177,7 @@ class Tabling(NamedTuple):
     - `flag`: set by a walk as soon as it has released the GIL
     - `called`: how often Python has called the steps so far
     - `known`: cache of `table.kinds` for this binding; its types are kept alive by the steps
+    - `classes`: `kernels.class_numbers` of nodes that outlive it
     - `strands`: threads that may walk rows at the same time
     """
 
@@ -171,9 +190,10 @@ class Tabling(NamedTuple):
     largest: int | None = None
     others: Mapping[Op, Callable[..., None]] = MappingProxyType({})
     flag: Flag | None = None
-    known: dict[Any, str] | None = None
+    known: dict[int, str] | None = None
     strands: int = 1
     called: int = 0
+    classes: Mapping[int, int] = MappingProxyType({})
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:

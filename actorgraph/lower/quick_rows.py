@@ -569,6 +569,8 @@ class _Grouping:
 class QuickRows(Written):
     """Rows of which some call machine code written for them; they keep that code alive."""
 
+    overwrites = False  # a group computes its steps together
+
     def __init__(self, one: Any, symbols: Mapping[str, int]) -> None:
         self._quick: dict[int, Any] = dict(one.quick)
         self._exact = one.exact

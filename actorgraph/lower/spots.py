@@ -63,6 +63,12 @@ def in_order(place: Spot, shape: tuple[int, ...]) -> Spot:
     return place._replace(shape=shape, strides=strides_of(shape, size))
 
 
+def turned_to(place: Spot, order: Sequence[int]) -> Spot:
+    """Return a value with its axes in this order."""
+    shape, strides = [tuple([one[axis] for axis in order]) for one in (place.shape, place.strides)]
+    return place._replace(shape=shape, strides=strides)
+
+
 def in_c_order(place: Spot) -> bool:
     """Return whether NumPy traverses an array in the order of its axes."""
     steps = [step for n, step in zip(place.shape, place.strides, strict=True) if n > 1]

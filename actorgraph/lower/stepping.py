@@ -61,6 +61,13 @@ class SteppingCode:
         return direct_code(self.key)
 
     @property
+    def story(self) -> str:
+        """For how long the part is still interpreted; empty once its text is used."""
+        if self.compiled is not None:
+            return ""
+        return f"interpreted step by step; compiled after {self.calls} more calls of such parts"
+
+    @property
     def text(self) -> str:
         """The source."""
         return self.written.text

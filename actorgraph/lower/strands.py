@@ -306,12 +306,16 @@ def _in_parts(
 
 
 class _Unit(NamedTuple):
-    """Rows that one thread executes: strand, predicted time, and the units that they wait for."""
+    """Rows that one thread executes: strand, predicted time, and the units that they wait for.
+
+    They are a part of the step with the id `part_of`, unless that is None.
+    """
 
     strand: int
     us: float
     rows: Sequence[TableRow]
     waits: set[int]
+    part_of: int | None = None
 
 
 class StrandRows(Written):
@@ -338,15 +342,16 @@ class StrandRows(Written):
     def story(self) -> str:
         """How many threads walk the rows, and the measured times that decided it."""
         trial = self.pieces.trial
-        alone_us, together_us = trial.medians_us
         who = (
             f"{self.threads} threads walk"
             if trial.gains
             else f"one thread walks, not {self.threads},"
         )
+        split = {unit.part_of for unit in self._made} - {None}
+        parts = f", {len(split)} steps split between them" if split else ""
         return (
-            f"{who} {len(self.pieces.waits)} pieces in {self.threads} strands: runs took "
-            f"{alone_us:.0f} us by one thread, {together_us:.0f} us by {self.threads}"
+            f"{who} {len(self.pieces.waits)} pieces in {self.threads} strands{parts}: "
+            f"{trial.told(self.threads)}"
         )
 
     def room(self, step: Node) -> int:
@@ -382,7 +387,8 @@ class StrandRows(Written):
             ]
             behind = self._touched.touch(len(self._made), touches)
             for strand, rows, own in zip(strands, several, behind, strict=False):
-                self._made.append(_Unit(strand, us / len(whole), rows, own))
+                part_of = step.id if len(several) > 1 else None
+                self._made.append(_Unit(strand, us / len(whole), rows, own, part_of))
 
     def _touches(self, row: TableRow, every: Sequence[Touch]) -> Sequence[Touch]:
         """Return what a row touches; if that is not known, what all rows of its step touch.

@@ -20,11 +20,13 @@ Invariants:
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
+from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -35,16 +37,18 @@ from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower import keys
 from actorgraph.lower.asking import TRIES, Asking
-from actorgraph.lower.kernels import alike, kernel, with_errstate
+from actorgraph.lower.kernels import class_numbers, kernel, with_errstate
 from actorgraph.lower.layouts import Layouts
-from actorgraph.lower.program import Tabling, constant_value, lower_directly
+from actorgraph.lower.program import Program, Tabling, constant_value, lower_directly
 from actorgraph.lower.spots import Unfit
-from actorgraph.lower.table_rows import Written
 from actorgraph.lower.text import Dead
 from actorgraph.lower.walkable import LARGEST_BYTES, RESHAPE, has_size, kind_of
 from actorgraph.memory.buffers import fresh, is_view, regular
-from actorgraph.op import Op, attrs_key, is_symbolic
+from actorgraph.op import Op, is_symbolic
 from actorgraph.types import bind_shape
+
+if TYPE_CHECKING:
+    from actorgraph.lower.table_rows import Written
 
 FEWEST = 6
 """Least rows of a stretch: a walk costs 1.2 us, and a row saves 0.17 us over a call from Python."""
@@ -66,23 +70,19 @@ def stretches(
     steps: Sequence[Node], allowed: Sequence[bool], tabling: Tabling
 ) -> list[tuple[int, int]]:
     """Return the begin and end of each stretch; only steps that are `allowed` are in one."""
-    found: list[tuple[int, int]] = []
-    begin = rows = 0
     ordered = regular(steps) if tabling.ordered is None else tabling.ordered
     layouts = Layouts(steps, tabling.symbols, ordered)
     found_kinds = kinds(
-        steps, tabling.symbols, ordered, tabling.largest, tabling.others, tabling.known, layouts
-    )
-    for place, (kind, may) in enumerate(zip(found_kinds, allowed, strict=True)):
-        if kind and may:
-            rows += kind == "row"
-            continue
-        if rows >= FEWEST:
-            found.append((begin, place))
-        begin, rows = place + 1, 0
-    if rows >= FEWEST:
-        found.append((begin, len(steps)))
-    return found
+        steps, tabling.symbols, ordered, tabling.largest, tabling.others, tabling.known, layouts,
+        tabling.classes,
+    )  # fmt: skip
+    both = zip(found_kinds, allowed, strict=True)
+    edges = [-1, *[place for place, (kind, may) in enumerate(both) if not (kind and may)]]
+    spans = [(before + 1, end) for before, end in pairwise([*edges, len(steps)])]
+    return [
+        (begin, end) for begin, end in spans
+        if end - begin >= FEWEST and found_kinds[begin:end].count("row") >= FEWEST
+    ]  # fmt: skip
 
 
 def kinds(
@@ -91,40 +91,42 @@ def kinds(
     ordered: Collection[int] | None = None,
     largest: int | None = None,
     others: Collection[Op] = (),
-    known: dict[Any, str] | None = None,
+    known: dict[int, str] | None = None,
     layouts: Layouts | None = None,
+    classes: Mapping[int, int] = MappingProxyType({}),
 ) -> list[str]:
     """Return for each step ``"row"``, ``"view"``, or ``""`` if it can be neither.
 
     `ordered` are the ids that `regular` returns; `others` are ops for which the caller writes the
-    rows; `known` is a cache that calls with the same settings may share.  With `layouts` values
-    need not be in C order.
+    rows; `known` is a cache that calls with the same settings and `classes` may share (see
+    `kernels.class_numbers`).  With `layouts` values need not be in C order.
     """
-    known = {} if known is None else known
+    if known is None or not classes:
+        known, classes = {}, classes or class_numbers(steps)
     in_order = regular(steps) if ordered is None else ordered
 
     def lies(node: Node) -> bool:
         """Return whether the layout of a value is known."""
         return node.id in in_order or (layouts is not None and layouts.of(node) is not None)
 
-    found = []
-    for step in steps:
+    found, most = list[str](), largest or LARGEST_BYTES
+    for step in steps:  # a hot loop
         if others and step.op in others:
-            found.append("row" if has_size(step, symbols, largest or LARGEST_BYTES) else "")
+            found.append("row" if has_size(step, symbols, most) else "")
             continue
-        key: Any = alike(step)
-        if step.attrs:
-            key = _with_attrs(key, step.attrs)
-            if key is None:  # unhashable attributes: no op with rows has any
-                found.append("")
-                continue
-        kind = known.get(key)
+        number = classes.get(id(step), -1)
+        kind = known.get(number)
         if kind is None:
-            kind = known[key] = kind_of(step, symbols, largest or LARGEST_BYTES)
-        if kind == "view" and step.op is RESHAPE:
+            kind = kind_of(step, symbols, most)
+            if number >= 0:
+                known[number] = kind
+        if kind == "row":
+            found.append(kind if step.id in in_order or lies(step) else "")
+        elif kind and step.op is RESHAPE:
             of = step.inputs[0]  # if that is not in C order, the result is a copy
-            kind = kind if of.is_leaf or lies(of) else ""
-        found.append(kind if kind == "view" or (kind and lies(step)) else "")
+            found.append(kind if of.is_leaf or lies(of) else "")
+        else:
+            found.append(kind)
     return found
 
 
@@ -135,19 +137,6 @@ class _Results(NamedTuple):
     copied: Collection[int]
     shown: Sequence[Node]
     place_of: Mapping[int, int]
-
-
-def _with_attrs(key: Hashable, attrs: Mapping[str, Any]) -> Hashable | None:
-    """Return a key that includes the attributes, None if they have no key."""
-    found = key, *attrs.items()  # takes a tenth of the time of `attrs_key`
-    try:
-        hash(found)
-    except TypeError:
-        try:
-            return key, attrs_key(attrs)
-        except TypeError:
-            return None
-    return found
 
 
 class Stretch:
@@ -177,6 +166,8 @@ class Stretch:
         self._how, self._buffered = how, buffered
         self._tabling, self.others = tabling, tabling.others
         self._latest: Written | None = None
+        self._unfit: Node | None = None  # the step without a row in the latest try to write all
+        self._around_it: Program | None = None  # what computes it between tables
         self._tables: dict[Any, Asking] = {}
         self._blocks: WeakSet[_WalkBlocks] = WeakSet()
 
@@ -283,15 +274,18 @@ class Stretch:
 
         It returns the results, or None where the walk declines.  Without rows there is no function.
         """
-        kind: Callable[..., Written] = Written
+        kind: Callable[..., Written]
         if self._tabling.quick:
             from actorgraph.lower.quick_rows import QuickRows as kind
+        else:  # modules that the first runs do not need
+            from actorgraph.lower.table_rows import Written as kind
+        self._unfit = self._around_it = None
         try:
             laid = self._laid(symbols)
             written = self._latest = laid._stranded(symbols) or kind(laid, symbols)
         except Unfit as unfit:
-            few = len(self.steps) < _MANY
-            return None if few else self._around(self.steps[unfit.position], symbols)
+            step = self._unfit = self.steps[unfit.position]
+            return None if len(self.steps) < _MANY else self._around(step, symbols)
         blocks = _WalkBlocks(written, len(self.given), self._tabling.flag)
         self._blocks.add(blocks)
         empties = [
@@ -370,6 +364,7 @@ class Stretch:
         """
         tabling = self._tabling._replace(symbols=symbols, wait=True, apart=step.id, known=None)
         program = lower_directly(self.steps, self.given, self.returned, bound=(), tabling=tabling)
+        self._around_it = program
         raising = {"divide": "raise", "invalid": "raise", "over": "raise", "under": "raise"}
         kernels = [with_errstate(kernel(one, np, symbols), raising) for one in self.steps]
         called, fixed = program.callables(kernels, constant_value, symbols)
@@ -416,12 +411,26 @@ class Stretch:
 
     @property
     def story(self) -> str:
-        """The `story` of the rows that were written last."""
-        return "" if self._latest is None else self._latest.story
+        """How the steps are walked: by which threads, or which of them have no rows."""
+        if self._unfit is None:
+            return "" if self._latest is None else self._latest.story
+        name, every = self._unfit.name, len(self.steps)
+        if self._around_it is None:
+            return f"no table of {every} steps: {name!r} has no row for these layouts"
+        return f"{self.covered} of {every} steps are walked around {name!r}, which has no row"
+
+    @property
+    def covered(self) -> int:
+        """The number of steps for which rows stand."""
+        if self._around_it is not None:
+            return sum([one.stretch.covered for one in self._around_it.parts if one.stretch])
+        return 0 if self._latest is None or self._unfit is not None else len(self.steps)
 
     def comments(self) -> list[str]:
         """Return the rows that were written last as comments of the program's source."""
         written = self._latest
+        if self._unfit is not None:
+            return [f"# {self.story}"]
         if written is None:
             return [f"# rows are written after {_CALLS} calls, where there is machine code"]
         found = [f"# {len(written.notes)} rows of NumPy's loops stand for it:"]

@@ -24,6 +24,7 @@ from actorgraph.devices import native
 from actorgraph.devices.loops import (
     Routine,
     dot_loop,
+    follows_memory,
     loop_of,
     product_loop,
     reducing_loop,
@@ -47,6 +48,7 @@ from actorgraph.lower.spots import (
     in_order,
     of_two_axes,
     strides_of,
+    turned_to,
 )
 from actorgraph.lower.traced import Traced, trace
 from actorgraph.lower.walkable import (
@@ -99,6 +101,9 @@ class Written:
 
     walk: Callable[..., int] | None = None
     """The function that walks the rows, if not `native.Runtime.walk`."""
+
+    overwrites = True
+    """Whether a value may take the memory of an operand: steps are computed in their order."""
 
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols, self.others, self._odd = symbols, stretch.others, stretch.odd
@@ -259,15 +264,44 @@ class Written:
                 inner[self.room(step)].append((position, step))
         self._first_room, self._within = len(self.sizes), list[int]()
         for own in inner:
-            spans = [
-                Span(lives.bytes[one.id], at, lives.last[one.id] + self.stays(one))
-                for at, one in own
-            ]
+            spans, span_of = list[Span](), dict[int, int]()
+            for at, one in own:
+                end, over = lives.last[one.id] + self.stays(one), None
+                if self.overwrites:
+                    over = self._overwritten(one, at, spans, span_of)
+                if over is None:
+                    spans.append(Span(lives.bytes[one.id], at, end))
+                else:
+                    spans[over].end = end
+                span_of[one.id] = len(spans) - 1 if over is None else over
             total, places = pack(spans, ())
-            for (_, step), place in zip(own, places, strict=True):
-                self._whole(step, len(self.sizes), place.begin)
+            for _, step in own:
+                self._whole(step, len(self.sizes), places[span_of[step.id]].begin)
             self._within.append(-(-total // 64) * 64)
             self.sizes.append(total)
+
+    def _overwritten(
+        self, step: Node, position: int, spans: Sequence[Span], span_of: Mapping[int, int]
+    ) -> int | None:
+        """Return the number of the span of an operand that ends at a step which may write there.
+
+        Both have one layout, and no other operand shows the same memory.  The cache then holds
+        fewer bytes: 500 steps on 400 kB take 0.7 of the time.
+        """
+        if step.op.ufunc in (None, "matmul") or step.dtype.kind == "c" or step.op in self.others:
+            return None
+        odd = self._odd.get(step.id)
+        for part in step.inputs:
+            number = span_of.get(part.id)
+            if (
+                number is not None
+                and spans[number].end == position
+                and (part.dims, part.dtype) == (step.dims, step.dtype)
+                and self._odd.get(part.id) == odd
+                and not any(one.inputs and is_view(one) for one in step.inputs)
+            ):
+                return number
+        return None
 
     def place(self, node: Node) -> Spot:
         """Return the spot of a value."""
@@ -444,6 +478,10 @@ class Written:
         """Return a loop of `native`, which NumPy does not have."""
         return Routine(native.RUNTIME.routine(name), 0, keeps_flags)
 
+    def is_apart(self, result: Spot, places: Iterable[Spot]) -> bool:
+        """Return whether a result in C order shares no memory with other values."""
+        return result.is_flat and not self._overlaps(result, places)
+
     @staticmethod
     def _overlaps(result: Spot, places: Iterable[Spot]) -> bool:
         return any(
@@ -464,17 +502,23 @@ class Written:
     def _column_sum(self, step: Node) -> None:
         """Write a sum over all axes but the last as a product with ones, as `column_sums` does."""
         x, result = self.place(step.inputs[0]), self.places[step.id]
+        if len(x.shape) > 2 and not x.is_flat:
+            self._sum(step)
+            return
         columns = (prod(x.shape[:-1]), x.shape[-1])
         ones = self.constant(np.ones((1, columns[0]), step.dtype))
-        shown = x if len(x.shape) == 2 else in_order(x, columns)  # else NumPy adds in its own order
+        shown = x if len(x.shape) == 2 else in_order(x, columns)
         self.product(ones, shown, in_order(result, (1, columns[1])), _columns)
 
     def _sum(self, step: Node) -> None:
         """Write the rows of a sum or mean."""
         x, result = self.place(step.inputs[0]), self.places[step.id]
-        shape = tuple([1 if i in step.attrs["axis"] else n for i, n in enumerate(x.shape)])
-        char = step.dtype.char
-        self.reduced("add", in_order(result, shape), x, step.attrs["axis"], char)
+        axes, steps = step.attrs["axis"], iter(result.strides)
+        shape = tuple([1 if i in axes else n for i, n in enumerate(x.shape)])
+        if result.shape != shape:
+            strides = tuple([0 if i in axes else next(steps) for i in range(len(x.shape))])
+            result = result._replace(shape=shape, strides=strides)
+        self.reduced("add", result, x, axes, step.dtype.char)
 
     def reduced(
         self, name: str, result: Spot, x: Spot, axes: Collection[int], char: str,
@@ -485,8 +529,13 @@ class Written:
         if found is None or self._overlaps(result, [x]) or 0 in x.shape:
             raise Unfit
         one_number = not any(step for n, step in zip(x.shape, x.strides, strict=True) if n > 1)
+        order: Sequence[int] = range(len(x.shape))
         if not in_c_order(x) and not (one_number and [*axes] == [len(x.shape) - 1]):
-            raise Unfit  # NumPy takes axes in an order of its own
+            order = sorted(order, key=x.strides.__getitem__, reverse=True)
+            # NumPy takes axes in the order of memory, if the result has the same order.
+            turned = [turned_to(one, order) for one in (x, result)]
+            if not (all(map(in_c_order, turned)) and follows_memory(name, char)):
+                raise Unfit
         loop, rest = found[0], x
         first = found[1] if initial is None else initial
         if first is not None:
@@ -502,7 +551,8 @@ class Written:
             rest = self.shown(x, dtype, itemgetter(others))
         else:
             raise Unfit
-        through = [0 if i in axes else step for i, step in enumerate(result.strides)]
+        rest = turned_to(rest, order)
+        through = [0 if i in axes else result.strides[i] for i in order]
         dims = coalesced(rest.shape, [through, rest.strides, through])
         self._each(loop, [result, rest, result], dims)
 

@@ -300,12 +300,16 @@ _VIEWS = frozenset(
 
 
 class _Module:
-    """The array module of a traced forward: NumPy, with its own functions that make arrays."""
+    """The array module of a traced forward: NumPy, with its own functions that make arrays.
+
+    The first array that is made like the `result`, if that is given, is the result itself: a
+    forward that takes no ``out`` mostly fills and returns it.
+    """
 
     is_traced = True
 
-    def __init__(self, like: Traced) -> None:
-        self._like = like
+    def __init__(self, like: Traced, result: Traced | None = None) -> None:
+        self._like, self._result = like, result
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
@@ -315,7 +319,11 @@ class _Module:
         usual.rows.refused(np.logical_not(usual).place)
 
     def empty(self, shape: Any, dtype: Any = float) -> Traced:
-        return self._like._new((shape,) if isinstance(shape, int) else tuple(shape), dtype)
+        shape, made = (shape,) if isinstance(shape, int) else tuple(shape), self._result
+        if made is not None and (made.shape, made.dtype) == (shape, np.dtype(dtype)):
+            self._result = None
+            return made
+        return self._like._new(shape, dtype)
 
     def full(self, shape: Any, value: Any, dtype: Any = float) -> Traced:
         made = self.empty(shape, dtype)
@@ -353,8 +361,10 @@ def _trace(rows: Written, step: Node) -> None:
     before, pending.checks = pending.checks, []
     try:
         with np.errstate(all="warn"):
-            called = kernel(step, _Module(result), rows.symbols)
             out = {"out": result} if takes_out(step) else {}
+            is_free = not out and rows.is_apart(result.place, [one.place for one in operands])
+            module = _Module(result, result if is_free else None)
+            called = kernel(step, module, rows.symbols)
             returned = called(*operands, **out)
             for check in pending.checks:
                 if check.bad.size > 1:

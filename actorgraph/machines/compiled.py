@@ -19,7 +19,7 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.lower.asking import moving
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
-from actorgraph.lower.kernels import is_silent, kernel
+from actorgraph.lower.kernels import class_numbers, is_silent, kernel
 from actorgraph.lower.program import Tabling, constant_value
 from actorgraph.node import Parameter, Variable
 from actorgraph.node_actor import LATEST
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from actorgraph.op import Op
 
 
-_STRANDED_BYTES = 512 * 1024
-"""Size of results above which a row is not worth it in a table that several threads walk."""
+_QUICK_BYTES = 128 * 1024
+"""Largest result of a row with `jit`: helpers share the longer steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,11 @@ class Compiled:
         computed = [*joint.values.values(), *joint.derivatives.values()]
         results = dict.fromkeys([node for node in computed if not node.is_leaf])
         return {node: number for number, node in enumerate(results)}
+
+    @cached_property
+    def classes(self) -> dict[int, int]:
+        """The `class_numbers` of all nodes."""
+        return class_numbers(self.joint.order)
 
     @cached_property
     def allows_direct(self) -> bool:
@@ -117,13 +122,14 @@ class Compiled:
             return None
         quick = bool(self.jit) and (errors is None or is_silent(errors))
         wait = "wait" in (self.native, self.jit)
-        tabling = Tabling(symbols, wait, errors, ordered, quick=quick, known={})
+        tabling = Tabling(
+            symbols, wait, errors, ordered, quick=quick, known={}, classes=self.classes
+        )
         if not quick:
-            largest = _STRANDED_BYTES if self.strands > 1 else None
-            return tabling._replace(strands=self.strands, largest=largest)
+            return tabling._replace(strands=self.strands)
         from actorgraph.jit import lowering as jit
 
-        return tabling._replace(others=jit.ROWS)
+        return tabling._replace(others=jit.ROWS, largest=_QUICK_BYTES)
 
     @cached_property
     def has_waves(self) -> bool:

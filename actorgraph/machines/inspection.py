@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
@@ -110,14 +111,23 @@ def explain(plans: Iterable[Plan], networks: Sequence[Network], workers: int) ->
 
 
 def _tables(plan: Plan, networks: Iterable[Network]) -> str:
-    """Return how many steps may run as tables, and how tables have fared."""
-    programs = [plan.inline.program]
-    programs += [task.program for one in networks if one.plan is plan for task in one.tasks]
-    stretches = [part.stretch for one in programs if one for part in one.parts if part.stretch]
-    steps = sum(len(stretch.steps) for stretch in stretches)
-    there = sum(stretch.is_written for stretch in stretches)
-    summary = f"tables: {steps} steps in {len(stretches)} stretches, rows of {there} are written"
-    return "\n".join([summary, *[one.story for one in stretches if one.story]])
+    """Return how many steps may run as tables, how tables have fared, and what is interpreted."""
+    found = [plan.inline.program]
+    found += [task.program for one in networks if one.plan is plan for task in one.tasks]
+    programs = [program for program in found if program is not None]
+    stretches = [part.stretch for one in programs for part in one.parts if part.stretch]
+    steps, every = [sum([len(one.steps) for one in some]) for some in (stretches, programs)]
+    rows, lines = sum([one.covered for one in stretches]), list[str]()
+    if steps:
+        where = f"{steps} of {every} steps in {len(stretches)} stretches"
+        lines.append(f"tables: {where}; rows of {rows} are written")
+    lines += [one.story for one in stretches if one.story]
+    parts = [part for one in programs for part in one.called() if part.is_interpreted]
+    if parts:
+        lines.append(
+            f"parts: {len(parts)} are interpreted step by step, until calls pay for compiling them"
+        )
+    return "\n".join(lines)
 
 
 _WAITS = {
@@ -141,8 +151,7 @@ def _explanation(plan: Plan, turn_us: Mapping[int, float], workers: int, tables:
     ]
     if plan.note:
         lines.append(plan.note)
-    if not tables.startswith("tables: 0"):
-        lines.append(tables)
+    lines += [tables] if tables else []
     lines += _loops(plan)
     if binding.direct_turns:
         mean = binding.direct_seconds / binding.direct_turns * 1e6
@@ -175,10 +184,11 @@ def _explanation(plan: Plan, turn_us: Mapping[int, float], workers: int, tables:
 def _loops(plan: Plan) -> list[str]:
     """Return how loops run, and how much memory they keep."""
     loops, source = [*plan.compiled.loops], plan.compiled.joint.source
+    told = [*chain.from_iterable([one.notes for one in loops])]
+    told += [(one.node, one.story) for one in loops if getattr(one, "story", "")]
     notes = {
         f"loop {source(node).name!r}{' backward' * (node.owner is not None)}: {text}": None
-        for one in loops
-        for node, text in one.notes
+        for node, text in told
     }
     kept_bytes = sum([one.kept_bytes for one in loops])
     return [

@@ -27,7 +27,6 @@ from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.cuts import Cut, by_cost, sequential
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
-from actorgraph.lower.kernels import alike
 from actorgraph.lower.program import Tabling
 from actorgraph.machines.compiled import COUNTED_BYTES, Binding, Compiled
 from actorgraph.machines.feeds import Repeats, bind_feeds, by_node, check_dims, settle
@@ -36,7 +35,6 @@ from actorgraph.machines.partition import UNCUT, Partition, partitioned, table_u
 from actorgraph.machines.process import THIS
 from actorgraph.machines.reader import Collected, Names, Reader
 from actorgraph.memory.buffers import size_in_bytes
-from actorgraph.op import attrs_key
 from actorgraph.types import UnboundDim
 
 if TYPE_CHECKING:
@@ -253,7 +251,7 @@ class Plan:
         tabling = self.compiled.tabling(self.latest.symbols, self.partition.ordered, errors)
         if tabling is None or self.sequential is not None:
             return tabling
-        return tabling._replace(strands=1, largest=None)  # other workers run other tasks
+        return tabling._replace(strands=1)  # other workers run other tasks
 
     # -- costs --------------------------------------------------------------------------------
 
@@ -265,15 +263,15 @@ class Plan:
 
     def _costs(self, symbols: Mapping[str, int]) -> dict[int, float]:
         """Return the costs of all nodes by id; nodes that are alike are predicted once."""
-        known: dict[Any, float] = {}
-        costs = {}
+        known: dict[int, float] = {}
+        costs, classes = {}, self.compiled.classes
         for node in self.compiled.joint.order:
-            key: Any = alike(node)
-            if node.attrs:
-                key = key, attrs_key(node.attrs)
-            cost = None if self.factors else known.get(key)
+            number = classes.get(id(node), -1)
+            cost = None if self.factors else known.get(number)
             if cost is None:
-                cost = known[key] = self.cost_us(node, symbols)
+                cost = self.cost_us(node, symbols)
+                if number >= 0:
+                    known[number] = cost
             costs[node.id] = cost
         return costs
 

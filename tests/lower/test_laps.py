@@ -197,6 +197,58 @@ def test_what_goes_by_rows_has_parts_and_each_thread_makes_all_iterations_of_its
     assert all(rows.laps.pieces.waits == [[], []] for rows in made)
 
 
+@pytest.mark.parametrize("length", [40, 7])
+@pytest.mark.parametrize("helped", [False, True])
+def test_what_a_sum_over_the_batch_reads_is_left_behind_so_that_the_sum_may_follow(
+    g, helped, length
+):
+    x, xs = g.input("x", (16, 64), "float32"), g.input("xs", (length, 16, 64), "float32")
+
+    def body(carry, entry):
+        one = ops.tanh(carry[0] * 1.5 + entry)
+        return (one, carry[1] + (one * entry).sum(0), carry[2] + ops.exp(one).sum(0)), one
+
+    zeros = ops.zeros(g, (64,), "float32")
+    (last, *totals), ys = ag.scan(body, (x, zeros, zeros), xs)
+    feeds = {one.name: RNG.normal(size=one.dims).astype("float32") for one in (x, xs)}
+    with forced(helped) as (_, made):
+        both([last, *totals, ys], feeds, [], times=20)
+        both([last, *totals, ys], feeds, [x, xs], times=5)
+    found = parted(made)
+    assert found
+    assert max(len(rows.laps.phases) for rows in found) == 2
+
+
+def test_arrays_that_later_phases_read_are_as_long_as_the_loop(g):
+    x, xs = g.input("x", (16, 64), "float32"), g.input("xs", ("n", 16, 64), "float32")
+    zeros = ops.zeros(g, (64,), "float32")
+
+    def body(carry, entry):
+        one = ops.tanh(carry[0] * 1.5 + entry)
+        return (one, carry[1] + (one * entry).sum(0)), None
+
+    (last, total), _ = ag.scan(body, (x, zeros), xs)
+    start = RNG.normal(size=(16, 64)).astype("float32")
+    with (
+        forced() as (_, made), ag.LispMachine([last, total]) as lisp,
+        ag.ActorMachine([last, total], native="wait", workers=2) as machine,
+    ):  # fmt: skip
+        for length in (5, 40, 3, 40, 1):
+            feeds = {"x": start, "xs": RNG.normal(size=(length, 16, 64)).astype("float32")}
+            wanted, run = lisp.run_sync(feeds), machine.run_sync(feeds)
+            for node in (last, total):
+                assert run[node].value.tobytes() == wanted[node].value.tobytes()
+    assert parted(made)
+
+
+def test_a_machine_tells_of_laps_that_threads_share(g):
+    outputs, feeds = halves(g)
+    with forced(), ag.ActorMachine(outputs, native="wait", workers=2) as machine:
+        machine.run_sync(feeds)
+        told = machine.explain()
+    assert "rows, walked by one thread, not 2, in 1 phases of shared laps: iterations " in told
+
+
 def test_one_worker_and_the_sequential_machine_have_no_parts(g):
     outputs, feeds = halves(g)
     with forced() as (_, made):

@@ -227,7 +227,7 @@ def test_an_error_keeps_nothing_of_its_run_alive():
         assert gone() is None
 
 
-@pytest.mark.parametrize(("rows", "in_parts"), [(16, True), (8192, False)])
+@pytest.mark.parametrize(("rows", "in_parts"), [(16, True), (32768, False)])
 def test_large_values_are_forgotten_at_once_so_their_tasks_have_no_parts(rows, in_parts):
     loss = branches(32)
     with ag.TapeMachine([loss]) as machine:

@@ -1,0 +1,90 @@
+"""Rows of tables: where their values lie."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph import ops
+from actorgraph.devices import native
+from tests.lower.test_layouts import FLOATS, numbers
+from tests.lower.test_table import check
+
+pytestmark = pytest.mark.skipif(
+    native.expected() is not None, reason=f"no tables: {native.expected()}"
+)
+
+
+def chain(x, steps=12):
+    """Return what elementwise steps in a row make of a value."""
+    for _ in range(steps):
+        x = ops.tanh(x) - 0.25
+    return x
+
+
+def walked_bytes(outputs, feeds):
+    """Return the bytes of memory of a machine's tables."""
+    with ag.TapeMachine(outputs, native="wait") as machine:
+        machine.run_sync(feeds)
+        [plan] = machine._plans.values()
+        return plan.inline.program.walked_bytes
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_step_writes_over_an_operand_that_ends_there(dtype):
+    x = ag.Graph().input("x", (8, 16), dtype)
+    feeds = {"x": numbers((8, 16), dtype, False)}
+    assert check([chain(x)], feeds) == ["table"]
+    assert walked_bytes([chain(x)], feeds) == feeds["x"].nbytes
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda y: y * y,
+        lambda y: 1.0 / y,
+        lambda y: y - y[::-1],
+        lambda y: y[:, ::-1] - y,
+        lambda y: ops.maximum(y, y[:1]),
+        lambda y: y / y[:, :1],
+        lambda y: y - ops.transpose(ops.reshape(y, (16, 8))),
+        lambda y: ops.transpose(ops.transpose(y) * 2.0 - ops.transpose(y[::-1])),
+        lambda y: ops.where(y > 0, y, y * 2.0),
+        lambda y: ops.arctan2(y, -y) + ops.hypot(y, ops.exp(y)),
+        lambda y: ops.sigmoid(y) - ops.relu(y) * y,
+        lambda y: y - y.sum(0) - y.sum(1, keepdims=True),
+        lambda y: ops.softmax(y) @ ops.softmax(y).transpose() @ y,
+    ],
+)
+def test_values_that_share_memory_in_turn_have_their_bits(form, dtype, special):
+    x = ag.Graph().input("x", (8, 16), dtype)
+    y = chain(x, 3) * 3.0 if not special else x * 1.0
+    for _ in range(4):
+        y = form(y)
+    outputs = [y, chain(y)]
+    with np.errstate(all="ignore"):
+        feeds = {"x": numbers((8, 16), dtype, special)}
+        assert "table" in check(outputs, feeds)
+        loss = ops.square(outputs[1]).sum()
+        assert "table" in check([loss], feeds, backward=True, wrt=[x])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_forward_that_fills_an_array_fills_the_result_itself(dtype):
+    x = ag.Graph().input("x", (5, 6), dtype)
+    padded = [ops.pad(x + k, ((1, 2), (0, 1))) for k in range(8)]
+    feeds = {"x": numbers((5, 6), dtype, True)}
+    with np.errstate(all="ignore"):
+        assert check(padded, feeds) == ["table"]
+        assert walked_bytes(padded, feeds) == feeds["x"].nbytes + (-feeds["x"].nbytes % 64)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_large_products_of_a_matrix_with_its_own_transpose_are_left_to_numpy(dtype):
+    x = ag.Graph().input("x", (4, 160), dtype)
+    feeds = {"x": numbers((4, 160), dtype, False)}
+    y = chain(x)
+    assert check([chain(y.transpose() @ y)[:6]], feeds) == ["table", "matmul", "table"]
+    assert check([chain(y @ y.transpose())], feeds) == ["table"]  # it is small
+    assert check([chain(y.transpose() @ (y * 2.0))[:6]], feeds) == ["table"]
