@@ -19,7 +19,6 @@ Invariants:
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
@@ -294,11 +293,10 @@ class Stretch:
             return None if few else self._around(self.steps[unfit.position], symbols)
         blocks = _WalkBlocks(written, len(self.given), self._tabling.flag)
         self._blocks.add(blocks)
-        empties = [
-            partial(fresh, bind_shape(node.dims, symbols, 0), node.dtype) for node in self.results
-        ]
+        shapes = [bind_shape(node.dims, symbols, 0) for node in self.results]
+        dtypes = [node.dtype for node in self.results]
         places = [self._found.place_of.get(node.id) for node in self.results]
-        sources = list(zip(places, empties, strict=True))
+        sources = list(zip(places, shapes, dtypes, strict=True))
         none_given = all(place is None for place in places)
         scalars = [place for place, node in enumerate(self.given) if not node.dims]
         finish = self._finish(symbols, [laid.odd.get(node.id) for node in self.results])
@@ -311,11 +309,11 @@ class Stretch:
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
             try:
                 if none_given or out is None:
-                    made = list(map(operator.call, empties))
+                    made = list(map(fresh, shapes, dtypes))
                 else:
                     made = [
-                        empty() if place is None or (to := out[place]) is None else to
-                        for place, empty in sources
+                        fresh(shape, dtype) if place is None or (to := out[place]) is None else to
+                        for place, shape, dtype in sources
                     ]
                 block = idle_blocks.pop() if idle_blocks else blocks.made()
             except IndexError:  # another thread took the last idle block

@@ -139,9 +139,10 @@ class Run(AbstractRun):
         GraphError
             The run has not ended yet.
         """
-        dual = self.duals.get(key) if isinstance(key, Node) else None
-        if dual is not None:
-            return dual
+        try:
+            return self.duals[key]  # type: ignore[index]  # a name is never found
+        except (KeyError, TypeError):
+            pass
         if not self.done:
             raise GraphError("the run has not ended; await it or call .result() first")
         self._raise_if_failed()
