@@ -192,12 +192,18 @@ class Scheduler:
         self.pool.submit(self, slot)
         return True
 
-    def work(self, slot: int, until: AbstractRun | None = None) -> None:
+    def work(
+        self,
+        slot: int,
+        until: AbstractRun | None = None,
+        alone: Callable[[], bool] | None = None,
+    ) -> None:
         """Run ready tasks in `slot`, which the caller has acquired, and free it at the end.
 
-        Returns when nothing is ready, or as soon as the run `until` has ended.
+        Returns when nothing is ready, or as soon as the run `until` has ended.  If `alone` returns
+        False before a turn that is worth waking a worker, that turn is left to one.
         """
-        self.call(self._work, slot, until, until=until)
+        self.call(self._work, slot, until, alone, until=until)
 
     def serve(self, slot: int) -> None:
         """Run `work` in a thread of the pool."""
@@ -216,7 +222,7 @@ class Scheduler:
             here.held = outer
 
     @runs_steps("task")
-    def _work(self, slot: int, until: AbstractRun | None) -> None:
+    def _work(self, slot: int, until: AbstractRun | None, alone: Callable[[], bool] | None) -> None:
         if slot >= self.workers:
             self.tile_queue.help()
             self.tile_slots.append(slot)
@@ -244,6 +250,10 @@ class Scheduler:
                 turns += 1
                 try:
                     if task.heavy or not turns % _SAMPLED:
+                        if alone is not None and task.heavy and not alone():
+                            push(task)
+                            self.leave(slot)
+                            return
                         following = self._timed_turn(task, queue)
                     elif instrument.listening_to_turns:
                         following = (task.observed or instrument.observed(task))(push)

@@ -34,7 +34,7 @@ from actorgraph.machines import Machine
 from actorgraph.machines.brief import direct_us, share_of, start_or_compute
 from actorgraph.machines.core import Core
 from actorgraph.machines.event_loops import loop_notifier
-from actorgraph.machines.step import SYNC_US
+from actorgraph.machines.life import SYNC_US
 from actorgraph.scheduler import POOL
 from actorgraph.serving.caller_loops import CallerLoop, CallerLoops
 from actorgraph.serving.config import Config
