@@ -228,8 +228,8 @@ class Scheduler:
             self.tile_slots.append(slot)
             return
         self._handover_at = perf_counter() + _HANDOVER_S
-        # Each call counts from another offset: short runs that all began at 0 would never be timed.
-        turns = next(self._phases)
+        # Each call begins at another number: short runs that all began at one would never be timed.
+        left = _SAMPLED - next(self._phases) % _SAMPLED
         while True:
             task = self._take(slot)
             if task is None:
@@ -247,9 +247,10 @@ class Scheduler:
             # may have work; else go on with the last consumer, whose input is in the cache.
             ask = self.random is not None or len(self.classes) > 1
             while task is not None:
-                turns += 1
+                left -= 1
                 try:
-                    if task.heavy or not turns % _SAMPLED:
+                    if not left or task.heavy:
+                        left = left or _SAMPLED
                         if alone is not None and task.heavy and not alone():
                             push(task)
                             self.leave(slot)
