@@ -375,6 +375,7 @@ class Binding:
     # `Claim`, which knows plans, by whether a run may use buffers
     claims: dict[bool, Any] = field(default_factory=dict)
     direct: dict[int, list[Direct]] = field(default_factory=dict)
-    direct_turns: int = 0  # direct runs so far, their seconds, and those of the latest
+    # Runs computed without actors so far, their seconds, and those of the latest in one piece.
+    direct_turns: int = 0
     direct_seconds: float = 0.0
     direct_latest: deque[float] = field(default_factory=partial(deque, maxlen=LATEST))

@@ -85,6 +85,11 @@ class Core:
         if placing is not None:
             placing.retain()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is open, in the process that has made it."""
+        return not self.closed and self.process == THIS.id
+
     # -- starting -----------------------------------------------------------------------------
 
     def start(self, run: Run, slot: int | None = None) -> None:

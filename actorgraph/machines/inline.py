@@ -33,9 +33,10 @@ class Inline:
     given back.  `program` is None before the first direct run.  The `buffered` steps write into
     memory that the function keeps.
 
-    Functions of few steps begin without tables.  After `plain_turns` turns the `Inline` of
-    `with_tables` replaces this one.  `first` is the key of its functions without buffers in
-    `Binding.direct`, ``first + 1`` of those with them, so functions of the two do not mix.
+    Functions of few steps begin without tables.  After `plain_turns` turns of a binding the
+    `Inline` of `with_tables` replaces this one.  `first` is the key of its functions without
+    buffers in `Binding.direct`, ``first + 1`` of those with them, so functions of the two do not
+    mix.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Inline:
         self.steps: Sequence[Node] = ()
         self.buffered: frozenset[int] = frozenset()
         self.first = 0 if plain else 2
-        self.plain_turns, self._turns = _NEVER, 0
+        self.plain_turns = _NEVER
         self._compiled = compiled
         self._keeps_derivatives, self._plain = keeps_derivatives, plain
         self._with_memory: list[Binding] = []
@@ -71,8 +72,7 @@ class Inline:
         Return whether it is time for `with_tables`.
         """
         binding.direct.setdefault(self.first + in_buffers, []).append(function)
-        self._turns += 1
-        return self._turns >= self.plain_turns
+        return binding.direct_turns >= self.plain_turns
 
     def with_tables(self) -> Inline:
         """Return an `Inline` whose functions have tables from the beginning."""

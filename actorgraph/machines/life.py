@@ -87,7 +87,7 @@ class Lifetime(Answering, ABC):
         """Return the core; make one at the first run, after a fork and after an interrupt."""
         with THIS.starting:
             core = self._core
-            if core is not None and not core.closed and core.process == THIS.id:
+            if core is not None and core.is_alive:
                 return core
             if self._closed:
                 raise MachineClosedError("the machine was closed; make a new one")
@@ -111,11 +111,12 @@ class Lifetime(Answering, ABC):
         """Refuse new runs; return the core if there is one to end."""
         with THIS.starting:
             core = self._core
-            alive = core is not None and not core.closed and core.process == THIS.id
-            if core is not None and alive:
+            if core is not None and not core.is_alive:
+                core = None
+            if core is not None:
                 core.refuse_inside_op("close")
             self._closed, self._core = True, None
-        return core if alive else None
+        return core
 
     def _state(self) -> str:
         return "closed" if self._closed else "open" if self._core is not None else "not started"
@@ -402,6 +403,6 @@ def _check_thread(placing: Residents) -> None:
 
 def _collect(core: Core) -> None:
     """Close the core of a machine that was dropped, outside of the garbage collector's call."""
-    if not core.closed and core.process == THIS.id:
+    if core.is_alive:
         error = MachineClosedError("the machine was dropped while the run was in flight")
         core.pool.later(partial(core.abandon, error, join=False))
