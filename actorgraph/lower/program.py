@@ -145,6 +145,10 @@ class Subprogram(NamedTuple):
     stretch: Stretch | None = None
 
 
+ROWS_AFTER = 100
+"""Calls of a part before its rows are written: writing them costs what 150 to 400 walks save."""
+
+
 class Tabling(NamedTuple):
     """How steps are to be walked as tables.
 

@@ -36,7 +36,7 @@ from actorgraph.lower import keys
 from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import alike, kernel, with_errstate
 from actorgraph.lower.layouts import Layouts
-from actorgraph.lower.program import Tabling, constant_value, lower_directly
+from actorgraph.lower.program import ROWS_AFTER, Tabling, constant_value, lower_directly
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table_rows import Written
 from actorgraph.lower.text import Dead
@@ -50,9 +50,6 @@ FEWEST = 6
 
 _KEPT = 4
 """Bindings whose tables a stretch keeps."""
-
-_CALLS = 100
-"""Calls of a part before its rows are written: writing them costs what some 300 walks save."""
 
 _MANY = 16
 """Least steps of a stretch that is walked around a step without a row, which costs 1 us more."""
@@ -273,7 +270,7 @@ class Stretch:
         if found is None:
             if len(self._tables) >= _KEPT:
                 self._tables.clear()
-            write, calls = partial(self.write, symbols), _CALLS - self._tabling.called
+            write, calls = partial(self.write, symbols), ROWS_AFTER - self._tabling.called
             found = self._tables[key] = Asking(write, calls, self._tabling.wait)
         return found
 
@@ -421,7 +418,7 @@ class Stretch:
         """Return the rows that were written last as comments of the program's source."""
         written = self._latest
         if written is None:
-            return [f"# rows are written after {_CALLS} calls, where there is machine code"]
+            return [f"# rows are written after {ROWS_AFTER} calls, where there is machine code"]
         found = [f"# {len(written.notes)} rows of NumPy's loops stand for it:"]
         found += [f"# {written.story}"] if written.story else []
         for of, row in written.notes:
