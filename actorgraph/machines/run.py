@@ -383,8 +383,10 @@ class Run(AbstractRun):
             raise self.dead
 
     def _wait(self, end: float | None = None) -> bool:
-        if self.done:
-            return True
+        """Block until the run has ended, or the clock shows `end`; return whether it has ended."""
+        return self.done or self._block(end)
+
+    def _block(self, end: float | None) -> bool:
         ended = threading.Lock()
         ended.acquire()
         self.add_done_callback(ended.release)
