@@ -29,6 +29,7 @@ from actorgraph.machines.feeds import by_node, check_like, mode_of, trains
 from actorgraph.machines.life import INLINE_US, SYNC_US, Lifetime
 from actorgraph.machines.options import checked_jit, checked_native, checked_passes, placed
 from actorgraph.machines.plan import Plan
+from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
 from actorgraph.machines.step import Check, Step
 from actorgraph.machines.tuner import Tuner, checked_costs
@@ -447,7 +448,7 @@ class Machine(Lifetime):
             feeds, self._inputs, self._placing
         )
         core = self._core
-        if core is None or not core.is_alive:
+        if core is None or core.closed or core.process != THIS.id:  # inlined `Core.is_alive`
             core = self._started()
         number = next(core.numbers) if number is None else number
         fed = iter(arrays)
