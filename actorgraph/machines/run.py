@@ -384,13 +384,12 @@ class Run(AbstractRun):
 
     def _wait(self, end: float | None = None) -> bool:
         """Block until the run has ended, or the clock shows `end`; return whether it has ended."""
-        return self.done or self._block(end)
-
-    def _block(self, end: float | None) -> bool:
-        ended = threading.Lock()
-        ended.acquire()
-        self.add_done_callback(ended.release)
+        ended: threading.Lock | None = None
         while not self.done:
+            if ended is None:
+                ended = threading.Lock()
+                ended.acquire()
+                self.add_done_callback(ended.release)
             left = inf if end is None else max(0.0, end - monotonic())
             if not ended.acquire(timeout=min(left, _GLANCE_S)) and left <= _GLANCE_S:
                 with suppress(ValueError):  # the ending thread has taken it
