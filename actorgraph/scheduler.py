@@ -192,12 +192,18 @@ class Scheduler:
         self.pool.submit(self, slot)
         return True
 
-    def work(self, slot: int, until: AbstractRun | None = None) -> None:
+    def work(
+        self,
+        slot: int,
+        until: AbstractRun | None = None,
+        alone: Callable[[], bool] | None = None,
+    ) -> None:
         """Run ready tasks in `slot`, which the caller has acquired, and free it at the end.
 
-        Returns when nothing is ready, or as soon as the run `until` has ended.
+        Returns when nothing is ready, or as soon as the run `until` has ended.  If `alone` returns
+        False before a turn that is worth waking a worker, that turn is left to one.
         """
-        self.call(self._work, slot, until, until=until)
+        self.call(self._work, slot, until, alone, until=until)
 
     def serve(self, slot: int) -> None:
         """Run `work` in a thread of the pool."""
@@ -216,14 +222,14 @@ class Scheduler:
             here.held = outer
 
     @runs_steps("task")
-    def _work(self, slot: int, until: AbstractRun | None) -> None:
+    def _work(self, slot: int, until: AbstractRun | None, alone: Callable[[], bool] | None) -> None:
         if slot >= self.workers:
             self.tile_queue.help()
             self.tile_slots.append(slot)
             return
         self._handover_at = perf_counter() + _HANDOVER_S
-        # Each call counts from another offset: short runs that all began at 0 would never be timed.
-        turns = next(self._phases)
+        # Each call begins at another number: short runs that all began at one would never be timed.
+        left = _SAMPLED - next(self._phases) % _SAMPLED
         while True:
             task = self._take(slot)
             if task is None:
@@ -241,9 +247,14 @@ class Scheduler:
             # may have work; else go on with the last consumer, whose input is in the cache.
             ask = self.random is not None or len(self.classes) > 1
             while task is not None:
-                turns += 1
+                left -= 1
                 try:
-                    if task.heavy or not turns % _SAMPLED:
+                    if not left or task.heavy:
+                        left = left or _SAMPLED
+                        if alone is not None and task.heavy and not alone():
+                            push(task)
+                            self.leave(slot)
+                            return
                         following = self._timed_turn(task, queue)
                     elif instrument.listening_to_turns:
                         following = (task.observed or instrument.observed(task))(push)

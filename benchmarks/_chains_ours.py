@@ -1,4 +1,4 @@
-"""The chains graph on our machines, and the cost of the smallest call."""
+"""The chains graph on our machines, and the cost of the smallest calls."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ from unittest import mock
 import numpy as np
 
 from benchmarks._chains_arrays import CountingTanh
-from benchmarks._harness import Trial, awaited
-from benchmarks._work import Array, Built, chain_arrays, chains, one_tanh
+from benchmarks._harness import Trial, at_median, awaited
+from benchmarks._work import (
+    Array,
+    Built,
+    chain_arrays,
+    chains,
+    one_tanh,
+    twenty,
+    twenty_arrays,
+    twenty_ops,
+)
 
 if TYPE_CHECKING:
     import actorgraph as ag
@@ -87,6 +96,28 @@ def run_sync_call(scope: ExitStack) -> Trial:
     machine = scope.enter_context(ag.ActorMachine(built.ends))
     feeds, end = {"x": chain_arrays()[0]}, built.ends[0]
     return Trial(lambda: [machine.run_sync(feeds)[end].value])
+
+
+def numpy_twenty(_: ExitStack) -> Trial:
+    """Call the 20 ops on arrays, one after the other."""
+    arrays = twenty_arrays()
+    return at_median(lambda: [twenty_ops(*arrays)])
+
+
+def twenty_call(kind: str) -> Callable[[ExitStack], Trial]:
+    """Call `run_sync` of machine `kind` on a graph of 20 ops."""
+
+    def build(scope: ExitStack) -> Trial:
+        import actorgraph as ag
+
+        built = twenty()
+        nodes = sum(not node.is_leaf for node in built.graph.nodes)
+        assert nodes == 20, f"{nodes} ops, not 20"
+        machine = scope.enter_context(getattr(ag, kind)(built.ends, wrt=[]))
+        feeds, end = {"x": twenty_arrays()[0]}, built.ends[0]
+        return at_median(lambda: [machine.run_sync(feeds)[end].value])
+
+    return build
 
 
 def to_thread_call(scope: ExitStack) -> Trial:

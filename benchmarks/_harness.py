@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import math
+import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
@@ -111,6 +112,21 @@ def best_call(run: Callable[[], object], slice_s: float) -> float:
         best = min(best, (now - start) / group)
         if now >= end:
             return best
+
+
+def at_median(run: Callable[[], Sequence[object] | None]) -> Trial:
+    """Make a trial whose figure is the p50 of all calls of a slice, not the shortest."""
+
+    def median(slice_s: float) -> float:
+        clock, found = time.perf_counter, []
+        run()
+        end = clock() + slice_s
+        while (start := clock()) < end:
+            run()
+            found.append(clock() - start)
+        return statistics.median(found)
+
+    return Trial(run, best=median)
 
 
 def awaited(loop: asyncio.AbstractEventLoop, call: Callable[[], Awaitable[object]]) -> Trial:

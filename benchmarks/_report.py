@@ -39,13 +39,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Target:
-    """`system` should need at most `factor` times the best of `against`, plus `plus_s`."""
+    """`system` should need at most `factor` times the best of `against`, plus `plus_s`.
+
+    Or at most `or_s`, if that is more.
+    """
 
     case: str
     system: str
     against: tuple[str, ...]
     factor: float
     plus_s: float = 0.0
+    or_s: float = 0.0
 
 
 def options(
@@ -201,7 +205,7 @@ def judge(targets: Sequence[Target], figures: Sequence[Figure]) -> list[dict[str
         if value is None or not rivals:
             continue
         best = min(rivals, key=rivals.__getitem__)
-        limit_s = target.factor * rivals[best] + target.plus_s
+        limit_s = max(target.factor * rivals[best] + target.plus_s, target.or_s)
         verdicts.append(
             {
                 "case": target.case,
@@ -218,7 +222,8 @@ def judge(targets: Sequence[Target], figures: Sequence[Figure]) -> list[dict[str
 
 def _limit(target: Target) -> str:
     plus = f" + {target.plus_s * 1e6:g} us" if target.plus_s else ""
-    return f"<= {target.factor:.3g}x{plus}"
+    other = f" or {target.or_s * 1e6:g} us" if target.or_s else ""
+    return f"<= {target.factor:.3g}x{plus}{other}"
 
 
 def _print_verdicts(verdicts: Sequence[dict[str, object]]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -65,6 +65,35 @@ def one_tanh() -> Built:
     x = graph.input("x", shape=(8, 8), dtype="float32")
     end = np.tanh(x)
     return Built(graph, x, [end], end)
+
+
+def twenty_arrays() -> tuple[Array, Array, Array]:
+    """Draw the operands of `twenty_ops`."""
+    draw = np.random.default_rng(3).standard_normal
+    x, weight, bias = draw((8, 16)), draw((16, 16)) / 4, draw(16) / 10
+    return x.astype("float32"), weight.astype("float32"), bias.astype("float32")
+
+
+def twenty_ops(x: Any, weight: Any, bias: Any) -> Any:
+    """Apply 20 ops as small graphs have them, to arrays or nodes: products, sums, elementwise."""
+    hidden = np.tanh(x @ weight + bias)
+    gate = np.exp(-np.abs(hidden))
+    hidden = np.sqrt(np.square(hidden * gate + x) + 1.0)
+    hidden = np.log(hidden) / np.maximum(hidden, 1.5)
+    hidden = np.tanh(hidden @ weight - bias)
+    return (hidden * hidden).sum(axis=1).sum()
+
+
+def twenty() -> Built:
+    """Build `twenty_ops` of an input and two parameters."""
+    import actorgraph as ag
+
+    arrays = twenty_arrays()
+    graph = ag.Graph("twenty ops")
+    x = graph.input("x", shape=arrays[0].shape, dtype="float32")
+    parameters = [graph.parameter("W", arrays[1]), graph.parameter("b", arrays[2])]
+    end = twenty_ops(x, *parameters)
+    return Built(graph, x, [end], end, parameters)
 
 
 def branch_arrays(batch: int, width: int) -> tuple[Array, list[list[tuple[Array, Array]]]]:

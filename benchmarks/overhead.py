@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
+import numpy as np
+
 from benchmarks import _chains_arrays as arrays
 from benchmarks import _chains_ours as ours
 from benchmarks import _chains_tasks as tasks
@@ -23,7 +25,7 @@ from benchmarks._report import (
     print_table,
     write_json,
 )
-from benchmarks._work import CHAINS, DEPTH, chain_arrays
+from benchmarks._work import CHAINS, DEPTH, chain_arrays, twenty_arrays, twenty_ops
 
 NODES = CHAINS * DEPTH
 LOOP = "NumPy loop, hand-written"
@@ -33,6 +35,7 @@ DEFAULT = "ours: ActorMachine"
 PER_NODE = 'ours: ActorMachine fuse="none" workers=1'
 FORWARD, BACKWARD = "forward", "forward + backward"
 ONE_NODE, AWAIT = "one node, run_sync", "one node, awaited"
+TWENTY, TWENTY_LOOP = "20 ops, run_sync, p50", "NumPy, the 20 ops by hand"
 NP_TANH, TO_THREAD = "np.tanh", "asyncio.to_thread of nothing"
 
 TARGETS = (
@@ -46,6 +49,8 @@ TARGETS = (
     Target(BACKWARD, TAPE, (EAGER,), 0.25),
     Target(BACKWARD, PER_NODE, (EAGER,), 0.5),
     Target(ONE_NODE, "ours: run_sync", (NP_TANH,), 10, plus_s=3e-6),
+    Target(TWENTY, TAPE, (TWENTY_LOOP,), 0.6, or_s=10e-6),
+    Target(TWENTY, DEFAULT, (TWENTY_LOOP,), 0.6, or_s=10e-6),
     Target(AWAIT, "ours: await run", (TO_THREAD,), 2),
 )
 
@@ -127,7 +132,13 @@ def call_cases() -> list[Case]:
         Peer(TO_THREAD, ours.to_thread_call),
         Peer("ours: await run", ours.run_await_call, ours=True),
     ]
-    return [Case(ONE_NODE, sync), Case(AWAIT, wait)]
+    twenty = [
+        Peer(TWENTY_LOOP, ours.numpy_twenty),
+        Peer(TAPE, ours.twenty_call("TapeMachine"), ours=True),
+        Peer(DEFAULT, ours.twenty_call("ActorMachine"), ours=True),
+    ]
+    expected = [np.asarray(twenty_ops(*twenty_arrays()))]
+    return [Case(ONE_NODE, sync), Case(TWENTY, twenty, expected=expected), Case(AWAIT, wait)]
 
 
 def main() -> int:

@@ -146,8 +146,9 @@ def _recorded(folder: str, package: str) -> str | None:
     return None
 
 
+@cache
 def load_mkl(path: str) -> Provider:
-    """Return MKL as a provider.
+    """Return MKL as a provider, loaded by the first call.
 
     Raises
     ------

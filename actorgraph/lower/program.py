@@ -163,6 +163,10 @@ class Subprogram(NamedTuple):
         return self.stretch is not None and self.stretch.covered > 0
 
 
+ROWS_AFTER = 100
+"""Calls of a part before its rows are written: writing them costs what 150 to 400 walks save."""
+
+
 class Tabling(NamedTuple):
     """How steps are to be walked as tables.
 

@@ -19,7 +19,6 @@ Invariants:
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
@@ -39,7 +38,13 @@ from actorgraph.lower import keys
 from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import class_numbers, kernel, with_errstate
 from actorgraph.lower.layouts import Layouts
-from actorgraph.lower.program import Program, Tabling, constant_value, lower_directly
+from actorgraph.lower.program import (
+    ROWS_AFTER,
+    Program,
+    Tabling,
+    constant_value,
+    lower_directly,
+)
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.text import Dead
 from actorgraph.lower.walkable import LARGEST_BYTES, RESHAPE, has_size, kind_of
@@ -55,9 +60,6 @@ FEWEST = 6
 
 _KEPT = 4
 """Bindings whose tables a stretch keeps."""
-
-_CALLS = 100
-"""Calls of a part before its rows are written: writing them costs what some 300 walks save."""
 
 _MANY = 16
 """Least steps of a stretch that is walked around a step without a row, which costs 1 us more."""
@@ -265,7 +267,7 @@ class Stretch:
         if found is None:
             if len(self._tables) >= _KEPT:
                 self._tables.clear()
-            write, calls = partial(self.write, symbols), _CALLS - self._tabling.called
+            write, calls = partial(self.write, symbols), ROWS_AFTER - self._tabling.called
             found = self._tables[key] = Asking(write, calls, self._tabling.wait)
         return found
 
@@ -288,11 +290,10 @@ class Stretch:
             return None if len(self.steps) < _MANY else self._around(step, symbols)
         blocks = _WalkBlocks(written, len(self.given), self._tabling.flag)
         self._blocks.add(blocks)
-        empties = [
-            partial(fresh, bind_shape(node.dims, symbols, 0), node.dtype) for node in self.results
-        ]
+        shapes = [bind_shape(node.dims, symbols, 0) for node in self.results]
+        dtypes = [node.dtype for node in self.results]
         places = [self._found.place_of.get(node.id) for node in self.results]
-        sources = list(zip(places, empties, strict=True))
+        sources = list(zip(places, shapes, dtypes, strict=True))
         none_given = all(place is None for place in places)
         scalars = [place for place, node in enumerate(self.given) if not node.dims]
         finish = self._finish(symbols, [laid.odd.get(node.id) for node in self.results])
@@ -305,11 +306,11 @@ class Stretch:
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
             try:
                 if none_given or out is None:
-                    made = list(map(operator.call, empties))
+                    made = list(map(fresh, shapes, dtypes))
                 else:
                     made = [
-                        empty() if place is None or (to := out[place]) is None else to
-                        for place, empty in sources
+                        fresh(shape, dtype) if place is None or (to := out[place]) is None else to
+                        for place, shape, dtype in sources
                     ]
                 block = idle_blocks.pop() if idle_blocks else blocks.made()
             except IndexError:  # another thread took the last idle block
@@ -432,7 +433,7 @@ class Stretch:
         if self._unfit is not None:
             return [f"# {self.story}"]
         if written is None:
-            return [f"# rows are written after {_CALLS} calls, where there is machine code"]
+            return [f"# rows are written after {ROWS_AFTER} calls, where there is machine code"]
         found = [f"# {len(written.notes)} rows of NumPy's loops stand for it:"]
         found += [f"# {written.story}"] if written.story else []
         for of, row in written.notes:

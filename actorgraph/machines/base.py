@@ -26,12 +26,12 @@ from actorgraph.machines.claim import fitted
 from actorgraph.machines.compiled import Compiled, compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import by_node, check_like, mode_of, trains
-from actorgraph.machines.life import Lifetime
+from actorgraph.machines.life import INLINE_US, SYNC_US, Lifetime
 from actorgraph.machines.options import checked_jit, checked_native, checked_passes, placed
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
-from actorgraph.machines.step import SYNC_US, Check, Step
+from actorgraph.machines.step import Check, Step
 from actorgraph.machines.tuner import Tuner, checked_costs
 from actorgraph.options import choice, choices, flag, whole
 from actorgraph.tiles import here
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.holdings import LiveBytes
     from actorgraph.machines.inspection import MemoryPlan
     from actorgraph.solvers import AbstractSolver
-
-INLINE_US = 50.0
-"""Runs predicted to take less run in the calling thread: waking another thread costs as much."""
 
 INLINE_SIZE = 4096
 """Most elements fed to a small run with dims of None, for which no cost can be predicted."""
@@ -136,9 +133,6 @@ class Machine(Lifetime):
 
     _interpreter: Callable[..., Any] | None = None
     """Makes what replaces generated programs, if anything: see `LispMachine`."""
-
-    _batches: Any = None
-    """Makes plans and runs of microbatches, if anything: see `pipeline.batches`."""
 
     _trains = False
     """Whether runs differentiate the first output by default."""
@@ -266,13 +260,6 @@ class Machine(Lifetime):
             feeds, backward, tangents, priority, run_number, host=loop_notifier(), fetch=fetch
         )
         return await self._run_soon(run, timeout_s)
-
-    async def _run_soon(self, run: Run, timeout_s: float | None = None) -> Run:
-        """Run to the end while the calling task waits; a small run is computed at once."""
-        small, core = self._small(run), run.core
-        if small and timeout_s is None and core.run_directly(run):
-            return await run
-        return await self._run_awaited(run, timeout_s, looped=small and run.plan.compiled.waits)
 
     def run_sync(
         self,
@@ -461,7 +448,7 @@ class Machine(Lifetime):
             feeds, self._inputs, self._placing
         )
         core = self._core
-        if core is None or core.closed or core.process != THIS.id:
+        if core is None or core.closed or core.process != THIS.id:  # inlined `Core.is_alive`
             core = self._started()
         number = next(core.numbers) if number is None else number
         fed = iter(arrays)

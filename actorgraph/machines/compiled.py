@@ -239,6 +239,14 @@ class Compiled:
         """Whether there are, or may be in bodies, ops of users, which see the caller's context."""
         return any(op.checked or op.kernel is not None for op in self._ops)
 
+    @cached_property
+    def fits_any_thread(self) -> bool:
+        """Whether predictions tell how long a run keeps a thread, which need not be a worker.
+
+        Ops of users may block or call anything, and dims of None have no cost.
+        """
+        return not (self.waits or self.has_user_ops or self.placing or self.unsized)
+
     def placed(self, node: Node, kernel: Any, lane: Lane | None) -> Any:
         """Return what programs call for a node on a lane or the host, given its kernel."""
         placing = self.placing
@@ -373,6 +381,7 @@ class Binding:
     # `Claim`, which knows plans, by whether a run may use buffers
     claims: dict[bool, Any] = field(default_factory=dict)
     direct: dict[int, list[Direct]] = field(default_factory=dict)
-    direct_turns: int = 0  # direct runs so far, their seconds, and those of the latest
+    # Runs computed without actors so far, their seconds, and those of the latest in one piece.
+    direct_turns: int = 0
     direct_seconds: float = 0.0
     direct_latest: deque[float] = field(default_factory=partial(deque, maxlen=LATEST))

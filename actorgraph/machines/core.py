@@ -85,6 +85,11 @@ class Core:
         if placing is not None:
             placing.retain()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is open, in the process that has made it."""
+        return not self.closed and self.process == THIS.id
+
     # -- starting -----------------------------------------------------------------------------
 
     def start(self, run: Run, slot: int | None = None) -> None:
@@ -128,13 +133,17 @@ class Core:
         self.work(run, slot)
         self.tell_interrupt()
 
-    def work(self, run: Run, slot: int | None = None) -> None:
-        """Work like `help`, but leave it to `tell_interrupt` to raise for Ctrl-C in an op."""
+    def work(self, run: Run, slot: int | None = None, *, briefly: bool = False) -> None:
+        """Work like `help`, but leave it to `tell_interrupt` to raise for Ctrl-C in an op.
+
+        `briefly` leaves long turns to other threads if there are other runs in flight.
+        """
         try:
             slot = self.scheduler.acquire() if slot is None else slot
             if slot is not None:
+                alone = self.admission.is_alone if briefly else None
                 # Outside of this context: runs of others must not see this caller's np.errstate.
-                reporting_context().run(self.scheduler.work, slot, run)
+                reporting_context().run(self.scheduler.work, slot, run, alone)
         except BaseException:
             self.give_up()
             raise

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actorgraph.graph import Node
-from actorgraph.lower.program import Program, lower_directly
+from actorgraph.lower.program import ROWS_AFTER, Program, lower_directly
 from actorgraph.machines.compiled import Binding, Compiled, Direct
 from actorgraph.machines.process import THIS
 from actorgraph.memory.arenas import in_parts
@@ -19,9 +19,10 @@ MEMORIES_KEPT = 4
 _SMALL_BYTES = 256 * 1024
 """Buffers up to this size are always kept: batches of requests have many sizes."""
 
-_PLAIN_TURNS, _PLAIN_STEPS = 32, 512
-"""Turns before functions of fewer than `_PLAIN_STEPS` steps get tables: most graphs run less often,
-and tables would be a tenth of their first run.  The parts of longer functions share their text."""
+_PLAIN_STEPS = 512
+"""Functions of fewer steps get tables only when the rows of these are due: most graphs run less
+often, and texts with tables would be a tenth of their first run.  Parts of longer functions share
+their text."""
 
 _NEVER = 1 << 62
 
@@ -33,9 +34,10 @@ class Inline:
     given back.  `program` is None before the first direct run.  The `buffered` steps write into
     memory that the function keeps.
 
-    Functions of few steps begin without tables.  After `plain_turns` turns the `Inline` of
-    `with_tables` replaces this one.  `first` is the key of its functions without buffers in
-    `Binding.direct`, ``first + 1`` of those with them, so functions of the two do not mix.
+    Functions of few steps begin without tables.  After `plain_turns` turns of a binding the
+    `Inline` of `with_tables` replaces this one.  `first` is the key of its functions without
+    buffers in `Binding.direct`, ``first + 1`` of those with them, so functions of the two do not
+    mix.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class Inline:
         self.steps: Sequence[Node] = ()
         self.buffered: frozenset[int] = frozenset()
         self.first = 0 if plain else 2
-        self.plain_turns, self._turns = _NEVER, 0
+        self.plain_turns = _NEVER
         self._compiled = compiled
         self._keeps_derivatives, self._plain = keeps_derivatives, plain
         self._with_memory: list[Binding] = []
@@ -71,8 +73,7 @@ class Inline:
         Return whether it is time for `with_tables`.
         """
         binding.direct.setdefault(self.first + in_buffers, []).append(function)
-        self._turns += 1
-        return self._turns >= self.plain_turns
+        return binding.direct_turns >= self.plain_turns
 
     def with_tables(self) -> Inline:
         """Return an `Inline` whose functions have tables from the beginning."""
@@ -125,9 +126,9 @@ class Inline:
         self.buffered = writable(steps, outliving, ordered)
         leaves, tabling = [leaf.node for leaf in joint.leaves], None
         if self._plain and len(steps) < _PLAIN_STEPS and compiled.may_begin_plain:
-            self.plain_turns = _PLAIN_TURNS
+            self.plain_turns = ROWS_AFTER
         else:
             tabling = compiled.tabling(symbols, ordered)
         if tabling is not None and not self._plain:
-            tabling = tabling._replace(called=_PLAIN_TURNS)
+            tabling = tabling._replace(called=ROWS_AFTER)
         return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)

@@ -34,6 +34,16 @@ from actorgraph.warned import DEFAULT, ERRORS, asked, reporting_context
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
 
+INLINE_US = 50.0
+"""Runs predicted to take less run in the calling thread: waking another thread costs as much."""
+
+SYNC_US = 3000.0
+"""Runs of one sequence predicted to take less are computed by the thread that waits for them.
+
+It would work for them anyway.  Longer sequences go through actors, as several programs: a single
+one would take half a second to compile.
+"""
+
 _LOOK_S = 0.0002
 """Interval of polling for the end of direct runs, which are short and notify nobody."""
 
@@ -45,6 +55,12 @@ class Lifetime(Answering, ABC):
 
     _one_task = False
     """Whether every plan is one task, so that a second worker would have nothing to do."""
+
+    _calls_back = False
+    """Whether runs call a function of the user that is no op: see `LispMachine`."""
+
+    _batches: Any = None
+    """Makes plans and runs of microbatches, if anything: see `pipeline.batches`."""
 
     def __init__(
         self,
@@ -71,7 +87,7 @@ class Lifetime(Answering, ABC):
         """Return the core; make one at the first run, after a fork and after an interrupt."""
         with THIS.starting:
             core = self._core
-            if core is not None and not core.closed and core.process == THIS.id:
+            if core is not None and core.is_alive:
                 return core
             if self._closed:
                 raise MachineClosedError("the machine was closed; make a new one")
@@ -95,11 +111,12 @@ class Lifetime(Answering, ABC):
         """Refuse new runs; return the core if there is one to end."""
         with THIS.starting:
             core = self._core
-            alive = core is not None and not core.closed and core.process == THIS.id
-            if core is not None and alive:
+            if core is not None and not core.is_alive:
+                core = None
+            if core is not None:
                 core.refuse_inside_op("close")
             self._closed, self._core = True, None
-        return core if alive else None
+        return core
 
     def _state(self) -> str:
         return "closed" if self._closed else "open" if self._core is not None else "not started"
@@ -199,6 +216,34 @@ class Lifetime(Answering, ABC):
             on_loop.begin()
         return run
 
+    @abstractmethod
+    def _small(self, run: Run, sequential_us: float = INLINE_US) -> bool:
+        """Return whether the calling thread may compute the run at once, without actors."""
+
+    async def _run_soon(self, run: Run, timeout_s: float | None = None) -> Run:
+        """Run to the end while the calling task waits; a small run is computed at once."""
+        small, core = self._small(run), run.core
+        if small and timeout_s is None and core.run_directly(run):
+            return await run
+        if timeout_s is None and self._is_brief(run):
+            self._start_and_work(run, briefly=True)
+            core.tell_interrupt()
+            return await run
+        return await self._run_awaited(run, timeout_s, looped=small and run.plan.compiled.waits)
+
+    def _is_brief(self, run: Run) -> bool:
+        """Return whether the thread of an event loop may work on the run's actors itself.
+
+        They take less time than waking a worker, and the loop again.
+        """
+        return (
+            run.binding.predicted_us < INLINE_US
+            and run.plan.compiled.fits_any_thread
+            and run.core.admission.is_empty
+            and self._batches is None
+            and not self._calls_back
+        )
+
     async def _run_awaited(self, run: Run, timeout_s: float | None, *, looped: bool) -> Run:
         """Run to the end while the calling task waits."""
         on_loop = self._launch(run, timeout_s, looped=looped)
@@ -212,23 +257,11 @@ class Lifetime(Answering, ABC):
         return await run
 
     def _run_here(self, run: Run, timeout_s: float | None) -> Run:
-        """Run to the end; the calling thread works as one of the workers.
-
-        Ctrl-C before it waits gives the core up, for a slot may be lost.
-        """
+        """Run to the end; the calling thread works as one of the workers."""
         core: Core = run.core
         alone = not core.admission.in_flight
         started = perf_counter()
-        try:
-            slot = core.scheduler.acquire()
-            self._launch(run, timeout_s, slot)
-            if slot is not None:
-                core.work(run, slot)
-        except Exception:
-            raise
-        except BaseException:
-            core.give_up()
-            raise
+        self._start_and_work(run, timeout_s)
         try:
             core.tell_interrupt()
             run._wait()
@@ -242,6 +275,25 @@ class Lifetime(Answering, ABC):
             if tuner is not None:
                 tuner.note(run.plan, perf_counter() - started)
         return run
+
+    def _start_and_work(
+        self, run: Run, timeout_s: float | None = None, *, briefly: bool = False
+    ) -> None:
+        """Start a run; work in the calling thread until it has ended, or nothing is ready.
+
+        Ctrl-C meanwhile gives the core up, for a slot may be lost.
+        """
+        core: Core = run.core
+        try:
+            slot = core.scheduler.acquire()
+            self._launch(run, timeout_s, slot)
+            if slot is not None:
+                core.work(run, slot, briefly=briefly)
+        except Exception:
+            raise
+        except BaseException:
+            core.give_up()
+            raise
 
     def _run_on_own_loop(self, run: Run, timeout_s: float | None, *, looped: bool = False) -> Run:
         """Run to the end on an event loop of its own, which asynchronous ops need."""
@@ -351,6 +403,6 @@ def _check_thread(placing: Residents) -> None:
 
 def _collect(core: Core) -> None:
     """Close the core of a machine that was dropped, outside of the garbage collector's call."""
-    if not core.closed and core.process == THIS.id:
+    if core.is_alive:
         error = MachineClosedError("the machine was dropped while the run was in flight")
         core.pool.later(partial(core.abandon, error, join=False))

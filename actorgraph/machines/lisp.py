@@ -55,7 +55,7 @@ class LispMachine(Machine):
     __signature__: ClassVar[Signature]
 
     def __init__(self, outputs: Any, *, log: Log | None = None, **options: Any) -> None:
-        self._interpreter = partial(_interpreted, log=log)
+        self._interpreter, self._calls_back = partial(_interpreted, log=log), log is not None
         super().__init__(outputs, **options)
 
     def _cut(self) -> Cut:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -31,8 +32,8 @@ class Looped:
     """
 
     __slots__ = (
-        "_before", "_cancel", "_due", "_inline", "_inside", "_program", "_steps", "_stopped",
-        "_task", "_thrown", "run", "suspended",
+        "_before", "_cancel", "_due", "_inline", "_inside", "_program", "_seconds", "_steps",
+        "_stopped", "_task", "_thrown", "run", "suspended",
     )  # fmt: skip
 
     def __init__(self, run: Run) -> None:
@@ -48,6 +49,7 @@ class Looped:
         self._program: Any = None
         self._inline = run.plan.inline
         self._steps: Any = None
+        self._seconds = 0.0  # of the steps between calls
 
     def begin(self) -> None:
         """Compute the run in a task of its own."""
@@ -167,6 +169,7 @@ class Looped:
         """Compute up to the next call and return it, None at the end."""
         run = self.run
         assert run.context is not None
+        began = perf_counter()
         try:
             if run.dead is None:
                 found = run.core.scheduler.call(run.context.copy().run, self._resumed, answer)
@@ -181,6 +184,8 @@ class Looped:
             # In trio Ctrl-C is not raised in such a task, so the op has raised it.
             if isinstance(error, KeyboardInterrupt) and not in_trio():
                 raise
+        finally:
+            self._seconds += perf_counter() - began
         return None
 
     @runs_steps("self._inline")
@@ -195,8 +200,10 @@ class Looped:
     def _end(self) -> None:
         run = self.run
         if run.core.leave_loop(self) and self._steps is None and self._program is not None:
-            inline = self._inline
-            if inline.give(run.binding, run.regular, self._program):
+            inline, binding = self._inline, run.binding
+            binding.direct_turns += 1
+            binding.direct_seconds += self._seconds
+            if inline.give(binding, run.regular, self._program):
                 run.plan.walk_inline(inline)
         self._steps = self._program = self._thrown = None
 

@@ -31,6 +31,9 @@ class Names:
 
     def readable(self, key: object) -> Node:
         """Return the node for a `key` of a run, or raise `KeyError`."""
+        named = self._by_name.get(key) if isinstance(key, str) else None
+        if named is not None:
+            return named
         if isinstance(key, Held):
             try:
                 key = self.nodes[0].graph.bound(key)
@@ -42,10 +45,6 @@ class Names:
             if all(key.graph is not node.graph for node in self.nodes):
                 raise KeyError(f"{key!r} belongs to another graph than this machine")
             key = key.name
-        else:
-            named = self._by_name.get(key) if isinstance(key, str) else None
-            if named is not None:
-                return named
         if isinstance(key, int):  # also for `loss, y = run`
             raise KeyError(
                 f"{shown(key)} is neither an output nor a wrt of this machine, and a run is no "
@@ -80,7 +79,8 @@ class Reader:
         for result, number in result_of.items():
             if result in handed_out:
                 (self._unshared if is_fresh(result) else self._shared).append(number)
-        # The most common results are read in 0.25 us instead of 0.6: fresh values and gradients.
+        # The most common results are read in 0.1 us instead of 0.4: computed values without a
+        # derivative, parameters and their gradients.
         self._fresh: list[tuple[Node, int]] = []
         self._slopes: list[tuple[Node, int, int]] = []
         self._parameters: list[tuple[Node, int]] = []  # of which no derivative is asked
@@ -90,7 +90,7 @@ class Reader:
             known = result_of.get(value, value)
             place = None if derivative is None else result_of.get(derivative, derivative)
             again = derivative is not None and derivative in read
-            if self._kind == "forward" and isinstance(known, int):
+            if isinstance(known, int) and derivative is None and node not in self._zeros:
                 self._fresh.append((node, known))
             elif self._is_own_array(value) and isinstance(place, int) and not again:
                 self._slopes.append((node, compiled.leaf_index[value], place))
@@ -100,6 +100,9 @@ class Reader:
                 self._others.append((node, known, place, again))
             if derivative is not None:
                 read.add(derivative)
+        # Whether there are but fresh values to read.
+        others = self._slopes or self._parameters or self._others
+        self._is_simple = not (others or self._unsized or compiled.assignments)
 
     def collect(self, run: AbstractRun) -> Collected:
         """Return the Duals of a successful run, and what it assigns to variables.
@@ -109,11 +112,46 @@ class Reader:
         copied.  Raises `Unallocated` if there is no memory for that.
         """
         arrays = self._owned(run) if self._shared else run.results
+        duals: dict[Node, Dual] = {}
+        made = object.__new__  # without `__init__`, which takes a third of the time of a Dual
+        for node, place in self._fresh:
+            duals[node] = dual = made(Dual)
+            dual.value = arrays[place]
+            dual.grad = dual.tangent = None
+            dual.node = node
+        if self._is_simple:
+            return duals, ()
         for index, node in self._unsized:
             self._check_shape(run, index, node, arrays)
-        duals: dict[Node, Dual] = {}
-        for node, place in self._fresh:
-            duals[node] = Dual(arrays[place], None, None, node)
+        if self._others:
+            self._read_others(run, arrays, duals)
+        compiled, leaves = self._compiled, run.leaves
+        if self._slopes:
+            if PROMISES.given and compiled.mode.fetch is True:
+                for _, leaf, _ in self._slopes:
+                    present(leaves[leaf])
+            for node, leaf, slope in self._slopes:
+                duals[node] = dual = made(Dual)
+                dual.value = leaves[leaf]
+                dual.grad = arrays[slope]
+                dual.tangent = None
+                dual.node = node
+        for node, leaf in self._parameters:
+            duals[node] = dual = made(Dual)
+            dual.value = present(leaves[leaf]) if PROMISES.given else leaves[leaf]
+            dual.grad = dual.tangent = None
+            dual.node = node
+        if not compiled.assignments:
+            return duals, ()
+        return duals, [
+            (buffer, self._value(run, compiled.joint.values[value], arrays))
+            for buffer, value in compiled.assignments
+        ]
+
+    def _read_others(
+        self, run: AbstractRun, arrays: Sequence[Any], duals: dict[Node, Dual]
+    ) -> None:
+        """Add the Duals of nodes that are neither fresh values nor parameters."""
         try:
             for node, value, derivative, again in self._others:
                 array = arrays[value] if isinstance(value, int) else self.leaf_value(run, value)
@@ -131,22 +169,6 @@ class Reader:
         except MemoryError as error:
             joint = self._compiled.joint
             raise Unallocated([joint.values[node]], run.binding.symbols) from error
-        leaves = run.leaves
-        compiled = self._compiled
-        if PROMISES.given and self._slopes and compiled.mode.fetch is True:
-            for _, leaf, _ in self._slopes:
-                present(leaves[leaf])
-        for node, leaf, slope in self._slopes:
-            duals[node] = Dual(leaves[leaf], arrays[slope], None, node)
-        for node, leaf in self._parameters:
-            array = present(leaves[leaf]) if PROMISES.given else leaves[leaf]
-            duals[node] = Dual(array, None, None, node)
-        if not compiled.assignments:
-            return duals, ()
-        return duals, [
-            (buffer, self._value(run, compiled.joint.values[value], arrays))
-            for buffer, value in compiled.assignments
-        ]
 
     def own(self, raw: Any, taken: set[int], *, alone: bool = False) -> np.ndarray[Any, Any]:
         """Return a result as an array that shares no memory with arrays `taken` before.

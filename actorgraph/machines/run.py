@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from time import monotonic, perf_counter
@@ -90,7 +91,7 @@ class Run(AbstractRun):
     """
 
     __slots__ = (
-        "_callbacks", "_lock", "assigned", "claim", "collected", "core", "deadline", "duals",
+        "_callbacks", "assigned", "claim", "collected", "core", "deadline", "duals",
         "errors", "kernels", "machine", "microbatch", "network", "on_sum", "plan", "regular",
         "tokens", "values",
     )  # fmt: skip
@@ -122,8 +123,6 @@ class Run(AbstractRun):
         count = plan.result_count
         self.results = [None] * count
         self.tokens: list[bool] = [True] + [False] * (count - 1)
-        self._lock = threading.Lock()
-        self._lock.acquire()  # released at the end: waiters acquire it
         self._callbacks: deque[Callable[[], object]] = deque()
 
     # -- for users ----------------------------------------------------------------------------
@@ -139,9 +138,10 @@ class Run(AbstractRun):
         GraphError
             The run has not ended yet.
         """
-        dual = self.duals.get(key) if isinstance(key, Node) else None
-        if dual is not None:
-            return dual
+        try:
+            return self.duals[key]  # type: ignore[index]  # a name is never found
+        except (KeyError, TypeError):
+            pass
         if not self.done:
             raise GraphError("the run has not ended; await it or call .result() first")
         self._raise_if_failed()
@@ -347,7 +347,6 @@ class Run(AbstractRun):
             if self.dead is not None:
                 instrument.tell("on_error", self, self.dead)
             instrument.tell("on_run_end", self)
-        self._lock.release()
         while self._callbacks:
             try:
                 callback = self._callbacks.popleft()
@@ -384,11 +383,17 @@ class Run(AbstractRun):
             raise self.dead
 
     def _wait(self, end: float | None = None) -> bool:
+        """Block until the run has ended, or the clock shows `end`; return whether it has ended."""
+        ended: threading.Lock | None = None
         while not self.done:
+            if ended is None:
+                ended = threading.Lock()
+                ended.acquire()
+                self.add_done_callback(ended.release)
             left = inf if end is None else max(0.0, end - monotonic())
-            if self._lock.acquire(timeout=min(left, _GLANCE_S)):
-                self._lock.release()
-            elif left <= _GLANCE_S:
+            if not ended.acquire(timeout=min(left, _GLANCE_S)) and left <= _GLANCE_S:
+                with suppress(ValueError):  # the ending thread has taken it
+                    self._callbacks.remove(ended.release)
                 return self.done
         return True
 

@@ -16,7 +16,7 @@ from actorgraph.machines.compiled import Compiled
 from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.feeds import mode_of
 from actorgraph.machines.inline import Inline
-from actorgraph.machines.life import current_errors
+from actorgraph.machines.life import SYNC_US, current_errors
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.reader import Collected, Reader
 from actorgraph.node import Parameter
@@ -27,13 +27,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
     from actorgraph.machines.run import Run
     from actorgraph.solvers import AbstractSolver
-
-SYNC_US = 3000.0
-"""Runs of one sequence predicted to take less are computed by the thread that waits for them.
-
-It would work for them anyway.  Longer sequences go through actors, as several programs: a single
-one would take half a second to compile.
-"""
 
 Array = np.ndarray[Any, Any]
 Check = Callable[[Mapping[Node, Dual]], object]

@@ -22,7 +22,7 @@ from actorgraph.errors import GraphError
 from actorgraph.instrument import listen
 from actorgraph.machines import Machine
 from actorgraph.machines.event_loops import loop_notifier
-from actorgraph.machines.step import SYNC_US
+from actorgraph.machines.life import SYNC_US
 from actorgraph.scheduler import POOL
 from actorgraph.serving.caller_loops import CallerLoop, CallerLoops
 from actorgraph.serving.config import Config

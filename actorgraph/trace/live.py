@@ -19,7 +19,6 @@ from actorgraph import tables
 from actorgraph.errors import GraphError, printable
 from actorgraph.machines.instrument import Instrument
 from actorgraph.machines.life import Lifetime
-from actorgraph.machines.process import THIS
 from actorgraph.options import real
 from actorgraph.trace.using import use
 
@@ -127,7 +126,7 @@ class Live(Instrument):
     def views(self) -> list[MachineView]:
         """Return the current state of the machines; takes no lock."""
         seen = [core for one in self._counts.keyrefs() if (core := one()) is not None]
-        open_ = [core for core in seen if not core.closed and core.process == THIS.id]
+        open_ = [core for core in seen if core.is_alive]
         return [self._view(core, self._counts[core]) for core in open_]
 
     def _view(self, core: Core, counts: _Counts) -> MachineView:

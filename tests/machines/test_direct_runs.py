@@ -8,10 +8,12 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines import life
+from actorgraph.machines.admission import Admission
 from actorgraph.machines.inline import Inline
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.reader import Reader
+from actorgraph.scheduler import Pool
 
 _called = {0: lambda x: x}
 called = ag.ops.define(
@@ -283,3 +285,62 @@ def test_small_runs_need_no_network_but_where_compiled_loops_are_to_raise(jit, e
         with np.errstate(all=errors):
             machine.run_sync({"x": np.ones(3)})
         assert len(machine._core.networks) == (jit == "wait" and errors == "raise")
+
+
+ACTORS = [(ag.LispMachine, {}), (ag.ActorMachine, {"fuse": "none"}), (ag.ActorMachine, {"seed": 3})]
+
+
+@pytest.fixture
+def woken(monkeypatch):
+    """Return a list that gets an entry for each thread that is asked to work."""
+    found, submit = [], Pool.submit
+
+    def noted(self, *given):
+        found.append(given)
+        submit(self, *given)
+
+    monkeypatch.setattr(Pool, "submit", noted)
+    return found
+
+
+async def awaited_once(machine_type, y, **options):
+    """Await a first run, then return the value of another."""
+    ones = {"x": np.ones(2)}
+    async with machine_type([y], **options) as machine:
+        await machine.run(ones)
+        return (await machine.run(ones))[y].value.tolist()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("machine_type", "options"), ACTORS)
+async def test_a_small_run_of_actors_wakes_no_thread_where_a_loop_awaits_it(
+    machine_type, options, woken
+):
+    x = ag.Graph().input("x", (2,), "float64")
+    assert await awaited_once(machine_type, (-x) * 2.0, **options) == [-2, -2]
+    assert woken == []
+
+
+@pytest.mark.anyio
+async def test_what_users_have_written_is_called_by_a_worker_and_not_by_the_loop():
+    threads = []
+    _called[0] = lambda x: threads.append(threading.get_ident()) or x
+    x = ag.Graph().input("x", (2,), "float64")
+    y = called(x)
+    assert await awaited_once(ag.ActorMachine, y, fuse="none") == [1, 1]
+    log = lambda node, value: threads.append(threading.get_ident())  # noqa: E731
+    assert await awaited_once(ag.LispMachine, x * 2.0, log=log) == [2, 2]
+    assert len(threads) == 4
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.anyio
+async def test_a_long_turn_is_left_to_a_worker_where_others_are_in_flight(woken, monkeypatch):
+    monkeypatch.setattr(Admission, "is_alone", lambda self: False)
+    x = ag.Graph().input("x", (8192,), "float64")
+    ones, y = {"x": np.ones(8192)}, ag.ops.tanh(x)
+    async with ag.LispMachine([y]) as machine:
+        run = await machine.run(ones)
+        assert 10 < run.binding.predicted_us < life.INLINE_US
+    assert run[y].value.tolist() == np.tanh(ones["x"]).tolist()
+    assert woken

@@ -106,6 +106,15 @@ async def test_an_awaited_run_makes_no_task():
     await anyio.to_thread.run_sync(asyncio.run, run_it())
 
 
+@pytest.mark.anyio
+async def test_explain_counts_the_runs_that_the_loop_has_computed():
+    async with machine_of() as machine:
+        for _ in range(3):
+            await machine.run(ONES)
+        assert "in the calling thread, without actors" in machine.explain()
+        assert "mean of 3" in machine.explain()
+
+
 @pytest.mark.parametrize("max_bytes", [None, 1 << 20])
 @pytest.mark.parametrize("listens", [False, True])
 @pytest.mark.anyio
