@@ -38,8 +38,7 @@ def forced(helped=True, pieces_us=0.0, direct=True, parted_us=0.0):
         patch.setattr(strands, "_PARTED_US", parted_us)
         patch.setattr(strands, "_FOLLOWING_US", parted_us)
         patch.setattr(HELPERS, "count", max(HELPERS.count, 1))
-        patch.setattr(walking._Trial, "alone", 0 if helped else 10**9)
-        patch.setattr(walking._Trial, "together", 10**9)
+        patch.setattr(walking.Trial, "is_together", lambda _: helped)
         patch.setattr(ag.ActorMachine, "_small", lambda *_: direct)
         yield patch
 
