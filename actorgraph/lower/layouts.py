@@ -17,7 +17,6 @@ from actorgraph.devices.loops import may_have_loop
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.spots import Spot, Unfit, strides_of
-from actorgraph.lower.table_rows import Written
 from actorgraph.lower.walkable import RESHAPE, has_loop, shows, sums_columns
 from actorgraph.memory.buffers import is_view
 from actorgraph.op import CONSTANT
@@ -69,6 +68,8 @@ class Layouts:
         return plain._replace(strides=strides) if min(strides, default=0) >= 0 else None
 
     def _shown(self, view: Node, of: Spot, plain: Spot) -> Spot | None:
+        from actorgraph.lower.table_rows import Written  # late: first runs seldom need it
+
         try:
             found = Written.shown(of, view.dtype, kernel(view, np, self._symbols))
         except Unfit:  # a copy

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Container, Hashable, Mapping, 
 from copy import copy
 from functools import cached_property, partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -39,12 +39,14 @@ from actorgraph.lower.kernels import alike, kernel, with_errstate
 from actorgraph.lower.layouts import Layouts
 from actorgraph.lower.program import Tabling, constant_value, lower_directly
 from actorgraph.lower.spots import Unfit
-from actorgraph.lower.table_rows import Written
 from actorgraph.lower.text import Dead
 from actorgraph.lower.walkable import LARGEST_BYTES, RESHAPE, has_size, kind_of
 from actorgraph.memory.buffers import fresh, is_view, regular
 from actorgraph.op import Op, attrs_key, is_symbolic
 from actorgraph.types import bind_shape
+
+if TYPE_CHECKING:
+    from actorgraph.lower.table_rows import Written
 
 FEWEST = 6
 """Least rows of a stretch: a walk costs 1.2 us, and a row saves 0.17 us over a call from Python."""
@@ -283,9 +285,11 @@ class Stretch:
 
         It returns the results, or None where the walk declines.  Without rows there is no function.
         """
-        kind: Callable[..., Written] = Written
+        kind: Callable[..., Written]  # imported late, as first runs write no rows
         if self._tabling.quick:
             from actorgraph.lower.quick_rows import QuickRows as kind
+        else:
+            from actorgraph.lower.table_rows import Written as kind
         try:
             laid = self._laid(symbols)
             written = self._latest = laid._stranded(symbols) or kind(laid, symbols)

@@ -370,12 +370,9 @@ class Binding:
     direct_turns: int = 0  # direct runs so far, their seconds, and those of the latest
     direct_seconds: float = 0.0
     direct_latest: deque[float] = field(default_factory=partial(deque, maxlen=LATEST))
-    sequence_us: float = 0.0  # measured time of a run as one sequence, if that has won a trial
+    # What a run takes: predicted, or measured if it has won a trial as one sequence.  Predictions
+    # may be refined by turns that other work has delayed, and then are much too long.
+    run_us: float = field(init=False)
 
-    @property
-    def run_us(self) -> float:
-        """What a run takes: measured if it is known, else predicted.
-
-        Costs may be refined by turns that other work has delayed, and then are much too high.
-        """
-        return self.sequence_us or self.predicted_us
+    def __post_init__(self) -> None:
+        self.run_us = self.predicted_us

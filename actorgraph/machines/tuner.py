@@ -150,7 +150,7 @@ class Tuner:
             self.measured_s.clear()
             return tried
         if binding is not None:
-            binding.sequence_us = _median(seconds) * 1e6
+            binding.run_us = _median(seconds) * 1e6
         tried.sequential = (
             f"runs took {_median(seconds) * 1e6:.0f} us so, and {self._incumbent_s * 1e6:.0f} us "
             f"as {len(incumbent.partition.tasks)} tasks on {incumbent.workers} workers"
