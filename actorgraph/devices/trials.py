@@ -124,6 +124,8 @@ class Trial:
                 return False
         if self._pairs < _PAIRS:
             return None
+        if not alone or not together:  # all were of other threads' bursts
+            return self.gains
         return _median(together) < (1.0 if self.gains else _WORTH) * _median(alone)
 
     def _stay(self, gains: bool) -> None:

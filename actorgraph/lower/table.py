@@ -46,6 +46,7 @@ from actorgraph.op import Op, attrs_key, is_symbolic
 from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
+    from actorgraph.devices.trials import Trial
     from actorgraph.lower.table_rows import Written
 
 FEWEST = 6
@@ -56,6 +57,10 @@ _KEPT = 4
 
 _CALLS = 100
 """Calls of a part before its rows are written: writing them costs what some 300 walks save."""
+
+_ALONE = 64
+"""Walks without helpers of rows in strands before the same rows are written for one thread.  Those
+in strands use more memory, which makes them up to a tenth slower for one thread."""
 
 _MANY = 16
 """Least steps of a stretch that is walked around a step without a row, which costs 1 us more."""
@@ -296,8 +301,7 @@ class Stretch:
         except Unfit as unfit:
             few = len(self.steps) < _MANY
             return None if few else self._around(self.steps[unfit.position], symbols)
-        blocks = _WalkBlocks(written, len(self.given), self._tabling.flag)
-        self._blocks.add(blocks)
+        blocks = self._blocks_of(written)
         empties = [
             partial(fresh, bind_shape(node.dims, symbols, 0), node.dtype) for node in self.results
         ]
@@ -310,9 +314,11 @@ class Stretch:
         is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
         walk = written.walk or (runtime.brief if is_brief else runtime.walk)
         assert walk is not None, "rows are written where there is a runtime"
-        idle_blocks, dead = blocks.idle, native.DEAD
+        alone, dead = self._alone(written.trial, partial(kind, laid, symbols)), native.DEAD
 
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
+            own = blocks if alone is None else alone() or blocks
+            idle_blocks = own.idle
             try:
                 if none_given or out is None:
                     made = list(map(operator.call, empties))
@@ -321,9 +327,9 @@ class Stretch:
                         empty() if place is None or (to := out[place]) is None else to
                         for place, empty in sources
                     ]
-                block = idle_blocks.pop() if idle_blocks else blocks.made()
+                block = idle_blocks.pop() if idle_blocks else own.made()
             except IndexError:  # another thread took the last idle block
-                block = blocks.made()
+                block = own.made()
             except MemoryError:  # the Python text allocates again, and its error names the step
                 return None
             if scalars:
@@ -341,6 +347,29 @@ class Stretch:
             return None if flags else made if finish is None else finish(given, made)
 
         return walked
+
+    def _alone(
+        self, trial: Trial | None, write: Callable[[], Written]
+    ) -> Callable[[], _WalkBlocks | None] | None:
+        """Return what gives the blocks for one thread, if helpers do not pay and there are any."""
+        if trial is None:
+            return None
+        asking, of = Asking(lambda: self._blocks_of(write()), _ALONE, wait=False), trial
+
+        def found() -> _WalkBlocks | None:
+            if of.gains or of.is_together():
+                return None
+            if asking.calls >= 0:
+                asking.count()
+            made: _WalkBlocks | None = asking.made
+            return made
+
+        return found
+
+    def _blocks_of(self, written: Written) -> _WalkBlocks:
+        blocks = _WalkBlocks(written, len(self.given), self._tabling.flag)
+        self._blocks.add(blocks)
+        return blocks
 
     def _laid(self, symbols: Mapping[str, int]) -> Stretch:
         """Return a copy with `odd` set; raises `Unfit` if the layout of a step is not known."""

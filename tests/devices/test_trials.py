@@ -151,6 +151,13 @@ def test_walks_of_many_iterations_count_by_iteration():
     assert sum(world.kinds[100:]) > 0.98 * 4_900
 
 
+def test_a_kind_that_was_never_timed_does_not_win():
+    trial = Trial(lambda: True)
+    for _ in range(500):
+        trial.note(False, 100e-6)
+    assert not trial.gains
+
+
 @drawn(50, 1000)
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 1e-2), st.integers(1, 9)), max_size=400))
 def test_walks_of_several_threads_in_any_order_break_nothing(walks):

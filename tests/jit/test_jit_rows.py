@@ -8,7 +8,7 @@ from actorgraph import ops
 from actorgraph.devices import native
 from actorgraph.errors import NodeError
 from actorgraph.jit import lowering
-from actorgraph.lower import table
+from actorgraph.lower import table, table_rows
 from actorgraph.lower.spots import Spot, Unfit
 from tests.jit._jit import near
 
@@ -140,7 +140,7 @@ def test_arrays_with_gaps_are_not_walked(rows):
 
 
 def test_loops_that_would_write_over_what_they_read_have_no_row():
-    written = object.__new__(table.Written)
+    written = object.__new__(table_rows.Written)
     written.sizes = [64]
     one = Spot(0, 0, (4,), (4,), 4)
     with pytest.raises(Unfit):
