@@ -141,8 +141,12 @@ class Trial:
         self._begin_stay(gains, lost_s, self._repeated)
 
     def _give_up(self) -> None:
-        """Begin a stay without helpers, who have lost more time than they had gained."""
-        self._begin_stay(False, _FIRST * self._most_s - self._balance_s, self._failed)
+        """Begin a stay without helpers, who have lost more time than they had gained.
+
+        A single long delay may be an accident, so it counts no more than the balance can hold.
+        """
+        lost_s = min(_FIRST * self._most_s - self._balance_s, self._most_s)
+        self._begin_stay(False, lost_s, self._failed)
         self._failed += 1
 
     def _begin_stay(self, gains: bool, lost_s: float, repeated: int) -> None:

@@ -438,7 +438,7 @@ class StrandRows(Written):
             ]
             spans[place] = begin, len(self.rows), rows[-1].heard
         self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
-        self.walk, self.trial = self.pieces.walk, self.pieces.trial
+        self.walk = self.pieces.walk
 
     def strand_words(self) -> Any:
         """Return the words of a block's strands, and the arrays that must live as long."""

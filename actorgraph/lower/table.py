@@ -47,6 +47,7 @@ from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
     from actorgraph.devices.trials import Trial
+    from actorgraph.lower.strands import StrandRows
     from actorgraph.lower.table_rows import Written
 
 FEWEST = 6
@@ -297,7 +298,8 @@ class Stretch:
             from actorgraph.lower.table_rows import Written as kind
         try:
             laid = self._laid(symbols)
-            written = self._latest = laid._stranded(symbols) or kind(laid, symbols)
+            stranded = laid._stranded(symbols)
+            written = self._latest = stranded or kind(laid, symbols)
         except Unfit as unfit:
             few = len(self.steps) < _MANY
             return None if few else self._around(self.steps[unfit.position], symbols)
@@ -314,7 +316,8 @@ class Stretch:
         is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
         walk = written.walk or (runtime.brief if is_brief else runtime.walk)
         assert walk is not None, "rows are written where there is a runtime"
-        alone, dead = self._alone(written.trial, partial(kind, laid, symbols)), native.DEAD
+        trial, dead = None if stranded is None else stranded.pieces.trial, native.DEAD
+        alone = self._alone(trial, partial(kind, laid, symbols))
 
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
             own = blocks if alone is None else alone() or blocks
@@ -354,10 +357,14 @@ class Stretch:
         """Return what gives the blocks for one thread, if helpers do not pay and there are any."""
         if trial is None:
             return None
-        asking, of = Asking(lambda: self._blocks_of(write()), _ALONE, wait=False), trial
+
+        def written() -> _WalkBlocks:
+            return self._blocks_of(write())
+
+        asking = Asking(written, _ALONE, wait=False)
 
         def found() -> _WalkBlocks | None:
-            if of.gains or of.is_together():
+            if trial.gains or trial.is_together():
                 return None
             if asking.calls >= 0:
                 asking.count()
@@ -387,7 +394,7 @@ class Stretch:
             laid.odd[step.id] = spot.strides
         return laid
 
-    def _stranded(self, symbols: Mapping[str, int]) -> Written | None:
+    def _stranded(self, symbols: Mapping[str, int]) -> StrandRows | None:
         """Return the rows in strands, or None where one thread is predicted to be as fast."""
         if self._tabling.strands < 2 or self._tabling.quick:
             return None

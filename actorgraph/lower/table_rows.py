@@ -16,7 +16,7 @@ from functools import lru_cache
 from math import prod
 from operator import itemgetter
 from time import sleep
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -63,9 +63,6 @@ from actorgraph.memory.packing import Span, pack
 from actorgraph.op import CONSTANT, Op, bind_attrs
 from actorgraph.types import bind_shape
 
-if TYPE_CHECKING:
-    from actorgraph.devices.trials import Trial
-
 _HANDED_OVER = 32
 """Steps whose rows are written before the GIL is offered to other threads: some 0.5 ms."""
 
@@ -102,9 +99,6 @@ class Written:
 
     walk: Callable[..., int] | None = None
     """The function that walks the rows, if not `native.Runtime.walk`."""
-
-    trial: Trial | None = None
-    """What decides whether several threads walk the rows, if they may."""
 
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols, self.others, self._odd = symbols, stretch.others, stretch.odd
