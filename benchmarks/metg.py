@@ -3,6 +3,9 @@
 The duration of a task at which a system still reaches half of what its workers could do at best:
 tasks x duration / workers / time. `np.exp` and products of matrices, in columns that are chains of
 their own (independent) or wait for their neighbours too (stencil); 8 columns of 50 tasks.
+
+These tasks are called from Python, as ops of a user's own are.  The same grid follows with tasks
+made of the library's ops, which need no Python.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from benchmarks import _grid_ops as own
 from benchmarks import _grid_peers as peers
+from benchmarks._grid_ops import OpsGrid
 from benchmarks._grid_peers import RAY_DEPTH, RAY_WIDTH, TASKS, WORKERS, Grid
 from benchmarks._harness import Case, Effort, Figure, Peer, Trial, Unavailable, measure
 from benchmarks._ray import started
@@ -31,6 +36,10 @@ ALONE = "one thread (how long a task is)"
 BARE = "two bare threads, no dependencies"
 PER_NODE, DEFAULT = 'ours: ActorMachine fuse="none"', "ours: ActorMachine"
 RAY = "Ray compiled graph (2 columns of 10, sends numbers)"
+NUMPY = "one NumPy thread (how long a task is)"
+CALLS = "one NumPy thread on pairs of numbers (what its calls take)"
+NO_TASKS = ALONE, NUMPY, CALLS
+BARE_NUMPY = "two bare NumPy threads, no dependencies"
 HALF = 0.5
 FACTOR = 2.0
 PATTERNS = ("independent", "stencil")
@@ -38,6 +47,12 @@ SIZES = {
     "exp": tuple(2**power for power in range(7, 19)),
     "matmul": (8, 16, 24, 32, 48, 64, 96, 128, 192),
 }
+OPS, WORK = " ops", " without calls"
+"""Parts of the names of cases: tasks of the library's ops; as long as NumPy's loops alone."""
+
+OWN_SIZES = tuple(2**power for power in range(4, 15))
+OWN_US = {"independent": 0.5, "stencil": 2.0}
+"""Wanted of the library's ops, in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +68,7 @@ class Grain:
     @property
     def text(self) -> str:
         """The figure as the table shows it."""
-        return "-" if self.us is None else f"{self.bound}{self.us:.1f}"
+        return "-" if self.us is None else f"{self.bound}{self.us:.{1 if self.us >= 0.5 else 2}f}"
 
 
 def make_case(grid: Grid) -> Case:
@@ -70,6 +85,25 @@ def make_case(grid: Grid) -> Case:
     return Case(f"{grid.pattern} {grid.op} {grid.size}", systems, per_run=TASKS)
 
 
+def own_case(grid: OpsGrid) -> Case:
+    """Systems on tasks of array arithmetic, of one size."""
+    rows: list[tuple[str, Callable[[ExitStack], Trial]]] = [
+        (NUMPY, partial(own.one_thread, grid)),
+        (BARE_NUMPY, partial(own.bare_threads, grid)),
+        (PER_NODE, partial(own.ours, grid, {"fuse": "none"})),
+        (DEFAULT, partial(own.ours, grid, {})),
+        ("ThreadPoolExecutor", partial(own.executor, grid)),
+    ]
+    systems = [Peer(system, build, ours=system.startswith("ours")) for system, build in rows]
+    return Case(f"{grid.pattern}{OPS} {grid.size}", systems, per_run=TASKS)
+
+
+def calls_case(grid: OpsGrid) -> Case:
+    """NumPy's calls for the same tasks."""
+    peer = Peer(CALLS, partial(own.one_thread, grid._replace(size=2)))
+    return Case(f"{grid.pattern}{OPS} {grid.size}", [peer], per_run=TASKS)
+
+
 def grains(name: str, sized: Sequence[Sequence[Figure]], tasks: dict[int, float]) -> list[Grain]:
     """Find the smallest tasks with which each system reaches one half.
 
@@ -77,7 +111,7 @@ def grains(name: str, sized: Sequence[Sequence[Figure]], tasks: dict[int, float]
     """
     found = []
     for system in dict.fromkeys(figure.system for figures in sized for figure in figures):
-        if system == ALONE:
+        if system in NO_TASKS:
             continue
         curve = [
             (tasks[place], tasks[place] / WORKERS / figure.seconds)
@@ -117,9 +151,38 @@ def measure_grid(
     return figures, grains(f"{pattern} {op}", sized, tasks)
 
 
+def measure_own(
+    pattern: str, effort: Effort, only: str, sizes: Sequence[int] = OWN_SIZES
+) -> tuple[list[Figure], list[Grain]]:
+    """Measure all sizes of one pattern, made of the library's ops.
+
+    NumPy's calls are part of what it takes for a task, and of a short one most.  So there is a
+    second figure, where a task is as long as NumPy's time beyond that for arrays of two numbers.
+    """
+    sized = [
+        [
+            *measure(own_case(OpsGrid(pattern, size)), effort, only, keep=NUMPY),
+            *measure(calls_case(OpsGrid(pattern, size)), effort),
+        ]
+        for size in sizes
+    ]
+    figures = [figure for found in sized for figure in found]
+    whole = _task_seconds(sized)
+    calls = min([f.seconds for f in figures if f.system == CALLS and f.seconds is not None])
+    work = {place: seconds - calls for place, seconds in whole.items() if seconds > calls}
+    name = f"{pattern}{OPS}"
+    longer = [found for place, found in enumerate(sized) if place in work]
+    return figures, [
+        *grains(name, sized, whole),
+        *grains(f"{name}{WORK}", longer, dict(enumerate(work.values()))),
+    ]
+
+
 def _task_seconds(sized: Sequence[Sequence[Figure]]) -> dict[int, float]:
     return {
-        place: next(f.seconds for f in figures if f.system == ALONE and f.seconds is not None)
+        place: next(
+            f.seconds for f in figures if f.system in (ALONE, NUMPY) and f.seconds is not None
+        )
         for place, figures in enumerate(sized)
     }
 
@@ -157,30 +220,45 @@ def measure_ray(
 
 def print_grains(found: Sequence[Grain], figures: Sequence[Figure]) -> list[dict[str, object]]:
     """Print METG by system and case, why some have none, and the targets."""
-    cases = list(dict.fromkeys(grain.case for grain in found))
     cells = {(grain.system, grain.case): grain for grain in found}
-    systems = list(dict.fromkeys(grain.system for grain in found))
-    rows = [["system", *cases]]
-    for system in systems:
-        row = [cells.get((system, case)) for case in cases]
-        rows.append([system, *(grain.text if grain else "-" for grain in row)])
-    print_rows("metg: microseconds of the smallest task with 50 % efficiency", rows)
+    by_user = [grain for grain in found if OPS not in grain.case]
+    _print_table("metg: microseconds of the smallest task with 50 % efficiency", by_user)
+    by_library = [grain for grain in found if OPS in grain.case]
+    _print_table("metg of the library's own ops: microseconds of the smallest task", by_library)
     for note in dict.fromkeys(f"  {f.system}: {f.note}" for f in figures if f.note):
         print(note)
     verdicts: list[dict[str, object]] = []
     lines = [["case", "system", "against", "ratio", "target", ""]]
-    for case in cases:
-        mine, bare = cells.get((PER_NODE, case)), cells.get((BARE, case))
-        if mine is None or bare is None or mine.us is None or bare.us is None:
-            continue
-        ratio = mine.us / bare.us
-        met = ratio <= FACTOR and mine.bound != "> "
-        verdicts.append({"case": case, "ratio": ratio, "met": met})
+
+    def judge(mine: Grain | None, against: str, wanted_us: float | None, factor: float) -> None:
+        if mine is None or mine.us is None or wanted_us is None:
+            return
+        ratio = mine.us / wanted_us
+        met = ratio <= factor and mine.bound != "> "
+        verdicts.append({"case": mine.case, "ratio": ratio, "met": met})
         word = "met" if met else "MISSED"
-        lines.append([case, PER_NODE, BARE, f"{ratio:.2f}", f"<= {FACTOR:g}x", word])
+        lines.append([mine.case, mine.system, against, f"{ratio:.2f}", f"<= {factor:g}x", word])
+
+    for case in dict.fromkeys(grain.case for grain in by_user):
+        bare = cells.get((BARE, case))
+        judge(cells.get((PER_NODE, case)), BARE, bare and bare.us, FACTOR)
+    for pattern, us in OWN_US.items():
+        for name in (f"{pattern}{OPS}", f"{pattern}{OPS}{WORK}"):
+            judge(cells.get((DEFAULT, name)), f"{us:g} us", us, 1.0)
     if verdicts:
         print_rows("targets", lines, words=3)
     return verdicts
+
+
+def _print_table(title: str, found: Sequence[Grain]) -> None:
+    cases = list(dict.fromkeys(grain.case for grain in found))
+    cells = {(grain.system, grain.case): grain for grain in found}
+    rows = [["system", *cases]]
+    for system in dict.fromkeys(grain.system for grain in found):
+        row = [cells.get((system, case)) for case in cases]
+        rows.append([system, *(grain.text if grain else "-" for grain in row)])
+    if found:
+        print_rows(title, rows)
 
 
 def main() -> int:
@@ -198,6 +276,10 @@ def main() -> int:
             found += measured
             alone = [[f] for f in more if f.system == ALONE]
             tasks[f"{pattern} {op}"] = _task_seconds(alone)
+    for pattern in PATTERNS:
+        more, measured = measure_own(pattern, effort, asked.only)
+        figures += more
+        found += measured
     if asked.wants(RAY):
         more, measured = measure_ray(effort, tasks)
         figures += more

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from benchmarks import metg
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
@@ -48,6 +51,28 @@ for one in pkgutil.iter_modules(benchmarks.__path__, "benchmarks."):
     except ModuleNotFoundError as error:  # a peer
         assert error.name.partition(".")[0] not in ("actorgraph", "benchmarks"), error
 """
+
+
+@pytest.mark.parametrize("pattern", metg.PATTERNS)
+def test_each_system_of_the_grid_of_ops_has_the_bits_of_numpy(pattern):
+    for peer in metg.own_case(metg.OpsGrid(pattern, 5)).peers:
+        with ExitStack() as scope:
+            peer.build(scope).run()  # whoever waits for neighbours is compared when it is built
+
+
+def test_the_smallest_task_is_where_half_of_the_ideal_is_reached():
+    def sized(*seconds):
+        names = metg.NUMPY, metg.DEFAULT
+        pairs = zip(names, seconds, strict=True)
+        return [metg.Figure("case", name, seconds=one) for name, one in pairs]
+
+    grid = [sized(1e-6, 4e-6), sized(4e-6, 4e-6), sized(8e-6, 4e-6)]
+    [grain] = metg.grains("case", grid, {0: 1e-6, 1: 4e-6, 2: 8e-6})
+    assert grain.us == pytest.approx(4.0)
+    [grain] = metg.grains("case", grid[1:], {0: 4e-6, 1: 8e-6})
+    assert grain.bound == "< "
+    [grain] = metg.grains("case", grid[:2], {0: 0.1e-6, 1: 3e-6})
+    assert grain.bound == "> "
 
 
 def test_benchmarks_name_what_is_there():

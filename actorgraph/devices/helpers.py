@@ -156,6 +156,10 @@ class Helpers:
         missing = self.count - int(self.words[_WATCHING // 8]) - self.called.qsize()
         return self._address if self._have(partial(self._help, self._address), missing) else 0
 
+    def are_awake(self) -> bool:
+        """Return whether all helpers poll or work."""
+        return int(self.words[_WATCHING // 8]) >= self.count
+
     def _have(self, work: Callable[[], object], times: int) -> bool:
         """Queue `work` that many times; return whether there is a helper to do it."""
         for _ in range(times):

@@ -30,6 +30,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.helpers import HELPERS, SHARE
+from actorgraph.devices.trials import Trial
 from actorgraph.devices.walk_text import loaded
 from actorgraph.runs import AbstractRun
 
@@ -237,7 +238,7 @@ class Pieces:
         self._waits = np.array([one for some in waits for one in some], np.int64)
         self._shared = np.zeros(1, np.int64)  # address of the helpers' words, 0 for a walk alone
         self._engine = _engine(directory)
-        self.trial = _Trial()
+        self.trial = Trial(HELPERS.are_awake)
 
     def words(self) -> tuple[native.Words, Any]:
         """Return the words of a block's strands, and the arrays that must live as long."""
@@ -263,76 +264,13 @@ class Pieces:
     ) -> int:
         """Walk as `native.Runtime.walk` does, with helpers if the trial found that faster.
 
-        Without helpers it walks the block `alone`, if there is one.  The trial notes the time of a
-        walk divided by `times`, its number of iterations.
+        Without helpers it walks the block `alone`, if there is one.  `times` is the number of its
+        iterations.
         """
         together, walk = self.trial.is_together(), native.RUNTIME.walk
         assert walk is not None, "there are no pieces without it"
-        self._shared[0] = HELPERS.call() if together else 0
         began = perf_counter()
+        self._shared[0] = HELPERS.call() if together else 0
         flags = walk(arrays, block if together or alone is None else alone, run)
-        self.trial.note(together, (perf_counter() - began) / times)
+        self.trial.note(together, perf_counter() - began, times)
         return flags
-
-
-class _Trial:
-    """Decides whether walks use helpers, by timing walks of both kinds now and then.
-
-    It takes no lock: threads that call it at the same time may lose a measurement, no more.
-    """
-
-    alone, together, kept, most, rest, longest = 7, 31, 1000, 64_000, 50, 400
-    """Timed walks without and with helpers; walks until the next trial, at first and at most; walks
-    without helpers after one that a helper delayed, at first and at most."""
-
-    worth, hindered = 0.95, 3.0
-    """Helpers must take less than this share of the time without them; a walk this many times as
-    long as the median means that a helper has lost its core."""
-
-    def __init__(self) -> None:
-        self._kept = self.kept
-        self.gains = False  # result of the last trial
-        self._begin()
-
-    def _begin(self) -> None:
-        self._made, self._rests, self._rest = 0, 0, self.rest
-        self._seconds: tuple[list[float], list[float]] = [], []
-
-    @property
-    def medians_us(self) -> tuple[float, float]:
-        """Median microseconds of walks without helpers and with them, 0 where there are none."""
-        first, second = [
-            sorted(some)[len(some) // 2] * 1e6 if some else 0.0 for some in self._seconds
-        ]
-        return first, second
-
-    def told(self, threads: int, what: str = "runs") -> str:
-        """Return the measured times that decide, for users."""
-        alone_us, together_us = self.medians_us
-        if not together_us:
-            return f"{what} by {threads} threads have not been timed yet"
-        return f"{what} took {alone_us:.1f} us by one thread, {together_us:.1f} us by {threads}"
-
-    def is_together(self) -> bool:
-        """Count one walk more, and return whether it is to use helpers."""
-        self._made += 1
-        tried = self.alone + self.together
-        if self._made <= tried:
-            return self._made > self.alone
-        if self._made == tried + 1:
-            alone_us, together_us = self.medians_us
-            gains = together_us < self.worth * alone_us
-            same = gains is self.gains
-            self._kept = min(2 * self._kept, self.most) if same else self.kept
-            self.gains = gains
-        elif self._made > tried + self._kept:
-            self._begin()
-        self._rests -= self._rests > 0
-        return self.gains and not self._rests
-
-    def note(self, together: bool, seconds: float) -> None:
-        """Record how long a walk took; after one much too long the next ones have no helpers."""
-        if self._made <= self.alone + self.together:
-            self._seconds[together].append(seconds)
-        elif together and seconds * 1e6 > self.hindered * self.medians_us[1]:
-            self._rests, self._rest = self._rest, min(2 * self._rest, self.longest)

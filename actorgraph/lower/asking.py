@@ -16,6 +16,10 @@ from actorgraph.ops.windows import MOVES
 TRIES = 8
 """Consecutive calls that machine code declines before it is given up."""
 
+_HOOKS = 50
+"""Calls left when hooks for a fork are registered: well before there is work that a fork must wait
+for, and not in first runs, as that imports `logging`."""
+
 _CALLS = 8
 """Calls of a kernel of windows before its machine code, which all kernels share, is requested."""
 
@@ -36,12 +40,16 @@ class Asking:
         self._write, self._wait, self.tries = write, wait, TRIES
         self.made: Any = None
         self.calls = 0 if wait else calls
+        if self.calls <= _HOOKS:
+            _register_hooks()
 
     def count(self) -> None:
         """Count a call of the Python form, and request the machine code if it is time."""
         self.calls -= 1
         if self.calls < 0:
             _once_compiled(self._set, self._wait)
+        elif self.calls == _HOOKS:
+            _register_hooks()
 
     def decline(self) -> None:
         """Note that the machine code has declined a call."""
@@ -76,6 +84,10 @@ def _moves() -> Any:
     from actorgraph.lower.rates import path
 
     return Moves(os.path.dirname(path()))
+
+
+def _register_hooks() -> None:
+    from actorgraph.devices import background  # noqa: F401 - which registers them
 
 
 def _once_compiled(write: Callable[[], None], wait: bool) -> None:

@@ -163,7 +163,7 @@ class Subprogram(NamedTuple):
         return self.stretch is not None and self.stretch.covered > 0
 
 
-ROWS_AFTER = 100
+CALLS_TILL_ROWS = 100
 """Calls of a part before its rows are written: writing them costs what 150 to 400 walks save."""
 
 

@@ -39,7 +39,7 @@ from actorgraph.lower.asking import TRIES, Asking
 from actorgraph.lower.kernels import class_numbers, kernel, with_errstate
 from actorgraph.lower.layouts import Layouts
 from actorgraph.lower.program import (
-    ROWS_AFTER,
+    CALLS_TILL_ROWS,
     Program,
     Tabling,
     constant_value,
@@ -53,6 +53,8 @@ from actorgraph.op import Op, is_symbolic
 from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
+    from actorgraph.devices.trials import Trial
+    from actorgraph.lower.strands import StrandRows
     from actorgraph.lower.table_rows import Written
 
 FEWEST = 6
@@ -60,6 +62,10 @@ FEWEST = 6
 
 _KEPT = 4
 """Bindings whose tables a stretch keeps."""
+
+_ALONE = 64
+"""Walks without helpers of rows in strands before the same rows are written for one thread.  Those
+in strands use more memory, which makes them up to a tenth slower for one thread."""
 
 _MANY = 16
 """Least steps of a stretch that is walked around a step without a row, which costs 1 us more."""
@@ -267,7 +273,7 @@ class Stretch:
         if found is None:
             if len(self._tables) >= _KEPT:
                 self._tables.clear()
-            write, calls = partial(self.write, symbols), ROWS_AFTER - self._tabling.called
+            write, calls = partial(self.write, symbols), CALLS_TILL_ROWS - self._tabling.called
             found = self._tables[key] = Asking(write, calls, self._tabling.wait)
         return found
 
@@ -284,12 +290,12 @@ class Stretch:
         self._unfit = self._around_it = None
         try:
             laid = self._laid(symbols)
-            written = self._latest = laid._stranded(symbols) or kind(laid, symbols)
+            stranded = laid._stranded(symbols)
+            written = self._latest = stranded or kind(laid, symbols)
         except Unfit as unfit:
             step = self._unfit = self.steps[unfit.position]
             return None if len(self.steps) < _MANY else self._around(step, symbols)
-        blocks = _WalkBlocks(written, len(self.given), self._tabling.flag)
-        self._blocks.add(blocks)
+        blocks = self._blocks_of(written)
         shapes = [bind_shape(node.dims, symbols, 0) for node in self.results]
         dtypes = [node.dtype for node in self.results]
         places = [self._found.place_of.get(node.id) for node in self.results]
@@ -301,9 +307,12 @@ class Stretch:
         is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
         walk = written.walk or (runtime.brief if is_brief else runtime.walk)
         assert walk is not None, "rows are written where there is a runtime"
-        idle_blocks, dead = blocks.idle, native.DEAD
+        trial, dead = None if stranded is None else stranded.pieces.trial, native.DEAD
+        alone = self._alone(trial, partial(kind, laid, symbols))
 
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
+            own = blocks if alone is None else alone() or blocks
+            idle_blocks = own.idle
             try:
                 if none_given or out is None:
                     made = list(map(fresh, shapes, dtypes))
@@ -312,9 +321,9 @@ class Stretch:
                         fresh(shape, dtype) if place is None or (to := out[place]) is None else to
                         for place, shape, dtype in sources
                     ]
-                block = idle_blocks.pop() if idle_blocks else blocks.made()
+                block = idle_blocks.pop() if idle_blocks else own.made()
             except IndexError:  # another thread took the last idle block
-                block = blocks.made()
+                block = own.made()
             except MemoryError:  # the Python text allocates again, and its error names the step
                 return None
             if scalars:
@@ -333,6 +342,33 @@ class Stretch:
 
         return walked
 
+    def _alone(
+        self, trial: Trial | None, write: Callable[[], Written]
+    ) -> Callable[[], _WalkBlocks | None] | None:
+        """Return what gives the blocks for one thread, if helpers do not pay and there are any."""
+        if trial is None:
+            return None
+
+        def written() -> _WalkBlocks:
+            return self._blocks_of(write())
+
+        asking = Asking(written, _ALONE, wait=False)
+
+        def found() -> _WalkBlocks | None:
+            if trial.gains or trial.is_together():
+                return None
+            if asking.calls >= 0:
+                asking.count()
+            made: _WalkBlocks | None = asking.made
+            return made
+
+        return found
+
+    def _blocks_of(self, written: Written) -> _WalkBlocks:
+        blocks = _WalkBlocks(written, len(self.given), self._tabling.flag)
+        self._blocks.add(blocks)
+        return blocks
+
     def _laid(self, symbols: Mapping[str, int]) -> Stretch:
         """Return a copy with `odd` set; raises `Unfit` if the layout of a step is not known."""
         ordered = self._tabling.ordered
@@ -349,7 +385,7 @@ class Stretch:
             laid.odd[step.id] = spot.strides
         return laid
 
-    def _stranded(self, symbols: Mapping[str, int]) -> Written | None:
+    def _stranded(self, symbols: Mapping[str, int]) -> StrandRows | None:
         """Return the rows in strands, or None where one thread is predicted to be as fast."""
         if self._tabling.strands < 2 or self._tabling.quick:
             return None
@@ -433,7 +469,9 @@ class Stretch:
         if self._unfit is not None:
             return [f"# {self.story}"]
         if written is None:
-            return [f"# rows are written after {ROWS_AFTER} calls, where there is machine code"]
+            return [
+                f"# rows are written after {CALLS_TILL_ROWS} calls, where there is machine code"
+            ]
         found = [f"# {len(written.notes)} rows of NumPy's loops stand for it:"]
         found += [f"# {written.story}"] if written.story else []
         for of, row in written.notes:

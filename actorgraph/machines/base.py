@@ -374,7 +374,7 @@ class Machine(Lifetime):
         plan = run.plan
         one = self._one_task or plan.sequential is not None
         return (
-            run.binding.predicted_us < (sequential_us if one else INLINE_US)
+            run.binding.run_us < (sequential_us if one else INLINE_US)
             and plan.compiled.allows_direct
             and not self._actors_only
             and not (plan.compiled.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)

@@ -385,3 +385,9 @@ class Binding:
     direct_turns: int = 0
     direct_seconds: float = 0.0
     direct_latest: deque[float] = field(default_factory=partial(deque, maxlen=LATEST))
+    # What a run takes: predicted, or measured if it has won a trial as one sequence.  Predictions
+    # may be refined by turns that other work has delayed, and then are much too long.
+    run_us: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.run_us = self.predicted_us

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actorgraph.graph import Node
-from actorgraph.lower.program import ROWS_AFTER, Program, lower_directly
+from actorgraph.lower.program import CALLS_TILL_ROWS, Program, lower_directly
 from actorgraph.machines.compiled import Binding, Compiled, Direct
 from actorgraph.machines.process import THIS
 from actorgraph.memory.arenas import in_parts
@@ -126,9 +126,9 @@ class Inline:
         self.buffered = writable(steps, outliving, ordered)
         leaves, tabling = [leaf.node for leaf in joint.leaves], None
         if self._plain and len(steps) < _PLAIN_STEPS and compiled.may_begin_plain:
-            self.plain_turns = ROWS_AFTER
+            self.plain_turns = CALLS_TILL_ROWS
         else:
             tabling = compiled.tabling(symbols, ordered)
         if tabling is not None and not self._plain:
-            tabling = tabling._replace(called=ROWS_AFTER)
+            tabling = tabling._replace(called=CALLS_TILL_ROWS)
         return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)

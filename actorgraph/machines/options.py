@@ -29,7 +29,8 @@ def checked_jit(jit: bool | str, exact: bool) -> bool | str:
     if jit and exact:
         raise GraphError("jit may change last bits; ask for it with exact=False")
     if jit:
-        from actorgraph.devices import native  # imported if needed
+        # Imported if needed, and before the first run for the hooks of a fork.
+        from actorgraph.devices import background, native  # noqa: F401
 
         why_not = native.callable_from_python()
         if why_not is not None:
@@ -45,9 +46,6 @@ def _has_llvmlite() -> bool:
 def checked_native(native: bool | str | None) -> bool | str:
     """Return whether steps run as tables, or raise if that is asked for without llvmlite."""
     asked = os.environ.get(NATIVE, "")
-    if native is not False and asked != "0" and _has_llvmlite():
-        # Imported before the first run, for its hooks of a fork.
-        from actorgraph.devices import background  # noqa: F401
     if native is None:
         return asked != "0" and _has_llvmlite() and (asked if asked == "wait" else True)
     _check_flag_or_wait("native", native)

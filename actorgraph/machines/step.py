@@ -147,7 +147,7 @@ class Step:
             return True
         usual = machine._known(run.plan.compiled.mode)
         usual.bind(run.binding.symbols)
-        return usual.sequential is not None and run.binding.predicted_us < SYNC_US
+        return usual.sequential is not None and run.binding.run_us < SYNC_US
 
     async def run(
         self,

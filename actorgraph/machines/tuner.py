@@ -149,6 +149,8 @@ class Tuner:
             self.plan = incumbent
             self.measured_s.clear()
             return tried
+        if binding is not None:
+            binding.run_us = _median(seconds) * 1e6
         tried.sequential = (
             f"runs took {_median(seconds) * 1e6:.0f} us so, and {self._incumbent_s * 1e6:.0f} us "
             f"as {len(incumbent.partition.tasks)} tasks on {incumbent.workers} workers"

@@ -39,8 +39,7 @@ def forced(helped=True, helpers=1):
         patch.setattr(loop_table, "_LEAST_US", 0.0)
         patch.setattr(loop_table, "_LEAST_BODY_US", 0.0)
         patch.setattr(HELPERS, "count", helpers)
-        patch.setattr(walking._Trial, "alone", 0 if helped else 10**9)
-        patch.setattr(walking._Trial, "together", 10**9)
+        patch.setattr(walking.Trial, "is_together", lambda _: helped)
         yield patch, made
 
 

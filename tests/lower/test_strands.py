@@ -16,8 +16,9 @@ import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
 from actorgraph.devices import strands as walking
+from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS
-from actorgraph.lower import strands, table
+from actorgraph.lower import strands, table, table_rows
 from actorgraph.testing._examples import check_in_turn, expected
 from tests._soak import drawn
 from tests.machines._graphs import graphs
@@ -38,8 +39,7 @@ def forced(helped=True, pieces_us=0.0, direct=True, parted_us=0.0):
         patch.setattr(strands, "_PARTED_US", parted_us)
         patch.setattr(strands, "_FOLLOWING_US", parted_us)
         patch.setattr(HELPERS, "count", max(HELPERS.count, 1))
-        patch.setattr(walking._Trial, "alone", 0 if helped else 10**9)
-        patch.setattr(walking._Trial, "together", 10**9)
+        patch.setattr(walking.Trial, "is_together", lambda _: helped)
         patch.setattr(ag.ActorMachine, "_small", lambda *_: direct)
         yield patch
 
@@ -275,6 +275,36 @@ def test_a_machine_tells_of_strands():
         line = f"{len(rows.pieces.waits)} pieces in 2 strands"
         assert line in machine.explain()
         assert line in machine.source
+
+
+def test_where_helpers_do_not_pay_rows_are_written_anew_for_one_thread():
+    loss, feeds = columns()
+    weight = loss.graph.parameters[0]
+    with ag.LispMachine([loss]) as machine:
+        wanted = machine.run_sync(feeds, backward=True)[weight].grad
+    with (
+        forced(helped=False),
+        ag.ActorMachine([loss], native="wait", workers=2) as machine,
+    ):
+
+        def runs(count):
+            for _ in range(count):
+                assert machine.run_sync(feeds, backward=True)[weight].grad.tobytes() == (
+                    wanted.tobytes()
+                )
+
+        runs(table._ALONE + 1)
+        done = threading.Event()
+        BACKGROUND.submit(done.set)  # behind the rows, which are requested by now
+        assert done.wait(30)
+        [rows] = rows_of(machine)
+        assert isinstance(rows, strands.StrandRows)
+        runs(3)
+        plans = machine._plans.values()
+        [stretch] = [part.stretch for plan in plans for part in plan.inline.program.parts]
+        assert sorted([type(blocks._written) for blocks in stretch._blocks], key=str) == [
+            strands.StrandRows, table_rows.Written,
+        ]  # fmt: skip
 
 
 # -- what goes wrong, and what has no strands ------------------------------------------------------

@@ -15,7 +15,7 @@ from actorgraph.devices import loops, native
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.errors import GraphError, GraphTypeError, NodeError
 from actorgraph.lower import spots, table, table_rows
-from actorgraph.lower.program import ROWS_AFTER, Subprogram, Tabling
+from actorgraph.lower.program import CALLS_TILL_ROWS, Subprogram, Tabling
 from actorgraph.lower.rates import path
 from actorgraph.lower.text import Dead
 from actorgraph.testing._examples import check_in_turn, expected
@@ -573,7 +573,7 @@ def test_a_run_that_has_died_is_left_between_rows():
 def test_rows_are_written_in_the_background_after_some_runs():
     outputs = chain_after(lambda x: x * 2.0)
     with ag.TapeMachine(outputs, native=True) as machine:
-        for _ in range(ROWS_AFTER + 1):
+        for _ in range(CALLS_TILL_ROWS + 1):
             machine.run_sync({"x": np.ones(3)})
         *_, plan = machine._plans.values()
         written = threading.Event()
@@ -584,7 +584,7 @@ def test_rows_are_written_in_the_background_after_some_runs():
 
 def test_a_small_graph_has_tables_after_some_turns_with_the_same_bits():
     outputs = chain_after(lambda x: x * 2.0)
-    feeds = [{"x": np.linspace(-1, 1, 3) + turn} for turn in range(ROWS_AFTER + 1)]
+    feeds = [{"x": np.linspace(-1, 1, 3) + turn} for turn in range(CALLS_TILL_ROWS + 1)]
     with ag.TapeMachine(outputs, native=True) as machine, ag.LispMachine(outputs) as lisp:
         found = []
         for one in feeds:
@@ -594,7 +594,7 @@ def test_a_small_graph_has_tables_after_some_turns_with_the_same_bits():
             ]
             *_, plan = machine._plans.values()
             found.append(plan.inline.program is not None and len(plan.inline.program.parts))
-    assert found == [0] * (ROWS_AFTER - 1) + [False, 1]
+    assert found == [0] * (CALLS_TILL_ROWS - 1) + [False, 1]
 
 
 def test_a_run_that_began_without_tables_is_blamed_by_its_own_program(monkeypatch):

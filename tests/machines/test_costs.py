@@ -132,6 +132,22 @@ def test_regions_stay_only_where_their_runs_are_faster_than_one_sequence(seconds
         assert tuner.incumbent is None
 
 
+def test_a_sequence_that_won_is_computed_in_the_thread_that_waits_whatever_was_predicted():
+    ends = branches()
+    with ag.ActorMachine(ends, workers=2) as machine:
+        expected = bits(machine, ends)
+        tuner = given(machine, dict.fromkeys(ends, 1e6))  # turns were delayed by other work
+        assert bits(machine, ends) == expected
+        assert tuner.plan.only_binding.direct_turns == 0
+        tuner.measured_s.extend([10.0] * 5)
+        tuner.runs = TRIAL_AFTER - 1
+        for _ in range(CUT_AFTER + 2):
+            assert bits(machine, ends) == expected
+        binding = tuner.plan.only_binding
+        assert binding.predicted_us > 1e6 > 1e5 > binding.run_us > 0.0
+        assert binding.direct_turns > 0
+
+
 @pytest.mark.parametrize(("seconds", "stays"), [(1e-3, "one sequence"), (1e-9, "regions")])
 def test_brief_regions_show_again_that_they_are_faster_when_rows_stand_for_steps(seconds, stays):
     pytest.importorskip("llvmlite")
