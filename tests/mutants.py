@@ -195,7 +195,7 @@ def survives(mutant, copy, timeout_s):
 
 
 def in_order(copy, targets):
-    """Return the files of targets, each once: pytest takes folders first that hold other targets."""
+    """Return the files of targets, each once; pytest would take folders before files in them."""
     files = []
     for target in targets:
         path = copy / target
