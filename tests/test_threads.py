@@ -1,5 +1,7 @@
 """Threads that do jobs: as many as wait for one another, and no more than a limit."""
 
+import os
+import sys
 import threading
 from functools import partial
 
@@ -54,6 +56,32 @@ def test_a_thread_that_is_idle_takes_the_next_job(threads, lock):
         assert lock.given_back.acquire(timeout=WAIT_S)  # by the thread, which is idle now
 
     assert names == ["actorgraph-test-1"] * 3
+
+
+def test_a_program_that_ends_waits_for_no_thread_of_ours(threads, lock):
+    found = []
+    add(threads, lock, lambda: found.append(threading.current_thread().daemon))
+    later = scheduler.POOL.later(lambda: found.append(threading.current_thread().daemon))
+    later.join(WAIT_S)
+    threads.end(join=True)
+    assert found == [True, True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere niceness is a process's")
+def test_threads_that_are_told_to_be_nice_give_way_to_the_one_that_told_them(monkeypatch):
+    monkeypatch.setattr(scheduler, "_nice", 0)
+    found = []
+
+    def tell():
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for by in (1, 20):
+        scheduler.make_threads_nice(by)
+        others = Threads("nice-", threading.Lock())
+        others.add(tell, 1)
+        others.end(join=True)
+    assert found == [min(19, own + 1), 19]
 
 
 def test_an_idle_thread_is_one_thread_only(threads, lock):
