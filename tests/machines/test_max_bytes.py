@@ -192,6 +192,13 @@ def test_claims_of_runs_in_flight_share_the_turns_of_workers():
     assert admission.claimed(Arenas(), run) == {"cpu": 30 + 2 * 25}
 
 
+def test_what_runs_in_flight_hold_on_each_device_adds_up():
+    admission = Admission(8, 100, workers=2)
+    claims = [Claim(10, 0, 0, 1, {"a": 7}), Claim(10, 0, 0, 1, {"a": 5, "b": 3})]
+    admission.in_flight = {i: type("Run", (), {"claim": one}) for i, one in enumerate(claims)}
+    assert admission.claimed(Arenas()) == {"cpu": 20, "a": 12, "b": 3}
+
+
 @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, True, "1GB"])
 def test_max_bytes_is_a_positive_int(max_bytes):
     with pytest.raises(ValueError, match="max_bytes must be an int of at least 1"):
