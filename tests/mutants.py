@@ -31,6 +31,7 @@ GRAPHS = [
     "tests/test_graph.py", "tests/test_hash_consing.py", "tests/test_odd_values.py",
     "tests/ops/test_random.py",
 ]  # fmt: skip
+ANSWERS = ["tests/machines/test_conformance.py", "tests/machines/test_random_graphs.py"]
 MODULES = {
     "scheduler.py": [
         "tests/test_threads.py", "tests/test_tiles.py", "tests/races/test_steal.py",
@@ -55,7 +56,7 @@ MODULES = {
         "tests/lower/test_cuts.py", "tests/lower/test_split_backward.py",
         "tests/lower/test_sends.py", "tests/machines/test_sums.py", "tests/machines/test_check.py",
         "tests/machines/test_costs.py", "tests/lower/test_parts.py", "tests/pipeline/test_tasks.py",
-        *MACHINES,
+        *ANSWERS,
     ],
     "lower/splitting.py": ["tests/lower/test_splitting.py", "tests/lower/test_strands.py"],
     "lower/strands.py": ["tests/lower/test_strands.py", "tests/lower/test_laps.py"],
@@ -64,9 +65,10 @@ MODULES = {
         "tests/lower/test_guard.py",
     ],
     "machines/admission.py": [
-        "tests/races/test_start.py", "tests/machines/test_max_bytes.py",
-        "tests/devices/test_max_bytes.py", "tests/machines/test_runs.py",
-        "tests/machines/test_direct_runs.py", *MACHINES,
+        "tests/machines/test_admission.py", "tests/races/test_start.py",
+        "tests/machines/test_max_bytes.py", "tests/devices/test_max_bytes.py",
+        "tests/machines/test_runs.py", "tests/machines/test_direct_runs.py",
+        "tests/machines/test_holdings.py", "tests/machines/test_what_a_run_sees.py",
     ],
     "machines/claim.py": [
         "tests/machines/test_max_bytes.py", "tests/devices/test_max_bytes.py",
@@ -80,7 +82,8 @@ MODULES = {
     ],
     "machines/inline.py": [
         "tests/machines/test_direct_runs.py", "tests/machines/test_memory.py",
-        "tests/lower/test_table.py", *MACHINES,
+        "tests/machines/test_holdings.py", "tests/machines/test_feeds.py",
+        "tests/lower/test_table.py", "tests/machines/test_out_of_memory.py", *ANSWERS,
     ],
     "machines/network.py": [
         "tests/races/test_join.py", "tests/machines/test_check.py", "tests/machines/test_runs.py",
@@ -88,18 +91,20 @@ MODULES = {
     ],
     "machines/reader.py": [
         "tests/machines/test_what_a_run_sees.py", "tests/machines/test_memory.py",
-        "tests/machines/test_bad_input.py", *MACHINES,
+        "tests/machines/test_bad_input.py", "tests/machines/test_direct_runs.py",
+        "tests/machines/test_step.py", "tests/machines/test_out_of_memory.py", *ANSWERS,
     ],
     "machines/step.py": [
         "tests/machines/test_step.py", "tests/pipeline/test_steps.py",
-        "tests/devices/test_training.py", "tests/solvers", *MACHINES,
+        "tests/machines/test_direct_runs.py", "tests/machines/test_what_a_run_sees.py",
+        "tests/devices/test_training.py", "tests/solvers", "tests/test_interrupts.py",
     ],
-    "machines/tuner.py": ["tests/machines/test_costs.py", "tests/machines"],
+    "machines/tuner.py": ["tests/machines/test_costs.py", "tests/machines/test_direct_runs.py"],
     "memory/buffers.py": [
         "tests/memory", "tests/machines/test_memory.py", "tests/lower/test_parts.py",
-        "tests/lower/test_table.py", "tests/machines",
+        "tests/lower/test_table.py", *ANSWERS,
     ],
-    "memory/packing.py": ["tests/memory", "tests/machines/test_memory.py", "tests/machines"],
+    "memory/packing.py": ["tests/memory", "tests/machines/test_memory.py", *ANSWERS],
     "pipeline/lanes.py": ["tests/pipeline", "tests/devices/test_pipelines.py"],
     "schedules/simulation.py": ["tests/schedules", "tests/pipeline"],
 }  # fmt: skip
