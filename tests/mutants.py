@@ -92,7 +92,8 @@ MODULES = {
     "machines/reader.py": [
         "tests/machines/test_what_a_run_sees.py", "tests/machines/test_memory.py",
         "tests/machines/test_bad_input.py", "tests/machines/test_direct_runs.py",
-        "tests/machines/test_step.py", "tests/machines/test_out_of_memory.py", *ANSWERS,
+        "tests/machines/test_step.py", "tests/devices/test_training.py",
+        "tests/machines/test_out_of_memory.py", *ANSWERS,
     ],
     "machines/step.py": [
         "tests/machines/test_step.py", "tests/pipeline/test_steps.py",
