@@ -94,6 +94,7 @@ def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
         assert better is not plan
         assert "refined by measured time" in machine.explain()
         assert machine.costs()["end_1"] > 1000
+        assert machine.costs() == pytest.approx(dict.fromkeys(machine.costs(), 10_000.0))
         assert bits(machine, ends) == expected
         assert all(network.plan is better for network in machine._networks())
 
@@ -129,6 +130,8 @@ def test_regions_stay_only_where_their_runs_are_faster_than_one_sequence(seconds
         [stayed] = machine._plans.values()
         assert stayed is (tried if stays == "one sequence" else parallel)
         assert ("runs took" in machine.explain()) == (stays == "one sequence")
+        told = "10000000 us as 8 tasks on 2 workers" in machine.explain()
+        assert told == (stays == "one sequence")
         assert tuner.incumbent is None
 
 
@@ -164,6 +167,12 @@ def test_a_task_of_few_steps_which_get_no_rows_wakes_nobody():
         machine.run_sync({"x": np.ones((8, 64), "float32")}, backward=True)
         [plan] = machine._plans.values()
         assert not any(plan.latest.heavy)
+
+
+def test_a_tuner_looks_after_runs_of_certain_numbers_from_the_first_on():
+    tuner = Tuner(None)
+    looks = [run for run in range(1, 2 * ROWS_AFTER) if tuner.is_due()]
+    assert looks == [3, CUT_AFTER, TRIAL_AFTER, ROWS_TRIED, ROWS_AFTER]
 
 
 def test_runs_that_met_others_decide_nothing():
