@@ -82,8 +82,8 @@ MODULES = {
         "tests/test_interrupts.py",
     ],
     "machines/inline.py": [
-        "tests/machines/test_direct_runs.py", "tests/machines/test_memory.py",
-        "tests/machines/test_holdings.py", "tests/machines/test_feeds.py",
+        "tests/machines/test_inline.py", "tests/machines/test_direct_runs.py",
+        "tests/machines/test_memory.py", "tests/machines/test_feeds.py",
         "tests/lower/test_table.py", "tests/machines/test_out_of_memory.py", *ANSWERS,
     ],
     "machines/network.py": [
