@@ -131,6 +131,11 @@ def test_steps_begin_when_those_before_have_ended_and_their_strand_is_free(steps
     assert ends_us == max(ends, default=0.0)
 
 
+def test_one_thread_leaves_a_strand_only_where_a_piece_waits_for_another_strand():
+    assert strands.one_by_one([0, 300, 600], [()] * 600) == [*range(600)]
+    assert strands.one_by_one([0, 2, 4], [(), (2,), (), (1,)]) == [0, 2, 1, 3]
+
+
 # -- who takes what --------------------------------------------------------------------------------
 
 
