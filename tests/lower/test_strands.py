@@ -317,6 +317,16 @@ def test_warnings_and_errors_are_those_of_the_sequential_machine(helped):
         assert machine.run_sync(good)[total].value == lisp.run_sync(good)[total].value
 
 
+def test_an_error_is_heard_before_rows_that_pass_over_errors():
+    x = ag.Graph().input("x", (64,), "float32")
+    total = ops.stack([ops.sigmoid(ops.log(x * float(k))) for k in range(1, 5)]).mean()
+    feeds = {"x": np.linspace(-1, 1, 64, dtype="float32")}
+    with forced(pieces_us=1e9), ag.ActorMachine([total], native="wait", workers=2) as machine:
+        with pytest.warns(RuntimeWarning, match="invalid value encountered in log"):
+            machine.run_sync(feeds)
+        assert [type(rows) for rows in rows_of(machine)] == [strands.StrandRows]
+
+
 @pytest.mark.parametrize("helped", [False, True])
 def test_a_run_that_dies_ends_within_a_row_and_the_next_one_has_its_bits(helped, monkeypatch):
     loss, feeds = columns(side=128, depth=8)
