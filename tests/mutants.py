@@ -41,7 +41,10 @@ MODULES = {
         "tests/test_channels.py", "tests/test_node_actor.py", "tests/machines/test_check.py",
         "tests/races",
     ],
-    "graph.py": [*GRAPHS, "tests/test_copies.py", "tests/test_parameters.py", "tests/autodiff"],
+    "graph.py": [
+        *GRAPHS, "tests/test_copies.py", "tests/test_parameters.py",
+        "tests/machines/test_buffers.py", "tests/autodiff",
+    ],
     "node.py": [*GRAPHS, "tests/test_mistakes.py", "tests/test_names_of_others.py"],
     "autodiff/reverse.py": ["tests/autodiff", "tests/machines/test_conformance.py"],
     "devices/strands.py": [
