@@ -10,7 +10,7 @@ import pytest
 from actorgraph import scheduler
 from actorgraph.devices import cpu
 from actorgraph.flag import Flag
-from actorgraph.scheduler import Scheduler, Threads
+from actorgraph.scheduler import _SAMPLED, Scheduler, Threads
 
 WAIT_S = 20
 
@@ -192,6 +192,35 @@ def test_a_patient_worker_takes_what_becomes_ready_while_others_are_at_work():
     assert not thread.is_alive()
     assert not woken
     assert sorted(scheduler.free) == [0, 1]
+
+
+class Again:
+    """A task of some turns, which notes how many of them stand for each measurement."""
+
+    wait = ports = ()
+
+    def __init__(self, ready, turns, heavy):
+        self.ready, self.left, self.heavy, self.noted = ready, turns, heavy, []
+
+    def send(self, push):
+        self.left -= 1
+        if self.left:
+            push(self)
+
+    def note_turns(self, count, seconds):
+        assert seconds >= 0
+        self.noted.append(count)
+
+
+@pytest.mark.parametrize(
+    ("heavy", "noted"), [(True, [1] * (2 * _SAMPLED)), (False, [_SAMPLED] * 2)]
+)
+def test_each_turn_of_a_heavy_task_is_timed_and_one_of_several_of_a_light_one(heavy, noted):
+    scheduler = Scheduler(1, 0, [], lambda: None, pytest.fail)
+    task = Again(scheduler.ready_queues(0), 2 * _SAMPLED, heavy)
+    task.ready[0].append(task)
+    scheduler.work(scheduler.acquire())
+    assert (task.left, task.noted) == (0, noted)
 
 
 def test_cores_are_crowded_where_threads_often_lose_them(monkeypatch):
