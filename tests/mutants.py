@@ -90,8 +90,11 @@ MODULES = {
         "tests/lower/test_table.py", "tests/machines/test_out_of_memory.py", *ANSWERS,
     ],
     "machines/network.py": [
-        "tests/races/test_join.py", "tests/machines/test_check.py", "tests/machines/test_runs.py",
-        "tests/machines/test_errstate.py", "tests/machines/test_memory.py", *MACHINES,
+        "tests/machines/test_network.py", "tests/machines/test_check.py",
+        "tests/machines/test_runs.py", "tests/machines/test_errstate.py",
+        "tests/machines/test_memory.py", "tests/machines/test_out_of_memory.py",
+        "tests/machines/test_runs_on_the_loop.py", "tests/machines/test_async_ops.py",
+        "tests/races/test_join.py", *ANSWERS,
     ],
     "machines/reader.py": [
         "tests/machines/test_what_a_run_sees.py", "tests/machines/test_memory.py",
