@@ -7,8 +7,8 @@ from actorgraph.machines.claim import Claim
 from actorgraph.memory.arenas import Arenas
 
 
-def run(number, priority=0, kept=0):
-    plan = SimpleNamespace(compiled=SimpleNamespace(updates_parameters=False))
+def run(number, priority=0, kept=0, steps=False):
+    plan = SimpleNamespace(compiled=SimpleNamespace(updates_parameters=steps))
     claim = Claim(kept, turn=0, arena=0, tasks=1)
     return SimpleNamespace(number=number, priority=priority, plan=plan, claim=claim)
 
@@ -32,6 +32,18 @@ def test_runs_that_fit_together_are_in_flight_together():
     assert [one.number for one in admission.admitted(Arenas())] == [0, 1]
     del admission.in_flight[0]
     assert [one.number for one in admission.admitted(Arenas())] == [2]
+
+
+def test_a_run_that_steps_parameters_begins_when_the_one_before_has_stepped_them():
+    admission = Admission(9, None, workers=2)
+    for number in range(3):
+        admission.add(run(number, steps=True))
+    for number in range(3):
+        [one] = admission.admitted(Arenas())
+        assert one.number == number
+        assert admission.stepping is one
+        assert list(admission.admitted(Arenas())) == []
+        admission.stepping = None
 
 
 def test_no_direct_run_overtakes_one_that_waits():
