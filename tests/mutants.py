@@ -6,7 +6,8 @@ number, boolean or operator of one module of the engine.  The tests of that modu
 change of each survivor are printed, and the exit status is 1 below `WANTED`.
 
 A survivor is read by somebody: it is a test that is missing, code that can go, or a change that
-means the same (another bound of a heuristic, a hint).
+means the same (another bound of a heuristic, a hint).  Tests in `tests/races` replace lines of the
+scheduler by their text: they fail where such a line is another, whatever it does.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,8 +186,11 @@ def _is_declared(node):
 
 
 def _is_python(text):
+    """Whether a text compiles without a warning, which would fail any test."""
     try:
-        compile(text, "mutant", "exec")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            compile(text, "mutant", "exec")
     except SyntaxError:
         return False
     return True
