@@ -67,8 +67,8 @@ MODULES = {
     "lower/splitting.py": ["tests/lower/test_splitting.py", "tests/lower/test_strands.py"],
     "lower/strands.py": ["tests/lower/test_strands.py", "tests/lower/test_laps.py"],
     "lower/table.py": [
-        "tests/lower/test_table.py", "tests/lower/test_layouts.py", "tests/lower/test_strands.py",
-        "tests/lower/test_guard.py",
+        "tests/lower/test_table.py", "tests/lower/test_table_sizes.py",
+        "tests/lower/test_layouts.py", "tests/lower/test_strands.py", "tests/lower/test_guard.py",
     ],
     "machines/admission.py": [
         "tests/machines/test_admission.py", "tests/races/test_start.py",
