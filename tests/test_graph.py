@@ -444,6 +444,13 @@ def test_nodes_are_immutable(g, name):
         delattr(x, name)
 
 
+def test_an_attribute_that_a_node_has_not_is_answered_with_near_ones_of_any_letters(g):
+    x = g.input("x", shape=(2, 3))
+    for name, near in (("t", "'T' or 'mT'"), ("TT", "'T'"), ("transposed", "'transpose'")):
+        with pytest.raises(AttributeError, match=f"a node has no '{name}': did you mean {near}"):
+            getattr(x, name)
+
+
 def test_a_node_stays_of_the_class_that_refuses_to_be_written(g):
     leaves = [g.input("x", (3,)), g.parameter("w", np.ones(3)), g.buffer("b", np.ones(3))]
 

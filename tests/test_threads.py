@@ -1,5 +1,7 @@
 """Threads that do jobs: as many as wait for one another, and no more than a limit."""
 
+import os
+import sys
 import threading
 from functools import partial
 
@@ -8,7 +10,7 @@ import pytest
 from actorgraph import scheduler
 from actorgraph.devices import cpu
 from actorgraph.flag import Flag
-from actorgraph.scheduler import Scheduler, Threads
+from actorgraph.scheduler import _SAMPLED, Scheduler, Threads
 
 WAIT_S = 20
 
@@ -54,6 +56,32 @@ def test_a_thread_that_is_idle_takes_the_next_job(threads, lock):
         assert lock.given_back.acquire(timeout=WAIT_S)  # by the thread, which is idle now
 
     assert names == ["actorgraph-test-1"] * 3
+
+
+def test_a_program_that_ends_waits_for_no_thread_of_ours(threads, lock):
+    found = []
+    add(threads, lock, lambda: found.append(threading.current_thread().daemon))
+    later = scheduler.POOL.later(lambda: found.append(threading.current_thread().daemon))
+    later.join(WAIT_S)
+    threads.end(join=True)
+    assert found == [True, True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere niceness is a process's")
+def test_threads_that_are_told_to_be_nice_give_way_to_the_one_that_told_them(monkeypatch):
+    monkeypatch.setattr(scheduler, "_nice", 0)
+    found = []
+
+    def tell():
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for by in (1, 20):
+        scheduler.make_threads_nice(by)
+        others = Threads("nice-", threading.Lock())
+        others.add(tell, 1)
+        others.end(join=True)
+    assert found == [min(19, own + 1), 19]
 
 
 def test_an_idle_thread_is_one_thread_only(threads, lock):
@@ -164,6 +192,35 @@ def test_a_patient_worker_takes_what_becomes_ready_while_others_are_at_work():
     assert not thread.is_alive()
     assert not woken
     assert sorted(scheduler.free) == [0, 1]
+
+
+class Again:
+    """A task of some turns, which notes how many of them stand for each measurement."""
+
+    wait = ports = ()
+
+    def __init__(self, ready, turns, heavy):
+        self.ready, self.left, self.heavy, self.noted = ready, turns, heavy, []
+
+    def send(self, push):
+        self.left -= 1
+        if self.left:
+            push(self)
+
+    def note_turns(self, count, seconds):
+        assert seconds >= 0
+        self.noted.append(count)
+
+
+@pytest.mark.parametrize(
+    ("heavy", "noted"), [(True, [1] * (2 * _SAMPLED)), (False, [_SAMPLED] * 2)]
+)
+def test_each_turn_of_a_heavy_task_is_timed_and_one_of_several_of_a_light_one(heavy, noted):
+    scheduler = Scheduler(1, 0, [], lambda: None, pytest.fail)
+    task = Again(scheduler.ready_queues(0), 2 * _SAMPLED, heavy)
+    task.ready[0].append(task)
+    scheduler.work(scheduler.acquire())
+    assert (task.left, task.noted) == (0, noted)
 
 
 def test_cores_are_crowded_where_threads_often_lose_them(monkeypatch):

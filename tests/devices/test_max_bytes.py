@@ -2,10 +2,11 @@
 
 import tracemalloc
 
+import numpy as np
 import pytest
 
 import actorgraph as ag
-from tests.machines.test_max_bytes import BLOCK, OVERHEAD, feeds, wide
+from tests.machines.test_max_bytes import BLOCK, OVERHEAD, SIDE, feeds, wide
 from tests.pipeline._model import Model, assert_same_bits
 
 DEVICES = {
@@ -38,6 +39,21 @@ def needed(loss, **options):
         run = machine.start(next(feeds(1)))
         run.result()
         return dict(run.claim.on)
+
+
+def test_a_copy_of_a_feed_is_claimed_once_for_all_lanes_and_one_of_a_parameter_never():
+    """Beside the copy there are exp, sin, and three scalars."""
+    for feed, blocks in ((True, 3), (False, 2)):
+        g = ag.Graph()
+        array = np.ones((SIDE, SIDE))
+        x = g.input("x", array.shape, "float64") if feed else g.parameter("w", array)
+        loss = np.exp(x).sum() + np.sin(x).sum()
+        with ag.ActorMachine(
+            loss, device="virtual:0", lanes=2, fuse="none", max_bytes=10**12
+        ) as machine:
+            run = machine.start({"x": array} if feed else {})
+            run.result()
+            assert run.claim.on == {"virtual:0": blocks * BLOCK + 3 * 8}
 
 
 @pytest.mark.parametrize("options", [DEVICES["threads"], DEVICES["two"]])

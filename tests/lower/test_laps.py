@@ -248,6 +248,22 @@ def test_a_machine_tells_of_laps_that_threads_share(g):
     assert "rows, walked by one thread, not 2, in 1 phases of shared laps: iterations " in told
 
 
+def test_each_thread_makes_what_is_the_same_in_all_iterations_for_itself(g):
+    x, xs = g.input("x", (16, 64), "float32"), g.input("xs", (40, 16, 64), "float32")
+    scale = np.linspace(1, 2, 64, dtype="float32")
+
+    def body(c, e):
+        one = ops.tanh(c * 1.5 + e) + ops.sqrt(c.graph.constant(scale))
+        return one, one * one
+
+    last, ys = ag.scan(body, x, xs)
+    feeds = {one.name: RNG.normal(size=one.dims).astype("float32") for one in (x, xs)}
+    with forced() as (_, made):
+        both([last, ys], feeds, [])
+    assert parted(made)
+    assert all(rows.laps.pieces.waits == [[], []] for rows in made)
+
+
 def test_one_worker_and_the_sequential_machine_have_no_parts(g):
     outputs, feeds = halves(g)
     with forced() as (_, made):
@@ -274,6 +290,19 @@ def test_errors_in_any_part_are_told_as_by_the_loop_in_python(g, row):
                 assert np.isinf(machine.run_sync(bad)[last].value[row]).all()
         with np.errstate(over="raise"), pytest.raises(ag.NodeError, match="overflow"):
             machine.run_sync(bad)
+
+
+def test_an_error_is_heard_before_rows_that_pass_over_errors(g):
+    x = g.input("x", (16, 64), "float32")
+    last, _ = ag.scan(lambda c, _: (ops.sigmoid(ops.log(c)) - 0.5, None), x, length=3)
+    feeds = {"x": np.full((16, 64), 2.0, "float32")}
+    with (
+        forced() as (_, made),
+        ag.ActorMachine([last], wrt=[], native="wait", workers=2) as machine,
+        pytest.warns(RuntimeWarning, match="invalid value encountered in log"),
+    ):
+        machine.run_sync(feeds)
+    assert parted(made)
 
 
 def test_a_run_that_dies_ends_all_threads_and_the_next_one_has_its_bits(g, monkeypatch):

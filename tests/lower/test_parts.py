@@ -3,6 +3,7 @@
 import gc
 import traceback
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.lower import fusion, keys, table, text
 from actorgraph.lower.keys import CallKey, DirectKey, StepKey
-from actorgraph.lower.parts import FEWEST, cut_steps
+from actorgraph.lower.parts import FEWEST, cut_steps, ends
 from actorgraph.lower.text import direct_code
 
 _broken = []
@@ -175,6 +176,48 @@ def test_parts_end_where_the_fewest_values_pass():
     # The product with w is shared by all; of a branch nothing but its end is handed over.
     ends = {node.name for part in cuts[:-2] for node in part.returned}
     assert len([name for name in ends if not name.startswith("end ")]) == 1
+
+
+def chain(count):
+    """Return so many steps, each of which needs the one before."""
+    steps = [np.sin(ag.Graph().input("x", (2,), "float64"))]
+    while len(steps) < count:
+        steps.append(np.sin(steps[-1]))
+    return steps
+
+
+def test_parts_have_a_least_and_a_most_number_of_steps_but_for_the_last():
+    """Only the first three values are used up at once: the fewest cross behind each of them."""
+    steps = [SimpleNamespace(id=number) for number in range(20)]
+    crossing = {number: max(number, 19 * (number > 2)) for number in range(20)}
+    assert [*ends(steps, 0, 20, crossing, (4, 8))] == [4, 8, 12, 20]
+    assert [*ends(steps, 0, 20, {}, (4, 8))] == [8, 16, 20]
+    assert [*ends(steps, 0, 8, {}, (4, 8))] == [8]
+    far = dict.fromkeys(range(20), 1000)  # needed so late that they distinguish no position
+    assert [*ends(steps, 0, 20, far, (4, 8))] == [8, 16, 20]
+
+
+def test_what_a_table_may_walk_is_one_part_which_consists_of_those_that_are_called():
+    steps = chain(300)
+    for count, inner in ((100, 0), (200, 2), (300, 3)):
+        [part] = cut_steps(steps[:count], [steps[count - 1]], [(0, count, True)])
+        assert (part.begin, part.end, part.is_walked) == (0, count, True)
+        assert len(part.parts) == inner
+        assert [node.id for node in part.returned] == [steps[count - 1].id]
+        called = [*cut_steps(steps[:count], [steps[count - 1]])]
+        assert [(one.begin, one.end) for one in called] == [
+            (one.begin, one.end) for one in part.parts or [part]
+        ]
+        assert not any(one.is_walked for one in [*called, *part.parts])
+
+
+def test_a_short_task_has_no_parts():
+    for count in (FEWEST - 1, FEWEST):
+        *_, last = chain(count)
+        with ag.TapeMachine([last], native=False) as machine:
+            machine.start({"x": np.zeros(2)}).result()
+            [program] = programs(machine)
+            assert len(program.parts) == (count == FEWEST) * 2
 
 
 def test_the_source_shows_every_step_with_its_name():

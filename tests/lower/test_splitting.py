@@ -163,6 +163,19 @@ def test_parts_of_dot_products_have_their_bits():
     assert whole == apart == np.vecdot(x, y).tobytes()
 
 
+def test_a_row_touches_each_argument_from_its_first_to_its_last_byte():
+    x, y, z = array((4, 5)), array((5, 6)), array((4, 6))
+    dots, ends = array((4, 5), seed=1), array((4,))
+    product = (0, 0, 0, *x.strides, *y.strides, *z.strides)
+    of_dots = (x.strides[0], dots.strides[0], 4, 4, 4)
+    for row, arrays in (
+        (row_of(loop_of("tanh", "ff"), [x, dots]), [x, dots]),
+        (row_of(product_loop("f"), [x, y, z], (1, 4, 5, 6), product), [x, y, z]),
+        (row_of(dot_loop("f"), [x, dots, ends], (4, 5), of_dots), [x, dots, ends]),
+    ):
+        assert touched(row) == [(base, 0, one.nbytes) for base, one in enumerate(arrays)]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -131,6 +131,11 @@ def test_steps_begin_when_those_before_have_ended_and_their_strand_is_free(steps
     assert ends_us == max(ends, default=0.0)
 
 
+def test_one_thread_leaves_a_strand_only_where_a_piece_waits_for_another_strand():
+    assert strands.one_by_one([0, 300, 600], [()] * 600) == [*range(600)]
+    assert strands.one_by_one([0, 2, 4], [(), (2,), (), (1,)]) == [0, 2, 1, 3]
+
+
 # -- who takes what --------------------------------------------------------------------------------
 
 
@@ -340,6 +345,16 @@ def test_warnings_and_errors_are_those_of_the_sequential_machine(helped):
             lisp.run_sync({**good, "index": np.array([0, 1, 64])})
         assert str(failed.value) == str(expected_error.value)
         assert machine.run_sync(good)[total].value == lisp.run_sync(good)[total].value
+
+
+def test_an_error_is_heard_before_rows_that_pass_over_errors():
+    x = ag.Graph().input("x", (64,), "float32")
+    total = ops.stack([ops.sigmoid(ops.log(x * float(k))) for k in range(1, 5)]).mean()
+    feeds = {"x": np.linspace(-1, 1, 64, dtype="float32")}
+    with forced(pieces_us=1e9), ag.ActorMachine([total], native="wait", workers=2) as machine:
+        with pytest.warns(RuntimeWarning, match="invalid value encountered in log"):
+            machine.run_sync(feeds)
+        assert [type(rows) for rows in rows_of(machine)] == [strands.StrandRows]
 
 
 @pytest.mark.parametrize("helped", [False, True])

@@ -216,6 +216,7 @@ def test_what_an_errstate_ignores_or_raises_is_ignored_or_raised():
 
 def test_who_declines_too_often_is_asked_no_more(monkeypatch):
     _, z = overflowing()
+    check([z], {"x": np.ones(3)})  # now there is machine code
     calls = []
     walk = native.RUNTIME.brief
     monkeypatch.setattr(native.RUNTIME, "brief", lambda *args: calls.append(1) or walk(*args))
@@ -224,6 +225,36 @@ def test_who_declines_too_often_is_asked_no_more(monkeypatch):
         for _ in range(20):
             machine.run_sync({"x": np.full(3, 100.0)})
     assert len(calls) == 8
+
+
+def test_a_scalar_that_a_step_has_made_is_walked_as_an_array(monkeypatch):
+    total = ag.ops.define("lower_table_total", scheme="f[*s] -> f[]", forward=lambda xp, x: x.sum())
+    x = ag.Graph().input("x", (3,), "float64")
+    z = total(x) * x
+    for _ in range(3):
+        z = ops.square(z) + 0.5
+    feeds = {"x": np.array([0.25, 0.5, 0.75])}
+    assert "table" in check([z], feeds)
+    flags, walk = [], native.RUNTIME.brief
+
+    def noted(*given):
+        flags.append(walk(*given))
+        return flags[-1]
+
+    monkeypatch.setattr(native.RUNTIME, "brief", noted)
+    check([z], feeds)
+    assert flags == [0] * 3
+
+
+def test_a_table_tells_the_bytes_of_its_blocks():
+    [z] = chain_after(lambda x: x * 2.0)
+    with ag.TapeMachine([z], native="wait") as machine:
+        machine.run_sync({"x": np.ones(3)})
+        *_, plan = machine._plans.values()
+        [part] = plan.inline.program.parts
+        total = part.stretch._latest.total
+        assert total >= 3 * 8
+        assert part.stretch.bytes == plan.inline.program.walked_bytes == total
 
 
 def test_steps_of_training_are_tables_with_the_same_bits():

@@ -59,6 +59,29 @@ def test_overlapping_runs_commit_in_the_order_of_their_numbers():
     assert last.value == 1.0
 
 
+def test_only_runs_that_assign_something_are_kept_until_it_is_their_turn():
+    gate = threading.Event()
+
+    def wait(xp, value):
+        assert gate.wait(20)
+        return value + 0
+
+    waits = ag.ops.define("buffers_wait_alone", scheme="f[] -> f[]", forward=wait)
+    x = ag.Graph().input("x", shape=(), dtype="float64")
+    g = x.graph
+    count = g.buffer("count", np.array(0.0))
+    y, z = waits(x + count), waits(x * 2.0)
+    g.assign(count, count + 1.0, on=y)
+    for output, kept in ((y, 1), (z, 0)):
+        gate.clear()
+        with ag.ActorMachine(output, fuse="none", workers=2) as machine:
+            run = machine.start({"x": 0.0})
+            assert len(machine._core.assigning) == kept
+            gate.set()
+            run.result()
+            assert not machine._core.assigning
+
+
 def test_a_clone_assigns_its_own_buffer():
     g, _, count, y = counter()
     copy = g.clone()

@@ -1,5 +1,7 @@
 """Regions are cut by cost: predicted, measured or given; the bits are the same."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -86,7 +88,7 @@ def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
         assert plan.factors == {}
         for network in machine._networks():
             for task in network.tasks:
-                task.latest = (0.01,) * 9
+                task.latest = (5.0, 0.01, 5.0, 0.01, 5.0, 0.01, 5.0, 0.01, 0.01)
         plan.latest.direct_latest.clear()
         tuner_of(machine).runs = CUT_AFTER - 1
         assert bits(machine, ends) == expected
@@ -94,6 +96,7 @@ def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
         assert better is not plan
         assert "refined by measured time" in machine.explain()
         assert machine.costs()["end_1"] > 1000
+        assert machine.costs() == pytest.approx(dict.fromkeys(machine.costs(), 10_000.0))
         assert bits(machine, ends) == expected
         assert all(network.plan is better for network in machine._networks())
 
@@ -125,10 +128,13 @@ def test_regions_stay_only_where_their_runs_are_faster_than_one_sequence(seconds
         assert tuner.incumbent is parallel
         assert "on trial" in machine.explain()
         for _ in range(CUT_AFTER):
+            assert tuner.incumbent is parallel
             assert bits(machine, ends) == expected
         [stayed] = machine._plans.values()
         assert stayed is (tried if stays == "one sequence" else parallel)
         assert ("runs took" in machine.explain()) == (stays == "one sequence")
+        told = "10000000 us as 8 tasks on 2 workers" in machine.explain()
+        assert told == (stays == "one sequence")
         assert tuner.incumbent is None
 
 
@@ -180,6 +186,26 @@ def test_a_task_of_few_steps_which_get_no_rows_wakes_nobody():
         machine.run_sync({"x": np.ones((8, 64), "float32")}, backward=True)
         [plan] = machine._plans.values()
         assert not any(plan.latest.heavy)
+
+
+def test_a_tuner_looks_after_runs_of_certain_numbers_from_the_first_on():
+    tuner = Tuner(None)
+    looks = [run for run in range(1, 2 * ROWS_AFTER) if tuner.is_due()]
+    assert looks == [3, CUT_AFTER, TRIAL_AFTER, ROWS_TRIED, ROWS_AFTER]
+
+
+@pytest.mark.parametrize(
+    ("reason", "took_s", "last"),
+    [(None, 0.0, TRIAL_AFTER), (None, 1e-3, ROWS_AFTER), (None, 1.0, TRIAL_AFTER),
+     ("one path", 1e-3, TRIAL_AFTER)],
+)  # fmt: skip
+def test_only_brief_tasks_that_have_won_a_trial_are_tried_again_with_rows(reason, took_s, last):
+    tuner = Tuner(SimpleNamespace(sequential=reason, compiled=SimpleNamespace(native=True)))
+    tuner._incumbent_s = took_s
+    tuner.runs = last - 1
+    assert not tuner.is_done()
+    tuner.runs = last
+    assert tuner.is_done()
 
 
 def test_runs_that_met_others_decide_nothing():
@@ -261,8 +287,9 @@ def test_costs_that_are_none_are_refused_before_anything_runs():
     ends = branches()
     with pytest.raises(FeedError, match="unknown cost 'nobody'"):
         ag.ActorMachine(ends, costs={"nobody": 1.0})
-    with pytest.raises(GraphError, match="microseconds above 0, got -1"):
-        ag.ActorMachine(ends, costs={"end_0": -1})
+    for cost in (-1, 0, True, "1"):
+        with pytest.raises(GraphError, match=f"microseconds above 0, got {cost!r}"):
+            ag.ActorMachine(ends, costs={"end_0": cost})
 
 
 def test_runs_of_the_calling_thread_count_among_the_busiest_for_all_sizes_and_modes():

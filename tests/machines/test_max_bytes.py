@@ -1,6 +1,7 @@
 """Admission by bytes: runs wait until they fit, and what never fits is refused before it starts."""
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.lower.cuts import one_per_node, sequential
 from actorgraph.machines.admission import Admission
-from actorgraph.machines.claim import Claim
+from actorgraph.machines.claim import Claim, bytes_of
 from actorgraph.memory.arenas import Arenas
 from actorgraph.testing._examples import results
 from tests.machines._faults import gate, new_gate
@@ -190,6 +191,28 @@ def test_claims_of_runs_in_flight_share_the_turns_of_workers():
     admission.in_flight = {0: run, 1: run}
     assert admission.claimed(Arenas()) == {"cpu": 20 + 2 * 25}
     assert admission.claimed(Arenas(), run) == {"cpu": 30 + 2 * 25}
+
+
+def test_a_task_needs_what_outlives_its_turn_and_the_most_of_the_rest_to_the_byte():
+    x = ag.Graph().input("x", (4,), "float64")
+    e, n = np.exp(x), -x
+    steps = [e, n, e + n, np.sqrt(e + n)]
+    for kept, planned, needed in (
+        ([3], [], (32, 96)),
+        ([0, 3], [], (64, 64)),
+        ([3], [1], (32, 64)),
+        ([0, 1, 2, 3], [], (128, 0)),
+    ):
+        outliving = [steps[number] for number in kept]
+        written = frozenset(steps[number].id for number in planned)
+        assert bytes_of(steps, outliving, written, SimpleNamespace(symbols={})) == needed
+
+
+def test_what_runs_in_flight_hold_on_each_device_adds_up():
+    admission = Admission(8, 100, workers=2)
+    claims = [Claim(10, 0, 0, 1, {"a": 7}), Claim(10, 0, 0, 1, {"a": 5, "b": 3})]
+    admission.in_flight = {i: type("Run", (), {"claim": one}) for i, one in enumerate(claims)}
+    assert admission.claimed(Arenas()) == {"cpu": 20, "a": 12, "b": 3}
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, True, "1GB"])

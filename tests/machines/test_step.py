@@ -1,6 +1,7 @@
 """A compiled step is a run with gradients and the solver's step, as one call, all or nothing."""
 
 import threading
+from functools import partial
 
 import anyio
 import numpy as np
@@ -222,6 +223,31 @@ def test_a_step_computes_long_branches_beside_each_other():
     with ag.ActorMachine([loss], workers=2) as machine:
         machine.compile_step(SOLVERS["sgd"]())()
     np.testing.assert_allclose(w.value, 1 - 0.1 * (3 + 2 * 2))
+
+
+lasting = ag.ops.define(
+    "machines_lasting",
+    scheme="f[*s] -> f[*s]",
+    forward=lambda xp, x: x + 1,
+    vjp=(lambda ct, y, x: ct,),
+    cost=lambda shapes, result, attrs: 1e9,
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "networks"),
+    [
+        (ag.TapeMachine, 0),
+        (partial(ag.ActorMachine, workers=1), 0),
+        (partial(ag.ActorMachine, workers=2), 1),
+    ],
+)
+def test_a_long_step_needs_actors_only_where_there_are_workers_for_them(make, networks):
+    w = ag.Graph().parameter("w", np.ones(3))
+    for last in (lasting(w) * lasting(w * 2.0), lasting(lasting(w))):
+        with make([last.sum()]) as machine:
+            machine.compile_step(SOLVERS["sgd"]())()
+            assert len(machine._core.networks) == networks
 
 
 def test_a_run_in_flight_keeps_the_parameters_that_it_began_with():

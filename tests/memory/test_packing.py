@@ -84,6 +84,12 @@ def test_what_lies_as_close_as_can_be_is_not_laid_again(monkeypatch):
     assert pack([Span(unit, 0, 1), Span(unit, 1, 2), Span(unit, 2, 3)], [])[0] == 2 * unit
 
 
+def test_gaps_in_little_memory_are_left(monkeypatch):
+    monkeypatch.setattr(packing, "_by_size", None)
+    a, b, c = Span(ALIGNMENT, 0, 2), Span(ALIGNMENT, 1, 6), Span(2 * ALIGNMENT, 3, 6)
+    assert pack([a, b, c], [])[0] == 4 * ALIGNMENT
+
+
 def test_a_gap_is_joined_with_those_on_both_sides():
     """b ends last, and leaves one gap that is as large as d.
 

@@ -94,6 +94,20 @@ def test_a_walk_tells_who_watches_when_it_has_let_go_of_the_lock(monkeypatch):
         assert network.flag._byte[0] == 1
 
 
+@pytest.mark.parametrize(("mode", "count"), [("0", 2 * 4), ("wait", 0)])
+def test_an_action_without_rows_tells_who_watches_before_it_begins(mode, count, monkeypatch):
+    monkeypatch.setenv(NATIVE, mode)
+    monkeypatch.setattr(Crowding, "found", lambda self: True)
+    loss, feeds = perceptron()
+    with Pipeline(loss, stages=2, microbatches=4, workers=1) as pipeline:
+        pipeline.run_sync(feeds, backward=False)
+        told = []
+        with monkeypatch.context() as patch:
+            patch.setattr(Flag, "set", lambda self: told.append(self))
+            pipeline.run_sync(feeds, backward=False)
+        assert len(told) == count
+
+
 def test_arrays_inside_of_others_are_shown_only_where_python_writes_into_them(monkeypatch):
     shown, found = [], []
     show = arenas._PartArrays._show

@@ -87,6 +87,11 @@ def test_messages_follow_one_another_on_a_link():
     assert forwards == [5, 9, 13]
 
 
+def test_messages_of_which_no_size_is_given_take_no_time_on_a_link():
+    found = simulate("gpipe", stages=2, microbatches=1, costs=(1, 1, 1), bandwidth=1)
+    assert found.makespan == 6
+
+
 def test_a_joined_pair_takes_its_own_time():
     usual = simulate("dualpipe-v", costs=(2, 2, 2), **FOUR)
     overlapping = simulate("dualpipe-v", costs=(2, 2, 2), t_fb=2, **FOUR)

@@ -1,0 +1,55 @@
+"""Tables of several sizes: which are kept, and what is walked where a size has no row for a step."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph import ops
+from actorgraph.devices import native
+from actorgraph.lower import table
+from actorgraph.lower.spots import Unfit
+from tests.lower.test_table import layers
+
+pytestmark = pytest.mark.skipif(
+    native.expected() is not None, reason=f"no tables: {native.expected()}"
+)
+
+
+def test_rows_of_a_few_sizes_are_kept_and_shared():
+    h, _, _ = layers("float32", "n")
+    with ag.TapeMachine([h], native="wait") as machine:
+        for size in (1, 5, 2, 5, 1):
+            machine.run_sync({"x": np.ones((size, 8), "float32")})
+        *_, plan = machine._plans.values()
+        [part] = plan.inline.program.parts
+        tables = dict(part.stretch._tables)
+        assert [dict(key) for key in tables] == [{"n": 1}, {"n": 5}, {"n": 2}]
+        assert part.stretch._table({"n": 5}) is tables[("n", 5),]
+        for size in range(10, 20):
+            machine.run_sync({"x": np.ones((size, 8), "float32")})
+        assert len(part.stretch._tables) <= table._KEPT
+
+
+@pytest.mark.parametrize("more", [0, -1])
+def test_many_steps_are_walked_around_one_that_has_no_row_for_a_size(more, monkeypatch):
+    count = table._MANY + more
+    h = x = ag.Graph().input("x", (3,), "float64")
+    for number in range(count):
+        h = h * 0.5 if number % 2 else ops.tanh(h)
+    feeds, laid = {x: np.linspace(-1, 1, 3)}, table.Stretch._laid
+
+    def without_one(stretch, symbols):
+        if len(stretch.steps) < count:
+            return laid(stretch, symbols)
+        unfit = Unfit()
+        unfit.position = count // 2
+        raise unfit
+
+    monkeypatch.setattr(table.Stretch, "_laid", without_one)
+    with ag.LispMachine([h]) as lisp, ag.TapeMachine([h], native="wait") as machine:
+        wanted = lisp.run_sync(feeds)[h].value
+        for _ in range(3):
+            assert machine.run_sync(feeds)[h].value.tobytes() == wanted.tobytes()
+        *_, plan = machine._plans.values()
+        [part] = plan.inline.program.parts
+        assert (part.stretch._table({}).made is None) == (more < 0)
