@@ -65,7 +65,7 @@ class Trial:
         self._spent_s, self._walks, self._times = [0.0, 0.0], [0, 0], [0, 0]
         self._pairs = 0
 
-    def told(self, threads: int, what: str = "runs") -> str:
+    def timing(self, threads: int, what: str = "runs") -> str:
         """Return the measured times that decide, for users."""
         alone_us, together_us = self.medians_us
         if not together_us:

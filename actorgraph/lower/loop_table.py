@@ -183,7 +183,7 @@ class LoopTable:
         trial = laps.pieces.trial
         who = f"{threads} threads" if trial.gains else f"one thread, not {threads}"
         laps_of = f"in {len(laps.phases)} phases of shared laps"
-        return f"{rows}, walked by {who}, {laps_of}: {trial.told(threads, 'iterations')}"
+        return f"{rows}, walked by {who}, {laps_of}: {trial.timing(threads, 'iterations')}"
 
     @property
     def kept_bytes(self) -> int:

@@ -351,7 +351,7 @@ class StrandRows(Written):
         parts = f", {len(split)} steps split between them" if split else ""
         return (
             f"{who} {len(self.pieces.waits)} pieces in {self.threads} strands{parts}: "
-            f"{trial.told(self.threads)}"
+            f"{trial.timing(self.threads)}"
         )
 
     def room(self, step: Node) -> int:

@@ -1,4 +1,4 @@
-"""Tables of several sizes: which are kept, and what is walked where a size has no row for a step."""
+"""Tables of several sizes: which are kept, and what is walked if a step has no row for a size."""
 
 import numpy as np
 import pytest
