@@ -49,7 +49,9 @@ MODULES = {
     ],
     "node.py": [*GRAPHS, "tests/test_mistakes.py", "tests/test_names_of_others.py"],
     "autodiff/reverse.py": ["tests/autodiff", "tests/machines/test_conformance.py"],
-    "devices/strands.py": ["tests/lower/test_strands.py", "tests/lower/test_laps.py"],
+    "devices/strands.py": [
+        "tests/lower/test_strands.py", "tests/devices/test_helpers.py", "tests/lower/test_laps.py",
+    ],
     "devices/trials.py": ["tests/devices/test_trials.py"],
     "lower/laps.py": ["tests/lower/test_laps.py", "tests/lower/test_loop_table.py"],
     "lower/layouts.py": ["tests/lower/test_layouts.py", "tests/lower/test_table.py"],
