@@ -1,4 +1,4 @@
-"""Tables of several sizes: which are kept, and what is walked where a size has no row for a step."""
+"""Tables of several sizes: which are kept, and what is walked where a step has no row for one."""
 
 import numpy as np
 import pytest
