@@ -101,7 +101,7 @@ class Dispatcher:
                 request.due = min(request.due, now)
 
     def stop(self) -> None:
-        """Admit no request, and answer those admitted with `NotReady`; runs go on to their ends."""
+        """Admit no request; all get `NotReady`, and runs are cancelled as their callers leave."""
         with self.lock:
             self.stopping = self.stopped = True
             refused, self.queue.requests = self.queue.requests, []
