@@ -1,7 +1,7 @@
 """The scheduler: ready queues, workers, and the process's pool of threads.
 
 A machine has `Scheduler.workers` slots.  A worker is whoever holds a slot and runs
-`Scheduler.work`: a thread of the pool, the caller of ``run_sync``, or a test.  Each slot has one
+`Scheduler.work`: a thread of the pool, a thread that waits for a run, or a test.  Each slot has one
 ready queue per class of priority.  A worker takes its newest task (depth first: warm caches, few
 live arrays) and steals the oldest task of another slot when its own queues are empty.
 

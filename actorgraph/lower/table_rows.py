@@ -92,8 +92,8 @@ class Written:
     """Writes the rows of a stretch for one binding of its dims.
 
     Values lie in *bases*, which a row addresses by number and offset.  The bases are, in this
-    order: inputs and results (`objects`), the table's memory (one base a strand), constants.
-    Subclasses override `in_another_row`, `strand`, `stays` and `wrote`.
+    order: inputs and results (`objects`), the table's memory (one base a room), constants.
+    Subclasses override `in_another_row`, `room`, `stays`, `wrote` and `strand_words`.
     """
 
     rooms = 1
@@ -103,7 +103,7 @@ class Written:
     """The function that walks the rows, if not `native.Runtime.walk`."""
 
     overwrites = True
-    """Whether a value may take the memory of an operand: steps are computed in their order."""
+    """Whether a step may write over an operand; other steps of a group might still read that."""
 
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols, self.others, self._odd = symbols, stretch.others, stretch.odd
