@@ -233,7 +233,8 @@ class Scheduler:
         while True:
             task = self._take(slot)
             if task is None:
-                if self.tile_queue.help() or (self.patience_s and self._waits_awake(until)):
+                helps = alone is None and self.tile_queue.help()
+                if helps or (self.patience_s and self._waits_awake(until)):
                     continue
                 self.free.append(slot)
                 again = self.acquire() if self.any_ready() else None

@@ -288,7 +288,8 @@ class Written:
         Both have one layout, and no other operand shows the same memory.  The cache then holds
         fewer bytes: 500 steps on 400 kB take 0.7 of the time.
         """
-        if step.op.ufunc in (None, "matmul") or step.dtype.kind == "c" or step.op in self.others:
+        written_at_once = step.op.ufunc not in (None, "matmul") and not step.op.traced
+        if not written_at_once or step.dtype.kind == "c" or step.op in self.others:
             return None
         odd = self._odd.get(step.id)
         for part in step.inputs:
@@ -322,14 +323,14 @@ class Written:
         """Return the spot of a view."""
         [of] = step.inputs
         if step.op is RESHAPE:  # it may copy, into scratch memory that outlives its step
-            place = Traced(self, self.places[of.id], of.dtype).reshape(self._shape(step)).place
+            place = Traced(self, self.place(of), of.dtype).reshape(self._shape(step)).place
             self._within[self._room] = self._scratch
         else:
             # With an ellipsis NumPy returns a view of a single element, not a scalar.
             view = kernel(step, np, self.symbols)
             if not step.dims and step.op is GETITEM:
                 view = itemgetter((*bind_attrs(step.attrs, self.symbols)["index"], ...))
-            place = self.shown(self.places[of.id], of.dtype, view)
+            place = self.shown(self.place(of), of.dtype, view)
         if of.dtype != step.dtype or place.shape != self._shape(step):
             raise Unfit
         return place

@@ -203,7 +203,7 @@ class Lifetime(Answering, ABC):
             return on_loop
         except Exception:
             if slot is not None:
-                core.scheduler.free.append(slot)
+                core.scheduler.leave(slot)
             raise
         except BaseException:
             core.give_up()  # Ctrl-C: the run may be injected in part

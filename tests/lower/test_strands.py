@@ -307,7 +307,7 @@ def test_where_helpers_do_not_pay_rows_are_written_anew_for_one_thread():
         runs(3)
         plans = machine._plans.values()
         [stretch] = [part.stretch for plan in plans for part in plan.inline.program.parts]
-        assert sorted([type(blocks._written) for blocks in stretch._blocks], key=str) == [
+        assert sorted([type(one()._written) for one in stretch._blocks], key=str) == [
             strands.StrandRows, table_rows.Written,
         ]  # fmt: skip
 
