@@ -88,13 +88,3 @@ def test_large_products_of_a_matrix_with_its_own_transpose_are_left_to_numpy(dty
     assert check([chain(y.transpose() @ y)[:6]], feeds) == ["table", "matmul", "table"]
     assert check([chain(y @ y.transpose())], feeds) == ["table"]  # it is small
     assert check([chain(y.transpose() @ (y * 2.0))[:6]], feeds) == ["table"]
-
-
-@pytest.mark.parametrize("turned", [ops.transpose, lambda c: ops.reshape(c, (16, 8))])
-def test_a_view_of_a_constant_that_no_step_has_read_before_has_its_place(turned):
-    g = ag.Graph()
-    x, constant = g.input("x", (16, 8), "float64"), g.constant(np.ones((8, 16)) * np.arange(16.0))
-    h = chain(x)
-    y = h * turned(constant)
-    feeds = {"x": numbers((16, 8), "float64", False)}
-    assert check([chain(y)], feeds) == ["table"]
