@@ -76,7 +76,10 @@ def _function(name: str, function: str) -> Callable[[], Any]:
     defined: Any = vars(module).get(function)
     if not callable(defined):
         functions = [key for key, value in vars(module).items() if callable(value)]
-        own = [key for key in functions if vars(module)[key].__module__ == module.__name__]
+        own = [
+            key for key in functions
+            if getattr(vars(module)[key], "__module__", None) == module.__name__
+        ]  # fmt: skip
         near = near_names(function, functions) or (f"; it has {', '.join(own)}" if own else "")
         if defined is not None:
             near = f", only a {type(defined).__name__}; a function that returns it is wanted"

@@ -1,7 +1,7 @@
 """The scheduler: ready queues, workers, and the process's pool of threads.
 
 A machine has `Scheduler.workers` slots.  A worker is whoever holds a slot and runs
-`Scheduler.work`: a thread of the pool, the caller of ``run_sync``, or a test.  Each slot has one
+`Scheduler.work`: a thread of the pool, a thread that waits for a run, or a test.  Each slot has one
 ready queue per class of priority.  A worker takes its newest task (depth first: warm caches, few
 live arrays) and steals the oldest task of another slot when its own queues are empty.
 
@@ -233,7 +233,8 @@ class Scheduler:
         while True:
             task = self._take(slot)
             if task is None:
-                if self.tile_queue.help() or (self.patience_s and self._waits_awake(until)):
+                helps = alone is None and self.tile_queue.help()
+                if helps or (self.patience_s and self._waits_awake(until)):
                     continue
                 self.free.append(slot)
                 again = self.acquire() if self.any_ready() else None

@@ -48,11 +48,11 @@ SIZES = {
     "matmul": (8, 16, 24, 32, 48, 64, 96, 128, 192),
 }
 OPS, WORK = " ops", " without calls"
-"""Parts of the names of cases: tasks of the library's ops; as long as NumPy's loops alone."""
+"""In names of cases: tasks are of the library's ops; their time is that of NumPy's loops alone."""
 
 OWN_SIZES = tuple(2**power for power in range(4, 15))
 OWN_US = {"independent": 0.5, "stencil": 2.0}
-"""Wanted of the library's ops, in microseconds."""
+"""METG that is wanted of the library's ops, in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ def measure_own(
 ) -> tuple[list[Figure], list[Grain]]:
     """Measure all sizes of one pattern, made of the library's ops.
 
-    NumPy's calls are part of what it takes for a task, and of a short one most.  So there is a
-    second figure, where a task is as long as NumPy's time beyond that for arrays of two numbers.
+    The time of a task contains NumPy's calls, which are most of a short one.  A second figure takes
+    a task to be shorter by the time that NumPy needs for arrays of two numbers.
     """
     sized = [
         [

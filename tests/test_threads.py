@@ -11,6 +11,7 @@ from actorgraph import scheduler
 from actorgraph.devices import cpu
 from actorgraph.flag import Flag
 from actorgraph.scheduler import _SAMPLED, Scheduler, Threads
+from actorgraph.tiles import Tiles
 
 WAIT_S = 20
 
@@ -221,6 +222,16 @@ def test_each_turn_of_a_heavy_task_is_timed_and_one_of_several_of_a_light_one(he
     task.ready[0].append(task)
     scheduler.work(scheduler.acquire())
     assert (task.left, task.noted) == (0, noted)
+
+
+def test_who_leaves_long_turns_to_others_computes_no_tiles_of_theirs_either():
+    scheduler, done = Scheduler(1, 0, [], lambda: None, lambda: None), []
+    tiles = Tiles(done.append, 2)
+    scheduler.tile_queue._shared.append(tiles)
+    scheduler.work(scheduler.acquire(), None, lambda: False)
+    assert done == []
+    scheduler.work(scheduler.acquire())
+    assert done == [0, 1]
 
 
 def test_cores_are_crowded_where_threads_often_lose_them(monkeypatch):

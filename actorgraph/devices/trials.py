@@ -19,23 +19,23 @@ from collections.abc import Callable
 from typing import final
 
 _SKIPPED, _TIMED, _PAIRS = 1, 3, 4
-"""Walks of a burst that are not timed, as caches hold what walks of the other kind left there, and
-that are timed; most pairs of bursts of a trial."""
+"""Walks of a burst that are not timed, as caches hold what the other kind left there; those that
+follow and are timed; most pairs of bursts of a trial."""
 
 _LATE = 4
-"""Further walks of a burst that are not timed while helpers wake up."""
+"""Most further walks of a burst that are not timed, while helpers wake up."""
 
 _WORTH, _CLEAR = 0.95, 0.97
-"""Helpers are not begun with unless they take less than this share of the time without them; share
-below which all times of a kind must be for the trial to end early."""
+"""Helpers are not begun with unless walks take less than this share of the time without them; a
+trial ends early if all times of one kind are less than this share of all those of the other."""
 
 _REPAID, _LEAST_STAY, _MOST_STAY, _DOUBLINGS = 20, 64, 2048, 4
 """A stay lasts this many times as long as what the trial has lost; least and most walks of a stay;
-how many times it is doubled if trials repeat their result."""
+most times that it is doubled if trials repeat their result."""
 
 _BALANCE_S, _BALANCE_WALKS, _FIRST = 0.016, 20, 0.25
-"""Most seconds on the balance, some turns of another process on a core, and at least what so
-many walks take; share of it that is there at first."""
+"""Most seconds on the balance: some turns of another process on a core, or so many walks if these
+take longer; share of it that is there at first."""
 
 
 @final

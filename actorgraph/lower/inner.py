@@ -178,6 +178,8 @@ class InnerLoop(_Body):
             return found
         if table is None or self._why or table.calls == self._calls:
             return self._why
+        if not table.tries:
+            return "computed by Python: arrays were never as the table was written for"
         if table.calls >= 0:
             return f"computed by Python; a table is written after {table.calls + 1} more calls"
         return "computed by Python, until its table is written"

@@ -103,10 +103,12 @@ class Program:
         kernels: Sequence[Any],
         to_device: Callable[[Any], Any],
         symbols: Mapping[str, int] | None = None,
+        calls: int = 0,
     ) -> tuple[list[Any], list[Any]]:
         """Return the functions that `make` takes, from the task's kernels, and the constants.
 
-        Without `symbols` the dims are those of each run's binding.
+        Without `symbols` the dims are those of each run's binding.  `calls` is how often the steps
+        have been called with these dims before.
         """
         made = [kernels[i] for i in self.kernels]
         for part in self.parts:
@@ -114,7 +116,9 @@ class Program:
                 [kernels[i] for i in part.kernels], to_device
             )
             plain = part.program.make(*called, *constants)
-            made.append(plain if part.stretch is None else part.stretch.walked(plain, symbols))
+            made.append(
+                plain if part.stretch is None else part.stretch.walked(plain, symbols, calls)
+            )
         return made, [*map(to_device, self.constants)]
 
     def expression(self, node: Node, frame: FrameType) -> str:
@@ -179,7 +183,7 @@ class Tabling(NamedTuple):
     - `largest`: bytes of the largest result of a row, None for the default
     - `others`: writers of rows for internal ops, ``write(rows, step)``
     - `flag`: set by a walk as soon as it has released the GIL
-    - `called`: how often Python has called the steps so far
+    - `often`: whether the steps have been called often, so that no part is interpreted
     - `known`: cache of `table.kinds` for this binding; its types are kept alive by the steps
     - `classes`: `kernels.class_numbers` of nodes that outlive it
     - `strands`: threads that may walk rows at the same time
@@ -196,7 +200,7 @@ class Tabling(NamedTuple):
     flag: Flag | None = None
     known: dict[int, str] | None = None
     strands: int = 1
-    called: int = 0
+    often: bool = False
     classes: Mapping[int, int] = MappingProxyType({})
 
 
@@ -374,7 +378,7 @@ def _take(
 
             own, own_how = steps[begin:end], how[begin:end]
             stretch = Stretch(own, part.given, part.returned, own_how, buffered, tabling)
-        often = tabling is not None and tabling.called > 0
+        often = tabling is not None and tabling.often
         _call(made, part, steps, kernels, how, stretch, often)
     made.take(steps[done:], kernels[done:], how[done:])
 

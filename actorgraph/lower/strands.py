@@ -321,8 +321,8 @@ class _Unit(NamedTuple):
 class StrandRows(Written):
     """Writes the rows of a stretch in strands.
 
-    The rows of whole steps come first, for a walk by one thread.  The rows of pieces follow, with
-    steps in parts; one thread would need longer for these.
+    Rows of whole steps come first, for one thread (see `table._ALONE`).  Those of pieces follow,
+    with steps in parts; one thread would need longer for these.
     """
 
     def __init__(

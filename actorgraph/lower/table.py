@@ -26,7 +26,7 @@ from itertools import pairwise
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakSet
+from weakref import ref
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -177,7 +177,7 @@ class Stretch:
         self._unfit: Node | None = None  # the step without a row in the latest try to write all
         self._around_it: Program | None = None  # what computes it between tables
         self._tables: dict[Any, Asking] = {}
-        self._blocks: WeakSet[_WalkBlocks] = WeakSet()
+        self._blocks: tuple[ref[_WalkBlocks], ...] = ()
 
     @cached_property
     def _found(self) -> _Results:
@@ -216,7 +216,8 @@ class Stretch:
     @property
     def bytes(self) -> int:
         """The bytes of memory that rows write into."""
-        return sum([blocks.bytes for blocks in self._blocks])
+        alive = [one() for one in self._blocks]
+        return sum([blocks.bytes for blocks in alive if blocks is not None])
 
     @property
     def _is_bound(self) -> bool:
@@ -228,17 +229,18 @@ class Stretch:
         ) and not any(is_symbolic(step.attrs) for step in self.steps)
 
     def walked(
-        self, plain: Callable[..., list[Any]], symbols: Mapping[str, int] | None
+        self, plain: Callable[..., list[Any]], symbols: Mapping[str, int] | None, calls: int = 0
     ) -> Callable[..., list[Any]]:
         """Return ``part(run, arrays, *values)``, which walks the table once there is one.
 
         Until then, and where the table declines, it calls `plain`.  It is safe to call from several
-        threads.  Without `symbols` the dims are those of the run's binding.
+        threads.  Without `symbols` the dims are those of the run's binding.  `calls` is how often
+        the steps have been called with these dims before.
         """
         if symbols is None and self._is_bound:
             symbols = {}
         tables: dict[int, tuple[Any, Asking]] = {}
-        only, flag = None if symbols is None else self._table(symbols), self._tabling.flag
+        only, flag = None if symbols is None else self._table(symbols, calls), self._tabling.flag
 
         def part(run: Any, out: Any, *given: Any) -> list[Any]:
             table = only
@@ -266,15 +268,17 @@ class Stretch:
 
         return part
 
-    def _table(self, symbols: Mapping[str, int]) -> Asking:
+    def _table(self, symbols: Mapping[str, int], calls: int = 0) -> Asking:
         """Return the table for a binding, which all functions of this stretch share."""
         key = tuple(sorted(symbols.items()))
         found = self._tables.get(key)
         if found is None:
             if len(self._tables) >= _KEPT:
                 self._tables.clear()
-            write, calls = partial(self.write, symbols), CALLS_TILL_ROWS - self._tabling.called
-            found = self._tables[key] = Asking(write, calls, self._tabling.wait)
+            left = max(0, CALLS_TILL_ROWS - calls)
+            found = self._tables[key] = Asking(
+                partial(self.write, symbols), left, self._tabling.wait
+            )
         return found
 
     def write(self, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None] | None:
@@ -336,6 +340,7 @@ class Stretch:
                     block[1][native.HEEDLESS] = 1
                     flags = walk((*given, *made), block[0], idle if run is None else run)
                 if flags == dead:
+                    idle_blocks.append(block)  # all threads have left it
                     raise Dead
             idle_blocks.append(block)
             return None if flags else made if finish is None else finish(given, made)
@@ -366,7 +371,8 @@ class Stretch:
 
     def _blocks_of(self, written: Written) -> _WalkBlocks:
         blocks = _WalkBlocks(written, len(self.given), self._tabling.flag)
-        self._blocks.add(blocks)
+        alive = [one for one in self._blocks if one() is not None]
+        self._blocks = (*alive, ref(blocks))
         return blocks
 
     def _laid(self, symbols: Mapping[str, int]) -> Stretch:

@@ -92,8 +92,8 @@ class Written:
     """Writes the rows of a stretch for one binding of its dims.
 
     Values lie in *bases*, which a row addresses by number and offset.  The bases are, in this
-    order: inputs and results (`objects`), the table's memory (one base a strand), constants.
-    Subclasses override `in_another_row`, `strand`, `stays` and `wrote`.
+    order: inputs and results (`objects`), the table's memory (one base a room), constants.
+    Subclasses override `in_another_row`, `room`, `stays`, `wrote` and `strand_words`.
     """
 
     rooms = 1
@@ -103,7 +103,7 @@ class Written:
     """The function that walks the rows, if not `native.Runtime.walk`."""
 
     overwrites = True
-    """Whether a value may take the memory of an operand: steps are computed in their order."""
+    """Whether a step may write over an operand; other steps of a group might still read that."""
 
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols, self.others, self._odd = symbols, stretch.others, stretch.odd
@@ -288,7 +288,8 @@ class Written:
         Both have one layout, and no other operand shows the same memory.  The cache then holds
         fewer bytes: 500 steps on 400 kB take 0.7 of the time.
         """
-        if step.op.ufunc in (None, "matmul") or step.dtype.kind == "c" or step.op in self.others:
+        written_at_once = step.op.ufunc not in (None, "matmul") and not step.op.traced
+        if not written_at_once or step.dtype.kind == "c" or step.op in self.others:
             return None
         odd = self._odd.get(step.id)
         for part in step.inputs:
@@ -322,14 +323,14 @@ class Written:
         """Return the spot of a view."""
         [of] = step.inputs
         if step.op is RESHAPE:  # it may copy, into scratch memory that outlives its step
-            place = Traced(self, self.places[of.id], of.dtype).reshape(self._shape(step)).place
+            place = Traced(self, self.place(of), of.dtype).reshape(self._shape(step)).place
             self._within[self._room] = self._scratch
         else:
             # With an ellipsis NumPy returns a view of a single element, not a scalar.
             view = kernel(step, np, self.symbols)
             if not step.dims and step.op is GETITEM:
                 view = itemgetter((*bind_attrs(step.attrs, self.symbols)["index"], ...))
-            place = self.shown(self.places[of.id], of.dtype, view)
+            place = self.shown(self.place(of), of.dtype, view)
         if of.dtype != step.dtype or place.shape != self._shape(step):
             raise Unfit
         return place

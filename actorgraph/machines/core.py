@@ -14,8 +14,8 @@ Invariants, all under `lock`:
 
 Callers: any thread starts and aborts runs, and closes.  The thread of ``run_sync`` works for its
 run (`help`), or computes a small one itself (`run_directly`); the caller's event loop computes
-`Looped` runs.  The thread that delivers the last result of a run calls `finish`; the last worker
-that finds nothing ready calls `on_idle`.
+`Looped` runs, and may work for others.  The thread that delivers the last result of a run calls
+`finish`; the last worker that finds nothing ready calls `on_idle`.
 """
 
 from __future__ import annotations

@@ -91,7 +91,9 @@ class Inline:
         program, steps = self.program, self.steps
         compiled, symbols = self._compiled, binding.symbols
         kernels = [compiled.kernel(node, symbols) for node in steps]
-        called, fixed = program.callables(kernels, compiled.to_device(None), symbols)
+        called, fixed = program.callables(
+            kernels, compiled.to_device(None), symbols, binding.direct_turns
+        )
         buffers: list[Any] = [None] * len(self.buffered)
         if in_buffers:
             from actorgraph.memory.packing import assign
@@ -130,5 +132,5 @@ class Inline:
         else:
             tabling = compiled.tabling(symbols, ordered)
         if tabling is not None and not self._plain:
-            tabling = tabling._replace(called=CALLS_TILL_ROWS)
+            tabling = tabling._replace(often=True)
         return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)

@@ -203,7 +203,7 @@ class Lifetime(Answering, ABC):
             return on_loop
         except Exception:
             if slot is not None:
-                core.scheduler.free.append(slot)
+                core.scheduler.leave(slot)
             raise
         except BaseException:
             core.give_up()  # Ctrl-C: the run may be injected in part
@@ -281,7 +281,7 @@ class Lifetime(Answering, ABC):
     ) -> None:
         """Start a run; work in the calling thread until it has ended, or nothing is ready.
 
-        Ctrl-C meanwhile gives the core up, for a slot may be lost.
+        `briefly` as in `Core.work`.  Ctrl-C meanwhile gives the core up, for a slot may be lost.
         """
         core: Core = run.core
         try:

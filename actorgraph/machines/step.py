@@ -146,8 +146,8 @@ class Step:
         if machine._one_task or machine.workers == 1 or machine._small(run):
             return True
         usual = machine._known(run.plan.compiled.mode)
-        usual.bind(run.binding.symbols)
-        return usual.sequential is not None and run.binding.run_us < SYNC_US
+        known = usual.bind(run.binding.symbols)  # runs of the machine have measured it
+        return usual.sequential is not None and known.run_us < SYNC_US
 
     async def run(
         self,

@@ -253,7 +253,7 @@ _Drawn: TypeAlias = Callable[_P, Array]
 def _drawn(
     rule: Callable[Concatenate[bool, _P], Array], name: str
 ) -> tuple[_Drawn[_P], _Drawn[_P]]:
-    """Return the function of uniform and that of normal numbers; the rule gets which."""
+    """Return the function of uniform and that of normal numbers; a bool tells the rule which."""
     kinds = (False, "uniform", "within sqrt(3) times"), (True, "normal", "of a deviation of")
     first, second = (
         variant(rule, is_normal, name, {"{kind}": kind, "{width}": width})

@@ -1434,7 +1434,7 @@ def hinge(scores: Any, targets: Any, margin: float = 1.0, reduction: str = 'mean
     """
 
 def hinge_embedding_loss(x: Any, targets: Any, margin: float = 1.0, *, reduction: str = 'mean') -> Node:
-    """Return of distances x: x for targets 1, ``max(0, margin - x)`` for targets -1; reduced.
+    """Return x where the target is 1 and ``max(0, margin - x)`` where it is -1, reduced.
 
     Parameters
     ----------
@@ -2446,7 +2446,7 @@ def multiply(x: Any, y: Any) -> Node:
     """
 
 def nanargmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
-    """Position of the largest element that is not NaN; 0 where all are, and NumPy raises.
+    """Position of the largest element that is not NaN; 0 where all are NaN, where NumPy raises.
 
     Parameters
     ----------
@@ -2458,7 +2458,7 @@ def nanargmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
     """
 
 def nanargmin(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
-    """Position of the smallest element that is not NaN; 0 where all are, and NumPy raises.
+    """Position of the smallest element that is not NaN; 0 where all are NaN, where NumPy raises.
 
     Parameters
     ----------

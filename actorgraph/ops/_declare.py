@@ -63,12 +63,12 @@ def nary_elementwise(
     """Register an elementwise op.
 
     `forward` is the rule of an element, or ``forward(xp, *arrays, **attrs)``.  A rule is the name
-    of a ufunc, or an expression of NumPy's functions and the operands ``x, y, z``; the op, the
-    compiled loops and the laws follow from it; a function may give its `rule` beside it, for the
-    loops.  A derivative is ``(t, y, *xs, **attrs) -> node``,
-    linear in `t`; None where it is zero or where the argument has none.  `flops` is the cost of an
-    element, in additions; the laws draw float arguments from `low` to `high`.  The op is `traced`
-    by default, unless the loop of its ufunc is its row.
+    of a ufunc, or an expression of NumPy's functions and the operands ``x, y, z``.  The op, the
+    compiled loops and the laws follow from it.  A function may have a `rule` beside it, for the
+    loops.  A derivative is ``(t, y, *xs, **attrs) -> node``, linear in `t`; None where it is zero
+    or where the argument has none.  `flops` is the cost of an element, in additions; the laws draw
+    float arguments from `low` to `high`.  The op is `traced` by default, unless the loop of its
+    ufunc is its row.
     """
     if isinstance(forward, str):
         operands = ", ".join("xyz"[: len(derivatives)])

@@ -194,7 +194,7 @@ def _parameters(text: str) -> dict[str, str]:
 
 
 def _add_parameters(function: Callable[..., Any], more: Mapping[str, str]) -> None:
-    """Add what a docstring lacks to its section Parameters, in the order of the signature."""
+    """Add what a docstring lacks to its section Parameters, as the signature has it; stars last."""
     text = function.__doc__ = cleandoc(function.__doc__ or "")
     own = _parameters(text)
     said = {**more, **own}

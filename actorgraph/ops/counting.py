@@ -389,11 +389,11 @@ def _position_of(x: Node, extremum: Reduction, axis: int | None, keepdims: bool)
 
 @as_of(argmax)
 def nanargmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
-    """Position of the largest element that is not NaN; 0 where all are, and NumPy raises."""
+    """Position of the largest element that is not NaN; 0 where all are NaN, where NumPy raises."""
     return _position_of(x, nanmax, axis, keepdims)
 
 
 @as_of(argmin)
 def nanargmin(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
-    """Position of the smallest element that is not NaN; 0 where all are, and NumPy raises."""
+    """Position of the smallest element that is not NaN; 0 where all are NaN, where NumPy raises."""
     return _position_of(x, nanmin, axis, keepdims)

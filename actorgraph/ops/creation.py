@@ -95,6 +95,11 @@ def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
         It gets no gradient.
     dtype : dtype, optional
         Default: that of `x`.
+
+    Raises
+    ------
+    GraphTypeError
+        The value cannot have the dtype.
     """
     target = x.dtype if dtype is None else dtype_of(dtype)
     if isinstance(fill_value, Node):

@@ -159,7 +159,7 @@ def soft_margin_loss(x: Any, targets: Any, *, reduction: str = "mean") -> Node:
 def hinge_embedding_loss(
     x: Any, targets: Any, margin: float = 1.0, *, reduction: str = "mean"
 ) -> Node:
-    """Return of distances x: x for targets 1, ``max(0, margin - x)`` for targets -1; reduced."""
+    """Return x where the target is 1 and ``max(0, margin - x)`` where it is -1, reduced."""
     x, targets = same_shape(x, targets)
     alike = where(targets != -1, x, 0)
     return reduced(alike + where(targets != 1, relu(margin - x), 0), reduction)
@@ -498,7 +498,10 @@ def _soft_losses(logits: Node, targets: Node, weight: Any, share: float) -> Node
     return neg(losses)
 
 
-@as_of(nll_loss)
+@raises(
+    "`logits` are no floats, or `index` no integers.",
+    "`index` does not have the shape of `logits` without the classes.",
+)  # fmt: skip
 def pick_neg_log_softmax(logits: Node, index: Any) -> Node:
     """Return ``-log(softmax(logits))`` at the index of each row; the gradient is softmax - onehot.
 

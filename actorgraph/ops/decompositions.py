@@ -362,7 +362,8 @@ def householder_product(x: Any, tau: Any) -> Node:
     known_dims = all(isinstance(dim, int) for dim in (rows, columns, count))
     if not (known_dims and count <= columns <= rows):
         raise ShapeError(
-            f"takes tall matrices of known dims, and one number per column, got {x!r} and {tau!r}"
+            "takes tall matrices of known dims, and at most one number per column, "
+            f"got {x!r} and {tau!r}"
         )
     unit = eye(x, rows, columns, dtype=x.dtype)
     vectors, result = tril(x, -1) + unit, zeros_like(x) + unit

@@ -93,7 +93,7 @@ def define(
     for sample in tried:
         if not isinstance(sample, Sample):
             raise GraphTypeError(
-                f"op {name!r}: a sample is such as ag.ops.Sample(((2, 3), (3,))), with a shape for "
+                f"op {name!r}: a sample looks like ag.ops.Sample(((2, 3), (3,))), with a shape for "
                 f"each argument; got {shown(sample)}"
             )
     record = Op(

@@ -349,13 +349,13 @@ def _gap_divide(xp: Any, x: Any, w: Any, mode: str) -> Any:
 
 
 _DEGENERATE = {
-    mode: f"{why}, so that the {kind} vectors have no derivative; use {name} where only the {kind} "
+    mode: f"{why}, so that the {kind}vectors have no derivative; use {name} where only the {kind}"
     "values matter"
     for mode, why, kind, name in (
         ("eigenvalues", "eigenvalues coincide", "eigen", "eigvals"),
         ("difference", "eigenvalues coincide", "eigen", "eigvalsh"),
-        ("squares", "singular values coincide", "singular", "svdvals"),
-        ("value", "a singular value is zero", "singular", "svdvals"),
+        ("squares", "singular values coincide", "singular ", "svdvals"),
+        ("value", "a singular value is zero", "singular ", "svdvals"),
     )
 }
 

@@ -507,6 +507,13 @@ def _dropout(axes: int, x: Node, p: float = 0.5, training: bool = True) -> Node:
     ----------
     x : node
         Float, shape (batch, channels, {places}) or without the batch.
+
+    Raises
+    ------
+    ShapeError
+        `x` has another rank.
+    ValueError
+        `p` is outside of [0, 1].
     """
     if x.ndim not in (axes + 1, axes + 2):
         raise ShapeError(f"dropout{axes}d takes rank {axes + 1} or {axes + 2}, got {x!r}")

@@ -157,7 +157,7 @@ def _before(x: Node, axis: int, reverse: bool) -> Node:
 def products_before(x: Node, groups: Node) -> Node:
     """Return, in one dim, the product of the elements before each one within its group.
 
-    A group are neighbours whose entries in `groups` are equal.
+    Neighbours whose entries in `groups` are equal are one group.
     """
     same = groups[1:] == groups[:-1]
     none = x.graph.constant(np.zeros(1), x.dtype)

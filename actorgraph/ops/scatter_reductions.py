@@ -199,6 +199,7 @@ def scatter_reduce(
 
 
 @returns("Node of the type of `x`")
+@raises(NO_INDEX, NO_FIT, other="There is no such reduction.")
 @as_of(scatter_reduce)
 @as_of(index_add)
 @along_axis("x")

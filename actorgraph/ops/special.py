@@ -364,9 +364,9 @@ class _Kind(NamedTuple):
     """SciPy's names of a kind's orders 0 and 1, and the terms of its derivative."""
 
     first: tuple[str, str]
-    below: float  # what the order below counts in the derivative, twice over
-    above: float  # what the order above counts, twice over
-    own: Any  # what the function itself counts, by x; or None
+    below: float  # twice the share of the order below in the derivative
+    above: float  # twice that of the order above
+    own: Any  # that of the function itself, as a function of x; or None
     what: str
 
 
@@ -436,7 +436,7 @@ y0, y1 = _function("yv", 0), _function("yv", 1)
 
 
 def _inside(choose: Any, x: Any, y: Any, edge: int) -> Any:
-    """Return y, or where x is 0 and the logarithm of y not finite a number whose logarithm is 0."""
+    """Return y; where x is 0 and log(y) is not finite, a number whose logarithm is 0."""
     return choose((x == 0) & ((y <= edge) | (y == inf)), edge + 1, y)
 
 

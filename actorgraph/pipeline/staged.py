@@ -74,7 +74,7 @@ class StageTask:
     spec: TaskSpec
     lane: int
     inputs: list[int]  # ids of joint nodes, in the order of the program's arguments
-    outputs: list[int]  # and in that of its results
+    outputs: list[int]  # the same, in the order of its results
     lower: Callable[..., Program]  # makes its program, given `tabling`
     waits: bool  # whether it has an op that waits
     looked_at: set[int]  # inputs that only the host's part of ops takes

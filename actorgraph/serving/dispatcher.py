@@ -63,7 +63,7 @@ class Dispatcher:
         self._max_runs = config.max_concurrent_batches or runs
         self.lock = threading.Lock()
         self.queue = RequestQueue(name, config, self._max_runs)
-        self.batches, self.inflight = set[RequestBatch](), 0
+        self.batches = set[RequestBatch]()
         self.streams = 0  # open ones, each of which may send more requests
         self.stopping = False  # no new request is admitted
         self.stopped = False  # admitted requests were refused too
@@ -73,6 +73,11 @@ class Dispatcher:
         self._run_us, self._core = inf, cast("Core | None", None)  # of the latest run
         self._share = 1.0  # measured by predicted time of runs
         self._on_idle: list[Callable[[], object]] = []
+
+    @property
+    def inflight(self) -> int:
+        """Number of requests in batches that have not ended."""
+        return sum([len(batch.members) for batch in tuple(self.batches)])
 
     # -- admission ------------------------------------------------------------------------------
 
@@ -101,7 +106,7 @@ class Dispatcher:
                 request.due = min(request.due, now)
 
     def stop(self) -> None:
-        """Admit no request, and answer those admitted with `NotReady`; runs go on to their ends."""
+        """Admit no request; all get `NotReady`, and runs are cancelled as their callers leave."""
         with self.lock:
             self.stopping = self.stopped = True
             refused, self.queue.requests = self.queue.requests, []
@@ -166,22 +171,27 @@ class Dispatcher:
         with self.lock:
             waiting = [one for one in self.queue.requests if one.loop is loop]
             running = [one for batch in self.batches for one in batch.members if one.loop is loop]
-        for request in waiting + running:
-            if request.answer is not None or now < request.deadline:
-                continue
-            if request.batch is not None:
-                self.answer(request, DeadlineExceeded("the deadline is over: it was running"))
-            elif self._config.drop_expired_before_run:
-                late = DeadlineExceeded("the deadline is over: it was waiting for a run")
-                late.why = "expired"
-                self.answer(request, late)
-            else:
-                request.deadline = inf
-        if any(one.due <= now for one in waiting):
-            self.dispatch(loop)
-        for request in waiting + running:
-            if request.answer is None:
-                self.set_timer(loop, request)
+        try:
+            for request in waiting + running:
+                if request.answer is None and now >= request.deadline:
+                    self._end_late(request)
+            if any(one.due <= now for one in waiting):
+                self.dispatch(loop)
+        finally:
+            for request in waiting + running:
+                if request.answer is None:
+                    self.set_timer(loop, request)
+
+    def _end_late(self, request: Request) -> None:
+        """Answer a request whose deadline is over, unless it may be late."""
+        if request.batch is not None:
+            self.answer(request, DeadlineExceeded("the deadline is over: it was running"))
+        elif self._config.drop_expired_before_run:
+            late = DeadlineExceeded("the deadline is over: it was waiting for a run")
+            late.why = "expired"
+            self.answer(request, late)
+        else:
+            request.deadline = inf
 
     # -- starting runs --------------------------------------------------------------------------
 
@@ -189,16 +199,17 @@ class Dispatcher:
         """Start the runs that may start: in a caller's loop, or (None) in a worker."""
         if loop is not None:
             loop.dispatch_pending = False
-        until = 0.0
+        batch, until = None, 0.0
         try:
             while not self._call_helpers() and (batch := self._next_batch()) is not None:
                 until = until or batch.formed + _TURN_S
                 self._start(batch, loop, 0.0 if loop is None else loop.in_place_us)
-                if batch.run is not None and batch.run.done and monotonic() > until:
+                run, batch = batch.run, None
+                if run is not None and run.done and monotonic() > until:
                     self.request_dispatch()
                     return
         except BaseException as error:  # noqa: BLE001 - its requests hear of it
-            self._fail(error)
+            self._fail(error, batch)
 
     def _call_helpers(self) -> bool:
         """Wake helper threads for the requests that wait; False if the caller has to start runs.
@@ -225,13 +236,15 @@ class Dispatcher:
 
     def _help(self) -> None:
         """Compute batches, in a helper thread, until none is left."""
+        batch = None
         try:
             while (batch := self._next_batch(helping=True)) is not None:
                 self._start(batch, None, _MAX_HELPED_US)
+                batch = None
         except BaseException as error:  # noqa: BLE001 - its requests hear of it
             with self.lock:
                 self._helpers -= 1
-            self._fail(error)
+            self._fail(error, batch)
 
     def _next_batch(self, *, helping: bool = False) -> RequestBatch | None:
         """Take a batch out of the queue; a helper that gets none ends."""
@@ -246,7 +259,6 @@ class Dispatcher:
                 return None
             batch = RequestBatch(members, now, starter=get_ident())
             self.batches.add(batch)
-            self.inflight += len(members)
             self.queue.remove(members)
             for request in members:
                 request.batch = batch
@@ -291,11 +303,10 @@ class Dispatcher:
     def _on_run_done(self, batch: RequestBatch) -> None:
         """Answer the requests of a run and start the next; called in the thread that ended it."""
         nested = batch.starter == get_ident()  # inside `_start`: its caller goes on
-        batch.ender = get_ident()
         try:
             self._collect(batch, None)
         except BaseException as error:  # noqa: BLE001 - its requests hear of it
-            self._fail(error)
+            self._fail(error, batch)
         if self._signature.waits and not nested:  # its ops need an event loop
             self.request_dispatch()
         elif not nested:
@@ -360,20 +371,20 @@ class Dispatcher:
 
     def _forget(self, batch: RequestBatch) -> None:
         self.batches.discard(batch)
-        self.inflight -= len(batch.members)
         batch.members = []  # breaks cycles: a collection stops the loop for tens of ms
 
-    def _fail(self, error: BaseException) -> None:
-        """Answer the requests that wait, and those that this thread starts or ends, with an error.
+    def _fail(self, error: BaseException, failed_batch: RequestBatch | None = None) -> None:
+        """Answer the requests that wait, and those of a batch, with an error.
 
-        Later requests are tried anew.  Ctrl-C and the like are raised again.
+        Batches that this thread has taken from the queue, and not begun to start, fail too.  Later
+        requests are tried anew.  Ctrl-C and the like are raised again.
         """
         _LOGGER.error("model %r could not start or end a run", self._name, exc_info=error)
         thread = get_ident()
         with self.lock:
             failed, self.queue.requests = self.queue.requests, []
             for batch in self.batches.copy():
-                if thread in (batch.starter, batch.ender):
+                if batch is failed_batch or (batch.starter == thread and not batch.started):
                     failed += batch.members
                     self._forget(batch)
         for request in failed:
@@ -391,14 +402,20 @@ class Dispatcher:
         with self.lock:
             if request.answer is not None:
                 return
-            self._settle(request, answer, monotonic())
-        request.loop.call(partial(request.loop.wake, request.waiter))
+            try:
+                self._settle(request, answer, monotonic())
+            finally:
+                request.loop.call(partial(request.loop.wake, request.waiter))
 
     def _settle(self, request: Request, answer: Answer, now: float) -> None:
+        """Set an answer.  Telemetry that raises is logged, and keeps nobody waiting."""
         request.answer, first = answer, not request.continues
-        self.statistics.answered(answer, now - request.arrived, request.protocol, first)
-        if self._spans is not None and request.span is not None:
-            self._spans.answered(request, answer)
+        try:
+            self.statistics.answered(answer, now - request.arrived, request.protocol, first)
+            if self._spans is not None and request.span is not None:
+                self._spans.answered(request, answer)
+        except Exception:
+            _LOGGER.exception("model %r could not count an answer", self._name)
 
     def leave(self, request: Request) -> None:
         """Forget a request whose caller returns, with an answer or without."""

@@ -59,7 +59,6 @@ class RequestBatch:
     run: Run | None = None  # None until it has started
     span: Any = None  # of OpenTelemetry
     starter: int | None = None  # the thread that is starting the run just now
-    ender: int | None = None  # the one that is answering the requests after the run
 
     @property
     def rows(self) -> int:

@@ -1,6 +1,7 @@
 """Cuts: where nodes run, and never what they compute."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,20 @@ def test_a_cut_of_ones_own_has_the_bits_of_every_other(net, workers):
 
 def test_a_machine_of_ones_own_is_written_as_contributing_says(net):
     found, _ = run(contributed()["HalvesMachine"]([net], seed=1))
+    assert found == run(ag.LispMachine([net]))[0]
+
+
+def test_a_cut_may_be_an_object_that_has_no_hash(net):
+    @dataclass
+    class Limited:
+        limit: int
+
+        def __call__(self, joint, costs):
+            owners = joint.owners
+            parts = range(0, len(owners), self.limit)
+            return by_region(joint, [[*owners[begin : begin + self.limit]] for begin in parts])
+
+    found, _ = run(ag.ActorMachine([net], fuse=Limited(3), seed=1))
     assert found == run(ag.LispMachine([net]))[0]
 
 

@@ -307,7 +307,7 @@ def test_where_helpers_do_not_pay_rows_are_written_anew_for_one_thread():
         runs(3)
         plans = machine._plans.values()
         [stretch] = [part.stretch for plan in plans for part in plan.inline.program.parts]
-        assert sorted([type(blocks._written) for blocks in stretch._blocks], key=str) == [
+        assert sorted([type(one()._written) for one in stretch._blocks], key=str) == [
             strands.StrandRows, table_rows.Written,
         ]  # fmt: skip
 
@@ -504,3 +504,17 @@ def test_a_child_of_a_fork_walks_without_the_helpers_of_its_parent():
             finally:
                 os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_view_of_a_constant_that_no_step_has_read_before_has_its_place():
+    g, draw = ag.Graph(), np.random.default_rng(0).standard_normal
+    weights = [g.parameter(f"w{k}", draw((256, 64)) * 0.1) for k in range(2)]
+    hidden = cell = g.constant(np.zeros((32, 64)))  # the gradient of its weights transposes it
+    for k in range(8):
+        x = g.input(f"x{k}", (32, 64), "float64")
+        hidden, cell = ops.lstm_cell(x, (hidden, cell), *weights)
+    feeds = {f"x{k}": draw((32, 64)) for k in range(8)}
+    with ag.ActorMachine([(hidden * hidden).mean()], workers=2, native="wait") as machine:
+        for _ in range(3):
+            machine.run_sync(feeds, backward=True)
+        assert "rows of 0 are written" not in machine.explain()

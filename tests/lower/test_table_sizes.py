@@ -1,12 +1,16 @@
 """Tables of several sizes: which are kept, and what is walked if a step has no row for a size."""
 
+import threading
+
 import numpy as np
 import pytest
 
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
+from actorgraph.devices.background import BACKGROUND
 from actorgraph.lower import table
+from actorgraph.lower.program import CALLS_TILL_ROWS
 from actorgraph.lower.spots import Unfit
 from tests.lower.test_table import layers
 
@@ -53,3 +57,23 @@ def test_many_steps_are_walked_around_one_that_has_no_row_for_a_size(more, monke
         *_, plan = machine._plans.values()
         [part] = plan.inline.program.parts
         assert (part.stretch._table({}).made is None) == (more < 0)
+
+
+def test_each_size_of_a_small_graph_has_rows_only_after_calls_of_its_own(monkeypatch):
+    written, write = [], table.Stretch.write
+
+    def noted(stretch, symbols):
+        written.append(symbols["n"])
+        return write(stretch, symbols)
+
+    monkeypatch.setattr(table.Stretch, "write", noted)
+    h = ag.Graph().input("x", ("n",), "float64")
+    for _ in range(table.FEWEST):
+        h = ops.tanh(h) * 0.5
+    with ag.TapeMachine([h], native=True) as machine:
+        for size in [3] * (CALLS_TILL_ROWS + 2) + [4, 5, 6, 7]:
+            machine.run_sync({"x": np.ones(size)})
+        done = threading.Event()
+        BACKGROUND.submit(done.set)
+        assert done.wait(60)
+    assert written == [3]

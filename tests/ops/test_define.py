@@ -183,7 +183,7 @@ def test_a_notebook_declares_an_op_again_and_earlier_nodes_keep_theirs():
         ({"forward": 3}, "forward has to be callable, got 3"),
         ({"scheme": "q[*s] -> f[*s]"}, "unknown kind 'q'"),
         ({"scheme": "f(s) -> f"}, "cannot read"),
-        ({"samples": [(3, 4)]}, r"a sample is such as .*; got \(3, 4\)"),
+        ({"samples": [(3, 4)]}, r"a sample looks like .*; got \(3, 4\)"),
         ({"vjp": ()}, "takes 1 argument but has 0 vjp rules"),
     ],
 )

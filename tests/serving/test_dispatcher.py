@@ -163,3 +163,54 @@ async def test_failing_telemetry_keeps_no_one_waiting(plant, monkeypatch, in_pla
                 await one.done.wait()
         assert all(one.result is not None or "planted" in str(one.error) for one in asked)
         await serves(model, monkeypatch)
+
+
+@on_both_loops
+async def test_a_late_request_is_answered_while_it_runs_where_telemetry_fails(plant, monkeypatch):
+    gate = new_gate()
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", outputs(), max_concurrent_batches=1)
+        plant(model, "statistics.answered", ValueError("planted"))
+        late = Asked(tasks, partial(model.infer, rows(0), deadline_s=0.05))
+        await entered(gate)
+        with anyio.fail_after(20), pytest.raises(ag.serving.DeadlineExceeded):
+            await late.answer()
+        gate.open(2)
+        await serves(model, monkeypatch)
+
+
+@on_both_loops
+async def test_a_model_that_stops_refuses_all_who_wait_where_telemetry_fails(plant):
+    gate = new_gate()
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", outputs(), max_concurrent_batches=1)
+        running = Asked(tasks, partial(model.infer, rows(0)))
+        await entered(gate)
+        waiting = [Asked(tasks, partial(model.infer, rows(k))) for k in (1, 2, 3)]
+        await until(lambda: model.queued == 3)
+        plant(model, "statistics.answered", ValueError("planted"))
+        model._dispatcher.stop()
+        for one in (running, *waiting):
+            with anyio.fail_after(20), pytest.raises(ag.serving.NotReady, match="was stopped"):
+                await one.answer()
+        gate.open()
+
+
+@on_both_loops
+async def test_an_error_at_the_end_of_one_batch_leaves_others_alone():
+    gate = new_gate()
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", outputs(), max_concurrent_batches=2)
+        first = Asked(tasks, partial(model.infer, rows(0)))
+        await entered(gate)
+        second = Asked(tasks, partial(model.infer, rows(1)))
+        dispatcher = model._dispatcher
+        await until(lambda: len(dispatcher.batches) == 2)
+        failing = next(iter(dispatcher.batches))
+        dispatcher._fail(ValueError("planted"), failing)
+        gate.open(2)
+        with anyio.fail_after(20):
+            await first.done.wait()
+            await second.done.wait()
+        assert sum("planted" in str(one.error) for one in (first, second)) == 1
+        assert sum(one.result is not None for one in (first, second)) == 1

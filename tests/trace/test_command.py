@@ -127,6 +127,7 @@ def test_asynchronous_ops_can_be_traced(file, capsys):
         ("model.py:biuld", "has no function 'biuld'; did you mean 'build'"),
         ("model.py:CONSTANT", "has no function 'CONSTANT'"),
         ("model.py:xyz", "has no function 'xyz'; it has build"),
+        ("ufuncs.py:build", "has no function 'build'"),
         ("syntax.py:build", "syntax.py:2 raised SyntaxError"),
         ("raising.py:build", "raising.py:1 raised ImportError"),
         ("model.py:failing", "model.py:33 raised ZeroDivisionError: in the model"),
@@ -138,6 +139,7 @@ def test_asynchronous_ops_can_be_traced(file, capsys):
 )
 def test_what_is_wrong_with_a_target_is_told_in_one_message(target, text, file, capsys):
     file.with_name("model.txt").write_text("")
+    file.with_name("ufuncs.py").write_text("from numpy import exp\n")
     file.with_name("syntax.py").write_text("x = 1\nx = = 2\n")
     file.with_name("raising.py").write_text("from math import nothing\n")
     assert cli.main(["trace", target]) == 1
