@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from inspect import cleandoc, signature
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.keywords import advice, change_public, refusal, standing_for
-from actorgraph.ops._rules import complete
+from actorgraph.ops._rules import clean, complete
 
 _NAME = re.compile(r"\b[a-z]\b")
 
@@ -119,7 +119,7 @@ def with_example(text: str, call: str) -> str:
     used = [one for one in dict.fromkeys(_NAME.findall(call)) if one in _MADE]
     made = [f'{one} = g.input("{one}", {_MADE[one]})' for one in used]
     lines = ["import actorgraph as ag", "g = ag.Graph()", *made, f"result = {call}"]
-    return "\n".join([cleandoc(text), "", "Examples", "--------", *map(">>> {}".format, lines), ""])
+    return "\n".join([clean(text), "", "Examples", "--------", *map(">>> {}".format, lines), ""])
 
 
 Function = Callable[..., Any]

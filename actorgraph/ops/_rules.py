@@ -131,7 +131,7 @@ def as_of(other: Callable[..., Any]) -> Callable[[F], F]:
 
     It adds the parameters that both have, and the section Raises.
     """
-    text = cleandoc(other.__doc__ or "")
+    text = clean(other.__doc__ or "")
     theirs, raised = _parameters(text), _section(text, "Raises")
 
     def document(function: F) -> F:
@@ -159,12 +159,19 @@ def complete(function: Callable[..., Any]) -> None:
     """
     if hasattr(function, "__signature__"):  # of a variant, whose rule documents all of them
         return
-    types = unwrap(function).__annotations__
-    typed = {name: f"{name}: {types[name]}" for name in _names(function)}
-    has_section = bool(_parameters(cleandoc(function.__doc__ or "")))
+    types, text = unwrap(function).__annotations__, function.__doc__ or ""
+    entries = [line.partition(" :")[0].strip() for line in text.splitlines() if " :" in line]
+    said = {name for names in entries for name in names.split(", ")}
+    names = _names(function)
+    if said.issuperset(names):  # most are whole: import is to be quick
+        return
+    typed = {name: f"{name}: {types[name]}" for name in names}
+    has_section = bool(_parameters(clean(text)))
     if has_section or not _COMMON.keys().isdisjoint(typed.values()):
-        said = {name: _COMMON.get(one) or _type(types[name]) for name, one in typed.items()}
-        _add_parameters(function, said)
+        _add_parameters(
+            function,
+            {name: _COMMON.get(one) or _type(types[name]) for name, one in typed.items()},
+        )
 
 
 def _type(annotation: str) -> str:
@@ -178,7 +185,14 @@ def _names(function: Any) -> tuple[str, ...]:
     return names
 
 
+def clean(text: str) -> str:
+    """Return what `inspect.cleandoc` does, at once where lines have no indentation in common."""
+    return text.strip() if re.search(r"\n\S", text) else cleandoc(text)
+
+
 def _section(text: str, title: str) -> str:
+    if title not in text:
+        return ""
     found = re.search(rf"(?ms)^{title}\n-+\n(.*?)(?:\n\n|\Z)", text)
     return found[1] if found else ""
 
@@ -195,7 +209,7 @@ def _parameters(text: str) -> dict[str, str]:
 
 def _add_parameters(function: Callable[..., Any], more: Mapping[str, str]) -> None:
     """Add what a docstring lacks to its section Parameters, as the signature has it; stars last."""
-    text = function.__doc__ = cleandoc(function.__doc__ or "")
+    text = function.__doc__ = clean(function.__doc__ or "")
     own = _parameters(text)
     said = {**more, **own}
     if len(said) == len(own):
@@ -215,7 +229,7 @@ def _saying(title: str, *said: str) -> Callable[[F], F]:
     old = re.compile(rf"(?ms)\n\n{title}\n-+\n.*?(?=\n\n|\Z)")
 
     def document(function: F) -> F:
-        text = old.sub("", cleandoc(function.__doc__ or ""))
+        text = old.sub("", clean(function.__doc__ or ""))
         marks = (text.find(f"\n\n{one}\n") for one in later)
         place = next((mark for mark in marks if mark >= 0), len(text))
         function.__doc__ = f"{text[:place]}\n{section}{text[place:]}\n"
