@@ -390,7 +390,7 @@ class Dispatcher:
         for request in failed:
             answer = ServingError(f"model {self._name!r} could not answer: {text_of(error)}")
             answer.__cause__ = error
-            with suppress(Exception):  # of telemetry, which may have raised `error` too
+            with suppress(Exception):  # answering may be what has raised `error`
                 self.answer(request, answer)
             request.loop.call(partial(request.loop.wake, request.waiter))
         self.request_dispatch()
