@@ -40,6 +40,8 @@ NUMPY = "one NumPy thread (how long a task is)"
 CALLS = "one NumPy thread on pairs of numbers (what its calls take)"
 NO_TASKS = ALONE, NUMPY, CALLS
 BARE_NUMPY = "two bare NumPy threads, no dependencies"
+Rows = list[tuple[str, Callable[[ExitStack], Trial]]]
+"""Systems, and what makes the trial of each."""
 HALF = 0.5
 FACTOR = 2.0
 PATTERNS = ("independent", "stencil")
@@ -73,7 +75,7 @@ class Grain:
 
 def make_case(grid: Grid) -> Case:
     """All systems but Ray on tasks of one size."""
-    rows: list[tuple[str, Callable[[ExitStack], Trial]]] = [
+    rows: Rows = [
         (ALONE, partial(peers.one_thread, grid)),
         (BARE, partial(peers.bare_threads, grid)),
         (PER_NODE, partial(peers.ours, grid, {"fuse": "none"})),
@@ -81,21 +83,24 @@ def make_case(grid: Grid) -> Case:
         ("ThreadPoolExecutor", partial(peers.executor, grid)),
         ("Dask threaded", partial(peers.dask_threads, grid)),
     ]
-    systems = [Peer(system, build, ours=system.startswith("ours")) for system, build in rows]
-    return Case(f"{grid.pattern} {grid.op} {grid.size}", systems, per_run=TASKS)
+    return _case(f"{grid.pattern} {grid.op} {grid.size}", rows)
 
 
 def own_case(grid: OpsGrid) -> Case:
     """Systems on tasks of array arithmetic, of one size."""
-    rows: list[tuple[str, Callable[[ExitStack], Trial]]] = [
+    rows: Rows = [
         (NUMPY, partial(own.one_thread, grid)),
         (BARE_NUMPY, partial(own.bare_threads, grid)),
         (PER_NODE, partial(own.ours, grid, {"fuse": "none"})),
         (DEFAULT, partial(own.ours, grid, {})),
         ("ThreadPoolExecutor", partial(own.executor, grid)),
     ]
+    return _case(f"{grid.pattern}{OPS} {grid.size}", rows)
+
+
+def _case(name: str, rows: Rows) -> Case:
     systems = [Peer(system, build, ours=system.startswith("ours")) for system, build in rows]
-    return Case(f"{grid.pattern}{OPS} {grid.size}", systems, per_run=TASKS)
+    return Case(name, systems, per_run=TASKS)
 
 
 def calls_case(grid: OpsGrid) -> Case:
