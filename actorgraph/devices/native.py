@@ -37,6 +37,7 @@ from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
+from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
 from actorgraph.devices.walk_text import CASTS, field, text
 from actorgraph.options import NATIVE
@@ -292,8 +293,6 @@ class Runtime:
 
     def request(self, directory: str) -> None:
         """Start compiling the machine code in the background, unless that was done before."""
-        from actorgraph.devices.background import BACKGROUND  # late: it imports `logging`
-
         if self._begun:
             BACKGROUND.resume()
             return

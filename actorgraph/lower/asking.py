@@ -11,14 +11,11 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from actorgraph.devices.background import BACKGROUND
 from actorgraph.ops.windows import MOVES
 
 TRIES = 8
 """Consecutive calls that machine code declines before it is given up."""
-
-_HOOKS = 50
-"""Calls left when hooks for a fork are registered: well before there is work that a fork must wait
-for, and not in first runs, as that imports `logging`."""
 
 _CALLS = 8
 """Calls of a kernel of windows before its machine code, which all kernels share, is requested."""
@@ -27,7 +24,7 @@ _CALLS = 8
 class Asking:
     """Machine code that is requested after some calls and written in the background.
 
-    - `write`: returns its function; None or an exception means that there is none
+    - `write`: returns its function, None or an exception means that there is none
     - `calls`: calls of the Python form before it is requested, -1 afterwards; with `wait` the first
       call requests it and waits
     - `made`: the function, once it is written and until it is given up
@@ -40,16 +37,12 @@ class Asking:
         self._write, self._wait, self.tries = write, wait, TRIES
         self.made: Any = None
         self.calls = 0 if wait else calls
-        if self.calls <= _HOOKS:
-            _register_hooks()
 
     def count(self) -> None:
         """Count a call of the Python form, and request the machine code if it is time."""
         self.calls -= 1
         if self.calls < 0:
             _once_compiled(self._set, self._wait)
-        elif self.calls == _HOOKS:
-            _register_hooks()
 
     def decline(self) -> None:
         """Note that the machine code has declined a call."""
@@ -86,14 +79,9 @@ def _moves() -> Any:
     return Moves(os.path.dirname(path()))
 
 
-def _register_hooks() -> None:
-    from actorgraph.devices import background  # noqa: F401 - which registers them
-
-
 def _once_compiled(write: Callable[[], None], wait: bool) -> None:
     """Call `write` once the interpreter of tables is compiled: now with `wait`, else later."""
     from actorgraph.devices import native  # late: only once something may be walked
-    from actorgraph.devices.background import BACKGROUND
     from actorgraph.lower.rates import path
 
     native.RUNTIME.request(os.path.dirname(path()))
