@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, topological_order
-from actorgraph.lower.asking import TRIES, Asking
+from actorgraph.lower.asking import TRIES, Asking, given_up
 from actorgraph.lower.kernels import is_silent, kernel
 from actorgraph.lower.program import Program, lower_directly, lower_loop
 from actorgraph.lower.slices import with_slices_written_once
@@ -206,9 +206,10 @@ class InnerLoop(_Body):
                     inputs, computed, results, saved, tested, symbols, self._quick, self._wait,
                     self._threads,
                 )  # fmt: skip
+            except Unfit as unfit:
+                self._why = f"no table: {str(unfit) or 'a step has no row'}"
             except Exception as error:  # noqa: BLE001 - the Python form stays
-                why = str(error) if isinstance(error, Unfit) else ""
-                self._why = f"no table: {why or 'a step has no row'}"
+                self._why = f"no table: {given_up(error)}"
         else:
             self._why = "no table: the sizes of what it stacks are known only afterwards"
         for one in self._kernels:
