@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.errors import counted
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.asking import TRIES, Asking, given_up
 from actorgraph.lower.kernels import is_silent, kernel
@@ -181,7 +182,8 @@ class InnerLoop(_Body):
         if not table.tries:
             return "computed by Python: arrays were never as the table was written for"
         if table.calls >= 0:
-            return f"computed by Python; a table is written after {table.calls + 1} more calls"
+            left = counted(table.calls + 1, "more call")
+            return f"computed by Python; a table is written after {left}"
         return "computed by Python, until its table is written"
 
     @property

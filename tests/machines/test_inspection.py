@@ -29,7 +29,7 @@ def test_a_machine_tells_how_many_steps_are_walked_as_tables():
     y = chain(ops.argsort(chain(x), axis=0).astype("float32"))
     with ag.TapeMachine([y], native="wait") as machine:
         machine.run_sync({"x": ones(4, 4)})
-        assert "tables: 16 of 34 steps in 1 stretches; rows of 16 are written" in machine.explain()
+        assert "tables: 16 of 34 steps in 1 stretch; rows of 16 are written" in machine.explain()
     with ag.TapeMachine([y], native=False) as machine:
         machine.run_sync({"x": ones(4, 4)})
         assert "tables" not in machine.explain()
