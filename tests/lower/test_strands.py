@@ -282,6 +282,34 @@ def test_a_machine_tells_of_strands():
         assert line in machine.source
 
 
+def test_a_walk_keeps_its_helpers_while_another_thread_walks_the_table_alone():
+    loss, feeds = columns()
+    found = []
+
+    def helped(block):
+        return ctypes.c_int64.from_address(block + native.HELPED * 8).value
+
+    def in_main_thread(*_):
+        return threading.current_thread() is threading.main_thread()
+
+    def walked(arrays, block, run):
+        before = helped(block)
+        if in_main_thread():
+            other = threading.Thread(target=machine.run_sync, args=(feeds,))
+            other.start()
+            other.join()
+        found.append((bool(before), helped(block) == before))
+        return walk(arrays, block, run)
+
+    with forced() as patch, ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        machine.run_sync(feeds)
+        walk = native.RUNTIME.walk
+        patch.setattr(walking.Trial, "is_together", in_main_thread)
+        patch.setattr(native.RUNTIME, "walk", walked)
+        machine.run_sync(feeds)
+    assert found == [(False, True), (True, True)]
+
+
 def test_where_helpers_do_not_pay_rows_are_written_anew_for_one_thread():
     loss, feeds = columns()
     weight = loss.graph.parameters[0]
