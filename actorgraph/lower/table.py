@@ -350,7 +350,7 @@ class Stretch:
     def _alone(
         self, trial: Trial | None, write: Callable[[], Written]
     ) -> Callable[[], _WalkBlocks | None] | None:
-        """Return what gives the blocks for one thread, if helpers do not pay and there are any."""
+        """Return what gives the blocks for one thread, unless helpers clearly pay or are used."""
         if trial is None:
             return None
 
@@ -360,7 +360,7 @@ class Stretch:
         asking = Asking(written, _ALONE, wait=False)
 
         def found() -> _WalkBlocks | None:
-            if trial.gains or trial.is_together():
+            if trial.is_clear or trial.is_together():
                 return None
             if asking.calls >= 0:
                 asking.count()
