@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info
 from actorgraph.devices import blas, native
 from actorgraph.devices.cpu import available_cores
 from actorgraph.devices.fastest import choice
-from actorgraph.errors import GraphError
+from actorgraph.errors import GraphError, counted
 from actorgraph.lower.rates import stored
 from actorgraph.options import NATIVE
 
@@ -50,7 +50,8 @@ def describe(findings: dict[str, Any]) -> list[str]:
     lines += [f"{name:<14} {versions[name] or 'not installed'}" for name in OPTIONAL]
     lines.append(f"cores          {cores['usable']} usable by this process of {cores['total']}")
     lines += [
-        f"blas           {blas['name']} {blas['version']}, {blas['threads']} threads, "
+        f"blas           {blas['name']} {blas['version']}, "
+        f"{counted(blas['threads'], 'thread')}, "
         f"{blas['architecture']} ({blas['file']})"
         for blas in findings["blas"]
     ] or ["blas           none that threadpoolctl knows; its threads cannot be limited"]

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from importlib import util
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,8 @@ def _function(name: str, function: str) -> Callable[[], Any]:
         if defined is not None:
             near = f", only a {type(defined).__name__}; a function that returns it is wanted"
         raise GraphError(f"{name!r} has no function {function!r}{near}")
+    if iscoroutinefunction(defined):
+        raise GraphError(f"{name}:{function} is an async function; write it with def alone")
     made: Callable[[], Any] = defined
     return made
 

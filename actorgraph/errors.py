@@ -223,15 +223,15 @@ def printable(text: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number and what it counts, such as ``"1 argument"`` or ``"2 arguments"``.
+    """Return a number and what it counts, such as ``"1 argument"`` or ``"2 branches"``.
 
     Examples
     --------
     >>> import actorgraph as ag
-    >>> ag.errors.counted(1, "argument"), ag.errors.counted(2, "argument")
-    ('1 argument', '2 arguments')
+    >>> ag.errors.counted(1, "argument"), ag.errors.counted(2, "branch")
+    ('1 argument', '2 branches')
     """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def shown(value: object, width: int = 80) -> str:

@@ -164,16 +164,16 @@ def measure_own(
     The time of a task contains NumPy's calls, which are most of a short one.  A second figure takes
     a task to be shorter by the time that NumPy needs for arrays of two numbers.
     """
-    sized = [
-        [
-            *measure(own_case(OpsGrid(pattern, size)), effort, only, keep=NUMPY),
-            *measure(calls_case(OpsGrid(pattern, size)), effort),
-        ]
-        for size in sizes
-    ]
+    sized = []
+    for size in sizes:
+        grid = OpsGrid(pattern, size)
+        found = measure(own_case(grid), effort, only, keep=NUMPY)
+        needed = CALLS if len(found) > 1 else ""
+        sized.append([*found, *measure(calls_case(grid), effort, only, keep=needed)])
     figures = [figure for found in sized for figure in found]
     whole = _task_seconds(sized)
-    calls = min([f.seconds for f in figures if f.system == CALLS and f.seconds is not None])
+    every = [f.seconds for f in figures if f.system == CALLS and f.seconds is not None]
+    calls = min(every, default=math.inf)
     work = {place: seconds - calls for place, seconds in whole.items() if seconds > calls}
     name = f"{pattern}{OPS}"
     longer = [found for place, found in enumerate(sized) if place in work]

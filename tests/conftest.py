@@ -11,7 +11,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import deadlines
-from actorgraph.lower import simplify
+from actorgraph.lower import asking, simplify
 from actorgraph.machines import compiled
 from actorgraph.machines import run as run_module
 from actorgraph.scheduler import POOL
@@ -99,6 +99,31 @@ def programs_that_tests_start_keep_bytecode(tmp_path_factory):
     if sys.dont_write_bytecode:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(tmp_path_factory.mktemp("bytecode"))
+
+
+@pytest.fixture(scope="session")
+def all_faults():
+    """Collect what writing machine code raises: Python computes instead, so no result tells."""
+    found, tell = [], asking._tell
+
+    def collected(error):
+        found.append(error)
+        tell(error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asking, "_tell", collected)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def faults(all_faults):
+    """Raise what writing machine code raised in a test, unless the test takes it from here."""
+    yield all_faults
+    await_threads("actorgraph compiler")
+    if all_faults:
+        first = all_faults[0]
+        all_faults.clear()
+        raise first
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import metg
+from benchmarks import _grid_ops, _harness, metg
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
@@ -58,6 +58,28 @@ def test_each_system_of_the_grid_of_ops_has_the_bits_of_numpy(pattern):
     for peer in metg.own_case(metg.OpsGrid(pattern, 5)).peers:
         with ExitStack() as scope:
             peer.build(scope).run()  # whoever waits for neighbours is compared when it is built
+
+
+def test_the_last_call_of_a_system_of_the_grid_is_compared_too():
+    grid = metg.OpsGrid("stencil", 5)
+    right = _grid_ops.one_thread(grid, ExitStack()).run()
+    found = iter([right, [column + 1 for column in right]])
+    with ExitStack() as scope:
+        _grid_ops._compared(grid, _harness.Trial(lambda: next(found)), scope)
+        with pytest.raises(AssertionError, match="Arrays are not equal"):
+            scope.close()
+
+
+def test_a_part_of_the_grid_measures_calls_where_a_system_is_asked_for(monkeypatch):
+    def figures(case, peers, effort):
+        return [metg.Figure(case.name, one.system, one.ours, seconds=1e-6) for one in peers]
+
+    def systems(only):
+        return {one.system for one in metg.measure_own("stencil", None, only, (4,))[0]}
+
+    monkeypatch.setattr(_harness, "_measure_group", figures)
+    assert systems("executor") == {metg.NUMPY, metg.CALLS, "ThreadPoolExecutor"}
+    assert systems("Ray") == {metg.NUMPY}
 
 
 def test_the_smallest_task_is_where_half_of_the_ideal_is_reached():

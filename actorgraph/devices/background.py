@@ -3,12 +3,14 @@
 One daemon thread does submitted work in order; it starts with the first work and ends when none is
 left.  A fork waits for the work in progress, because LLVM's locks would stay locked in the child;
 so does the end of the process, because LLVM must not be torn down meanwhile.
+
+Importing this registers what a fork calls.  `lower.asking` imports it with the first machine, so
+that no run does, and nothing here imports `logging` before there is something to log.
 """
 
 from __future__ import annotations
 
 import atexit
-import logging  # noqa: F401 - work may log, and logging's fork hooks must be registered first
 import os
 import threading
 from collections import deque
@@ -21,10 +23,14 @@ _EXIT_S = 10.0
 
 @final
 class Background:
-    """A queue of functions, which must not raise, and the thread that calls them in order."""
+    """A queue of functions, which must not raise, and the thread that calls them in order.
+
+    They do not log but `warn`: a fork waits for them with logging's locks held.
+    """
 
     def __init__(self) -> None:
         self._pending: deque[Callable[[], None]] = deque()
+        self._warnings: deque[tuple[str, BaseException]] = deque()
         # `atexit` refers to this object, so machine code is not freed while modules are.
         self._kept: list[object] = []
         self._lock = threading.Lock()
@@ -38,10 +44,17 @@ class Background:
         self._pending.append(work)
         self.resume()
 
+    def warn(self, text: str, error: BaseException) -> None:
+        """Have an error logged when no work is in progress; does not block."""
+        import logging  # noqa: F401 - 3 ms; here, as a fork waits for imports of work
+
+        self._warnings.append((text, error))
+        self.resume()
+
     def resume(self) -> None:
         """Start a thread for pending work; a child of a fork may have none."""
         with self._lock:
-            if self._pending and self._thread is None:
+            if (self._pending or self._warnings) and self._thread is None:
                 self._thread = threading.Thread(
                     target=self._work, name="actorgraph compiler", daemon=True
                 )
@@ -49,8 +62,15 @@ class Background:
 
     def _work(self) -> None:
         while True:
+            while self._warnings:
+                import logging  # it is there
+
+                text, error = self._warnings.popleft()
+                logging.getLogger("actorgraph").warning(
+                    "%s: %s: %s", text, type(error).__name__, error, exc_info=error
+                )
             with self._lock:
-                if not self._pending:
+                if not (self._pending or self._warnings):
                     self._thread = None
                     return
             with self._working:

@@ -37,6 +37,7 @@ from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
+from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
 from actorgraph.devices.walk_text import CASTS, field, text
 from actorgraph.options import NATIVE
@@ -54,7 +55,7 @@ axes; of each argument its base, offset, and strides from call to call along bot
 flags that are checked, or `LATER`, or `REFUSES`."""
 
 _SPEC_WORDS = 5
-_FIRST_BASE = 20
+_FIRST_BASE = 21
 DECLINED = -1
 """A walk's return code: an array is not as planned, nothing was done."""
 DEAD = -2
@@ -77,6 +78,8 @@ LAPS = 18
 """Word of a block: iterations that a walk by laps makes of each piece at a time."""
 _SIZE = 19
 """Word of a block: its number of words."""
+HELPED = 20
+"""Word of a block: address of the words of helpers for strands, 0 for a walk by one thread."""
 _GAVE_UP = 1 << 32
 """Bit of the returned flags: results were not copied, because of errors."""
 _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
@@ -154,7 +157,7 @@ def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Wo
     head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), _ARRAY_TYPE]
     head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, computing, _dead_offset(), id(None), 0]
     head += [0, 1, _ALWAYS.ctypes.data, 0, _ALWAYS.ctypes.data, 0, 1]
-    head += [_FIRST_BASE + len(specs) + len(bases)]
+    head += [_FIRST_BASE + len(specs) + len(bases), 0]
     assert len(head) == _FIRST_BASE
     return np.array([*head, *[0] * len(specs), *bases], np.int64)
 
@@ -292,8 +295,6 @@ class Runtime:
 
     def request(self, directory: str) -> None:
         """Start compiling the machine code in the background, unless that was done before."""
-        from actorgraph.devices.background import BACKGROUND  # late: it imports `logging`
-
         if self._begun:
             BACKGROUND.resume()
             return

@@ -21,6 +21,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import c_int64
 from functools import cache
 from itertools import accumulate
 from time import perf_counter
@@ -38,14 +39,18 @@ _GRACE, _PATIENCE = 30, 3000
 """Polls of the own strand's next piece before other strands are tried, some 1 us; polls of all
 strands before the thread yields its core."""
 
-_HEAD = loaded("strands.words", "*begin *rows *shared *yield strands *pieces *waits *done")
+_HEAD = loaded("strands.words", "*begin *rows *yield strands *pieces *waits *done")
 _HEAD += "".join([
     f"\n  %{name}.at = getelementptr i64, ptr %strands.words, i64 {place}"
-    for place, name in enumerate("walk stop raised ticket block run".split(), 8)
+    for place, name in enumerate("walk stop raised ticket block run".split(), 7)
 ])  # fmt: skip
 _FIRST = 16
-"""Layout of the words: 8 constants; the number of the walk, the code that stops it early, the error
+"""Layout of the words: 7 constants; the number of the walk, the code that stops it early, the error
 flags raised, the threads that joined, its block and run; from `_FIRST` on the strands' words."""
+
+_HELPED = 8 * native.HELPED
+"""A walk has this word of its block for itself, as threads that walk a table at once are timed each
+for itself."""
 
 _STRAND_WORDS = 8
 """Words of a strand, one cache line: its next piece, its first one, and the end."""
@@ -58,7 +63,7 @@ _TEXT = f"""
 define i64 @begin(ptr %strands.words, ptr %block, ptr %run) {{
 entry:
 {_HEAD}
-  %helped = load ptr, ptr %shared
+{loaded("block", "*helped", native.HELPED)}
   %alone = icmp eq ptr %helped, null
   br i1 %alone, label %in.turn, label %together
 in.turn:
@@ -236,7 +241,6 @@ class Pieces:
         ends = [0, *accumulate(map(len, waits))]
         self._lines = np.array([*zip(*zip(*pieces), ends, ends[1:])], np.int64)
         self._waits = np.array([one for some in waits for one in some], np.int64)
-        self._shared = np.zeros(1, np.int64)  # address of the helpers' words, 0 for a walk alone
         self._engine = _engine(directory)
         self.trial = Trial(HELPERS.are_awake)
 
@@ -245,10 +249,10 @@ class Pieces:
         done = np.zeros(len(self.pieces), np.int64)
         count = len(self.strands) - 1
         words = np.zeros(_FIRST + _STRAND_WORDS * count, np.int64)
-        owned = self._shared, self._lines, self._waits, done
-        shared, *arrays = [one.ctypes.data for one in owned]
+        owned = self._lines, self._waits, done
+        arrays = [one.ctypes.data for one in owned]
         begin = self._engine.get_function_address("begin")
-        words[:8] = begin, native.RUNTIME.routine(self.walks), shared, HELPERS.let, count, *arrays
+        words[:7] = begin, native.RUNTIME.routine(self.walks), HELPERS.let, count, *arrays
         for number in range(count):
             place = _FIRST + _STRAND_WORDS * number
             words[place + 1 : place + 3] = self.strands[number : number + 2]
@@ -270,7 +274,7 @@ class Pieces:
         together, walk = self.trial.is_together(), native.RUNTIME.walk
         assert walk is not None, "there are no pieces without it"
         began = perf_counter()
-        self._shared[0] = HELPERS.call() if together else 0
+        c_int64.from_address(block + _HELPED).value = HELPERS.call() if together else 0
         flags = walk(arrays, block if together or alone is None else alone, run)
         self.trial.note(together, perf_counter() - began, times)
         return flags

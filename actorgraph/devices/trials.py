@@ -29,6 +29,9 @@ _WORTH, _CLEAR = 0.95, 0.97
 """Helpers are not begun with unless walks take less than this share of the time without them; a
 trial ends early if all times of one kind are less than this share of all those of the other."""
 
+_SPARED = 0.9
+"""Least share of the time without helpers that rows written for one thread take."""
+
 _REPAID, _LEAST_STAY, _MOST_STAY, _DOUBLINGS = 20, 64, 2048, 4
 """A stay lasts this many times as long as what the trial has lost; least and most walks of a stay;
 most times that it is doubled if trials repeat their result."""
@@ -64,6 +67,12 @@ class Trial:
         self._each: tuple[list[float], list[float]] = [], []  # seconds of an iteration, by kind
         self._spent_s, self._walks, self._times = [0.0, 0.0], [0, 0], [0, 0]
         self._pairs = 0
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether helpers pay whatever rows for one thread would spare."""
+        alone_us, together_us = self.medians_us
+        return self.gains and together_us < _SPARED * alone_us
 
     def timing(self, threads: int, what: str = "runs") -> str:
         """Return the measured times that decide, for users."""

@@ -7,7 +7,6 @@ The `Background` of the process compiles them.  Until then a kernel uses ordinar
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -82,9 +81,9 @@ class Compiler:
     def _warn(self, error: BaseException) -> None:
         if not self._warned:
             self._warned = True
-            logging.getLogger("actorgraph").warning(
+            BACKGROUND.warn(
                 "a fused step could not be compiled and runs its ordinary kernels; others of this "
-                "process that fail say nothing: %s: %s", type(error).__name__, error,
+                "process that fail say nothing", error,
             )  # fmt: skip
 
 

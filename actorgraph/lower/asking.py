@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from actorgraph.devices.background import BACKGROUND
 from actorgraph.ops.windows import MOVES
 
 TRIES = 8
 """Consecutive calls that machine code declines before it is given up."""
-
-_HOOKS = 50
-"""Calls left when hooks for a fork are registered: well before there is work that a fork must wait
-for, and not in first runs, as that imports `logging`."""
 
 _CALLS = 8
 """Calls of a kernel of windows before its machine code, which all kernels share, is requested."""
@@ -27,29 +23,27 @@ _CALLS = 8
 class Asking:
     """Machine code that is requested after some calls and written in the background.
 
-    - `write`: returns its function; None or an exception means that there is none
+    - `write`: returns its function, None if there is none; if it raises, there is none either
     - `calls`: calls of the Python form before it is requested, -1 afterwards; with `wait` the first
       call requests it and waits
     - `made`: the function, once it is written and until it is given up
+    - `fault`: what writing it raised; empty if it raised nothing
     - `tries`: calls left that it may decline in a row; the caller resets it after a success
     """
 
-    __slots__ = ("_wait", "_write", "calls", "made", "tries")
+    __slots__ = ("_wait", "_write", "calls", "fault", "made", "tries")
 
     def __init__(self, write: Callable[[], Any], calls: int, wait: bool) -> None:
         self._write, self._wait, self.tries = write, wait, TRIES
         self.made: Any = None
+        self.fault = ""
         self.calls = 0 if wait else calls
-        if self.calls <= _HOOKS:
-            _register_hooks()
 
     def count(self) -> None:
         """Count a call of the Python form, and request the machine code if it is time."""
         self.calls -= 1
         if self.calls < 0:
             _once_compiled(self._set, self._wait)
-        elif self.calls == _HOOKS:
-            _register_hooks()
 
     def decline(self) -> None:
         """Note that the machine code has declined a call."""
@@ -58,8 +52,29 @@ class Asking:
             self.made = None
 
     def _set(self) -> None:
-        with suppress(Exception):  # the Python form stays
+        try:
             self.made = self._write()
+        except Exception as error:  # noqa: BLE001 - the Python form stays
+            self.fault = given_up(error)
+
+
+def given_up(error: Exception) -> str:
+    """Note that writing machine code raised, which is a fault of ours; return what it raised."""
+    _tell(error)
+    return f"writing it raised {type(error).__name__}: {error}"
+
+
+def _tell(error: Exception) -> None:
+    global _has_told
+    if not _has_told:
+        _has_told = True
+        BACKGROUND.warn(
+            "machine code of some steps could not be written, and Python computes them; what else "
+            "cannot be is not logged, see explain()", error,
+        )  # fmt: skip
+
+
+_has_told = False
 
 
 def moving(kernel: Callable[..., Any], wait: bool) -> Callable[..., Any]:
@@ -86,14 +101,9 @@ def _moves() -> Any:
     return Moves(os.path.dirname(path()))
 
 
-def _register_hooks() -> None:
-    from actorgraph.devices import background  # noqa: F401 - which registers them
-
-
 def _once_compiled(write: Callable[[], None], wait: bool) -> None:
     """Call `write` once the interpreter of tables is compiled: now with `wait`, else later."""
     from actorgraph.devices import native  # late: only once something may be walked
-    from actorgraph.devices.background import BACKGROUND
     from actorgraph.lower.rates import path
 
     native.RUNTIME.request(os.path.dirname(path()))

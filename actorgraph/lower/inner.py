@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.errors import counted
 from actorgraph.graph import Node, topological_order
-from actorgraph.lower.asking import TRIES, Asking
+from actorgraph.lower.asking import TRIES, Asking, given_up
 from actorgraph.lower.kernels import is_silent, kernel
 from actorgraph.lower.program import Program, lower_directly, lower_loop
 from actorgraph.lower.slices import with_slices_written_once
@@ -181,7 +182,8 @@ class InnerLoop(_Body):
         if not table.tries:
             return "computed by Python: arrays were never as the table was written for"
         if table.calls >= 0:
-            return f"computed by Python; a table is written after {table.calls + 1} more calls"
+            left = counted(table.calls + 1, "more call")
+            return f"computed by Python; a table is written after {left}"
         return "computed by Python, until its table is written"
 
     @property
@@ -206,9 +208,10 @@ class InnerLoop(_Body):
                     inputs, computed, results, saved, tested, symbols, self._quick, self._wait,
                     self._threads,
                 )  # fmt: skip
+            except Unfit as unfit:
+                self._why = f"no table: {str(unfit) or 'a step has no row'}"
             except Exception as error:  # noqa: BLE001 - the Python form stays
-                why = str(error) if isinstance(error, Unfit) else ""
-                self._why = f"no table: {why or 'a step has no row'}"
+                self._why = f"no table: {given_up(error)}"
         else:
             self._why = "no table: the sizes of what it stacks are known only afterwards"
         for one in self._kernels:

@@ -25,6 +25,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.helpers import HELPERS
+from actorgraph.errors import counted
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.laps import PartedRows
@@ -176,13 +177,13 @@ class LoopTable:
     @property
     def story(self) -> str:
         """How many threads walk the rows, and the measured times that decided it."""
-        rows = f"a table of {len(self._rows)} rows"
+        rows = f"a table of {counted(len(self._rows), 'row')}"
         if self._parted is None:
             return f"{rows}, walked by one thread"
         laps, threads = self._parted.laps, self._parted.rooms
         trial = laps.pieces.trial
         who = f"{threads} threads" if trial.gains else f"one thread, not {threads}"
-        laps_of = f"in {len(laps.phases)} phases of shared laps"
+        laps_of = f"in {counted(len(laps.phases), 'phase')} of shared laps"
         return f"{rows}, walked by {who}, {laps_of}: {trial.timing(threads, 'iterations')}"
 
     @property

@@ -16,7 +16,7 @@ from itertools import count
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actorgraph.errors import printable
+from actorgraph.errors import counted, printable
 from actorgraph.graph import Node
 from actorgraph.lower import keys
 from actorgraph.lower.keys import CallKey, DirectKey, LoopKey, StepKey, TaskKey
@@ -136,8 +136,8 @@ class Program:
             owner = node.owner
             label = printable(node.name if owner is None else f"{node.op.name} for {owner.name}")
             if one is not None and isinstance(item, Subprogram):
-                title = f"the {len(one.steps)} steps of f{next(functions)} in {name}"
-                lines[number - 1] += f"  # {len(one.steps)} steps, from {label} on"
+                title = f"the {counted(len(one.steps), 'step')} of f{next(functions)} in {name}"
+                lines[number - 1] += f"  # {counted(len(one.steps), 'step')}, from {label} on"
                 rows = [] if item.stretch is None else item.stretch.comments()
             else:
                 title, rows = f"the steps of {node.name}", []

@@ -19,7 +19,6 @@ import ctypes
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import count
@@ -34,6 +33,7 @@ from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.loops import Routine
 from actorgraph.graph import Node
+from actorgraph.lower.asking import given_up
 from actorgraph.lower.rates import path
 from actorgraph.lower.row_groups import LEAST_LANES, RowGroup, rule_of
 from actorgraph.lower.seen import node_like, parted
@@ -312,7 +312,7 @@ class _Code:
 
     def make(self) -> None:
         """Write and compile the code; `call` stays None where that fails."""
-        with suppress(Exception):  # NumPy computes instead
+        try:
             found = _WRITERS[type(self._what)]("dense", self._what)
             if found is not None:
                 directory = os.path.dirname(path())
@@ -324,6 +324,8 @@ class _Code:
                 self.address = self._engine.get_function_address("dense")
                 kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object)
                 self.call = kind(self._engine.get_function_address("call"))
+        except Exception as error:  # noqa: BLE001 - NumPy computes instead
+            given_up(error)
 
     def share(self, arrays: tuple[Any, ...]) -> None:
         """Call the code with helpers, unless they slowed down a recent call."""

@@ -19,6 +19,7 @@ from operator import itemgetter
 from types import FrameType
 from typing import Any, final
 
+from actorgraph.errors import counted
 from actorgraph.lower import keys
 from actorgraph.lower.keys import DirectKey, StepKey
 from actorgraph.lower.text import Code, direct_code, last_uses
@@ -65,7 +66,8 @@ class SteppingCode:
         """For how long the part is still interpreted; empty once its text is used."""
         if self.compiled is not None:
             return ""
-        return f"interpreted step by step; compiled after {self.calls} more calls of such parts"
+        left = counted(self.calls, "more call")
+        return f"interpreted step by step; compiled after {left} of such parts"
 
     @property
     def text(self) -> str:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.strands import Pieces
+from actorgraph.errors import counted
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.kernels import alike
@@ -348,9 +349,9 @@ class StrandRows(Written):
             else f"one thread walks, not {self.threads},"
         )
         split = {unit.part_of for unit in self._made} - {None}
-        parts = f", {len(split)} steps split between them" if split else ""
+        parts = f", {counted(len(split), 'step')} split between them" if split else ""
         return (
-            f"{who} {len(self.pieces.waits)} pieces in {self.threads} strands{parts}: "
+            f"{who} {counted(len(self.pieces.waits), 'piece')} in {self.threads} strands{parts}: "
             f"{trial.timing(self.threads)}"
         )
 

@@ -350,7 +350,7 @@ class Stretch:
     def _alone(
         self, trial: Trial | None, write: Callable[[], Written]
     ) -> Callable[[], _WalkBlocks | None] | None:
-        """Return what gives the blocks for one thread, if helpers do not pay and there are any."""
+        """Return what gives the blocks for one thread, unless helpers clearly pay or are used."""
         if trial is None:
             return None
 
@@ -360,7 +360,7 @@ class Stretch:
         asking = Asking(written, _ALONE, wait=False)
 
         def found() -> _WalkBlocks | None:
-            if trial.gains or trial.is_together():
+            if trial.is_clear or trial.is_together():
                 return None
             if asking.calls >= 0:
                 asking.count()
@@ -454,13 +454,20 @@ class Stretch:
 
     @property
     def story(self) -> str:
-        """How the steps are walked: by which threads, or which of them have no rows."""
+        """How the steps are walked: by which threads, or why not."""
+        if self._fault:
+            return f"no table of {len(self.steps)} steps: {self._fault}"
         if self._unfit is None:
             return "" if self._latest is None else self._latest.story
         name, every = self._unfit.name, len(self.steps)
         if self._around_it is None:
             return f"no table of {every} steps: {name!r} has no row for these layouts"
         return f"{self.covered} of {every} steps are walked around {name!r}, which has no row"
+
+    @property
+    def _fault(self) -> str:
+        """What writing rows raised for a binding; empty if it raised nothing."""
+        return next((one.fault for one in [*self._tables.values()] if one.fault), "")
 
     @property
     def covered(self) -> int:
@@ -472,7 +479,7 @@ class Stretch:
     def comments(self) -> list[str]:
         """Return the rows that were written last as comments of the program's source."""
         written = self._latest
-        if self._unfit is not None:
+        if self._unfit is not None or self._fault:
             return [f"# {self.story}"]
         if written is None:
             return [

@@ -347,15 +347,6 @@ class _Module:
 
 def trace(rows: Written, step: Node) -> None:
     """Write the rows of a step; `Unfit` is raised if it has none."""
-    try:
-        _trace(rows, step)
-    except Unfit:
-        raise
-    except Exception as error:  # the kernel does something that a `Traced` cannot
-        raise Unfit from error
-
-
-def _trace(rows: Written, step: Node) -> None:
     result = Traced(rows, rows.places[step.id], step.dtype)
     operands = [Traced(rows, rows.place(one), one.dtype) for one in step.inputs]
     before, pending.checks = pending.checks, []

@@ -16,15 +16,12 @@ _KNOWN = 3
 def direct_us(machine: Machine, run: Run, share: float = 1.0) -> float:
     """Return the microseconds that one thread needs for a run; infinite if it needs actors.
 
-    Before such runs were measured, it is the prediction times `share`.  Ops of users may block or
-    call anything, so actors run them.
+    Before such runs were measured, it is the prediction times `share`.
     """
     compiled, latest = run.plan.compiled, run.binding.direct_latest
     if (
-        not compiled.allows_direct
+        not (compiled.allows_direct and compiled.fits_any_thread)
         or machine._batches is not None
-        or compiled.unsized
-        or compiled.has_user_ops
         or machine._actors_only
     ):
         return inf

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from actorgraph.errors import GraphError, near_names, shown
+from actorgraph.errors import GraphError, counted, near_names, shown
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import one_per_node
 from actorgraph.lower.deadlock import Action, Arc, Credit, Verdict, check
@@ -142,7 +142,7 @@ def report(
     tasks = [*names, "the start", "the end"]
     verdict = check(tasks, [*edges, *outside], [*orders, *free], credits_, shown=len(orders))
     suffice = {} if verdict.credits is None else dict(zip(limits, verdict.credits[1:], strict=True))
-    count = f"{len(specs)} task{'s' * (len(specs) != 1)}"
+    count = counted(len(specs), "task")
     how = f"cut {cut.__name__}{' (by cost at the first run)' * uncut}"
     return Report(
         f"{_MODES.get(kind, kind)}, {count}, {how}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 
+from actorgraph.errors import counted
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.machines.compiled import Binding
 from actorgraph.machines.network import Network
@@ -119,13 +120,14 @@ def _tables(plan: Plan, networks: Iterable[Network]) -> str:
     steps, every = [sum([len(one.steps) for one in some]) for some in (stretches, programs)]
     rows, lines = sum([one.covered for one in stretches]), list[str]()
     if steps:
-        where = f"{steps} of {every} steps in {len(stretches)} stretches"
+        where = f"{steps} of {every} steps in {counted(len(stretches), 'stretch')}"
         lines.append(f"tables: {where}; rows of {rows} are written")
     lines += [one.story for one in stretches if one.story]
     parts = [part for one in programs for part in one.called() if part.is_interpreted]
     if parts:
         lines.append(
-            f"parts: {len(parts)} are interpreted step by step, until calls pay for compiling them"
+            f"parts: {len(parts)} {'is' if len(parts) == 1 else 'are'} interpreted step by step, "
+            "until calls pay for compiling them"
         )
     return "\n".join(lines)
 
@@ -145,8 +147,9 @@ def _explanation(plan: Plan, turn_us: Mapping[int, float], workers: int, tables:
     if plan.given_costs is not None:
         costs = "given"
     name = f"mode {plan.name}{f' ({sizes})' if sizes else ''}"
+    steps, anywhere = counted(len(plan.compiled.joint.order), "step"), counted(workers, "worker")
     lines = [
-        f"{name}: {len(plan.compiled.joint.order)} steps, {binding.predicted_us:.0f} us {costs}",
+        f"{name}: {steps}, {binding.predicted_us:.0f} us {costs}",
         f"cut: {_why(plan)}",
     ]
     if plan.note:
@@ -164,7 +167,7 @@ def _explanation(plan: Plan, turn_us: Mapping[int, float], workers: int, tables:
     for spec, heavy, lane in zip(plan.partition.tasks, binding.heavy, lanes, strict=True):
         cost = sum(plan.cost_us(step, binding.symbols) for step in spec.steps)
         measured = f"{turn_us[spec.index]:.1f}" if spec.index in turn_us else "-"
-        where = f"any of {workers} workers" if heavy else "after its input, on the same worker"
+        where = f"any of {anywhere}" if heavy else "after its input, on the same worker"
         if spec.waits:
             kinds = {step.op.runs_on for step in spec.steps if step.op.waits}
             where = " and ".join(sorted(_WAITS[kind] for kind in kinds))
@@ -207,9 +210,9 @@ def _why(plan: Plan) -> str:
     assert binding is not None
     steps = [plan.cost_us(step, binding.symbols) for step in plan.compiled.joint.order]
     heavy = sum(cost for cost in steps if is_heavy(cost))
-    regions = len({spec.region.index for spec in plan.partition.tasks})
+    regions = counted(len({spec.region.index for spec in plan.partition.tasks}), "region")
     return (
-        f"{regions} regions, since steps of {HEAVY_US:.0f} us and more make up {heavy:.0f} us; "
+        f"{regions}, since steps of {HEAVY_US:.0f} us and more make up {heavy:.0f} us; "
         "cheap steps join the region of their inputs"
     )
 

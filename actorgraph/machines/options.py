@@ -29,8 +29,7 @@ def checked_jit(jit: bool | str, exact: bool) -> bool | str:
     if jit and exact:
         raise GraphError("jit may change last bits; ask for it with exact=False")
     if jit:
-        # Imported if needed, and before the first run for the hooks of a fork.
-        from actorgraph.devices import background, native  # noqa: F401
+        from actorgraph.devices import native
 
         why_not = native.callable_from_python()
         if why_not is not None:

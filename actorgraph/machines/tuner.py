@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, final
 
-from actorgraph.errors import GraphError
+from actorgraph.errors import GraphError, counted
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.cuts import sequential
 from actorgraph.machines.compiled import Binding
@@ -134,7 +134,7 @@ class Tuner:
         """Start a trial of one sequence against the plan."""
         incumbent, tasks = self.plan, len(self.plan.partition.tasks)
         self.incumbent, self._incumbent_s = incumbent, _median(self.measured_s)
-        reason = f"it is on trial against {tasks} tasks"
+        reason = f"it is on trial against {counted(tasks, 'task')}"
         self.plan = incumbent.cut_anew(sequential, incumbent.factors, reason)
         self.measured_s.clear()
         self.runs, self._trials = 0, self._trials + 1
@@ -153,7 +153,7 @@ class Tuner:
             binding.run_us = _median(seconds) * 1e6
         tried.sequential = (
             f"runs took {_median(seconds) * 1e6:.0f} us so, and {self._incumbent_s * 1e6:.0f} us "
-            f"as {len(incumbent.partition.tasks)} tasks on {incumbent.workers} workers"
+            f"as {counted(len(incumbent.partition.tasks), 'task')} on {incumbent.workers} workers"
         )
         return incumbent
 

@@ -12,6 +12,7 @@ from actorgraph.nn import _draws, init
 from actorgraph.nn._sized import Layer, Sized
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
+from actorgraph.ops.losses import check_reduction
 from actorgraph.parameters import Buffer, Parameter
 
 
@@ -87,6 +88,7 @@ class LinearCrossEntropyLoss(Layer):
         label_smoothing: float = 0.0,
         dtype: Any = "float32",
     ) -> None:
+        check_reduction(reduction)
         self.in_features, self.num_classes = in_features, num_classes
         self.out_features, self.reduction = out_features, reduction
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing

@@ -184,8 +184,11 @@ def ifft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return _transform(x, None if n is None else (n,), (axis,), norm, True)
 
 
+_NO_AXES = "An axis is given twice or does not exist, or there are no points along it."
+
+
 @returns("Node: complex")
-@raises(NO_NORM, "An axis is given twice or does not exist, or there are no points along it.")
+@raises(NO_NORM, _NO_AXES)
 @as_of(fft)
 def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Discrete Fourier transform over several axes, as ``numpy.fft.fftn``.
@@ -253,12 +256,13 @@ _RFFT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+_NO_REAL = "The dtype is no float, or there is no such norm."
 _HALF = "Node: complex, with ``n // 2 + 1`` entries along the last axis"
 _WHOLE = "Node: float; along the last axis by default twice the entries less 2"
 
 
 @returns("Node: complex, with ``n // 2 + 1`` entries along the axis")
-@raises("The dtype is no float, or there is no such norm.", NO_POINTS)
+@raises(_NO_REAL, NO_POINTS)
 @as_of(fft)
 def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Half of the spectrum of real signals, as ``numpy.fft.rfft``.
@@ -361,6 +365,7 @@ def _split(x: Node, s: Any, axes: Any) -> tuple[Any, Any, int, Any]:
 
 
 @returns(_HALF)
+@raises(_NO_REAL, _NO_AXES)
 @as_of(fftn)
 @as_of(rfft)
 def rfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:

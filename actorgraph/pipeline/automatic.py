@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from actorgraph.devices.cpu import available_cores
-from actorgraph.errors import FeedError, ScheduleError
+from actorgraph.errors import FeedError, ScheduleError, counted
 from actorgraph.graph import Node, topological_order
 from actorgraph.machines.base import Machine
 from actorgraph.machines.batching import Batching
@@ -108,8 +108,9 @@ class Choice:
         predictions = self._found(counts, partial(self._simulated, feeds=arrays, trains=trains))
         best_s, schedule, credits_ = min(predictions, key=itemgetter(0))
         note = (
-            f"chosen among {len(predictions)}: {schedule.name}, {schedule.stages} stages, "
-            f"{schedule.microbatches} microbatches, {best_s * 1e3:.3g} ms predicted; "
+            f"chosen among {len(predictions)}: {schedule.name}, "
+            f"{counted(schedule.stages, 'stage')}, "
+            f"{counted(schedule.microbatches, 'microbatch')}, {best_s * 1e3:.3g} ms predicted; "
             f"one core takes {whole_s * 1e3:.3g} ms for the whole batch"
         )
         if whole_s <= best_s:

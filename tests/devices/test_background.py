@@ -27,7 +27,10 @@ print(done.wait(30), os.waitpid(child, 0)[1])
 
 
 def run(asked):
-    text = FORKED.format(asked=asked)
+    return printed_by(FORKED.format(asked=asked))
+
+
+def printed_by(text):
     ended = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", text],
         capture_output=True, text=True, timeout=50, check=False,
@@ -69,3 +72,46 @@ done = RUNTIME.done
 ask = ask_again = lambda: RUNTIME.request({str(tmp_path)!r})
 """
     assert run(asked) == ["True", "0"]
+
+
+@forks
+def test_a_fork_does_not_wait_for_work_that_has_something_to_log():
+    found = printed_by("""
+import os, threading
+from actorgraph.devices.background import BACKGROUND
+import logging  # a fork takes its lock before it waits for work
+entered, forking = threading.Event(), threading.Event()
+def work():
+    entered.set()
+    forking.wait(30)
+    BACKGROUND.warn("it failed", ValueError("so"))
+BACKGROUND.submit(work)
+entered.wait(30)
+os.register_at_fork(before=forking.set)  # called before those that are there already
+child = os.fork()
+if child == 0:
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+""")
+    assert found == ["0"]
+
+
+@forks
+def test_no_run_registers_what_a_fork_calls_or_imports_logging():
+    found = printed_by("""
+import os, sys
+import numpy as np
+import actorgraph as ag
+x = ag.Graph().input("x", (4,))
+y = x
+for _ in range(8):
+    y = ag.ops.tanh(y) + 0.5
+with ag.TapeMachine([y], native=True) as machine:
+    def refused(**hooks):
+        raise AssertionError(hooks)
+    os.register_at_fork = refused
+    for _ in range(300):
+        machine.run_sync({x: np.ones(4, "float32")})
+    print("logging" in sys.modules)
+""")
+    assert found == ["False"]

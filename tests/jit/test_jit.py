@@ -11,6 +11,7 @@ from actorgraph.devices import native
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.jit import compiler as compiling
 from actorgraph.jit import lowering as jit
+from tests.conftest import await_threads
 from tests.jit._jit import chain, near, sample, steps_of
 
 pytest.importorskip("llvmlite", reason="the extra jit is not installed")
@@ -192,6 +193,7 @@ def test_a_failed_compilation_leaves_the_ordinary_kernels_and_warns_once(
     with ag.LispMachine([y]) as lisp:
         wanted = lisp.run_sync({"x": sample(8)})
     assert got[y].value.tobytes() == wanted[y].value.tobytes()
+    await_threads("actorgraph compiler")
     [record] = caplog.records
     assert "no such instruction" in record.getMessage()
 

@@ -245,7 +245,7 @@ def test_a_machine_tells_of_laps_that_threads_share(g):
     with forced(), ag.ActorMachine(outputs, native="wait", workers=2) as machine:
         machine.run_sync(feeds)
         told = machine.explain()
-    assert "rows, walked by one thread, not 2, in 1 phases of shared laps: iterations " in told
+    assert "rows, walked by one thread, not 2, in 1 phase of shared laps: iterations " in told
 
 
 def test_each_thread_makes_what_is_the_same_in_all_iterations_for_itself(g):

@@ -282,15 +282,47 @@ def test_a_machine_tells_of_strands():
         assert line in machine.source
 
 
-def test_where_helpers_do_not_pay_rows_are_written_anew_for_one_thread():
+def test_a_walk_keeps_its_helpers_while_another_thread_walks_the_table_alone():
+    loss, feeds = columns()
+    found = []
+
+    def helped(block):
+        return ctypes.c_int64.from_address(block + native.HELPED * 8).value
+
+    def in_main_thread(*_):
+        return threading.current_thread() is threading.main_thread()
+
+    def walked(arrays, block, run):
+        before = helped(block)
+        if in_main_thread():
+            other = threading.Thread(target=machine.run_sync, args=(feeds,))
+            other.start()
+            other.join()
+        found.append((bool(before), helped(block) == before))
+        return walk(arrays, block, run)
+
+    with forced() as patch, ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        machine.run_sync(feeds)
+        walk = native.RUNTIME.walk
+        patch.setattr(walking.Trial, "is_together", in_main_thread)
+        patch.setattr(native.RUNTIME, "walk", walked)
+        machine.run_sync(feeds)
+    assert found == [(False, True), (True, True)]
+
+
+@pytest.mark.parametrize(
+    ("gains", "together_us", "anew"), [(False, 0.0, True), (True, 95.0, True), (True, 60.0, False)]
+)
+def test_rows_are_written_anew_for_one_thread_unless_helpers_pay_clearly(gains, together_us, anew):
     loss, feeds = columns()
     weight = loss.graph.parameters[0]
     with ag.LispMachine([loss]) as machine:
         wanted = machine.run_sync(feeds, backward=True)[weight].grad
     with (
-        forced(helped=False),
+        forced(helped=False) as patch,
         ag.ActorMachine([loss], native="wait", workers=2) as machine,
     ):
+        patch.setattr(walking.Trial, "note", lambda *_: None)
 
         def runs(count):
             for _ in range(count):
@@ -298,17 +330,19 @@ def test_where_helpers_do_not_pay_rows_are_written_anew_for_one_thread():
                     wanted.tobytes()
                 )
 
-        runs(table._ALONE + 1)
+        runs(1)
+        [rows] = rows_of(machine)
+        assert isinstance(rows, strands.StrandRows)
+        rows.pieces.trial.gains, rows.pieces.trial.medians_us = gains, (100.0, together_us)
+        runs(table._ALONE)
         done = threading.Event()
         BACKGROUND.submit(done.set)  # behind the rows, which are requested by now
         assert done.wait(30)
-        [rows] = rows_of(machine)
-        assert isinstance(rows, strands.StrandRows)
         runs(3)
         plans = machine._plans.values()
         [stretch] = [part.stretch for plan in plans for part in plan.inline.program.parts]
         assert sorted([type(one()._written) for one in stretch._blocks], key=str) == [
-            strands.StrandRows, table_rows.Written,
+            strands.StrandRows, *[table_rows.Written] * anew,
         ]  # fmt: skip
 
 

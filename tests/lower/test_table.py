@@ -13,7 +13,7 @@ import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import loops, native
 from actorgraph.devices.background import BACKGROUND
-from actorgraph.errors import GraphError, GraphTypeError, NodeError
+from actorgraph.errors import GraphError, GraphTypeError, NodeError, counted
 from actorgraph.lower import spots, table, table_rows
 from actorgraph.lower.program import CALLS_TILL_ROWS, Subprogram, Tabling
 from actorgraph.lower.rates import path
@@ -584,7 +584,7 @@ def test_tasks_of_networks_are_walked_with_the_same_bits(options):
         assert stretches
         assert all(one.is_written for one in stretches)
         assert "rows of NumPy's loops stand for it" in machine.source
-        assert f"in {len(stretches)} stretches" in machine.explain()
+        assert f"in {counted(len(stretches), 'stretch')}" in machine.explain()
     assert run[loss].value.tobytes() == wanted[loss].value.tobytes()
     assert run["w"].grad.tobytes() == wanted["w"].grad.tobytes()
 

@@ -6,7 +6,8 @@ import pytest
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
-from actorgraph.lower import stepping
+from actorgraph.lower import asking, stepping, table_rows
+from tests.conftest import await_threads
 from tests.lower.test_stepping import feeds, irregular
 
 tabled = pytest.mark.skipif(native.expected() is not None, reason=f"no tables: {native.expected()}")
@@ -28,7 +29,7 @@ def test_a_machine_tells_how_many_steps_are_walked_as_tables():
     y = chain(ops.argsort(chain(x), axis=0).astype("float32"))
     with ag.TapeMachine([y], native="wait") as machine:
         machine.run_sync({"x": ones(4, 4)})
-        assert "tables: 16 of 34 steps in 1 stretches; rows of 16 are written" in machine.explain()
+        assert "tables: 16 of 34 steps in 1 stretch; rows of 16 are written" in machine.explain()
     with ag.TapeMachine([y], native=False) as machine:
         machine.run_sync({"x": ones(4, 4)})
         assert "tables" not in machine.explain()
@@ -106,3 +107,24 @@ def test_a_machine_tells_why_no_table_walks_a_loop():
     with ag.TapeMachine([last], native="wait") as machine:
         machine.run_sync({"x": ones(30, 4)})
         assert "reads a carry whose memory layout may change" in machine.explain()
+
+
+@tabled
+def test_an_error_of_writing_rows_is_told_and_logged_once(faults, monkeypatch, caplog):
+    def broken(*_):
+        raise KeyError("stride")
+
+    monkeypatch.setattr(asking, "_has_told", False)
+    monkeypatch.setattr(table_rows.Written, "_lay", broken)
+    x = ag.Graph().input("x", (30, 4))
+    last, _ = ag.scan(lambda c, e: (chain(c + e), None), x[0], x)
+    for output, steps in ((chain(x), "no table of 16 steps"), (last, "no table")):
+        with ag.TapeMachine([output], native="wait") as machine:
+            assert machine.run_sync({"x": ones(30, 4)})[output].value.shape == output.shape
+            assert f"{steps}: writing it raised KeyError: 'stride'" in machine.explain()
+    assert [type(one) for one in faults] == [KeyError, KeyError]
+    await_threads("actorgraph compiler")
+    [record] = caplog.records
+    assert "could not be written, and Python computes them" in record.message
+    assert record.exc_info[1] is faults[0]
+    faults.clear()

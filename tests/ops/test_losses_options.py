@@ -1,5 +1,7 @@
 """Losses with options, and those built of other ops: against PyTorch, at their limits, errors."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -462,3 +464,44 @@ def test_wrong_options_are_explained():
         ag.ops.pick(z, t, 2)
     with pytest.raises(ShapeError, match="cosine_similarity: axis 2 is not an int in"):
         ag.ops.cosine_similarity(z, z, 2)
+
+
+def needed(function):
+    """Return how many arguments a function cannot do without."""
+    parameters = inspect.signature(function).parameters.values()
+    return sum(one.default is one.empty and one.kind is not one.VAR_KEYWORD for one in parameters)
+
+
+def with_reduction(module):
+    """Return by name what a module offers that takes a `reduction`."""
+    offered = {name: getattr(module, name) for name in module.__all__}
+    return {
+        name: one for name, one in offered.items()
+        if callable(one) and "reduction" in inspect.signature(one).parameters
+    }  # fmt: skip
+
+
+def losses():
+    """Return names, ``loss(*args)`` with an unknown reduction, and how many arguments it needs."""
+    functions = {**with_reduction(ag.ops), "linear_cross_entropy": ag.ops.linear_cross_entropy}
+    for name, function in functions.items():
+        yield name, lambda *args, of=function: of(*args, reduction="foo"), needed(function)
+    for name, kind in with_reduction(ag.nn).items():
+        settings = [4] * needed(kind)
+        yield (
+            name,
+            lambda *args, kind=kind, settings=settings: kind(*settings, reduction="foo")(*args),
+            needed(kind._of) if hasattr(kind, "_of") else 2,
+        )
+
+
+def test_an_unknown_reduction_is_refused_before_anything_is_built():
+    tried = set()
+    for name, loss, count in losses():
+        g = ag.Graph()
+        x = g.input("x", (3, 4))
+        with pytest.raises(GraphTypeError, match="reduction is one of .*'none'.*, got 'foo'"):
+            loss(x, *[np.ones((3, 4), "float32")] * (count - 1))
+        assert len(g.nodes) == 1, name
+        tried.add(name)
+    assert {"cross_entropy", "ctc_loss", "LinearCrossEntropyLoss", "NLLLoss"} < tried

@@ -47,6 +47,9 @@ def wrong_graph():
     return g.input("x", shape=(2,)) + g.input("y", shape=(3,)), {}
 
 CONSTANT = 3
+
+async def waiting():
+    return build()
 """
 
 
@@ -135,6 +138,7 @@ def test_asynchronous_ops_can_be_traced(file, capsys):
         ("model.py:three", "got a tuple of 3"),
         ("model.py:listed", "got list [1] for feeds"),
         ("model.py:wrong_graph", "x"),
+        ("model.py:waiting", "model.py:waiting is an async function; write it with def alone"),
     ],
 )
 def test_what_is_wrong_with_a_target_is_told_in_one_message(target, text, file, capsys):
