@@ -16,13 +16,14 @@ from actorgraph.devices import blas, native
 from actorgraph.devices.cpu import available_cores
 from actorgraph.devices.fastest import choice
 from actorgraph.errors import GraphError, counted
-from actorgraph.lower.rates import stored
+from actorgraph.lower.rates import path, stored
 from actorgraph.options import NATIVE
 
 REQUIRED = ("actorgraph", "numpy", "anyio", "threadpoolctl")
 OPTIONAL = ("rich", "trio", "mkl", "llvmlite", "torch", "jax", "autograd", "dask", "ray")
 CUPY = {12: "cupy-cuda12x", 13: "cupy-cuda13x"}  # by the major version of CUDA
 _NAME_LENGTH = 100
+_REASON_LENGTH = 200
 
 
 def examine() -> dict[str, Any]:
@@ -124,10 +125,10 @@ def _matmul() -> dict[str, Any]:
 
 
 def _measured(name: str) -> str:
-    path = blas.library()
-    assert path is not None
+    library = blas.library()
+    assert library is not None
     try:
-        ratio = choice(blas.NUMPY.multiply, blas.load_mkl(path).multiply, path).ratio
+        ratio = choice(blas.NUMPY.multiply, blas.load_mkl(library).multiply, library).ratio
     except (OSError, AttributeError):
         return "MKL is installed, but cannot be loaded"
     if name == "mkl":
@@ -136,9 +137,14 @@ def _measured(name: str) -> str:
 
 
 def _native() -> str:
-    reason = native.switched_off() or native.expected()
+    reason = native.switched_off()
+    if reason is None:
+        native.RUNTIME.request(os.path.dirname(path()))
+        native.RUNTIME.done.wait()
+        reason = native.RUNTIME.reason
     if reason is not None:
-        return f"no machine code of solvers, no tables of NumPy's loops: {reason}"
+        said = " ".join(reason.split())[:_REASON_LENGTH]
+        return f"no machine code of solvers, no tables of NumPy's loops: {said}"
     return f"machine code of solvers, and tables of NumPy's loops ({NATIVE}=0: neither)"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from math import inf
 from numbers import Integral, Real
 from operator import index
@@ -30,6 +31,17 @@ _COUNTED = (
     "steps",
 )  # no memory is allocated for each
 _MOST = {**dict.fromkeys(_COUNTED, _LAST), "workers": 1 << 16}
+
+
+@cache
+def has_llvmlite() -> bool:
+    """Return whether llvmlite is installed."""
+    from importlib.util import find_spec  # late: a first import takes a millisecond
+
+    try:
+        return find_spec("llvmlite") is not None
+    except ImportError:  # of an import hook that forbids it
+        return False
 
 
 def is_masked(value: object) -> bool:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from actorgraph import _doctor
-from actorgraph.devices import blas
+from actorgraph.devices import blas, native
+from actorgraph.options import NATIVE
 
 GPU = {"name": "Some GPU", "memory_bytes": 2**34}
 
@@ -54,6 +55,18 @@ def test_the_provider_of_matrix_products_is_told(monkeypatch):
     monkeypatch.setenv(blas.VARIABLE, "cublas")
     text = "\n".join(_doctor.describe(_doctor.examine()))
     assert "matmul         none: ACTORGRAPH_MATMUL is 'cublas'" in text
+
+
+def test_machine_code_that_cannot_be_made_is_told_in_one_line(monkeypatch):
+    def fail(text, directory):
+        raise OSError("libLLVM\ncannot be read")
+
+    monkeypatch.delenv(NATIVE, raising=False)
+    for name, one in (("expected", lambda: None), ("flags", lambda: (0, 0)), ("engine", fail)):
+        monkeypatch.setattr(native, name, one)
+    monkeypatch.setattr(native, "RUNTIME", native.Runtime())
+    told = "no machine code of solvers, no tables of NumPy's loops: OSError: libLLVM cannot be read"
+    assert _doctor.examine()["native"] == told
 
 
 def test_gpus_are_found_without_cupy(monkeypatch):

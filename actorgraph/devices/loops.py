@@ -101,6 +101,11 @@ def proved(ufunc: np.ufunc, chars: str) -> Routine | None:
     return loop._replace(keeps_flags=_keeps_flags(loop, chars))
 
 
+def are_readable() -> bool:
+    """Return whether this NumPy's ufuncs have the expected struct, whose loops give their bits."""
+    return proved(np.add, "ddd") is not None and product_loop("d") is not None
+
+
 @cache
 def product_loop(char: str) -> Routine | None:
     """Return the loop of `np.matmul` for a dtype; the caller must verify it for its strides."""

@@ -32,7 +32,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from importlib.util import find_spec
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
@@ -40,7 +39,7 @@ import numpy as np
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
 from actorgraph.devices.walk_text import CASTS, field, text
-from actorgraph.options import NATIVE
+from actorgraph.options import NATIVE, has_llvmlite
 from actorgraph.runs import AbstractRun
 
 MOST_ARGUMENTS = 4
@@ -187,12 +186,12 @@ def callable_from_python() -> str | None:
         return "it needs CPython with its global lock"
     if sys.byteorder != "little" or struct.calcsize("P") != 8:
         return "it needs a processor with 64 bits, little-endian"
-    if find_spec("llvmlite") is None:
+    if not has_llvmlite():
         return "llvmlite is not installed: pip install 'actorgraph[native]'"
     return None if _reads_structs() else _DIFFERENT
 
 
-_DIFFERENT = "arrays of this NumPy or objects of this Python differ"
+_DIFFERENT = "arrays or ufuncs of this NumPy or objects of this Python differ"
 
 
 def switched_off() -> str | None:
@@ -316,16 +315,24 @@ class Runtime:
         return int(self._engine.get_function_address(name)) if name else 0
 
     def _make(self, directory: str) -> None:
+        from actorgraph.devices.loops import are_readable  # it imports this module
+
         try:
-            self.clear, self.test = flags()
-            self._engine = engine(_text(), directory)
-            kinds = ctypes.c_int64, ctypes.py_object, ctypes.c_size_t, ctypes.py_object
-            place = self._engine.get_function_address("walk")
-            self.brief = ctypes.PYFUNCTYPE(*kinds)(place)
-            self.walk = ctypes.CFUNCTYPE(*kinds)(place)
+            if are_readable():
+                self._compile(directory)
+            else:
+                self.reason = _DIFFERENT
         except Exception as error:  # noqa: BLE001 - programs keep their Python form
             self.reason = f"{type(error).__name__}: {error}"
         self.done.set()
+
+    def _compile(self, directory: str) -> None:
+        self.clear, self.test = flags()
+        self._engine = engine(_text(), directory)
+        kinds = ctypes.c_int64, ctypes.py_object, ctypes.c_size_t, ctypes.py_object
+        place = self._engine.get_function_address("walk")
+        self.brief = ctypes.PYFUNCTYPE(*kinds)(place)
+        self.walk = ctypes.CFUNCTYPE(*kinds)(place)
 
 
 def flags() -> tuple[int, int]:

@@ -178,7 +178,7 @@ class Tabling(NamedTuple):
     - `wait`: whether the first call waits for machine code
     - `errors`: `np.errstate` of all runs, None for that of each caller
     - `ordered`: ids of steps whose strides are in C order (`buffers.regular`), None if unknown
-    - `apart`: id of a step that turned out to have no row
+    - `apart`: ids of steps that turned out to have no row
     - `quick`: whether last bits may change; then long products have kernels faster than rows
     - `largest`: bytes of the largest result of a row, None for the default
     - `others`: writers of rows for internal ops, ``write(rows, step)``
@@ -193,7 +193,7 @@ class Tabling(NamedTuple):
     wait: bool
     errors: Mapping[str, Any] | None = None
     ordered: Collection[int] | None = None
-    apart: int | None = None
+    apart: Collection[int] = ()
     quick: bool = False
     largest: int | None = None
     others: Mapping[Op, Callable[..., None]] = MappingProxyType({})
@@ -342,9 +342,9 @@ def _stretches(
         from actorgraph.lower.quick_rows import is_quick as quick
     apart = keys.AWAITED | keys.OVER | keys.OWN | keys.GIVES_RUN
     may = [not one & apart for one in how]
-    if quick is not None or tabling.apart is not None:
+    if quick is not None or tabling.apart:
         for place, step in enumerate(steps):
-            if step.id == tabling.apart or (quick and quick(step, tabling.symbols)):
+            if step.id in tabling.apart or (quick and quick(step, tabling.symbols)):
                 may[place] = False
     return table.stretches(steps, may, tabling)
 

@@ -47,7 +47,7 @@ from actorgraph.lower.program import (
 )
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.text import Dead
-from actorgraph.lower.walkable import LARGEST_BYTES, RESHAPE, has_size, kind_of
+from actorgraph.lower.walkable import LARGEST_BYTES, RESHAPE, has_loop, has_size, kind_of
 from actorgraph.memory.buffers import fresh, is_view, regular
 from actorgraph.op import Op, is_symbolic
 from actorgraph.types import bind_shape
@@ -69,6 +69,10 @@ in strands use more memory, which makes them up to a tenth slower for one thread
 
 _MANY = 16
 """Least steps of a stretch that is walked around a step without a row, which costs 1 us more."""
+
+_LEAST_WALKED = 0.8
+"""Least share of the steps that are walked around others.  Each of these is called under an error
+state, which costs what rows save for some four steps."""
 
 _BRIEF_BYTES, _BRIEF_GIVEN = 64 * 1024, 1024 * 1024
 """Bytes written and bytes given below which a walk keeps the GIL: getting it back may cost more."""
@@ -399,19 +403,27 @@ class Stretch:
 
         return stranded(self, symbols, self._tabling.strands)
 
-    def _around(self, step: Node, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None]:
-        """Return a function that walks all steps but one, which it calls from Python.
+    def _around(
+        self, step: Node, symbols: Mapping[str, int]
+    ) -> Callable[..., list[Any] | None] | None:
+        """Return a function that walks the other steps, and calls this one from Python.
 
-        That step has no row for this binding.  Where anything raises, the function returns None:
-        the Python text of the whole stretch raises it again, at the right line.
+        This step has no row for this binding; there may be more.  Where anything raises, the
+        function returns None: the Python text of the whole stretch raises it again, at the right
+        line.  There is no function where too few steps would be walked.
         """
-        tabling = self._tabling._replace(symbols=symbols, wait=True, apart=step.id, known=None)
+        # All that have no loop at once: each would be walked around inside the walk around another.
+        apart = {*self._tabling.apart, step.id, *[one.id for one in self.steps if _lacks_loop(one)]}
+        tabling = self._tabling._replace(symbols=symbols, wait=True, apart=apart, known=None)
         program = lower_directly(self.steps, self.given, self.returned, bound=(), tabling=tabling)
-        self._around_it = program
         raising = {"divide": "raise", "invalid": "raise", "over": "raise", "under": "raise"}
         kernels = [with_errstate(kernel(one, np, symbols), raising) for one in self.steps]
         called, fixed = program.callables(kernels, constant_value, symbols)
         made = program.make(*called, *fixed)
+        walks = sum([len(one.stretch.steps) for one in program.parts if one.stretch])
+        if walks < _LEAST_WALKED * len(self.steps):
+            return None
+        self._around_it = program
 
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
             try:
@@ -492,6 +504,12 @@ class Stretch:
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
             found.append(f"#   {of}: {prod(row.times)} x {[*row.dims]}, {shown}")
         return found
+
+
+def _lacks_loop(step: Node) -> bool:
+    """Return whether the ufunc of a step has no verified loop, whatever the sizes."""
+    op = step.op
+    return op.ufunc not in (None, "matmul") and not (op.traced or is_view(step) or has_loop(step))
 
 
 def _whole(node: Node) -> int:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.devices import Device, get
 from actorgraph.errors import GraphError, shown
 from actorgraph.lower.cuts import one_per_node
-from actorgraph.options import NATIVE, flag, positive
+from actorgraph.options import NATIVE, flag, has_llvmlite, positive
 from actorgraph.rewrite import Pass, chosen
 
 if TYPE_CHECKING:
@@ -37,18 +35,13 @@ def checked_jit(jit: bool | str, exact: bool) -> bool | str:
     return jit
 
 
-@cache
-def _has_llvmlite() -> bool:
-    return find_spec("llvmlite") is not None
-
-
 def checked_native(native: bool | str | None) -> bool | str:
     """Return whether steps run as tables, or raise if that is asked for without llvmlite."""
     asked = os.environ.get(NATIVE, "")
     if native is None:
-        return asked != "0" and _has_llvmlite() and (asked if asked == "wait" else True)
+        return asked != "0" and has_llvmlite() and (asked if asked == "wait" else True)
     _check_flag_or_wait("native", native)
-    if native and not _has_llvmlite():
+    if native and not has_llvmlite():
         raise GraphError(f"native={native!r} needs llvmlite: pip install 'actorgraph[native]'")
     return False if asked == "0" else native
 

@@ -38,6 +38,7 @@ from actorgraph.solvers._slots import (
     described,
 )  # fmt: skip
 from actorgraph.store import PROMISES, Held, present, switch
+from actorgraph.warned import ERRORS
 
 _TOTAL = "accumulated gradients"
 """Their name in the state that `state_dict` returns for a parameter."""
@@ -278,7 +279,12 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         if one_call is None:
             states = self.updated(given, self.helped)
             return self.advance(slots, values, outs, states)
-        refused = self.advance(slots, values, outs, None, one_call.calls)
+        state = ERRORS.get()
+        try:
+            refused = self.advance(slots, values, outs, None, one_call.calls)
+        except BaseException:
+            ERRORS.set(state)  # one of the calls before it has set another one
+            raise
         if refused is None:
             one_call.report()
         return refused

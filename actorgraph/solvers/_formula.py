@@ -41,6 +41,9 @@ bytes NumPy's calls of a step write before other threads help."""
 _SOON, _LARGE = 32, 1 << 17
 """After so many steps, or from so many elements, compiling machine code (a second) pays."""
 
+_CODED = {np.dtype(char): char for char in "fdFD"}
+"""The dtypes of machine code, by which numbers in another byte order have none."""
+
 _SILENT = frozenset({"ignore", "warn"})
 _WARNINGS = {
     "divide": "divide by zero",
@@ -56,14 +59,16 @@ OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div:
 class Arrays:
     """Number of steps, and arrays by name.
 
-    `other` is the previous state, whose arrays the next state takes over.
+    `other` is the previous state, whose arrays the next state takes over.  An array in `arrays` is
+    never replaced.  `fits` is whether all are known to be as machine code needs them.
     """
 
-    __slots__ = ("arrays", "other", "step")
+    __slots__ = ("arrays", "fits", "other", "step")
 
     def __init__(self, step: int, arrays: dict[str, Array]) -> None:
         self.step, self.arrays = step, arrays
         self.other: Arrays | None = None
+        self.fits = False
 
     def after(self, names: Sequence[str]) -> Arrays:
         """Return the next state; the step writes its arrays of these names.
@@ -265,6 +270,7 @@ class LoopSolver(AbstractSolver[Arrays]):
         for name in names:
             if name not in state.arrays:
                 array = state.arrays[name] = np.zeros_like(value)
+                state.fits = False
                 if name in self.starts:
                     for part in _parts(array):
                         part[...] = self.starts[name]
@@ -285,11 +291,11 @@ class LoopSolver(AbstractSolver[Arrays]):
     ) -> bool:
         """Compute one parameter by machine code; return whether there is any for it."""
         errors, like, count = asked(), arrays[0], len(loop.arrays)
-        char = like.dtype.char
-        if char not in ("fdFD" if self.by_parts else "fd"):
+        char = _CODED.get(like.dtype, "")
+        if not char or (char in "FD" and not self.by_parts):
             return False
-        plain = [array.flags.c_contiguous and array.dtype == like.dtype for array in arrays]
-        if not (all(plain) and _SILENT.issuperset(errors.values())):
+        plain = all(map(partial(_is_as, like), arrays))
+        if not (plain and _SILENT.issuperset(errors.values())):
             return False
         code = _code(loop, char.lower(), like.size >= _LARGE or self._main.steps >= _SOON)
         if code is None:
@@ -319,26 +325,30 @@ class LoopSolver(AbstractSolver[Arrays]):
         slots, grads, values, outs = given
         calls: list[tuple[Any, ...]] = []
         blocks: list[tuple[ElementCode, Array]] = []
-        for (char, step, _), places in self._by_kind(slots).items():
-            solver = slots[places[0]].solver
+        for (dtype, step, _), places in self._by_kind(slots).items():
+            solver, char = slots[places[0]].solver, _CODED.get(dtype, "")
             loop, size = solver.loop(), sum([slots[place].size for place in places])
             wanted = size >= _LARGE or self._main.steps >= _SOON
-            code = _code(loop, char.lower(), wanted) if char in "fdFD" else None
+            code = _code(loop, char.lower(), wanted) if char else None
             if code is None or (char in "FD" and not self.by_parts):
                 return None
             called: list[Any] = [None]
             for place in places:
                 slot, value, grad = slots[place], values[place], grads[place]
-                arrays = slot.state.arrays
+                state = slot.state
                 if not value.flags.c_contiguous:  # what is held always is
                     return None
                 try:
-                    own = [arrays[name] for name in loop.arrays for _ in (0, 1)]
+                    own = [state.arrays[name] for name in loop.arrays for _ in (0, 1)]
                 except KeyError:  # a setting has changed
                     return None
-                grad = grad if grad.flags.c_contiguous else np.ascontiguousarray(grad)
-                called += [value, grad, outs[place], *own]
-                calls.append((setattr, slot.state, "step", step + 1))
+                if not state.fits:  # a subclass may have made them
+                    if not all(map(partial(_is_as, value), state.arrays.values())):
+                        return None
+                    state.fits = True
+                # It may have gaps, or be a scalar of NumPy: a result without dims.
+                called += [value, np.ascontiguousarray(grad, dtype), outs[place], *own]
+                calls.append((setattr, state, "step", step + 1))
             parts = 2 if char in "FD" else 1
             sizes = [parts * slots[place].size for place in places]
             numbers, arrays_each = solver.numbers(step + 1), 3 + len(loop.arrays)
@@ -347,8 +357,11 @@ class LoopSolver(AbstractSolver[Arrays]):
             calls.insert(0, (code.call, tuple(called)))
         return OneCall(calls, partial(self._report, blocks, errors))
 
-    def _ufunc_calls(self, errors: Mapping[str, Any], given: Stepped[Arrays]) -> OneCall:
-        """Return the step as calls of ufuncs, which helpers share where they are long."""
+    def _ufunc_calls(self, errors: Mapping[str, Any], given: Stepped[Arrays]) -> OneCall | None:
+        """Return the step as calls of ufuncs, which helpers share where they are long.
+
+        There are none where an array has not the shape of its parameter: a call would fail.
+        """
         slots, grads, values, outs = given
         after: list[tuple[Any, ...]] = []
         pieces: list[tuple[_Plan, Sequence[Array]]] = []
@@ -360,6 +373,8 @@ class LoopSolver(AbstractSolver[Arrays]):
                 state, out = slots[place].state, outs[place]
                 first.solver.complete(state, plan.loop.arrays, values[place])
                 kept = [state.arrays[name] for name in plan.loop.arrays]
+                if not state.fits and any(one.shape != out.shape for one in kept):
+                    return None
                 pieces += plan.pieces([values[place], grads[place], *kept, out, *kept])
                 size += out.nbytes * plan.ufuncs
                 after.append((setattr, state, "step", step + 1))
@@ -373,15 +388,15 @@ class LoopSolver(AbstractSolver[Arrays]):
     def await_code(self, slots: Sequence[Any]) -> None:
         """Compile the machine code that a step of these parameters needs, and wait for it."""
         for slot in slots:
-            char = slot.dtype.char.lower()
-            if char in "fd":
+            char = _CODED.get(slot.dtype, "").lower()
+            if char:
                 _code(slot.solver.loop(), char, True, wait=True)
 
     def _by_kind(self, slots: Sequence[Any]) -> dict[tuple[Any, ...], list[int]]:
         """Group the places of parameters by dtype, step and solver, which give the numbers."""
         groups: dict[tuple[Any, ...], list[int]] = {}
         for place, slot in enumerate(slots):
-            key = slot.dtype.char, slot.state.step, id(slot.solver)
+            key = slot.dtype, slot.state.step, id(slot.solver)
             groups.setdefault(key, []).append(place)
         return groups
 
@@ -414,7 +429,20 @@ class LoopSolver(AbstractSolver[Arrays]):
             name: np.array(packed[name], like.dtype, order="C")
             for name, like in state.arrays.items()
         }
+        for name, like in state.arrays.items():
+            if arrays[name].shape != like.shape:
+                raise ValueError(f"{name} of shape {arrays[name].shape}, expected {like.shape}")
         return Arrays(int(packed["step"]), arrays)
+
+
+def _is_as(like: Array, array: Any) -> bool:
+    """Return whether machine code may take an array beside one of a parameter."""
+    return (
+        isinstance(array, np.ndarray)
+        and array.dtype == like.dtype
+        and array.shape == like.shape
+        and array.flags.c_contiguous
+    )
 
 
 def _code(loop: Loop, char: str, wanted: bool, wait: bool = False) -> ElementCode | None:
@@ -494,7 +522,7 @@ def updated(places: Sequence[tuple[Any, ...]], shared: bool) -> list[Arrays]:
     plans: dict[Any, _Plan] = {}
     wholes, size = [], 0
     for solver, state, grad, current, out in places:
-        key = id(solver), state.step, out.dtype.char
+        key = id(solver), state.step, out.dtype
         plan = plans.get(key)
         if plan is None:
             plan = plans[key] = _Plan(solver, state.step + 1, out.dtype)

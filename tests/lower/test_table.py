@@ -504,6 +504,20 @@ def test_an_unknown_layout_of_ufuncs_has_no_loops(monkeypatch):
     assert loops.proved.__wrapped__(np.tanh, "ff") is None
 
 
+def test_where_ufuncs_have_another_struct_nothing_is_compiled_and_the_reason_is_told(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(loops, "_HEADER", 24)
+    for one in (loops.proved, loops.product_loop):
+        monkeypatch.setattr(loops, one.__name__, one.__wrapped__)
+    runtime = native.Runtime()
+    runtime.request(str(tmp_path))
+    assert runtime.done.wait(60)
+    assert runtime.walk is None
+    assert "ufuncs of this NumPy" in runtime.reason
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_loop_that_gives_other_bits_than_its_ufunc_is_not_used():
     sine = loops.loop_of("sin", "ff")
     assert loops._agrees(sine, np.sin, "ff")
@@ -537,7 +551,7 @@ def test_options_that_make_no_sense_say_so(monkeypatch):
     h, _, _ = layers("float32")
     with pytest.raises(ValueError, match="native must be False, True or 'wait', got 3"):
         ag.TapeMachine([h], native=3)
-    monkeypatch.setattr("actorgraph.machines.options._has_llvmlite", lambda: False)
+    monkeypatch.setattr("actorgraph.machines.options.has_llvmlite", lambda: False)
     with pytest.raises(GraphError, match=r"needs llvmlite: pip install 'actorgraph\[native\]'"):
         ag.TapeMachine([h], native=True)
 
@@ -550,7 +564,7 @@ def test_the_environment_switches_tables_off_and_on(monkeypatch):
     assert ag.TapeMachine([h]).native == "wait"
     monkeypatch.delenv("ACTORGRAPH_NATIVE")
     assert ag.TapeMachine([h]).native is True
-    monkeypatch.setattr("actorgraph.machines.options._has_llvmlite", lambda: False)
+    monkeypatch.setattr("actorgraph.machines.options.has_llvmlite", lambda: False)
     assert ag.TapeMachine([h]).native is False
 
 

@@ -12,6 +12,7 @@ from actorgraph.devices.background import BACKGROUND
 from actorgraph.lower import table
 from actorgraph.lower.program import CALLS_TILL_ROWS
 from actorgraph.lower.spots import Unfit
+from actorgraph.lower.walkable import has_loop
 from tests.lower.test_table import layers
 
 pytestmark = pytest.mark.skipif(
@@ -57,6 +58,35 @@ def test_many_steps_are_walked_around_one_that_has_no_row_for_a_size(more, monke
         *_, plan = machine._plans.values()
         [part] = plan.inline.program.parts
         assert (part.stretch._table({}).made is None) == (more < 0)
+
+
+@pytest.mark.parametrize("every", [2, 20])
+def test_steps_whose_loop_is_not_proved_are_called_between_tables_where_that_pays(
+    every, monkeypatch
+):
+    monkeypatch.setattr("actorgraph.lower.table._lacks_loop", lambda step: step.op.ufunc == "tanh")
+    monkeypatch.setattr(
+        "actorgraph.lower.table_rows.has_loop",
+        lambda step: None if step.op.ufunc == "tanh" else has_loop(step),
+    )
+    h = x = ag.Graph().input("x", (3,), "float64")
+    for number in range(120):
+        h = h * 1.01 if number % every else ops.tanh(h)
+    feeds = {x: np.linspace(-1, 1, 3)}
+    with ag.LispMachine([h]) as lisp, ag.TapeMachine([h], native="wait") as machine:
+        wanted = lisp.run_sync(feeds)[h].value
+        for _ in range(3):
+            assert machine.run_sync(feeds)[h].value.tobytes() == wanted.tobytes()
+        *_, plan = machine._plans.values()
+        [part] = plan.inline.program.parts
+        around = part.stretch._around_it
+    if every == 2:
+        assert part.stretch._table({}).made is None
+        assert around is None
+    else:
+        inner = [one.stretch for one in around.parts if one.stretch]
+        assert [len(one.steps) for one in inner] == [19] * 6
+        assert not any(one._around_it for one in inner)
 
 
 def test_each_size_of_a_small_graph_has_rows_only_after_calls_of_its_own(monkeypatch):

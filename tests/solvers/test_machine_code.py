@@ -155,6 +155,21 @@ def test_elements_before_and_after_whole_lines_of_the_cache_are_computed_too(
         np.testing.assert_array_equal(variance, after.arrays["variance"])
 
 
+@pytest.mark.parametrize("name", ["momentum", "adam", "lamb"])
+def test_numbers_in_another_byte_order_are_left_to_numpy(name, asked_for, monkeypatch):
+    found = []
+    for how, order in (("0", "="), ("wait", "S")):
+        monkeypatch.setenv(NATIVE, how)
+        start = np.linspace(-1, 1, 70).astype(np.dtype("float32").newbyteorder(order))
+        weight, solver = types.SimpleNamespace(value=start, grad=None), SOLVERS[name]()
+        for number in range(3):
+            weight.grad = np.cos(start + number).astype(start.dtype)
+            solver.step([weight])
+        found.append(weight.value.astype("float32"))
+    assert all(code.call is None for code in asked_for.values())
+    np.testing.assert_array_equal(*found)
+
+
 def test_not_a_number_is_handled_as_numpy_does_and_raises_no_flag(asked_for, monkeypatch):
     class Odd(ag.solvers.LoopSolver):
         def loop(self):
@@ -210,6 +225,77 @@ def test_a_line_that_is_none_is_told_with_what_lines_may_have(line):
     with pytest.raises(ValueError, match="cannot read '.*' in the lines of a Loop; each assigns"):
         Odd().step([weight])
     np.testing.assert_array_equal(weight.value, 1.0)
+
+
+@pytest.mark.parametrize("machine", [ag.LispMachine, ag.TapeMachine, ag.ActorMachine])
+def test_a_gradient_without_dims_may_be_a_scalar_of_numpy(machine, asked_for, monkeypatch):
+    found = []
+    for how in ("0", "wait"):
+        monkeypatch.setenv(NATIVE, how)
+        asked_for.clear()
+        code_of.cache_clear()
+        w = ag.Graph().parameter("w", np.float32(1.5))
+        loss = ag.ops.square(ag.ops.tanh(w) * 1.5 - 0.5)
+        with machine([loss]) as made:
+            step = made.compile_step(ag.solvers.Adam(lr=0.1))
+            for _ in range(4):
+                step()
+        found.append(w.value)
+    np.testing.assert_array_equal(*found)
+    (code,) = asked_for.values()
+    assert code.call is not None, code.reason
+
+
+@pytest.mark.parametrize("setting", [{"clip_value": 0.5}, {"clip_norm": 0.5}, {"batch_size": 2.0}])
+@pytest.mark.parametrize("name", ["adam", "lamb"])
+def test_a_gradient_that_clipping_makes_a_scalar_of_numpy_is_taken(
+    setting, name, asked_for, monkeypatch
+):
+    found = []
+    for how in ("0", "wait"):
+        monkeypatch.setenv(NATIVE, how)
+        asked_for.clear()
+        code_of.cache_clear()
+        solver, weight = SOLVERS[name](), ag.nn.Parameter(np.float32(1.5))
+        for key, value in setting.items():
+            setattr(solver, key, value)
+        for _ in range(4):
+            weight.grad = np.array(3.0, "f")
+            solver.step([weight])
+        found.append(weight.value)
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_state_that_is_no_array_of_the_parameters_size_is_never_written(asked_for, monkeypatch):
+    class Short(ag.solvers.LoopSolver):
+        def loop(self):
+            return ag.solvers.Loop(("mean = mean * half + g", "p = p - mean"), ("mean",), ("half",))
+
+        def numbers(self, step):
+            return (0.5,)
+
+        def init(self, value):
+            return _formula.Arrays(0, {"mean": np.zeros((), value.dtype)})
+
+    monkeypatch.setenv(NATIVE, "wait")
+    weight = ag.nn.Parameter(np.ones(1000))
+    weight.grad = np.ones(1000)
+    with pytest.raises(ValueError, match="non-broadcastable output"):
+        Short().step([weight])
+    np.testing.assert_array_equal(weight.value, 1.0)
+
+
+def test_a_loaded_state_of_another_size_is_refused(asked_for, monkeypatch):
+    monkeypatch.setenv(NATIVE, "wait")
+    weight, solver = ag.nn.Parameter(np.ones(1000)), ag.solvers.SGD(lr=0.1, momentum=0.9)
+    weight.name, weight.grad = "w", np.ones(1000)
+    solver.step([weight])
+    state = solver.state_dict()
+    [name] = [one for one, value in state["states"]["w"].items() if np.ndim(value)]
+    state["states"]["w"][name] = np.zeros(())
+    text = rf"the state of 'w' does not fit: {name} of shape \(\), expected \(1000,\)"
+    with pytest.raises(ag.GraphError, match=text):
+        solver.load_state_dict(state)
 
 
 def test_settings_may_change_from_step_to_step(asked_for, monkeypatch):
