@@ -3,11 +3,18 @@
 import gc
 import random
 import tracemalloc
+from threading import Event
 
 import numpy as np
 
 import actorgraph as ag
+from actorgraph.devices.background import BACKGROUND
+from actorgraph.lower.multiplying import numbers
+from actorgraph.lower.spots import Spot
+from actorgraph.lower.table_rows import Written
 from actorgraph.memory.free_lists import FreeList
+from actorgraph.scheduler import Pool
+from actorgraph.scratch import scratch, scratch_bytes
 
 ROWS, COLUMNS = 256, 256
 BYTES = ROWS * COLUMNS * 4
@@ -62,3 +69,65 @@ def test_steps_of_parts_inside_parts_write_into_planned_memory():
         more = tracemalloc.get_traced_memory()[1] - start
         tracemalloc.stop()
     assert more < BYTES
+
+
+def arrays():
+    gc.collect()
+    mine = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_domain)
+    return sum(one.size for one in tracemalloc.take_snapshot().filter_traces([mine]).traces)
+
+
+def test_arrays_do_not_grow_with_the_number_of_steps_once_tables_are_written():
+    graph = ag.Graph()
+    x = graph.input("x", (8, 16))
+    weights = [graph.parameter(f"w{i}", np.eye(16, dtype="float32")) for i in range(4)]
+    for weight in weights:
+        x = np.tanh(x @ weight)
+    solver = ag.solvers.SGD(lr=1e-3)
+
+    def train(steps):
+        for _ in range(steps):
+            run = machine.run_sync({"x": np.ones((8, 16), "float32")}, backward=True)
+            solver.step([run[weight] for weight in weights])
+
+    with ag.TapeMachine([x.mean()], workers=1) as machine:
+        tracemalloc.start()
+        train(120)
+        written = Event()
+        BACKGROUND.submit(written.set)
+        assert written.wait(60)
+        train(10)
+        before = arrays()
+        train(200)
+        grown = arrays() - before
+        tracemalloc.stop()
+    assert grown <= 0
+
+
+def test_what_rows_of_tables_are_tried_on_is_not_kept_where_it_is_large():
+    numbers("f", 4)
+    tracemalloc.start()
+    before = arrays()
+    assert len(numbers("f", 1 << 24)) == 1 << 22
+    of = Spot(0, 0, (ROWS, COLUMNS), (4 * COLUMNS, 4), 4)
+    assert Written.shown(of, np.dtype("float32"), np.transpose).strides == (4, 4 * COLUMNS)
+    kept = arrays() - before
+    tracemalloc.stop()
+    assert kept <= 0
+
+
+class Owner:
+    slots = 1
+
+
+def test_the_last_machine_that_closes_drops_the_scratch_memory_of_ops():
+    pool, first, last = Pool(), Owner(), Owner()
+    for owner in (first, last):
+        pool.retain(owner)
+    array = scratch(np, (ROWS, COLUMNS), np.dtype("float32"))
+    array.fill(3)
+    pool.release(first)
+    assert scratch_bytes() >= BYTES
+    pool.release(last)
+    assert not scratch_bytes()
+    assert (array == 3).all()  # whoever holds an array keeps it
