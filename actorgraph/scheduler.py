@@ -36,7 +36,7 @@ from queue import SimpleQueue
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from actorgraph import instrument
+from actorgraph import instrument, scratch
 from actorgraph.deadlines import Deadlines, start
 from actorgraph.devices import blas
 from actorgraph.devices.blas_threads import OneThread
@@ -454,7 +454,10 @@ class Pool:
             self._shares[scheduler] = scheduler.slots
 
     def release(self, scheduler: Scheduler, join: bool = True) -> None:
-        """Count a machine as closed; the last one ends the threads, and joins them if `join`."""
+        """Count a machine as closed; the last one ends the threads, and joins them if `join`.
+
+        It drops the scratch memory of ops, too.
+        """
         with self._lock:
             if self._shares.pop(scheduler, None) is None:
                 return  # closed already, or opened before a fork
@@ -466,6 +469,7 @@ class Pool:
         deadlines.stop(join)
         waiting.end(join)
         workers.end(join)
+        scratch.clear()
         with self._lock:
             if self._shares:
                 self._blas = held  # a machine opened meanwhile, and took our limit for the original

@@ -3,6 +3,7 @@
 A fresh array of 256 KB costs 64 page faults, up to 70 us.  There are as many buffers ("rooms") as
 threads have needed at once.  A room is in use while somebody refers to an array in it, as its
 reference count tells; two threads that check one at the same time count each other, and skip it.
+The last machine that closes drops all rooms.
 """
 
 from __future__ import annotations
@@ -43,15 +44,16 @@ def scratch(xp: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *, cleared: b
     size = prod(shape) * dtype.itemsize
     if xp is not np or not _LEAST_BYTES <= size <= _MOST_BYTES:
         return (xp.zeros if cleared else xp.empty)(shape, dtype)
-    for place, (raw, begin) in enumerate(_rooms):
+    rooms = _rooms  # `clear` may replace it
+    for place, (raw, begin) in enumerate(rooms):
         if getrefcount(raw) == _IDLE:
             if raw.size < size + _LINE:
-                _rooms[place] = raw, begin = _room(size)
+                rooms[place] = raw, begin = _room(size)
             break
     else:
-        raw, begin = _room(max([size, *[one[0].size - _LINE for one in _rooms]]))
-        if len(_rooms) < _MOST_ROOMS:
-            _rooms.append((raw, begin))
+        raw, begin = _room(max([size, *[one[0].size - _LINE for one in rooms]]))
+        if len(rooms) < _MOST_ROOMS:
+            rooms.append((raw, begin))
     if cleared:
         raw[begin : begin + size].fill(0)  # as bytes, in half the time
     return np.ndarray(shape, dtype, raw, begin)
@@ -59,14 +61,21 @@ def scratch(xp: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *, cleared: b
 
 def reserve(count: int) -> None:
     """Make rooms of the largest size so far for `count` threads at once, if memory suffices."""
-    most = max([raw.size for raw, _ in [*_rooms]], default=0)
+    rooms = _rooms
+    most = max([raw.size for raw, _ in [*rooms]], default=0)
     with suppress(MemoryError):  # an op that needs one will raise
         for place in range(min(count, _MOST_ROOMS) if most else 0):
-            if place == len(_rooms):
-                _rooms.append(_room(0))
-            if _rooms[place][0].size < most:  # users of the smaller one keep it
-                _rooms[place] = found = _room(most - _LINE)
+            if place == len(rooms):
+                rooms.append(_room(0))
+            if rooms[place][0].size < most:  # users of the smaller one keep it
+                rooms[place] = found = _room(most - _LINE)
                 found[0].fill(0)  # touch its pages
+
+
+def clear() -> None:
+    """Drop all rooms; arrays in them stay as they are."""
+    global _rooms
+    _rooms = []
 
 
 def scratch_bytes() -> int:

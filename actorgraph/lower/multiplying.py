@@ -6,7 +6,7 @@ It is tried once for each layout; `table_rows` writes a row only where it does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,6 @@ from actorgraph.lower.spots import Spot
 
 _PERIOD = 65_537
 """Period of the numbers that products are tried on: a prime."""
-
-_KEPT = 1 << 20
-"""Most of these numbers that are kept, per dtype."""
-
-_DRAWN: dict[str, np.ndarray[Any, Any]] = {}
 
 
 @lru_cache(1024)
@@ -51,10 +46,10 @@ def is_product(
 
 def numbers(char: str, size: int) -> np.ndarray[Any, Any]:
     """Return `size` bytes of numbers that differ along any axis; callers must not write to them."""
-    count = size // np.dtype(char).itemsize
-    found = _DRAWN.get(char)
-    if found is None or len(found) < count:
-        least = max(count, _PERIOD)
-        found = np.resize(np.sin(np.arange(_PERIOD)).astype(char), least)
-        _DRAWN[char] = found if least <= _KEPT else found[:_PERIOD]
-    return found[:count]
+    count, drawn = size // np.dtype(char).itemsize, _drawn(char)
+    return drawn[:count] if count <= _PERIOD else np.resize(drawn, count)
+
+
+@cache
+def _drawn(char: str) -> np.ndarray[Any, Any]:
+    return np.sin(np.arange(_PERIOD)).astype(char)

@@ -12,7 +12,6 @@ base's memory, which `Written` checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from functools import lru_cache
 from math import prod
 from operator import itemgetter
 from time import sleep
@@ -54,7 +53,6 @@ from actorgraph.lower.traced import Traced, trace
 from actorgraph.lower.walkable import (
     AS_INTEGERS,
     GETITEM,
-    READ_BYTES,
     RESHAPE,
     SUM,
     has_loop,
@@ -338,7 +336,7 @@ class Written:
     @staticmethod
     def shown(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
         """Return the spot of a view: NumPy makes the view of unread memory of the same layout."""
-        raw = _template(-(-(of.end - of.begin) // READ_BYTES))
+        raw = np.empty(max(of.end - of.begin, 0), np.uint8)
         whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
         found = view(whole)
         if type(found) is not np.ndarray or found.dtype != dtype:
@@ -674,9 +672,3 @@ def _copy_of(char: str) -> Routine:
     if found is None:
         raise Unfit
     return found
-
-
-@lru_cache(maxsize=2)
-def _template(times: int) -> np.ndarray[Any, Any]:
-    """Return memory of which `Written.shown` makes views; nobody reads it."""
-    return np.zeros(times * READ_BYTES + 64, np.uint8)

@@ -159,7 +159,7 @@ class _PartArrays(list[Any]):
 
     def __getitem__(self, place: Any) -> Any:
         found = super().__getitem__(place)
-        if found is None:
+        if found is None or isinstance(place, slice):  # a part of this part takes a slice
             self._show()
             found = super().__getitem__(place)
         return found

@@ -11,8 +11,9 @@ and both pass on; so no lock is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from math import prod
 from sys import getrefcount
 from types import MappingProxyType
@@ -26,9 +27,9 @@ RECYCLED_BYTES = 32 * 1024
 _MOST_LAYOUTS = 16
 """Layouts of operands for which a `Recycling` keeps arrays."""
 
-_PROBES = 8
-"""Arrays that `FreeList.take` tries: the last one taken, which is warm in the cache if it is idle
-again, and then the oldest, the likeliest to be idle."""
+_SHARE = 16
+"""A list grows by one in so many arrays before all are looked at again, so that a take looks at few
+on average; it then has at most a fifteenth more than were in use at once, and one."""
 
 
 def _references(arrays: list[Any], place: int) -> int:
@@ -45,6 +46,8 @@ class FreeList:
     """Arrays of one shape, dtype and layout, by default in C order.
 
     At most `limit` arrays are kept; each user of the list adds to it what it holds at once.
+    `_idle` iterates over places that were idle when all were looked at, `_spare` is the number of
+    arrays to make before that is done again.
     """
 
     def __init__(
@@ -55,21 +58,33 @@ class FreeList:
             [prod(shape[i:]) * dtype.itemsize for i in range(1, len(shape) + 1)]
         )
         self._arrays: list[Any] = []
-        self._place = 0
-        self.limit = 0
+        self._place = self._spare = self.limit = 0
+        self._idle: Iterator[int] = iter(())
 
     def take(self) -> Any:
-        """Return an array that nobody else holds, with the layout of a fresh one."""
-        arrays = self._arrays
-        count, place = len(arrays), self._place
-        for _ in range(min(_PROBES, count)):
-            self._place, array = place, arrays[place]
+        """Return an array that nobody else holds, with the layout of a fresh one.
+
+        The one taken last, which is warm in the cache if it is idle again, comes first, and then
+        the one after it, which is the oldest where arrays die in order.
+        """
+        arrays, place = self._arrays, self._place
+        count = len(arrays)
+        near = (place, (place + 1) % count) if count else ()
+        for place in chain(near, self._idle):
+            array = arrays[place]
             if getrefcount(array) == _IDLE:
-                if self._is_usable(array):
-                    return array
-                arrays[place] = array = self._fresh()
+                self._place = place
+                if not self._is_usable(array):
+                    arrays[place] = array = self._fresh()
                 return array
-            place = (place + 1) % count
+        if self._spare > 0:
+            self._spare -= 1
+        else:
+            found = self._idle_places()
+            self._spare = count // _SHARE - len(found)
+            if found:
+                self._idle = iter(found)
+                return self.take()
         array = self._fresh()
         if count < self.limit:
             self._place = count
@@ -88,10 +103,13 @@ class FreeList:
 
     def kept(self) -> tuple[list[Any], list[Any]]:
         """Return the idle arrays, and those that somebody else holds."""
+        arrays, idle = self._arrays, {*self._idle_places()}
+        held = [array for place, array in enumerate(arrays) if place not in idle]
+        return [arrays[place] for place in idle], held
+
+    def _idle_places(self) -> list[int]:
         arrays = self._arrays
-        places = range(len(arrays))
-        held = [_references(arrays, place) != _IDLE for place in places]
-        return [arrays[i] for i in places if not held[i]], [arrays[i] for i in places if held[i]]
+        return [place for place in range(len(arrays)) if _references(arrays, place) == _IDLE]
 
     def _is_usable(self, array: np.ndarray[Any, Any]) -> bool:
         """Return whether nobody who held the array has changed more than its elements."""
