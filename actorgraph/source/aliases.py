@@ -163,6 +163,14 @@ class Aliases:
         """Return whether the function changes the value of a name in any way."""
         return name in self._writes
 
+    def is_only_written(self, name: str) -> bool:
+        """Return whether the function writes into the value of a name, and never reads it."""
+        loads = [
+            node for node in ast.walk(self.scope.tree)
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        ]  # fmt: skip
+        return len(loads) == len(self._writes.get(name, []))
+
     def alias_of(self, name: str) -> str:
         """Return another name that may see a write into the value of a name, or ""."""
         sees, before = {name}, 0

@@ -183,6 +183,7 @@ def snapshot(*values: Any) -> list[Any]:
     return [
         value.copy() if isinstance(value, np.ndarray)
         else snapshot(*value) if isinstance(value, (list, tuple))
+        else set(value) if isinstance(value, set)
         else dict(zip(value, snapshot(*value.values()), strict=True)) if isinstance(value, dict)
         else value
         for value in values
@@ -192,20 +193,23 @@ def snapshot(*values: Any) -> list[Any]:
 def refuse_change(before: list[Any], line: str, names: list[str], *values: Any) -> None:
     """Raise for arrays and containers that a statement has changed."""
     for name, old, new in zip(names, before, values, strict=True):
-        if _has_changed(old, new):
+        if has_changed(old, new):
             raise GraphError(
                 f"{line} changes {name}, and a change by a call has no gradient; "
                 "assign the result of a function, or write into elements, or append, here"
             )
 
 
-def _has_changed(old: Any, new: Any) -> bool:
+def has_changed(old: Any, new: Any) -> bool:
+    """Return whether a value is no longer as it was at its `snapshot`."""
+    if isinstance(new, set):
+        return bool(old != new)
     if isinstance(new, np.ndarray):
         return bool(old.shape != new.shape or np.any((old != new) & (old == old)))
     if isinstance(new, (list, tuple)):
-        return len(old) != len(new) or any(map(_has_changed, old, new))
+        return len(old) != len(new) or any(map(has_changed, old, new))
     if isinstance(new, dict):
-        return [*old] != [*new] or any(map(_has_changed, old.values(), new.values()))
+        return [*old] != [*new] or any(map(has_changed, old.values(), new.values()))
     return old is not new
 
 

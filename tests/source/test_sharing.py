@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import actorgraph as ag
 from actorgraph import GraphError, source
 from tests._each import each
 
@@ -219,3 +220,146 @@ def test_calls_that_change_nothing_may_look_at_values(capsys):
 
     assert source.grad(f)(np.array([1.0, 3.0])).tolist() == [2.0, 6.0]
     assert capsys.readouterr().out == "1.0\n"
+
+
+def node_under_two_names(x):
+    y = x * 2.0
+    z = y
+    y[0] = 5.0
+    return np.sum(z)
+
+
+def view_of_a_node(x):
+    y = x * 2.0
+    z = y[1:]
+    y += 1.0
+    return np.sum(z)
+
+
+def dict_under_two_names(x):
+    d = {"a": x[0]}
+    e = d
+    if x[1] > 0:
+        d["a"] = x[1]
+    return e["a"]
+
+
+def list_under_two_names(x):
+    out = []
+    other = out
+    for i in range(2):
+        if x[i] > 0:
+            out.append(x[i])
+        else:
+            out.append(-x[i])
+    return other[0]
+
+
+def array_of_a_caller(x):
+    y = np.zeros(2)
+    _put(y, x[0])
+    return np.sum(y)
+
+
+def _put(y, value):
+    y[0] = value
+
+
+@each(
+    ("function", "text"),
+    [
+        (node_under_two_names, "z would see in Python that y changes"),
+        (view_of_a_node, "z would see in Python that y changes"),
+        (dict_under_two_names, "e would see in Python that d changes"),
+        (list_under_two_names, "other would see in Python that out changes"),
+        (array_of_a_caller, "the caller would see in Python that y changes"),
+    ],
+)
+def test_a_change_that_becomes_a_new_value_in_a_graph_is_refused_where_others_see_it(
+    function, text
+):
+    x = ag.Graph().input("x", (2,), "float64")
+    with pytest.raises(source.UnsupportedSyntax, match=text):
+        ag.function(function)(x)
+    given = np.array([1.0, 2.0])
+    assert ag.function(function)(given) == function(given)
+
+
+def updated_in_a_branch(x):
+    held = {"k": 1.0}
+    if x[0] > 0:
+        held.update(k=5.0)
+    return x[1] * held["k"]
+
+
+def popped_in_a_branch(x):
+    held = [1.0, 2.0]
+    last = held[-1]
+    if x[0] > 0:
+        last = held.pop()
+    return x[1] * held[-1] * last
+
+
+def deleted_in_a_branch(x):
+    held = {"k": 1.0, "j": 2.0}
+    if x[0] > 0:
+        del held["k"]
+    return x[1] * len(held)
+
+
+def filled_in_a_branch(x):
+    held = np.ones(2)
+    if x[0] > 0:
+        held.fill(4.0)
+    return np.sum(x * held)
+
+
+def written_deep_in_a_loop(x):
+    held = [[1.0]]
+    for _ in x:
+        held[0][0] = held[0][0] + 1.0
+    return x[0] * held[0][0]
+
+
+def counted_by_a_function(x):
+    seen = set()
+
+    def held():
+        seen.add(len(seen))
+
+    while x[0] < 3.0:
+        x = x + 1.0
+        held()
+    return x[0] * len(seen)
+
+
+@each(
+    "function",
+    [updated_in_a_branch, popped_in_a_branch, deleted_in_a_branch, filled_in_a_branch,
+     written_deep_in_a_loop, counted_by_a_function],
+)  # fmt: skip
+def test_a_change_of_an_object_in_a_branch_or_loop_of_a_graph_is_refused(function):
+    x = ag.Graph().input("x", (2,), "float64")
+    with pytest.raises(source.UnsupportedSyntax, match="held changes in a branch or loop"):
+        ag.function(function)(x)
+    given = np.array([1.0, 2.0])
+    assert ag.function(function)(given) == function(given)
+
+
+def test_objects_that_a_branch_makes_may_change_in_it():
+    def f(x):
+        if x[0] > 0:
+            parts = [x[0]]
+            parts.extend([x[1], 3.0])
+            named = {}
+            for i in range(2):
+                named.update({i: parts[i]})
+            y = parts[2] * named[1]
+        else:
+            y = x[0]
+        return y
+
+    x = ag.Graph().input("x", (2,), "float64")
+    y = ag.function(f)(x)
+    for given in ([1.0, 2.0], [-1.0, 2.0]):
+        assert ag.LispMachine([y]).run_sync({"x": np.array(given)})[y].value == f(given)
