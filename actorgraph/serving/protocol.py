@@ -250,7 +250,10 @@ def _type(name: str, tensor: Mapping[str, Any]) -> tuple[Dtype, list[int]]:
         )
     if not isinstance(shape, list) or not all(map(_is_size, shape)) or len(shape) > 32:
         raise InvalidInput(f"the shape of input {name!r} is a list of sizes, got {shown(shape)}")
-    return _dtype_of(datatype), shape
+    dtype = _dtype_of(datatype)
+    if prod(max(size, 1) for size in shape) * dtype.itemsize >= 1 << 63:
+        raise InvalidInput(f"the shape of input {name!r} is too large: {shown(shape)}")
+    return dtype, shape
 
 
 def from_bytes(name: str, data: bytes | memoryview, dtype: Dtype, shape: list[int]) -> Array:

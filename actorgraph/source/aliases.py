@@ -1,15 +1,38 @@
-"""Which names may share memory: a write has a gradient only if no other name sees it."""
+"""Which names may share memory: a write has a gradient only if no other name sees it.
+
+Containers that hold a value count as names of it.  A name that was bound anew in between does not
+see a write.
+"""
 
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, NamedTuple
 
 from actorgraph.source.scope import UNKNOWN, Scope, bound_names, is_numpy, walk_own
 
 _VIEWS = frozenset(
-    "reshape ravel asarray transpose squeeze swapaxes view diagonal broadcast_to".split()
+    "reshape ravel asarray atleast_1d atleast_2d transpose squeeze swapaxes moveaxis view diagonal "
+    "broadcast_to expand_dims".split()
 )
+CHANGING = frozenset({"append", "extend", "insert", "pop"})
+"""Methods of lists that change them."""
+_DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
+
+
+class _Place(NamedTuple):
+    """A statement: its number, the loops around, and the last binding of names that precedes it."""
+
+    number: int
+    loops: tuple[int, ...]
+    bound: dict[str, int]
+
+    def may_follow(self, other: _Place, name: str) -> bool:
+        """Return whether it runs after the other, with `name` bound to the same object."""
+        bound = self.bound.get(name, -1)
+        if other.number < self.number:
+            return bound <= other.number
+        return any(bound < loop for loop in {*self.loops} & {*other.loops})
 
 
 class Aliases:
@@ -17,13 +40,82 @@ class Aliases:
 
     def __init__(self, scope: Scope, result: str) -> None:
         self.scope, self.result = scope, result
+        self._number = 0
+        self._writes: dict[str, list[_Place]] = {}
+        self._links: list[tuple[_Place, str, set[str]]] = []  # the name refers to each of the set
+        self._read(scope.tree.body, (), {})
+
+    def _read(self, body: list[ast.stmt], loops: tuple[int, ...], bound: dict[str, int]) -> None:
+        """Note the writes and the links of a block."""
+        for stmt in body:
+            self._number += 1
+            place = _Place(self._number, loops, dict(bound))
+            blocks = [getattr(stmt, name, []) for name in ("body", "orelse", "finalbody")]
+            blocks += [part.body for part in getattr(stmt, "handlers", [])]
+            blocks += [part.body for part in getattr(stmt, "cases", [])]
+            if isinstance(stmt, (ast.FunctionDef, ast.ClassDef)):
+                continue
+            inside = {id(one) for block in blocks for one in block}
+            for node in ast.iter_child_nodes(stmt):
+                if id(node) not in inside and not isinstance(node, (ast.ExceptHandler,
+                                                                    ast.match_case)):  # fmt: skip
+                    for part in walk_own([node]):
+                        self._note(part, place)
+            self._note(stmt, place)
+            if isinstance(stmt, (ast.For, ast.While)):
+                loops_inside = (*loops, self._number)
+            else:
+                loops_inside = loops
+            for block in blocks:
+                self._read(block, loops_inside, dict(bound))
+            if isinstance(stmt, (ast.Assign, ast.AnnAssign)):
+                bound |= dict.fromkeys(bound_names([stmt]), place.number)
+
+    def _note(self, node: ast.AST, place: _Place) -> None:
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            self._writes.setdefault(ast.unparse(node.value), []).append(place)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in CHANGING:
+                name = ast.unparse(node.func.value)
+                self._writes.setdefault(name, []).append(place)
+                for arg in node.args:
+                    self._link(place, node.func.value, arg)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self._writes.setdefault(node.target.id, []).append(place)
+            self._link(place, node.target, node.value if _is_display(node.value) else None)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._link(place, target, node.value)
+                others = {one.id for one in node.targets if isinstance(one, ast.Name)}
+                if isinstance(target, ast.Name) and others - {target.id}:
+                    self._links.append((place, target.id, others - {target.id}))
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
+            self._link(place, node.target, node.value)
+
+    def _link(self, place: _Place, target: ast.expr, value: ast.expr | None) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            same = len(parts) == len(target.elts)
+            for i, one in enumerate(target.elts):
+                self._link(place, one, parts[i] if same else value)
+            return
+        if isinstance(target, ast.Subscript) and not self._is_container(target.value):
+            return  # elements are copied into an array
+        while isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
+            target = target.value
+        names = self._refers(value)
+        if isinstance(target, ast.Name) and names:
+            self._links.append((place, target.id, names))
+
+    def _is_container(self, node: ast.expr) -> bool:
+        return any(map(_is_display, self._values_of(ast.unparse(node))))
 
     def _values_of(self, name: str) -> list[ast.expr | None]:
         values: list[ast.expr | None] = []
         for node in walk_own(self.scope.tree.body):
             if isinstance(node, ast.Assign):
-                bare = [one for one in node.targets if name in bound_names([one])]
-                values += [node.value if isinstance(one, ast.Name) else None for one in bare]
+                pairs = [pair for one in node.targets for pair in _pairs(one, node.value)]
+                values += [value for one, value in pairs if one == name]
             elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and name in bound_names([node]):
                 values.append(node.value)
             elif isinstance(node, (ast.For, ast.withitem)):
@@ -33,12 +125,17 @@ class Aliases:
 
     def is_fresh(self, name: str) -> bool:
         """Return whether a name is bound to new objects only."""
-        if name.startswith(("items_", "result")):
-            return True
-        if name in self.scope.args:
-            return False
         values = self._values_of(name)
-        return bool(values) and all(value is not None and self._makes(value) for value in values)
+        writes = self._writes.get(name, [])
+        if name in self.scope.args and not (values and all(name in one.bound for one in writes)):
+            return False
+        if not values:
+            return name.startswith(("items_", "result"))  # written by us
+        return all(value is not None and self._makes(value) for value in values)
+
+    def may_be_list(self, node: ast.expr) -> bool:
+        """Return whether an operand may be a list or tuple by what the text says."""
+        return _is_display(node) or (isinstance(node, ast.Name) and self._is_container(node))
 
     def _makes(self, node: ast.expr) -> bool:
         """Return whether an expression makes a new object."""
@@ -55,25 +152,81 @@ class Aliases:
         )  # fmt: skip
 
     def written(self, name: str) -> bool:
-        """Return whether the function writes into the value of a name."""
+        """Return whether the function writes into elements of the value of a name."""
         return any(
             isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
             and ast.unparse(node.value) == name
             for node in walk_own(self.scope.tree.body)
         )  # fmt: skip
 
+    def changed(self, name: str) -> bool:
+        """Return whether the function changes the value of a name in any way."""
+        return name in self._writes
+
+    def is_only_written(self, name: str) -> bool:
+        """Return whether the function writes into the value of a name, and never reads it."""
+        loads = [
+            node for node in ast.walk(self.scope.tree)
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        ]  # fmt: skip
+        return len(loads) == len(self._writes.get(name, []))
+
     def alias_of(self, name: str) -> str:
-        """Return another name that may be a view of a name's memory, or ""."""
-        for node in walk_own(self.scope.tree.body):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                value: Any = node.value
-                while isinstance(value, ast.Attribute) and value.attr == "T":
-                    value = value.value
-                if isinstance(value, ast.Subscript) and any(
-                    isinstance(part, ast.Slice) for part in ast.walk(value.slice)
-                ):
-                    value = value.value
-                other = node.targets[0].id
-                if ast.unparse(value) == name and other not in (name, self.result):
-                    return other
+        """Return another name that may see a write into the value of a name, or ""."""
+        sees, before = {name}, 0
+        while before != len(sees):
+            before = len(sees)
+            sees |= {other for _, other, names in self._links if names & sees}
+        for place, other, names in self._links:
+            if other in (name, self.result) or not names & sees:
+                continue
+            if any(one.may_follow(place, name) for one in self._writes.get(name, [])):
+                return other
         return ""
+
+    def _refers(self, node: Any) -> set[str]:
+        """Return the names whose values an expression may share memory with, or hold."""
+        if isinstance(node, ast.Name):
+            return {node.id}
+        if isinstance(node, ast.Attribute):
+            return self._refers(node.value) if node.attr in ("T", "mT", "real", "imag") else set()
+        if isinstance(node, ast.Subscript):
+            shows = any(isinstance(part, ast.Slice) for part in ast.walk(node.slice))
+            copies = not shows or self._is_container(node.value)
+            return set() if copies else self._refers(node.value)
+        if isinstance(node, ast.Call):
+            of = node.func.value if isinstance(node.func, ast.Attribute) else None
+            name = ast.unparse(node.func).split(".")[-1]
+            return (
+                set().union(*map(self._refers, [of, *node.args[:1]])) if name in _VIEWS else set()
+            )
+        if isinstance(node, ast.BinOp):
+            return set().union(
+                *[self._refers(one) for one in (node.left, node.right) if _is_display(one)]
+            )
+        parts = {
+            ast.IfExp: ("body", "orelse"), ast.BoolOp: ("values",), ast.List: ("elts",),
+            ast.Tuple: ("elts",), ast.Set: ("elts",), ast.Dict: ("values",), ast.ListComp: ("elt",),
+            ast.DictComp: ("value",), ast.NamedExpr: ("value", "target"), ast.Starred: ("value",),
+        }.get(type(node), ())  # fmt: skip
+        found: set[str] = set()
+        for field in parts:
+            value = getattr(node, field)
+            found |= set().union(*map(self._refers, value if isinstance(value, list) else [value]))
+        return found
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None]]:
+    """Return the names that a target binds, each with its value, None for a part of one."""
+    if isinstance(target, ast.Name):
+        return [(target.id, value)]
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        starred = any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts))
+        if len(target.elts) == len(value.elts) and not starred:
+            parts = zip(target.elts, value.elts, strict=True)
+            return [pair for one, part in parts for pair in _pairs(one, part)]
+    return [(name, None) for name in bound_names([target])]
+
+
+def _is_display(node: Any) -> bool:
+    return isinstance(node, _DISPLAYS)

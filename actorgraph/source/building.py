@@ -22,7 +22,7 @@ from actorgraph.source.optimising import needed_before, without_dead_code
 from actorgraph.source.reading import read, refuse
 from actorgraph.source.reverse import ReverseWriter
 from actorgraph.source.rules import Derived, InlineRule
-from actorgraph.source.scope import Scope, bound_names
+from actorgraph.source.scope import Scope, bound_names, is_numpy
 from actorgraph.source.steps import bound, loads, parse
 
 
@@ -116,11 +116,13 @@ class Session:
         call.given |= call.kwargs
         call.args = [ast.unparse(arg) for arg in args]
         if isinstance(step.function, Scope):
-            only = zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
-            defaults = dict(zip(plain[::-1], spec.defaults[::-1], strict=False))
-            defaults |= {arg.arg: value for arg, value in only if value is not None}
-            left = defaults.keys() - call.given.keys()
-            call.kwargs |= {name: value for name, value in defaults.items() if name in left}
+            left = {
+                parameter: value
+                for (name, parameter), value in scope.defaults.items()
+                if name == call.name and parameter not in call.given
+            }
+            call.kwargs |= left
+            call.given |= left
 
     def pair(self, call: BoundCall) -> tuple[Late, Late]:
         """Return the forward function of a callee, which returns a record too, and its backward."""
@@ -145,7 +147,7 @@ class Session:
     def recorded(self, function: Any, active: tuple[int, ...], *args: Any) -> tuple[Any, Any]:
         """Call a function known only at run time; return its value and a record for `pulled`."""
         if not isinstance(function, (FunctionType, MethodType)):
-            if not isinstance(function, np.ufunc) and type(function).__name__ != "builtin_function":
+            if not is_numpy(function):
                 raise GraphTypeError(f"{function!r} is called on active values but has no source")
             value = function(*args)
             return value, (self.derived(function, active), (value, *args))
@@ -168,7 +170,10 @@ class Session:
             seeds = tans[0] if len(active) == 1 else tans
             return value, self.derived(function, active, True)(seeds, value, *args)
         call = self._at_run_time(function, active, args)
-        return self.tangent(call).cell.cell_contents(*args, *tans)
+        named = {
+            call.scope.derived("d", name): tan for name, tan in zip(call.active, tans, strict=True)
+        }
+        return self.tangent(call).cell.cell_contents(*args, **named)
 
     def _at_run_time(self, function: Any, active: Any, args: Any) -> BoundCall:
         owner = getattr(function, "__func__", function)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from actorgraph.ops.assignment import index_put
 from actorgraph.ops.broadcasting import broadcast_to
 from actorgraph.ops.comparison import logical_and, logical_not, logical_or
 from actorgraph.source.reading import refuse
+from actorgraph.source.support import has_changed, snapshot
 from actorgraph.types import UNKNOWN, Shape
 
 FLOAT: ContextVar[str] = ContextVar("FLOAT", default="float64")
@@ -34,6 +35,8 @@ FLOAT: ContextVar[str] = ContextVar("FLOAT", default="float64")
 NUMBERS: ContextVar[dict[Node, Callable[[Any], Exception]]] = ContextVar("NUMBERS")
 """Carries of loops that were Python numbers, with the exception that restarts the loop retyped."""
 _STAGED: ContextVar[bool] = ContextVar("_STAGED", default=False)
+_WATCHED: ContextVar[tuple[Any, ...]] = ContextVar("_WATCHED", default=())
+"""Objects that code may change before it is known whether it is traced: who asks, where, names."""
 
 
 _Block = Callable[[], None]
@@ -151,11 +154,19 @@ def retyped(value: Any, kind: Kind) -> None:
 @contextmanager
 def staging() -> Iterator[None]:
     """Mark code whose statements may run any number of times, or never."""
-    token = _STAGED.set(True)
+    token, watched = _STAGED.set(True), _WATCHED.get()
+    before = [snapshot(*values) for *_, values in watched]
     try:
         yield
     finally:
         _STAGED.reset(token)
+    for (owner, place, names, values), old in zip(watched, before, strict=True):
+        for name, one, new in zip(names, old, values, strict=True):
+            if has_changed(one, new):
+                raise owner.refused(
+                    place, f"{name} changes in a branch or loop of the graph, which is traced once "
+                    "and may run never or often; assign a new value to a name instead",
+                )  # fmt: skip
 
 
 @contextmanager
@@ -208,6 +219,20 @@ class Deciding:
             except NameError:
                 values.append(UNDEFINED)
         return values
+
+    @contextmanager
+    def watching(self, place: int, names: list[str], *reads: Callable[[], Any]) -> Iterator[None]:
+        """Refuse changes of these values, and of what functions among them hold, while tracing."""
+        values = [
+            [value, *[cell.cell_contents for cell in getattr(value, "__closure__", None) or ()
+                      if cell != CellType()]]
+            for value in self.state(*reads)
+        ]  # fmt: skip
+        token = _WATCHED.set((*_WATCHED.get(), (self, place, names, values)))
+        try:
+            yield
+        finally:
+            _WATCHED.reset(token)
 
     # -- tests ------------------------------------------------------------------------------------
 
@@ -445,29 +470,44 @@ class Deciding:
             for value in read()
         ])  # fmt: skip
 
-    def augmented(self, name: str, x: Any, y: Any) -> Any:
+    def _refuse_shared(self, who: tuple[Any, ...]) -> None:
+        """Raise if somebody else sees the change of a value that becomes a new one in a graph."""
+        if who:
+            name, other, place = who
+            raise self.refused(
+                place, f"{other} would see in Python that {name} changes, but in a graph {name} "
+                f"becomes a new value; copy it before ({name}.copy()), or return it and assign it",
+            )  # fmt: skip
+
+    def augmented(self, name: str, who: tuple[Any, ...], x: Any, y: Any) -> Any:
         """Return `x` after an augmented assignment."""
         staged = _STAGED.get() and isinstance(x, np.ndarray)
         new = staged or isinstance(x, Node) or isinstance(y, Node)
+        if new and np.ndim(x):
+            self._refuse_shared(who)
         return getattr(operator, f"__{'' if new else 'i'}{_OPERATORS[name]}__")(x, y)
 
-    def written(self, x: Any, index: Any, value: Any) -> Any:
+    def written(self, who: tuple[Any, ...], x: Any, index: Any, value: Any) -> Any:
         """Return `x` with a value at an index: a new node, and in a branch a new list."""
         if isinstance(x, Node):
+            self._refuse_shared(who)
             return index_put(x, index, value)
         if isinstance(x, np.ndarray):
             parts = index if isinstance(index, tuple) else (index,)
             node = next((operand for operand in (value, *parts) if isinstance(operand, Node)), None)
             if node is not None:
+                self._refuse_shared(who)
                 return index_put(graph_of("a write", [node]).lift(x), index, value)
         if _STAGED.get() and isinstance(x, (list, dict, np.ndarray)):
+            self._refuse_shared(who)
             x = x.copy()
         x[index] = value
         return x
 
-    def appended(self, x: Any, value: Any) -> Any:
+    def appended(self, who: tuple[Any, ...], x: Any, value: Any) -> Any:
         """Return a list with one more element."""
         if _STAGED.get() and type(x) is list:
+            self._refuse_shared(who)
             return [*x, value]
         x.append(value)
         return x

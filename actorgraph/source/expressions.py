@@ -15,7 +15,7 @@ from actorgraph.source.reading import refuse
 from actorgraph.source.rules import OPERATORS, Derived, Kernel, is_literal, trace
 from actorgraph.source.scope import UNKNOWN, Scope, bound_names, is_numpy
 from actorgraph.source.steps import Statement, Substituted, loads
-from actorgraph.source.support import refuse_view
+from actorgraph.source.support import concatenated, refuse_same, refuse_view
 from actorgraph.source.usual import ADJOINTS, METHODS, PURE, SOURCES, TANGENTS
 
 _SAME = frozenset({"copy", "__array__"})
@@ -39,6 +39,32 @@ class Expressions(ABC):
         if not hasattr(node, "lineno"):
             node = self.origin
         return refuse(node, text or reason(node), self.scope.function)
+
+    def is_shared(self, name: str) -> bool:
+        """Return whether another name may see a write into the value of a name."""
+        return not self.aliases.is_fresh(name) or bool(self.aliases.alias_of(name))
+
+    def refuse_shared(self, base: ast.expr) -> None:
+        """Raise if another name may see a write into the value of an expression."""
+        name = ast.unparse(base)
+        if self.scope.is_generated:
+            return
+        if not isinstance(base, ast.Name):
+            raise self.refused(
+                self.origin, f"a change of {name}, a part of a container, is not differentiated; "
+                "change a list of its own name, then put it into the container",
+            )  # fmt: skip
+        if not self.aliases.is_fresh(name):
+            raise self.refused(
+                self.origin, f"a write into {name}, which is an argument or may show memory of "
+                f"another name, is not differentiated; copy it first: {name} = {name}.copy()",
+            )  # fmt: skip
+        alias = self.aliases.alias_of(name)
+        if alias:
+            raise self.refused(
+                self.origin, f"a write into {name} may change {alias}, which shares its memory; "
+                f"copy it: {alias} = {name}.copy()",
+            )  # fmt: skip
 
     def emit(self, kind: str, text: str, **more: Any) -> None:
         """Add a step."""
@@ -105,6 +131,11 @@ class Expressions(ABC):
             more["slot"] = self.scope.fresh("record")
             self.scope.locals.add(more["slot"])
         self.emit(kind, f"{bound} = {value}", target=bound, args=args, **more)
+        if kind in ("user", "dynamic"):
+            for name in sorted(loads([*args, *more.get("kwargs", {}).values()])):
+                if self.aliases.changed(name):
+                    helper = self.scope.support(refuse_same)
+                    self.emit("passive", f"{helper}({bound}, {name}, {name!r}, {value!r})")
         if bound != target:
             self.emit("copy", f"{target} = {bound}", target=target,
                       args=[ast.Name(bound, ast.Load())])  # fmt: skip
@@ -117,9 +148,13 @@ class Expressions(ABC):
         function = OPERATORS.get(type(node.op))
         if function is None:
             raise self.refused(node)
+        lists = map(self.aliases.may_be_list, (node.left, node.right))
         args = [self.atom(node.left), self.atom(node.right)]
         value = ast.unparse(ast.BinOp(args[0], node.op, args[1]))
-        self.step("call", target, value, args, function=function)
+        if function is np.add and any(lists):
+            self.step("rule", target, value, args, function=concatenated)
+        else:
+            self.step("call", target, value, args, function=function)
 
     def _as_unaryop(self, target: str, node: ast.UnaryOp) -> None:
         args = [self.atom(node.operand)]
@@ -230,10 +265,11 @@ class Expressions(ABC):
                 return
             method = node.func.attr
             if method == "pop" and not node.args:
+                self.refuse_shared(base)
                 self.step("pop", target, f"{ast.unparse(base)}.pop()", [base])
                 return
             if method == "get" and node.args:
-                self._as_subscript(target, ast.Subscript(base, node.args[0], ast.Load()))
+                self._as_get(target, node)
                 return
             function = np.array if method in _SAME else getattr(np, method, UNKNOWN)
             if function is UNKNOWN or method == "fill":
@@ -249,17 +285,24 @@ class Expressions(ABC):
             return
         self._known(target, node, function, text, extra)
 
+    def _as_get(self, target: str, node: ast.Call) -> None:
+        """Bind a name to ``d.get(key, default)``."""
+        of, key = map(ast.unparse, (self.atom(node.func.value), self.passive(node.args[0])))  # type: ignore[attr-defined]
+        other = ast.unparse(node.args[1]) if len(node.args) > 1 else "None"
+        self.rewritten(f"if {key} in {of}:\n    {target} = {of}[{key}]\n"
+                       f"else:\n    {target} = {other}", node)  # fmt: skip
+
     def _known(
         self, target: str, node: ast.Call, function: Any, text: str, extra: list[ast.expr]
     ) -> None:
         scope = self.scope
-        if _hashable(function) and function in SOURCES:
+        if is_hashable(function) and function in SOURCES:
             function = SOURCES[function]
         kind = "user"
-        if _hashable(function) and function in PURE:
+        if is_hashable(function) and function in PURE:
             function = PURE[function]
             text = scope.help(function.__name__, function)
-        if _hashable(function) and (function in ADJOINTS or function in TANGENTS):
+        if is_hashable(function) and (function in ADJOINTS or function in TANGENTS):
             kind = "rule"
         elif (
             is_numpy(function)
@@ -307,6 +350,8 @@ class Expressions(ABC):
             raise self.refused(node, f"{text} is known at run time only; give it its arguments "
                                "by position")  # fmt: skip
         name = text
+        if isinstance(node.func, ast.Call) and self.scope.is_active(node.func):
+            raise self.refused(node, f"{text} may hold active values; give them as arguments")
         if not isinstance(node.func, ast.Name):
             name = ast.unparse(self.passive(node.func))
         args = [self.atom(one) for one in node.args]
@@ -319,7 +364,8 @@ def index_text(node: ast.expr) -> str:
     return ast.unparse(ast.Subscript(ast.Name("_", ast.Load()), node, ast.Load()))[2:-1]
 
 
-def _hashable(value: Any) -> bool:
+def is_hashable(value: Any) -> bool:
+    """Return whether a value may be looked up in a set."""
     try:
         hash(value)
     except TypeError:

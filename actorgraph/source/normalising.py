@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from actorgraph.source.expressions import Expressions, index_text
+from actorgraph.source.aliases import CHANGING
+from actorgraph.source.expressions import Expressions, index_text, is_hashable
 from actorgraph.source.jumps import Jumps, UnsupportedPattern
-from actorgraph.source.scope import Scope, bound_names, walk_own
+from actorgraph.source.scope import PASSIVE_CALLS, Scope, bound_names, walk_own
 from actorgraph.source.steps import (
     Branch,
     Context,
@@ -21,10 +22,9 @@ from actorgraph.source.steps import (
     loads,
     parse,
 )
-from actorgraph.source.support import overwritten, refuse_array
+from actorgraph.source.support import overwritten, refuse_array, refuse_change, snapshot
 
 _CONTEXT = (np.errstate,)
-_CHANGING = frozenset({"append", "extend", "insert", "pop"})
 
 
 class Normaliser(Expressions):
@@ -33,6 +33,7 @@ class Normaliser(Expressions):
     def __init__(self, scope: Scope) -> None:
         self.jumps = Jumps(scope)
         super().__init__(scope, self.jumps.result)
+        self.names = [one.id for one in ast.walk(scope.tree) if isinstance(one, ast.Name)]
 
     def steps(self) -> list[Any]:
         """Return the steps of the body."""
@@ -63,6 +64,10 @@ class Normaliser(Expressions):
         """Return whether a statement neither binds nor writes anything active."""
         scope = self.scope
         loop = isinstance(node, (ast.For, ast.While))
+        if isinstance(node, (ast.If, ast.For, ast.While, ast.With)) and any(
+            self._changeable(part) for part in walk_own([node]) if isinstance(part, ast.Expr)
+        ):
+            return False
         for part in walk_own([node]):
             if isinstance(part, (ast.Break, ast.Continue)) and not loop:
                 return False
@@ -70,7 +75,7 @@ class Normaliser(Expressions):
             if isinstance(part, ast.Name) and written and part.id in scope.active:
                 return False
             if isinstance(part, (ast.Subscript, ast.Attribute)):
-                changes = written or getattr(part, "attr", "") in _CHANGING
+                changes = written or getattr(part, "attr", "") in CHANGING
                 if changes and scope.is_active(part.value):
                     return False
             if isinstance(part, ast.withitem) and scope.insertion(part) is not None:
@@ -83,7 +88,8 @@ class Normaliser(Expressions):
         if isinstance(node, ast.FunctionDef) and node.name in self.scope.nested:
             if self._escapes(node.name):
                 self.refuse_captures(node)
-                self.emit("passive", ast.unparse(node))
+            self._keep_defaults(node.name)
+            self.emit("passive", ast.unparse(node))
             return
         if isinstance(node, (ast.Break, ast.Continue)):
             self.out.append(Jump(ast.unparse(node)))
@@ -92,12 +98,63 @@ class Normaliser(Expressions):
         self.refuse_captures(node)
         if self.is_passive(node):
             if not isinstance(node, ast.Pass):
-                self.emit("passive", ast.unparse(node))
+                self._unchanging(node)
             return
         method = getattr(self, f"_on_{name}", None)
         if method is None:
             raise self.refused(node)
         method(node)
+
+    def _changeable(self, node: ast.AST) -> list[str]:
+        """Return the names whose values calls in a statement may change: it has active values."""
+        scope, found = self.scope, set[str]()
+        for stmt in walk_own([node]):
+            calls = [one for one in ast.walk(stmt) if isinstance(one, ast.Call)]
+            if not isinstance(stmt, ast.Expr) or not any(map(self._gets_active, calls)):
+                continue
+            found |= loads(stmt)
+            for call in calls:
+                called = scope.resolve(call.func)
+                found |= {*called.captured} if isinstance(called, Scope) else set()
+        found &= scope.locals - scope.nested.keys() - bound_names([node])
+        inside = [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
+        return [name for name in sorted(found) if self.names.count(name) > inside.count(name)]
+
+    def _gets_active(self, call: ast.Call) -> bool:
+        """Return whether a call whose result nobody uses has active arguments or an active self."""
+        scope = self.scope
+        function = scope.resolve(call.func)
+        if is_hashable(function) and function in PASSIVE_CALLS:
+            return False
+        captured = function.captured if isinstance(function, Scope) else ()
+        given = [*call.args, *[word.value for word in call.keywords]]
+        given += [call.func.value] if isinstance(call.func, ast.Attribute) else []
+        return any(map(scope.is_active, given)) or not scope.active.isdisjoint(captured)
+
+    def _unchanging(self, node: ast.stmt) -> None:
+        """Add a passive statement, which must not change what other statements read."""
+        names = ", ".join(self._changeable(node))
+        if not names:
+            self.emit("passive", ast.unparse(node))
+            return
+        before = self.scope.fresh("before")
+        self.scope.locals.add(before)
+        line = ast.unparse(node).split("\n")[0]
+        self.emit("passive", f"{before} = {self.scope.support(snapshot)}({names})")
+        self.emit("passive", ast.unparse(node))
+        refuse = self.scope.support(refuse_change)
+        self.emit("passive", f"{refuse}({before}, {line!r}, {names.split(', ')!r}, {names})")
+
+    def _keep_defaults(self, name: str) -> None:
+        """Bind the defaults of a nested function to names: calls may find other values."""
+        spec = self.scope.nested[name].tree.args
+        plain = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
+        given = dict(zip(plain[::-1], spec.defaults[::-1], strict=False))
+        only = zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
+        given |= {arg.arg: value for arg, value in only if value is not None}
+        for parameter, value in given.items():
+            kept = value if isinstance(value, ast.Constant) else self.temporary(value)
+            self.scope.defaults[name, parameter] = kept
 
     def refuse_captures(self, node: ast.stmt) -> None:
         """Raise if a function used as a value captures an active name."""
@@ -159,7 +216,7 @@ class Normaliser(Expressions):
         if isinstance(target, ast.Subscript):
             target.slice = node.target.slice = self.passive(node.target.slice)  # type: ignore[union-attr]
         value = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
-        if isinstance(target, ast.Name) and not self.aliases.is_fresh(target.id):
+        if isinstance(target, ast.Name) and self.is_shared(target.id):
             helper = self.scope.help("refuse_array", refuse_array)
             self.emit("passive", f"{helper}({target.id}, {target.id!r})")
         self.bind(node.target, value)
@@ -187,17 +244,7 @@ class Normaliser(Expressions):
         name = ast.unparse(base)
         if index.startswith("."):
             raise self.refused(self.origin, f"the attribute {place} has no gradient; use a dict")
-        if not self.aliases.is_fresh(name):
-            raise self.refused(
-                self.origin, f"a write into {name}, which is an argument or may show memory of "
-                f"another name, is not differentiated; copy it first: {name} = {name}.copy()",
-            )  # fmt: skip
-        alias = self.aliases.alias_of(name)
-        if alias:
-            raise self.refused(
-                self.origin, f"a write into {name} may change {alias}, which shares its memory; "
-                f"copy it: {alias} = {name}.copy()",
-            )  # fmt: skip
+        self.refuse_shared(base)
         atom = self.atom(value)
         old, helper = self.scope.fresh("old"), self.scope.help("overwritten", overwritten)
         self.scope.locals.add(old)
@@ -243,6 +290,7 @@ class Normaliser(Expressions):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
             name, method = ast.unparse(call.func.value), call.func.attr
             if method == "append":
+                self.refuse_shared(call.func.value)
                 element = self.atom(call.args[0])
                 if isinstance(element, ast.Name) and self.aliases.written(element.id):
                     raise self.refused(node, f"{element.id} is written to later; append a copy")
@@ -258,7 +306,7 @@ class Normaliser(Expressions):
                 self.rewritten(loop, node)
                 return
             raise self.refused(node, f"{method} of an active list; use append and pop")
-        self.emit("passive", ast.unparse(node))
+        raise self.refused(node, "a list changes inside an expression; write a statement for it")
 
     def rewritten(self, text: str, node: ast.AST) -> None:
         """Add the steps of statements that replace another one."""

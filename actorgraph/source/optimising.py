@@ -6,7 +6,9 @@ import ast
 
 from actorgraph.source.steps import loads
 
-_IMPURE = frozenset({"fitting", "check_inputs", "refuse_array", "refuse_view", "overwritten"})
+_IMPURE = frozenset(
+    "fitting check_inputs refuse_array refuse_change refuse_same refuse_view overwritten".split()
+)
 
 
 def without_dead_code(body: list[ast.stmt], pure: frozenset[str]) -> list[ast.stmt]:
@@ -93,6 +95,10 @@ class _Sweep:
             for item in stmt.items:
                 live |= loads(item.context_expr)
             return ast.With(stmt.items, body, None) if body else None
+        if isinstance(stmt, ast.FunctionDef):
+            if stmt.name not in live:
+                return None
+            live -= {stmt.name}
         if isinstance(stmt, ast.Return):
             live.clear()
         live |= loads(stmt)

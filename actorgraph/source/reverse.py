@@ -399,7 +399,7 @@ class ReverseWriter:
         if step.kind == "store":
             lines = parse(f"{name}[{step.index}] = {step.slot}")
             place = index_value(step.index)
-            part = f"{self.scope.support(support.item_of)}({ct}, {place})"
+            part = f"{self.scope.support(support.written_of)}({ct}, {place}, {ast.unparse(value)})"
             cut = f"{ct} = {self.scope.support(support.cleared)}({ct}, {place})"
         else:
             lines = [] if name in self.tapes else parse(f"{name}.pop()")

@@ -54,14 +54,25 @@ class Scope:
         self.taken: dict[str, str] = {}
         self.active: set[str] = set()
         self.helpers: dict[str, Any] = {}
+        self.defaults: dict[tuple[str, str], ast.expr] = {}  # of nested functions, by parameter
         self.cells = dict(
             zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         )
-        self.nested: dict[str, Scope] = dict(nested or {})
+        self.nested = {
+            name: scope for name, scope in (nested or {}).items() if name not in self.locals
+        }
         self._add_nested()
 
     def _add_nested(self) -> None:
-        nested = [node for node in walk_own(self.tree.body) if isinstance(node, ast.FunctionDef)]
+        """Find the functions that are defined here, each under a name of its own."""
+        own = walk_own(self.tree.body)
+        bound = [one.id for one in own if isinstance(one, ast.Name) and type(one.ctx) is ast.Store]
+        bound += [one.name for one in own if isinstance(one, ast.FunctionDef)] + self.args
+        nested = [
+            one for one in own
+            if isinstance(one, ast.FunctionDef) and bound.count(one.name) == 1
+            and not one.decorator_list
+        ]  # fmt: skip
         for node in nested:
             inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
             free = inside - {*_parameters(node.args), *bound_names(node.body)}
@@ -80,7 +91,8 @@ class Scope:
             captured = tuple(sorted((free & self.locals) - known))
             self.nested[node.name] = Scope(self.function, node, captured, self.nested)
         for scope in self.nested.values():
-            scope.nested = {**self.nested, **scope.nested}
+            known_there = {n: one for n, one in self.nested.items() if n not in scope.locals}
+            scope.nested = {**known_there, **scope.nested}
 
     @property
     def is_generated(self) -> bool:

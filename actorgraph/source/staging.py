@@ -13,12 +13,13 @@ from copy import deepcopy
 from types import FunctionType
 from typing import Any
 
+from actorgraph.source.aliases import CHANGING, Aliases
 from actorgraph.source.fence import check_everywhere
 from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps
 from actorgraph.source.liveness import annotate, assigned
 from actorgraph.source.reading import refuse
 from actorgraph.source.scope import Scope, walk_own
-from actorgraph.source.steps import parse_one
+from actorgraph.source.steps import loads, parse_one
 
 HELPER = "ag__"
 """The name of the `Converted` object."""
@@ -55,6 +56,7 @@ class _Definition:
     def __init__(self, function: FunctionType, scope: Scope, places: list[ast.AST]) -> None:
         self.function, self.scope, self.places = function, scope, places
         self.jumps = Jumps(scope)
+        self.aliases = Aliases(scope, self.jumps.result)
         self.expressions = _Expressions(self)
 
     def made(self) -> ast.FunctionDef:
@@ -103,16 +105,20 @@ class _Definition:
         if isinstance(node, ast.AugAssign):
             target: Any = deepcopy(node.target)
             target.ctx = ast.Load()
-            replaced = _expression(f"{HELPER}.augmented({type(node.op).__name__!r}, x, y)", node)
-            replaced.args[1:] = [target, node.value]
+            name = target.id if isinstance(target, ast.Name) else ""
+            who = self._seen_by(name, node)
+            text = f"{HELPER}.augmented({type(node.op).__name__!r}, {who}, x, y)"
+            replaced = _expression(text, node)
+            replaced.args[2:] = [target, node.value]
             node = _located_one(ast.Assign([node.target], replaced), node)
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             return [self._written(node)]
         if isinstance(node, ast.Expr) and self._appends(node.value):
             call: Any = node.value
             name = call.func.value.id
-            replaced = parse_one(f"{name} = {HELPER}.appended({name}, x)", node)
-            replaced.value.args[1] = call.args[0]
+            who = self._seen_by(name, node)
+            replaced = parse_one(f"{name} = {HELPER}.appended({who}, {name}, x)", node)
+            replaced.value.args[2] = call.args[0]
             return [replaced]
         return [node]
 
@@ -139,9 +145,17 @@ class _Definition:
         if not isinstance(base, ast.Name) or base.id not in self.scope.locals:
             return node
         assert isinstance(target, ast.Subscript)
-        replaced = parse_one(f"{base.id} = {HELPER}.written({base.id}, i, v)", node)
-        replaced.value.args[1:] = [_index(target.slice), node.value]
+        who = self._seen_by(base.id, node)
+        replaced = parse_one(f"{base.id} = {HELPER}.written({who}, {base.id}, i, v)", node)
+        replaced.value.args[2:] = [_index(target.slice), node.value]
         return replaced  # type: ignore[no-any-return]
+
+    def _seen_by(self, name: str, node: ast.stmt) -> str:
+        """Return who else sees a change of a name, as an argument of a call; () for nobody."""
+        other = self.aliases.alias_of(name)
+        if not other and name in self.scope.args and self.aliases.is_only_written(name):
+            other = "the caller"
+        return repr((name, other, self.at(node)) if other else ())
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -165,6 +179,25 @@ class _Definition:
             out.append(definition)
         return out
 
+    def _watched(self, body: list[ast.stmt], call: ast.stmt, place: int) -> ast.stmt:
+        """Return a call that traces a body, watching the objects that the body may change."""
+        names: set[str] = set()
+        for part in walk_own(body):
+            if isinstance(part, (ast.Expr, ast.Delete)):
+                names |= loads(part)
+            elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+                names |= loads(part.func.value) if part.func.attr in CHANGING else set()
+            elif isinstance(part, ast.Subscript) and not isinstance(part.ctx, ast.Load):
+                names |= loads(part.value)
+        names &= self.scope.locals
+        if not names:
+            return call
+        reads = ", ".join(f"lambda: {name}" for name in sorted(names))
+        head = f"with {HELPER}.watching({place}, {sorted(names)!r}, {reads}): pass"
+        block: Any = parse_one(head, call)
+        block.body = [call]
+        return block  # type: ignore[no-any-return]
+
     def _state(self, node: Any, names: list[str]) -> tuple[list[ast.stmt], str]:
         """Return functions that read and set names, and the arguments for a call with them."""
         read, write = self.scope.fresh("read"), self.scope.fresh("write")
@@ -184,13 +217,12 @@ class _Definition:
         live = tuple([name for name in names if name in node.after])
         true, false = self.scope.fresh("then"), self.scope.fresh("otherwise")
         state, given = self._state(node, names)
+        inside, place = deepcopy([*node.body, *node.orelse]), self.at(node)
         blocks = (f"{true}()", self.block(node.body)), (f"{false}()", self.block(node.orelse))
         bodies = self._functions(node, names, *blocks)
-        call = parse_one(
-            f"{HELPER}.if_(test, {true}, {false}, {given}, {live!r}, {self.at(node)})", node
-        )
+        call = parse_one(f"{HELPER}.if_(test, {true}, {false}, {given}, {live!r}, {place})", node)
         call.value.args[0] = self.expressions.visit(node.test)
-        return [*bodies, *state, call]
+        return [*bodies, *state, self._watched(inside, call, place)]
 
     def _on_while(self, node: Any) -> list[ast.stmt]:
         test = self.expressions.visit(node.test)
@@ -202,16 +234,15 @@ class _Definition:
             test = whole
         names = sorted(assigned([*node.body, ast.Expr(node.test)]))
         ask, body = self.scope.fresh("test"), self.scope.fresh("body")
+        inside, place = deepcopy([*node.body, ast.Expr(node.test)]), self.at(node)
         asked = _located_one(ast.Return(test), node)
         state, given = self._state(node, names)
         functions = self._functions(
             node, names, (f"{ask}()", [asked]), (f"{body}()", self.block(node.body))
         )
         carried = self._carried(node, names)
-        call = parse_one(
-            f"{HELPER}.while_({ask}, {body}, {given}, {carried}, {self.at(node)})", node
-        )
-        return [*functions, *state, call]
+        call = parse_one(f"{HELPER}.while_({ask}, {body}, {given}, {carried}, {place})", node)
+        return [*functions, *state, self._watched(inside, call, place)]
 
     def _carried(self, node: Any, names: list[str]) -> str:
         return repr(tuple([name for name in names if name in node.head]))
@@ -222,13 +253,14 @@ class _Definition:
         first.targets = [node.target]
         names = sorted(assigned([*node.body, first]))
         state, given = self._state(node, names)
+        inside, place = deepcopy(node.body), self.at(node)
         blocks = self._functions(node, names, (f"{body}({item})", [first, *self.block(node.body)]))
         call = parse_one(
             f"{HELPER}.for_(over, {body}, {node.stopped!r}, {given}, "
-            f"{self._carried(node, names)}, {self.at(node)})", node,
+            f"{self._carried(node, names)}, {place})", node,
         )  # fmt: skip
         call.value.args[0] = self.expressions.visit(node.iter)
-        return [*blocks, *state, call]
+        return [*blocks, *state, self._watched(inside, call, place)]
 
     def _on_with(self, node: Any) -> list[ast.stmt]:
         node.items = [self.expressions.visit(item) for item in node.items]

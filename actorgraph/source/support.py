@@ -19,6 +19,8 @@ _NUMBERS = (float, np.ndarray, np.generic)
 
 def sum_like(ct: Any, like: Any) -> Any:
     """Sum over broadcast axes, to the shape of `like`."""
+    if isinstance(ct, list):
+        raise GraphError("lists were added, which has no gradient here; append or extend instead")
     shape = getattr(like, "shape", ())
     return ct if getattr(ct, "shape", ()) == shape else _SUM_LIKE.forward(np, np.asarray(ct), like)
 
@@ -131,8 +133,90 @@ def newly_cleared(total: Any, index: Any) -> Any:
     return None if total is None else cleared(own(None, total), index)
 
 
+def _last_written(part: Any, shape: Any, index: Any) -> Any:
+    """Set elements of ``total[index]`` to zero that a write to this index does not leave there."""
+    if isinstance(part, np.ndarray) and not _is_basic(index):
+        numbers = np.arange(part.size).reshape(part.shape)
+        left = np.empty(shape, np.intp)
+        left[index] = numbers
+        part = np.where(left[index] == numbers, part, part.dtype.type(0))
+    return part
+
+
+def written_of(total: Any, index: Any, value: Any) -> Any:
+    """Return the cotangent of a value that was written to ``y[index]``, of y's cotangent."""
+    part = item_of(total, index)
+    if isinstance(total, np.ndarray):
+        return split_like(_last_written(part, total.shape, index), value)
+    return part
+
+
+def unwritten(ct: Any, total: Any, index: Any) -> Any:
+    """Return the cotangent of y's cotangent in `written_of`."""
+    if ct is None or not isinstance(total, np.ndarray):
+        return added_at(None, total, index, ct)
+    wide = np.broadcast_to(np.array(ct), total[index].shape)
+    return added_at(None, total, index, _last_written(wide, total.shape, index))
+
+
+def concatenated(one: Any, other: Any) -> Any:
+    """Return the sum of two values, which may be lists."""
+    return one + other
+
+
+def concatenated_adjoint(ct: Any, y: Any, one: Any, other: Any) -> Any:
+    """Return the cotangents of the operands of a sum, which may be of lists."""
+    if isinstance(y, (list, tuple)):
+        return ct[: len(one)], ct[len(one) :]
+    return split_like(ct, one), split_like(ct, other)
+
+
+def concatenated_tangent(tans: Any, y: Any, one: Any, other: Any) -> Any:
+    """Return the tangent of a sum, which may be of lists."""
+    if isinstance(y, (list, tuple)):
+        return [*tans[0], *tans[1]]
+    return broadcast_like(np.array(tans[0]) + np.array(tans[1]), y)
+
+
+def snapshot(*values: Any) -> list[Any]:
+    """Return copies of arrays and containers, for `refuse_change`."""
+    return [
+        value.copy() if isinstance(value, np.ndarray)
+        else snapshot(*value) if isinstance(value, (list, tuple))
+        else set(value) if isinstance(value, set)
+        else dict(zip(value, snapshot(*value.values()), strict=True)) if isinstance(value, dict)
+        else value
+        for value in values
+    ]  # fmt: skip
+
+
+def refuse_change(before: list[Any], line: str, names: list[str], *values: Any) -> None:
+    """Raise for arrays and containers that a statement has changed."""
+    for name, old, new in zip(names, before, values, strict=True):
+        if has_changed(old, new):
+            raise GraphError(
+                f"{line} changes {name}, and a change by a call has no gradient; "
+                "assign the result of a function, or write into elements, or append, here"
+            )
+
+
+def has_changed(old: Any, new: Any) -> bool:
+    """Return whether a value is no longer as it was at its `snapshot`."""
+    if isinstance(new, set):
+        return bool(old != new)
+    if isinstance(new, np.ndarray):
+        return bool(old.shape != new.shape or np.any((old != new) & (old == old)))
+    if isinstance(new, (list, tuple)):
+        return len(old) != len(new) or any(map(has_changed, old, new))
+    if isinstance(new, dict):
+        return [*old] != [*new] or any(map(has_changed, old.values(), new.values()))
+    return old is not new
+
+
 def overwritten(value: Any, index: Any) -> Any:
     """Return a copy of the element that a write to ``value[index]`` will lose."""
+    if isinstance(value, list) and isinstance(index, slice):
+        raise GraphError("a slice of a list was assigned, which has no gradient; make a new list")
     if isinstance(value, dict):
         return value.get(index)
     element = value[index]
@@ -176,12 +260,21 @@ def join_like(cts: Any, value: Any) -> Any:
 
 def refuse_array(value: Any, name: str) -> Any:
     """Return a number, or raise for an array that others may refer to."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, list)):
+        what = "an array" if isinstance(value, np.ndarray) else "a list"
         raise GraphError(
-            f"{name} is an array that an argument or another name may refer to, and an augmented "
+            f"{name} is {what} that an argument or another name may refer to, and an augmented "
             f"assignment writes into it; write {name} = {name} + ... or copy it first"
         )
     return value
+
+
+def refuse_same(result: Any, value: Any, name: str, call: str) -> None:
+    """Raise for the result of a call that is, or shows memory of, a value that changes."""
+    both = isinstance(result, np.ndarray) and isinstance(value, np.ndarray)
+    same = result is value and isinstance(value, (list, dict))
+    if same or (both and np.may_share_memory(result, value)):
+        raise GraphError(f"{call} returns {name} itself, which is written to; return a copy of it")
 
 
 def refuse_view(value: Any, name: str, source: str) -> Any:

@@ -71,6 +71,9 @@ _linear(broadcast_like, lambda ct, y, x, like: sum_like(ct, x))
 _linear(split_like, lambda ct, y, x, value: np.array(ct))
 _linear(join_like, lambda ct, y, x, value: split_like(ct, x))
 _linear(item_of, lambda ct, y, x, index: added_at(None, x, index, ct))
+_linear(support.written_of, lambda ct, y, x, index, value: support.unwritten(ct, x, index))
+ADJOINTS[support.concatenated] = support.concatenated_adjoint
+TANGENTS[support.concatenated] = support.concatenated_tangent
 _linear(support.overwritten, lambda ct, y, x, index: added_at(None, x, index, ct), item_of)
 _linear(newly_cleared, lambda ct, y, x, index: newly_cleared(ct, index))
 _linear(last_of, lambda ct, y, x: [None] * (len(x) - 1) + [ct])

@@ -121,6 +121,7 @@ BAD = {
     "negative shape": {"inputs": [tensor(1, shape=[-1, -2])]},
     "text": {"inputs": [tensor(1, data=["1", "2"])]},
     "ragged": {"inputs": [tensor(1, data=[[1], [2, 3]])]},
+    "shape": {"inputs": [tensor(1, data=[], shape=[0, 1 << 62])]},
     "binary that is not there": {"inputs": [tensor(1, parameters={"binary_data_size": 16})]},
     "size that lies": {"inputs": [tensor(1, parameters={"binary_data_size": -16})]},
     "unknown output": {"inputs": [tensor(1)], "outputs": [{"name": "z"}]},

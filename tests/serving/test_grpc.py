@@ -183,6 +183,7 @@ def wrong(**changes):
         (wrong(datatype="FP31"), "INVALID_ARGUMENT", "has the datatype 'FP31'"),
         (wrong(shape=[1, 3]), "INVALID_ARGUMENT", "which takes 24 bytes, but it has 16"),
         (wrong(shape=[-1, 2]), "INVALID_ARGUMENT", "is a list of sizes"),
+        (wrong(shape=[0, 1 << 61]), "INVALID_ARGUMENT", "is too large"),
         (
             asking(1) | {"raw_input_contents": [b""] * 2},
             "INVALID_ARGUMENT",

@@ -353,3 +353,135 @@ def list_of_arrays(xs):
     for x in xs:
         total = total + np.sum(x * xs[0])
     return total
+
+
+@case(VECTOR)
+def lists_added(x):
+    out, more = [], ()
+    for a in x:
+        out = out + [a * a]  # noqa: RUF005
+        more += (a, 2.0)
+    out += [x[0]]
+    return out[0] * out[1] + out[2] * out[3] + more[2] * more[4]
+
+
+@case(VECTOR)
+def dict_with_defaults(x):
+    d = {}
+    for i in range(4):
+        d[i % 2] = d.get(i % 2, 1.0) * x[i % 3]
+    return d[0] * d.get(1) + d.get("a", x[2])
+
+
+@case(VECTOR)
+def rows_written(x):
+    y = np.zeros((2, 3))
+    y[:] = x
+    y[1, :2] = x[0] * x[1]
+    return np.sum(y * y)
+
+
+@case(VECTOR)
+def places_written_twice(x):
+    y = np.ones(3)
+    y[[0, 0, 2]] = x
+    y[np.array([1, 1])] *= x[:2] * x[1:]
+    y[y < 0] = x[1]
+    return np.sum(y * y)
+
+
+@case(VECTOR)
+def an_argument_copied(x):
+    x = x.copy()
+    for i in range(1, 3):
+        x[i] = x[i] * x[i - 1]
+    return np.sum(x * x)
+
+
+@case(VECTOR)
+def defaults_of_a_definition(x):
+    weight, made = np.ones(3), []
+
+    def scaled(y, factor=x * 2.0, weight=weight):
+        return y * factor * weight
+
+    weight = weight * 3.0
+    for i in range(3):
+        made.append(lambda y, i=i: y * y * i)
+    return np.sum(scaled(x) + scaled(x, 3.0)) * weight[0] + made[1](x[0]) + made[2](x[1])
+
+
+@case(VECTOR)
+def definitions_called_for_nothing(x):
+    seen = []
+
+    def look(y):
+        assert len(y) == 3
+
+    def twice(y):
+        return y * 2.0
+
+    def power(n):
+        return lambda y: y**n
+
+    look(x)
+    for _ in range(2):
+        look(x * 2.0)
+    unused = twice(x)
+    seen.append(unused)
+    return np.sum(x * twice(3.0)) + np.sum(power(2)(x))
+
+
+@case(VECTOR)
+def modules_of_a_function(x):
+    import math
+
+    from numpy import sin
+
+    return math.exp(x[0]) * np.sum(sin(x))
+
+
+@case(VECTOR)
+def rows_made_one_by_one(x):
+    rows, momentum, path = [], np.zeros(3), np.zeros((2, 3))
+    for i in range(2):
+        row = []
+        for a in x:
+            row.append(a * i)
+        rows.append(row)
+        momentum = 0.9 * momentum + x
+        momentum += 1.0
+        path[i] = momentum
+    turned = path.T
+    return rows[1][0] * rows[1][2] + np.sum(turned * turned)
+
+
+def doubled(function):
+    return lambda y: 2.0 * function(y)
+
+
+@case(VECTOR)
+def functions_of_one_name(x):
+    if x[0] > 0:
+
+        def chosen(y):
+            return y * 2.0
+    else:
+
+        def chosen(y):
+            return y * y
+
+    def again(y):
+        return y * y * y
+
+    first = again(x)
+    again = np.sin
+
+    def applied(chosen, y):
+        return chosen(y) * 3.0
+
+    @doubled
+    def decorated(y):
+        return y * y
+
+    return np.sum(chosen(x) * first + again(x) * applied(np.cos, x) + decorated(x))

@@ -165,7 +165,10 @@ def test_products_with_the_hessian():
 
 @pytest.mark.parametrize(
     "name",
-    "writes_elements list_as_a_stack matrix_products nested_comprehension".split(),
+    """
+    writes_elements list_as_a_stack matrix_products nested_comprehension lists_added rows_written
+    places_written_twice
+    """.split(),
 )
 def test_second_order_through_control_flow_and_containers(name):
     function, args, _ = catalogue.CATALOGUE[name]

@@ -1,0 +1,365 @@
+"""Writes and calls that change what another name sees are refused: a gradient would be wrong."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph import GraphError, source
+from tests._each import each
+
+
+def chained(x):
+    y = z = x * 2
+    y[0] = 5.0
+    return np.sum(z)
+
+
+def reshaped(x):
+    y = x * 2
+    z = y.reshape(-1, 1)
+    y[1] = 5.0
+    return np.sum(z)
+
+
+def one_of_two(x):
+    y = x * 2
+    z = y if len(x) > 1 else x
+    y[1] = 5.0
+    return np.sum(z)
+
+
+def list_of_two_names(x):
+    out = [x]
+    other = out
+    out.append(x * x)
+    return other[1]
+
+
+def list_in_a_list(x):
+    out = []
+    outer = [out]
+    out.append(x)
+    return outer[0][0]
+
+
+def list_of_an_element(x):
+    lists = [[], []]
+    lists[0].append(x)
+    return lists[0][0]
+
+
+def list_of_the_caller(x):
+    out = []
+
+    def put(y):
+        out.append(y)
+        return 0.0
+
+    return put(x) + out[0]
+
+
+def list_in_a_comprehension(x):
+    out = []
+    [out.append(a) for a in x]
+    return out[0]
+
+
+def argument_under_a_name(x):
+    result_1 = x
+    result_1[0] = 5.0
+    return np.sum(result_1) * 2
+
+
+def holds_an_active_value(x):
+    def times(k):
+        return lambda y: y * k
+
+    return times(x)(x)
+
+
+@each(
+    ("function", "text", "offset"),
+    [
+        (chained, "may change z", 2),
+        (reshaped, "z = y.copy\\(\\)", 3),
+        (one_of_two, "may change z", 3),
+        (list_of_two_names, "may change other", 3),
+        (list_in_a_list, "may change outer", 3),
+        (list_of_an_element, "a part of a container", 2),
+        (list_of_the_caller, "out = out.copy\\(\\)", 4),
+        (list_in_a_comprehension, "write a statement for it", 2),
+        (argument_under_a_name, "result_1 = result_1.copy\\(\\)", 2),
+        (holds_an_active_value, "give them as arguments", 4),
+    ],
+)
+def test_a_write_that_another_name_or_a_container_sees_is_refused(function, text, offset):
+    for make in (source.grad, source.jvp):
+        with pytest.raises(source.UnsupportedSyntax, match=text) as caught:
+            make(function)
+        assert caught.value.lineno == function.__code__.co_firstlineno + offset
+
+
+def kept_and_augmented(x):
+    y, kept = x * 2.0, []
+    for _ in range(2):
+        kept.append(y)
+        y += x
+    return np.sum(kept[0])
+
+
+def list_augmented_under_a_name(x):
+    out = [x]
+    other = out
+    other += [x]
+    return out[0]
+
+
+def returned_as_it_was(x):
+    y = x * 2.0
+    z = _itself(y)
+    y[0] = 0.0
+    return np.sum(z)
+
+
+def _itself(y):
+    return y
+
+
+@each(
+    ("function", "text"),
+    [
+        (kept_and_augmented, "y is an array that"),
+        (list_augmented_under_a_name, "other is a list that"),
+        (returned_as_it_was, "_itself\\(y\\) returns y itself"),
+    ],
+)
+def test_a_write_that_another_name_may_see_is_refused_when_it_runs(function, text):
+    for make in (source.grad, source.jvp):
+        with pytest.raises(GraphError, match=text):
+            make(function)(np.ones(2), np.ones(2) if make is source.jvp else None)
+
+
+def written_by_out(x):
+    y = np.zeros(2)
+    np.multiply(x, x, out=y)
+    return np.sum(y)
+
+
+def written_by_copyto(x):
+    y = np.zeros(2)
+    if len(x) > 1:
+        np.copyto(y, x)
+    return np.sum(y)
+
+
+def sorted_in_place(x):
+    y = x * 1.0
+    y.sort()
+    return y[0]
+
+
+def updated(x):
+    d = {"a": 1.0}
+    d.update(a=x[0])
+    return d["a"]
+
+
+def reversed_in_place(x):
+    out = [1.0, x[0]]
+    out.reverse()
+    return out[0]
+
+
+def written_by_a_function(x):
+    y = np.zeros(2)
+
+    def put(a):
+        y[0] = a
+
+    for a in x:
+        put(a)
+    return np.sum(y)
+
+
+@each(
+    ("function", "name"),
+    [
+        (written_by_out, "y"), (written_by_copyto, "y"), (sorted_in_place, "y"), (updated, "d"),
+        (reversed_in_place, "out"), (written_by_a_function, "y"),
+    ],
+)  # fmt: skip
+def test_a_call_that_changes_what_is_read_later_is_refused(function, name):
+    x = np.array([2.0, 1.0])
+    for make in (source.grad, source.jvp):
+        with pytest.raises(GraphError, match=f"changes {name}, and a change by a call"):
+            make(function)(x, x if make is source.jvp else None)
+
+
+def test_a_slice_of_a_list_and_sums_of_unknown_lists_are_refused():
+    def assigned(x):
+        out = [x, x, x]
+        out[:2] = [x]
+        return out[0]
+
+    def added(xs, ys):
+        zs = xs + ys
+        return zs[0]
+
+    with pytest.raises(GraphError, match="a slice of a list was assigned"):
+        source.grad(assigned)(1.0)
+    with pytest.raises(GraphError, match="append or extend"):
+        source.grad(added)([1.0], [2.0])
+
+
+def test_calls_that_change_nothing_may_look_at_values(capsys):
+    def f(x):
+        y = x * x
+        print(y[0])
+        np.testing.assert_array_equal(y, x * x)
+        return np.sum(y)
+
+    assert source.grad(f)(np.array([1.0, 3.0])).tolist() == [2.0, 6.0]
+    assert capsys.readouterr().out == "1.0\n"
+
+
+def node_under_two_names(x):
+    y = x * 2.0
+    z = y
+    y[0] = 5.0
+    return np.sum(z)
+
+
+def view_of_a_node(x):
+    y = x * 2.0
+    z = y[1:]
+    y += 1.0
+    return np.sum(z)
+
+
+def dict_under_two_names(x):
+    d = {"a": x[0]}
+    e = d
+    if x[1] > 0:
+        d["a"] = x[1]
+    return e["a"]
+
+
+def list_under_two_names(x):
+    out = []
+    other = out
+    for i in range(2):
+        if x[i] > 0:
+            out.append(x[i])
+        else:
+            out.append(-x[i])
+    return other[0]
+
+
+def array_of_a_caller(x):
+    y = np.zeros(2)
+    _put(y, x[0])
+    return np.sum(y)
+
+
+def _put(y, value):
+    y[0] = value
+
+
+@each(
+    ("function", "text"),
+    [
+        (node_under_two_names, "z would see in Python that y changes"),
+        (view_of_a_node, "z would see in Python that y changes"),
+        (dict_under_two_names, "e would see in Python that d changes"),
+        (list_under_two_names, "other would see in Python that out changes"),
+        (array_of_a_caller, "the caller would see in Python that y changes"),
+    ],
+)
+def test_a_change_that_becomes_a_new_value_in_a_graph_is_refused_where_others_see_it(
+    function, text
+):
+    x = ag.Graph().input("x", (2,), "float64")
+    with pytest.raises(source.UnsupportedSyntax, match=text):
+        ag.function(function)(x)
+    given = np.array([1.0, 2.0])
+    assert ag.function(function)(given) == function(given)
+
+
+def updated_in_a_branch(x):
+    held = {"k": 1.0}
+    if x[0] > 0:
+        held.update(k=5.0)
+    return x[1] * held["k"]
+
+
+def popped_in_a_branch(x):
+    held = [1.0, 2.0]
+    last = held[-1]
+    if x[0] > 0:
+        last = held.pop()
+    return x[1] * held[-1] * last
+
+
+def deleted_in_a_branch(x):
+    held = {"k": 1.0, "j": 2.0}
+    if x[0] > 0:
+        del held["k"]
+    return x[1] * len(held)
+
+
+def filled_in_a_branch(x):
+    held = np.ones(2)
+    if x[0] > 0:
+        held.fill(4.0)
+    return np.sum(x * held)
+
+
+def written_deep_in_a_loop(x):
+    held = [[1.0]]
+    for _ in x:
+        held[0][0] = held[0][0] + 1.0
+    return x[0] * held[0][0]
+
+
+def counted_by_a_function(x):
+    seen = set()
+
+    def held():
+        seen.add(len(seen))
+
+    while x[0] < 3.0:
+        x = x + 1.0
+        held()
+    return x[0] * len(seen)
+
+
+@each(
+    "function",
+    [updated_in_a_branch, popped_in_a_branch, deleted_in_a_branch, filled_in_a_branch,
+     written_deep_in_a_loop, counted_by_a_function],
+)  # fmt: skip
+def test_a_change_of_an_object_in_a_branch_or_loop_of_a_graph_is_refused(function):
+    x = ag.Graph().input("x", (2,), "float64")
+    with pytest.raises(source.UnsupportedSyntax, match="held changes in a branch or loop"):
+        ag.function(function)(x)
+    given = np.array([1.0, 2.0])
+    assert ag.function(function)(given) == function(given)
+
+
+def test_objects_that_a_branch_makes_may_change_in_it():
+    def f(x):
+        if x[0] > 0:
+            parts = [x[0]]
+            parts.extend([x[1], 3.0])
+            named = {}
+            for i in range(2):
+                named.update({i: parts[i]})
+            y = parts[2] * named[1]
+        else:
+            y = x[0]
+        return y
+
+    x = ag.Graph().input("x", (2,), "float64")
+    y = ag.function(f)(x)
+    for given in ([1.0, 2.0], [-1.0, 2.0]):
+        assert ag.LispMachine([y]).run_sync({"x": np.array(given)})[y].value == f(given)
