@@ -233,7 +233,7 @@ class _AnyOrder:
         while left:
             ready = sorted(one for one in left if {*pieces.waits[one]} <= {*done})
             one = self._draw.choice(ready)
-            begin, end, _ = pieces.pieces[one]
+            begin, end = pieces.pieces[one]
             flags = rows(block, run, begin, end, end, 0)
             if flags < 0:
                 return flags
