@@ -2,11 +2,12 @@
 
 import ctypes
 from itertools import accumulate
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from actorgraph.devices import native
+from actorgraph.devices import native, strands
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.loops import loop_of
 from actorgraph.devices.strands import Pieces
@@ -22,6 +23,10 @@ def directory(tmp_path, monkeypatch):
     native.RUNTIME.done.wait()
     monkeypatch.setattr(HELPERS, "count", max(HELPERS.count, 1))
     return str(tmp_path)
+
+
+BEHIND = [*range(-8, 0)]
+"""Words that are behind those of the last strand, and nobody's."""
 
 
 class Walk:
@@ -49,12 +54,15 @@ class Walk:
         begins = [0, *accumulate(map(len, strands))]
         self.pieces = Pieces(begins, spans, behind, directory)
         self.block = native.block(specs, lines, [self.numbers.ctypes.data], len(rows))
-        self.words, self._owned = self.pieces.words()
+        words, self._owned = self.pieces.words()
+        self.words = np.append(words, BEHIND)
         self.block[native.STRANDS] = self.words.ctypes.data
 
     def __call__(self, together=True):
         self.pieces.trial._together = together
-        return self.pieces.walk((), self.block.ctypes.data, self.run)
+        flags = self.pieces.walk((), self.block.ctypes.data, self.run)
+        assert self.words[-len(BEHIND) :].tolist() == BEHIND
+        return flags
 
 
 IN_TURN = pytest.mark.parametrize("together", [True, False])
@@ -69,6 +77,16 @@ def test_pieces_compute_in_the_order_that_they_wait_in(directory, together):
         assert walk(together) == 0
         twice = 2 * number
         assert walk.numbers[:5].tolist() == [number, twice, twice**2, twice**2 + twice, number]
+
+
+@IN_TURN
+def test_each_piece_is_computed_once(directory, together):
+    rows = [("add", 0, k, k) for k in range(1, 8)]
+    walk = Walk(rows, [[0, 1, 2], [3], [4, 5, 6]], {4: [3]}, directory)
+    walk.numbers[0] = 1.0
+    for times in range(1, 50):
+        assert walk(together) == 0
+        assert walk.numbers.tolist() == [1.0, *[times] * 7, *[0.0] * 8]
 
 
 @IN_TURN
@@ -113,3 +131,20 @@ def test_a_dead_run_ends_its_walk_and_no_later_one(directory, together):
     walk.run.dead = None
     assert walk(together) == 0
     assert walk.numbers[:3].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("together", "alone", "walked"), [
+    (True, 8, 7), (False, 8, 8), (False, None, 7), (True, None, 7),
+])  # fmt: skip
+def test_a_trial_is_told_how_long_a_walk_of_its_kind_took(
+    directory, monkeypatch, together, alone, walked
+):
+    pieces, noted, times = Walk([("add", 0, 0, 1)], [[0]], {}, directory).pieces, [], iter([3, 5.5])
+    pieces.trial = SimpleNamespace(
+        is_together=lambda: together, note=lambda *told: noted.append(told)
+    )
+    monkeypatch.setattr(strands, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(native.RUNTIME, "walk", lambda arrays, block, run: block)
+    assert pieces.walk((), 7, native.IDLE, alone, times=9) == walked
+    assert noted == [(together, 2.5, 9)]
+    assert bool(pieces._shared[0]) is together
