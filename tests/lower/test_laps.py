@@ -305,6 +305,15 @@ def test_an_error_is_heard_before_rows_that_pass_over_errors(g):
     assert parted(made)
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_parts_that_no_helper_comes_to_have_the_bits_of_the_interpreter(kind):
+    loss, feeds = net(kind)
+    with forced() as (patch, made):
+        patch.setattr(type(HELPERS), "call", lambda _: 0)
+        both([loss], feeds, loss.graph.parameters)
+    assert parted(made)
+
+
 def test_a_run_that_dies_ends_all_threads_and_the_next_one_has_its_bits(g, monkeypatch):
     [last, ys], feeds = halves(g)
     with forced(), ag.ActorMachine([last, ys], wrt=[], native="wait", workers=2) as machine:
