@@ -190,7 +190,7 @@ def drawn(module, count, rng):
     source = (ROOT / "actorgraph" / module).read_text()
     tree, places = get_ast(source), in_machine_text(source)
     for name in plugins.operator_names():
-        if not name.startswith(OPERATORS):
+        if not name.startswith(OPERATORS) or name.endswith(("_Eq_Is", "_NotEq_IsNot")):
             continue
         operator = plugins.get_operator(name)()
         found = [
@@ -227,10 +227,15 @@ def in_machine_text(source):
 
 
 def _is_declared(node):
-    """Whether a place of a syntax tree is in an annotation, a decorator or a stub of a function."""
+    """Whether a place of a syntax tree only declares something.
+
+    It is in an annotation, a decorator or a stub of a function, or says that a `zip` is ``strict``.
+    """
     while node.parent is not None:
         inside, node = node, node.parent
         if node.type in ("decorator", "tfpdef"):
+            return True
+        if node.type == "argument" and node.get_code().strip().startswith("strict="):
             return True
         if node.type == "annassign" and inside is node.children[1]:
             return True
