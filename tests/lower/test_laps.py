@@ -194,6 +194,9 @@ def test_what_goes_by_rows_has_parts_and_each_thread_makes_all_iterations_of_its
         both(outputs, feeds, [], times=20)
     assert parted(made)
     assert all(rows.laps.pieces.waits == [[], []] for rows in made)
+    for laps in [rows.laps for rows in made]:
+        last = [laps.lines[end - 1, -1] for _, end in laps.pieces.pieces]
+        assert native.LATER not in last  # it tests the error flags itself
 
 
 @pytest.mark.parametrize("length", [40, 7])

@@ -357,6 +357,16 @@ def test_an_error_is_heard_before_rows_that_pass_over_errors():
         assert [type(rows) for rows in rows_of(machine)] == [strands.StrandRows]
 
 
+def test_the_last_row_of_a_piece_tests_the_error_flags_itself():
+    loss, feeds = columns()
+    with forced(pieces_us=1e9), ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        machine.run_sync(feeds)
+        [rows] = rows_of(machine)
+    own = [[row[-1] for row in rows.rows[begin:end]] for begin, end in rows.pieces.pieces]
+    assert native.LATER not in [heard[-1] for heard in own]
+    assert any(native.LATER in heard for heard in own)
+
+
 @pytest.mark.parametrize("helped", [False, True])
 def test_a_run_that_dies_ends_within_a_row_and_the_next_one_has_its_bits(helped, monkeypatch):
     loss, feeds = columns(side=128, depth=8)
