@@ -93,6 +93,14 @@ def test_nobody_is_called_before_there_is_machine_code():
     assert Helpers().call() == 0
 
 
+def test_helpers_are_awake_where_all_of_them_poll():
+    some = Helpers()
+    some.count = 2
+    for watching, awake in enumerate((False, False, True)):
+        some.words[helpers._WATCHING // 8] = watching
+        assert some.are_awake() is awake
+
+
 def test_where_no_thread_can_start_nobody_is_called_until_one_can(
     one_helper, tmp_path, monkeypatch
 ):
