@@ -154,17 +154,13 @@ class Helpers:
         if self._help is None:
             return 0
         missing = self.count - int(self.words[_WATCHING // 8]) - self.called.qsize()
-        return self._address if self._have(partial(self._help, self._address), missing) else 0
+        for _ in range(missing):
+            self.called.put(partial(self._help, self._address))
+        return self._address if self.awake(self.count) else 0
 
     def are_awake(self) -> bool:
         """Return whether all helpers poll or work."""
         return int(self.words[_WATCHING // 8]) >= self.count
-
-    def _have(self, work: Callable[[], object], times: int) -> bool:
-        """Queue `work` that many times; return whether there is a helper to do it."""
-        for _ in range(times):
-            self.called.put(work)
-        return times <= 0 or self.awake(times) > 0
 
     def awake(self, most: int) -> int:
         """Start missing threads; return how many, up to `most`, serve the queue `called`."""
@@ -174,8 +170,9 @@ class Helpers:
             try:
                 one.start()
             except RuntimeError:  # the process ends, or may have no more
-                return 0
-        return max(0, min(most, self.count))
+                self._threads.discard(one)
+                break
+        return max(0, min(most, len(self._threads)))
 
     def _serve(self) -> None:
         called = self.called

@@ -14,6 +14,7 @@ Invariants:
 - There is a topological order of all pieces in which each strand is in its own order.  So the first
   piece in it that is not done has been taken or can be taken: no deadlock.
 - A piece is done when its word equals the number of the walk, which is stored after its last row.
+- The last row of a piece tests the error flags itself, so a thread leaves none to another piece.
 - The walk returns when all threads have left it: later no thread reads these words or writes into
   the table's memory.
 """
@@ -55,8 +56,8 @@ for itself."""
 _STRAND_WORDS = 8
 """Words of a strand, one cache line: its next piece, its first one, and the end."""
 
-_PIECE_WORDS = 5
-"""Words of a piece: first row and end, flags that its last row checks, begin and end in `waits`."""
+_PIECE_WORDS = 4
+"""Words of a piece: first row and end, begin and end in `waits`."""
 
 
 _TEXT = f"""
@@ -133,7 +134,7 @@ other:
 known:
   %piece.words = mul i64 %next, {_PIECE_WORDS}
   %piece = getelementptr i64, ptr %pieces, i64 %piece.words
-{loaded("piece", "row row.end heard.long wait wait.end")}
+{loaded("piece", "row row.end wait wait.end")}
   br label %waiting
 waiting:
   %w = phi i64 [%wait, %known], [%w.next, %waits.not]
@@ -185,19 +186,11 @@ work:
 tell:
   store atomic i64 %flags, ptr %stop.at seq_cst, align 8
   br label %over
-worked:  ; a row leaves flags to the next one, which may be of another piece
-  %new = call i32 %test(i32 %mask)
-  %heard = trunc i64 %heard.long to i32
-  %bad = and i32 %new, %heard
-  %bad.long = zext i32 %bad to i64
-  %all.flags = or i64 %flags, %bad.long
-  %new.long = zext i32 %new to i64
-  %some = or i64 %flags, %new.long
-  %quiet = icmp eq i64 %some, 0
+worked:
+  %quiet = icmp eq i64 %flags, 0
   br i1 %quiet, label %finish, label %raise
 raise:
-  %wiped = call i32 %clear(i32 %mask)
-  %before = atomicrmw or ptr %raised.at, i64 %all.flags seq_cst
+  %before = atomicrmw or ptr %raised.at, i64 %flags seq_cst
   br label %finish
 finish:
   %own.done.at = getelementptr i64, ptr %done, i64 %next
@@ -222,7 +215,7 @@ class Pieces:
     """The pieces of a table, which all its blocks share, and the trial of walks with helpers.
 
     - `strands`: first piece of each strand, and the end
-    - `pieces`: first row, end and checked error flags of each piece
+    - `pieces`: first row and end of each piece
     - `waits`: the pieces that each piece waits for
     - `directory`: where machine code is cached
     - `walks`: name of the routine that walks the rows of a piece
@@ -231,7 +224,7 @@ class Pieces:
     def __init__(
         self,
         strands: Sequence[int],
-        pieces: Sequence[tuple[int, int, int]],
+        pieces: Sequence[tuple[int, int]],
         waits: Sequence[Sequence[int]],
         directory: str,
         walks: str = "rows",

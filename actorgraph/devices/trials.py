@@ -52,9 +52,7 @@ class Trial:
         self._are_there = are_there
         self.gains = False  # result of the last trial
         self.medians_us = 0.0, 0.0  # of its walks without helpers and with them
-        self._together = False  # kind of the walks of this burst or stay
-        self._left = _SKIPPED + _TIMED  # walks until its end
-        self._late = 0
+        self._burst(False)
         self._tries = False  # whether this is a burst of a trial
         self._repeated = -1  # trials that gave the result of the one before, in a row
         self._failed = 0  # times in a row that the balance was used up
@@ -127,7 +125,9 @@ class Trial:
         self._burst(not self._together)
 
     def _burst(self, together: bool) -> None:
-        self._together, self._left, self._late = together, _SKIPPED + _TIMED, _LATE
+        self._together = together  # kind of the walks of this burst or stay
+        self._left = _SKIPPED + _TIMED  # walks until its end
+        self._late = _LATE
 
     def _found(self) -> bool | None:
         """Return whether helpers pay, None if that is not clear yet."""

@@ -218,7 +218,7 @@ class PartedRows(QuickRows):
     def _laid(self) -> tuple[list[list[int]], Pieces]:
         """Return the rows of all parts, and the pieces that they form."""
         lines: list[list[int]] = []
-        spans: dict[tuple[int, int], tuple[int, int, int]] = {}
+        spans: dict[tuple[int, int], tuple[int, int]] = {}
         for number, phase in enumerate(self.laps.phases):
             for thread in range(self.rooms):
                 own = [(row, some[thread]) for row, some in phase.items() if thread < len(some)]
@@ -231,7 +231,7 @@ class PartedRows(QuickRows):
                         words[0] = self.rows[row][0]  # the address, filled in since
                     lines.append(words)
                 if own:
-                    spans[thread, number] = begin, len(lines), own[-1][1].row.heard
+                    spans[thread, number] = begin, len(lines)
         keys = sorted(spans)
         begins = [sum([thread < one for thread, _ in keys]) for one in range(self.rooms + 1)]
         waits = [

@@ -435,7 +435,7 @@ class StrandRows(Written):
         ]
         begins = [0, *accumulate(map(len, strands))]
         in_turn = one_by_one(begins, waits)
-        spans = [(0, 0, 0)] * len(pieces)
+        spans = [(0, 0)] * len(pieces)
         for place in in_turn:
             begin = len(self.rows)
             rows = [row for one in pieces[place] for row in made[one].rows]
@@ -443,7 +443,7 @@ class StrandRows(Written):
                 self.words_of(row._replace(heard=row.checks(after)))
                 for row, after in zip_longest(rows, rows[1:])
             ]
-            spans[place] = begin, len(self.rows), rows[-1].heard
+            spans[place] = begin, len(self.rows)
         self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
         self.walk = self.pieces.walk
 

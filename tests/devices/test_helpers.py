@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -83,12 +84,43 @@ def test_a_helper_that_nobody_calls_ends_and_another_begins(one_helper, tmp_path
         if thread.name == "actorgraph helper":
             thread.join()
     assert not one_helper._threads
+    assert one_helper.words[helpers._WATCHING // 8] == 0
     monkeypatch.undo()
     assert met(one_helper) >= 2
 
 
 def test_nobody_is_called_before_there_is_machine_code():
     assert Helpers().call() == 0
+
+
+def test_helpers_are_awake_where_all_of_them_poll():
+    some = Helpers()
+    some.count = 2
+    for watching, awake in enumerate((False, False, True)):
+        some.words[helpers._WATCHING // 8] = watching
+        assert some.are_awake() is awake
+
+
+def test_where_no_thread_can_start_nobody_is_called_until_one_can(
+    one_helper, tmp_path, monkeypatch
+):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(3):
+        assert one_helper.call() == 0
+        assert one_helper.awake(2) == 0
+    assert one_helper.called.qsize() == 1
+    monkeypatch.undo()
+    assert one_helper.awake(2) == 1
+    assert meeting(tmp_path)(one_helper) >= 2
+
+
+def test_a_call_that_a_helper_has_missed_as_it_ended_is_taken_by_the_next_one(one_helper, tmp_path):
+    one_helper.called.put(partial(one_helper._help, one_helper._address))
+    assert meeting(tmp_path)(one_helper) >= 2
+    assert one_helper.call() == one_helper._address
 
 
 FORKED = """

@@ -1,6 +1,7 @@
 """Trials whether helpers pay, in worlds where walks take what a seeded draw says."""
 
 import random
+from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,86 @@ class World:
         for _ in range(walks):
             self.walk()
         return sum(self.kinds[before:]) / walks, sum(self.spent[before:]) / walks
+
+
+class Exact:
+    """Walks that take what is said, in us an iteration, by kind; `times` are its iterations.
+
+    The last walk of a burst or stay takes what `odd` says.
+    """
+
+    def __init__(self, alone, together, odd=None, times=(1, 1), are_there=True):
+        self.us, self.odd, self.times = [alone, together], odd, times
+        self.trial, self.kinds = Trial(lambda: are_there), []
+
+    def walk(self, late_us=0.0):
+        kind = self.trial.is_together()
+        us = self.odd if self.odd and self.trial._left == 1 else self.us
+        times = self.times[kind]
+        self.trial.note(kind, (us[kind] * times + late_us) * 1e-6, times)
+        self.kinds.append(kind)
+
+    def go(self, walks):
+        """Walk, and return how many walks of a kind follow each other, from walks alone on."""
+        for _ in range(walks):
+            self.walk()
+        return [len([*some]) for _, some in groupby(self.kinds)]
+
+    def decide(self):
+        """Walk until helpers are chosen, and begin to count walks."""
+        while not (self.trial.gains and not self.trial._tries):
+            self.walk()
+        self.kinds = []
+
+
+@each("alone, together, times, found", [
+    # What a trial has lost is little: the least stay, which is doubled four times.
+    (100, 60, (1, 1), [4, 4 + 64, 4, 128, 4, 256, 4, 512, 4, 1024, 4, 1024, 4]),
+    (100, 140, (1, 1), [4, 4, 64, 4, 128, 4, 256, 4, 512, 4, 1024, 4, 1024, 4]),
+    # Four walks with helpers have lost 36 times what a walk alone takes, 20 times of which is 720.
+    (100, 1000, (1, 1), [4, 4, 720, 4, 1440, 4, 2048, 4, 2048, 4]),
+    (100, 400, (10, 30), [4, 4, 720, 4, 1440, 4, 2048, 4, 2048, 4]),
+    # Three walks alone have lost 2.97 times what one takes, later four have lost 3.96 times that.
+    (1000, 10, (1, 1), [4, 4 + 64, 4, 158, 4, 316, 4, 633, 4, 1267, 4, 1267, 4]),
+    (1000, 10, (10, 30), [4, 4 + 64, 4, 158, 4, 316, 4, 633, 4, 1267, 4, 1267, 4]),
+])  # fmt: skip
+def test_a_stay_is_as_long_as_its_trial_was_dear_and_doubled_where_the_result_is_that_of_before(
+    alone, together, times, found
+):
+    assert Exact(alone, together, times=times).go(sum(found)) == found
+
+
+def test_another_result_makes_the_next_stay_short_again():
+    walks = Exact(100, 140)
+    walks.go(4 + 4 + 64 + 4 + 128 + 4)
+    walks.us = [100, 60]
+    assert walks.go(256 + 4 + 64 + 4 + 128 + 4)[6:] == [256, 4 + 64, 4, 128, 4]
+
+
+@each("together, late, last", [
+    (60, (5, 13, 21), 4 + 64), (140, (1, 9, 17), 4),
+])  # fmt: skip
+def test_a_pair_more_than_there_are_odd_times_decides(together, late, last):
+    walks = Exact(100, together)
+    for number in range(8 * 4 + 64):
+        walks.walk(1000 * (number in late))
+    assert walks.go(0)[:8] == [*[4] * 7, last]
+
+
+@each("before, us, gains", [
+    (False, 94.9, True), (False, 95.1, False), (True, 99.9, True), (True, 100.1, False),
+])  # fmt: skip
+def test_where_nothing_is_clear_medians_decide_after_four_pairs(before, us, gains):
+    walks = Exact(100, us, odd=[40, 300])
+    if before:
+        walks.us, walks.odd = [100, 60], None
+        walks.decide()
+        walks.us, walks.odd = [100, us], [40, 300]
+        walks.go(64)
+        walks.kinds = []
+    assert walks.go(32 - 4 * before) == [4] * (8 - before)
+    assert not walks.trial._tries
+    assert walks.trial.gains is gains
 
 
 def test_clear_evidence_decides_after_one_burst_of_each_kind():
@@ -166,3 +247,54 @@ def test_walks_of_several_threads_in_any_order_break_nothing(walks):
         trial.note(together, seconds, times)
         assert isinstance(trial.is_together(), bool)
         assert trial._left <= trials._MOST_STAY
+
+
+def test_helpers_are_waited_for_during_four_walks_of_a_burst():
+    assert Exact(100, 140, are_there=False).go(80)[:3] == [4, 4 + 4, 64]
+
+
+@each("alone, most_us", [(100, 16_000), (10_000, 200_000)])
+def test_helpers_are_left_once_they_have_lost_more_than_they_had_gained(alone, most_us):
+    gain = 0.4 * alone
+    for walks_before in (0, 30):  # the trial has gained four times, from a quarter on
+        balance = most_us / 4 + gain * (4 + walks_before)
+        for late_us, kept in ((gain + balance - 1, True), (gain + balance + 1, False)):
+            walks = Exact(alone, 0.6 * alone)
+            walks.decide()
+            walks.go(walks_before)
+            walks.walk(late_us)
+            assert walks.trial.is_together() is kept
+
+
+@each("late_us, kept", [(16_039, True), (16_041, False)])
+def test_what_helpers_gain_is_kept_for_bad_times_up_to_a_limit(late_us, kept):
+    walks = Exact(100, 60)
+    walks.go(4 + 4 + 64 + 4 + 128 + 4 + 256 + 4 + 512 + 4 + 450)
+    walks.walk(late_us)
+    assert walks.trial.is_together() is kept
+
+
+def test_the_oftener_helpers_are_left_the_longer_until_their_balance_was_full_again():
+    walks, lost_us = Exact(100, 60), 16_000 / 4 + 160 + 40 + 1
+    stays = []
+    for full in (False, False, True, False):
+        walks.decide()
+        if full:
+            walks.trial._left = 1000  # long enough, whatever trials have found before
+            walks.go(450)
+            walks.kinds = []
+            walks.walk(16_041 + 10_000)
+        else:
+            walks.walk(lost_us)
+        assert not walks.trial.is_together()
+        stays.append(walks.trial._left)
+    assert stays == [800, 1600, 2048, 1600]
+
+
+def test_a_trial_tells_the_times_that_decide():
+    trial = Trial(lambda: True)
+    assert trial.timing(2) == "runs by 2 threads have not been timed yet"
+    walks = Exact(100, 60)
+    walks.decide()
+    told = "laps took 100.0 us by one thread, 60.0 us by 3"
+    assert walks.trial.timing(3, "laps") == told

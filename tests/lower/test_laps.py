@@ -194,6 +194,9 @@ def test_what_goes_by_rows_has_parts_and_each_thread_makes_all_iterations_of_its
         both(outputs, feeds, [], times=20)
     assert parted(made)
     assert all(rows.laps.pieces.waits == [[], []] for rows in made)
+    for laps in [rows.laps for rows in made]:
+        last = [laps.lines[end - 1, -1] for _, end in laps.pieces.pieces]
+        assert native.LATER not in last  # it tests the error flags itself
 
 
 @pytest.mark.parametrize("length", [40, 7])
@@ -302,6 +305,15 @@ def test_an_error_is_heard_before_rows_that_pass_over_errors(g):
         pytest.warns(RuntimeWarning, match="invalid value encountered in log"),
     ):
         machine.run_sync(feeds)
+    assert parted(made)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_parts_that_no_helper_comes_to_have_the_bits_of_the_interpreter(kind):
+    loss, feeds = net(kind)
+    with forced() as (patch, made):
+        patch.setattr(type(HELPERS), "call", lambda _: 0)
+        both([loss], feeds, loss.graph.parameters)
     assert parted(made)
 
 

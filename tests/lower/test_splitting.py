@@ -145,6 +145,20 @@ def test_a_product_whose_parts_would_have_other_bits_is_left_whole(monkeypatch):
     splitting._have_its_bits.cache_clear()
 
 
+def test_where_a_product_lies_has_no_say_in_its_parts():
+    x, y, z = [array(shape, "d") for shape in ((256, 128), (128, 128), (256, 128))]
+    strides = (0, 0, 0, *x.strides, *y.strides, *z.strides)
+    row = row_of(product_loop("d"), [x, y, z], (1, 256, 128, 128), strides)
+
+    def elsewhere(one):
+        places = [
+            word + (4096, 5)[at % 4 == 0] * (at % 4 < 2) for at, word in enumerate(one.places)
+        ]
+        return one._replace(places=tuple(places))
+
+    assert split(elsewhere(row), 2) == [*map(elsewhere, split(row, 2))]
+
+
 def test_a_product_of_a_matrix_and_itself_is_compared_as_one():
     x, z = array((64, 64)), array((64, 64))
     strides = (0, 0, 0, *x.strides, *x.T.strides, *z.strides)

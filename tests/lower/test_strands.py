@@ -233,7 +233,7 @@ class _AnyOrder:
         while left:
             ready = sorted(one for one in left if {*pieces.waits[one]} <= {*done})
             one = self._draw.choice(ready)
-            begin, end, _ = pieces.pieces[one]
+            begin, end = pieces.pieces[one]
             flags = rows(block, run, begin, end, end, 0)
             if flags < 0:
                 return flags
@@ -389,6 +389,16 @@ def test_an_error_is_heard_before_rows_that_pass_over_errors():
         with pytest.warns(RuntimeWarning, match="invalid value encountered in log"):
             machine.run_sync(feeds)
         assert [type(rows) for rows in rows_of(machine)] == [strands.StrandRows]
+
+
+def test_the_last_row_of_a_piece_tests_the_error_flags_itself():
+    loss, feeds = columns()
+    with forced(pieces_us=1e9), ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        machine.run_sync(feeds)
+        [rows] = rows_of(machine)
+    own = [[row[-1] for row in rows.rows[begin:end]] for begin, end in rows.pieces.pieces]
+    assert native.LATER not in [heard[-1] for heard in own]
+    assert any(native.LATER in heard for heard in own)
 
 
 @pytest.mark.parametrize("helped", [False, True])

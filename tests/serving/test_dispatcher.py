@@ -214,3 +214,19 @@ async def test_an_error_at_the_end_of_one_batch_leaves_others_alone():
             await second.done.wait()
         assert sum("planted" in str(one.error) for one in (first, second)) == 1
         assert sum(one.result is not None for one in (first, second)) == 1
+
+
+@on_both_loops
+async def test_a_model_is_idle_when_the_last_request_that_waited_has_its_answer():
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", doubled(), max_batch_size=2, batch_wait_s=9.0)
+        waiting = Asked(tasks, partial(model.infer, rows(1)))
+        await until(lambda: model.queued)
+        told = []
+        model._dispatcher.begin_draining()
+        model._dispatcher.call_when_idle(lambda: told.append(model.queued + model.inflight))
+        assert not told
+        with anyio.fail_after(20):
+            np.testing.assert_array_equal(await waiting.answer(), expected(1))
+        await until(lambda: told)
+        assert told == [0]

@@ -109,7 +109,8 @@ def test_nobody_reads_what_a_helper_writes_after_an_interrupt(held, monkeypatch)
     found = stepped(solver, weights, 1)  # by this thread alone: its helper waits
     gated.go_on.set()
     ended = threading.Event()
-    HELPERS._have(ended.set, 1)  # when it has ended what it was at
+    HELPERS.called.put(ended.set)  # when it has ended what it was at
+    HELPERS.awake(1)
     assert ended.wait(DEADLINE_S)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
