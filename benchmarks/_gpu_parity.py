@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import actorgraph as ag
+import actorgraph.control.in_blocks  # its op is in no module of `ops`
 from actorgraph.autodiff import gradients
 from actorgraph.devices.base import pending
 from actorgraph.graph import topological_order

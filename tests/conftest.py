@@ -10,6 +10,7 @@ from time import monotonic
 import pytest
 
 import actorgraph as ag
+import actorgraph.control.in_blocks  # every op is registered, in whatever order tests run
 from actorgraph import deadlines
 from actorgraph.lower import asking, simplify
 from actorgraph.machines import compiled

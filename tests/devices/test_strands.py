@@ -134,7 +134,7 @@ def test_a_dead_run_ends_its_walk_and_no_later_one(directory, together):
 
 
 @pytest.mark.parametrize(("together", "alone", "walked"), [
-    (True, 8, 7), (False, 8, 8), (False, None, 7), (True, None, 7),
+    (True, True, 0), (False, True, 1), (False, False, 0), (True, False, 0),
 ])  # fmt: skip
 def test_a_trial_is_told_how_long_a_walk_of_its_kind_took(
     directory, monkeypatch, together, alone, walked
@@ -145,6 +145,9 @@ def test_a_trial_is_told_how_long_a_walk_of_its_kind_took(
     )
     monkeypatch.setattr(strands, "perf_counter", lambda: next(times))
     monkeypatch.setattr(native.RUNTIME, "walk", lambda arrays, block, run: block)
-    assert pieces.walk((), 7, native.IDLE, alone, times=9) == walked
+    blocks = np.zeros((2, native.HELPED + 1), np.int64)
+    own, other = [one.ctypes.data for one in blocks]
+    found = pieces.walk((), own, native.IDLE, other if alone else None, times=9)
+    assert found == (own, other)[walked]
     assert noted == [(together, 2.5, 9)]
-    assert bool(pieces._shared[0]) is together
+    assert bool(blocks[0, native.HELPED]) is together
