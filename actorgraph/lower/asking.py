@@ -17,8 +17,8 @@ TRIES = 8
 """Consecutive calls that machine code declines before it is given up."""
 
 _HOOKS = 50
-"""Calls left when hooks for a fork are registered: well before there is work that a fork must wait
-for, and not in first runs, as that imports `logging`."""
+"""Most calls left when hooks for a fork are registered: well before there is work that a fork must
+wait for, and after half of all calls, not in first runs, as that imports `logging`."""
 
 _CALLS = 8
 """Calls of a kernel of windows before its machine code, which all kernels share, is requested."""
@@ -34,13 +34,14 @@ class Asking:
     - `tries`: calls left that it may decline in a row; the caller resets it after a success
     """
 
-    __slots__ = ("_wait", "_write", "calls", "made", "tries")
+    __slots__ = ("_hooks", "_wait", "_write", "calls", "made", "tries")
 
     def __init__(self, write: Callable[[], Any], calls: int, wait: bool) -> None:
         self._write, self._wait, self.tries = write, wait, TRIES
         self.made: Any = None
         self.calls = 0 if wait else calls
-        if self.calls <= _HOOKS:
+        self._hooks = min(_HOOKS, self.calls // 2)
+        if not self.calls:
             _register_hooks()
 
     def count(self) -> None:
@@ -48,7 +49,7 @@ class Asking:
         self.calls -= 1
         if self.calls < 0:
             _once_compiled(self._set, self._wait)
-        elif self.calls == _HOOKS:
+        elif self.calls == self._hooks:
             _register_hooks()
 
     def decline(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 
 class Unfit(Exception):
@@ -41,6 +43,8 @@ class Spot(NamedTuple):
         return self.offset + sum([(n - 1) * min(stride, 0) for n, stride in pairs])
 
 
+_UNREAD_BYTES = 1024 * 1024
+
 MOST_EXPANDED = 64
 """Most rows of one step whose operands have more dims than a row can traverse."""
 
@@ -67,6 +71,26 @@ def turned_to(place: Spot, order: Sequence[int]) -> Spot:
     """Return a value with its axes in this order."""
     shape, strides = [tuple([one[axis] for axis in order]) for one in (place.shape, place.strides)]
     return place._replace(shape=shape, strides=strides)
+
+
+def view_spot(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
+    """Return the spot of a view: NumPy makes the view of unread memory of the same layout."""
+    raw = _unread(-(-(of.end - of.begin) // _UNREAD_BYTES))
+    whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
+    found = view(whole)
+    if type(found) is not np.ndarray or found.dtype != dtype:
+        raise Unfit
+    offset = found.ctypes.data - raw.ctypes.data + of.begin
+    place = Spot(of.base, offset, found.shape, found.strides, found.itemsize)
+    if place.begin < of.begin or place.end > of.end:
+        raise Unfit  # a copy
+    return place
+
+
+@lru_cache(maxsize=2)
+def _unread(times: int) -> np.ndarray[Any, Any]:
+    """Return memory of which `view_spot` makes views; nobody reads it."""
+    return np.zeros(times * _UNREAD_BYTES + 64, np.uint8)
 
 
 def in_c_order(place: Spot) -> bool:

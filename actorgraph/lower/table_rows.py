@@ -12,7 +12,6 @@ base's memory, which `Written` checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from functools import lru_cache
 from math import prod
 from operator import itemgetter
 from time import sleep
@@ -49,12 +48,12 @@ from actorgraph.lower.spots import (
     of_two_axes,
     strides_of,
     turned_to,
+    view_spot,
 )
 from actorgraph.lower.traced import Traced, trace
 from actorgraph.lower.walkable import (
     AS_INTEGERS,
     GETITEM,
-    READ_BYTES,
     RESHAPE,
     SUM,
     has_loop,
@@ -330,23 +329,9 @@ class Written:
             view = kernel(step, np, self.symbols)
             if not step.dims and step.op is GETITEM:
                 view = itemgetter((*bind_attrs(step.attrs, self.symbols)["index"], ...))
-            place = self.shown(self.place(of), of.dtype, view)
+            place = view_spot(self.place(of), of.dtype, view)
         if of.dtype != step.dtype or place.shape != self._shape(step):
             raise Unfit
-        return place
-
-    @staticmethod
-    def shown(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
-        """Return the spot of a view: NumPy makes the view of unread memory of the same layout."""
-        raw = _template(-(-(of.end - of.begin) // READ_BYTES))
-        whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
-        found = view(whole)
-        if type(found) is not np.ndarray or found.dtype != dtype:
-            raise Unfit
-        offset = found.ctypes.data - raw.ctypes.data + of.begin
-        place = Spot(of.base, offset, found.shape, found.strides, found.itemsize)
-        if place.begin < of.begin or place.end > of.end:
-            raise Unfit  # a copy
         return place
 
     def row(
@@ -546,10 +531,10 @@ class Written:
             index = [slice(None)] * axis
             begin, others = (*index, slice(1)), (*index, slice(1, None))
             dtype = np.dtype(char)
-            self.row(result, _copy_of(char), [self.shown(x, dtype, itemgetter(begin))])
+            self.row(result, _copy_of(char), [view_spot(x, dtype, itemgetter(begin))])
             if x.shape[axis] == 1:
                 return
-            rest = self.shown(x, dtype, itemgetter(others))
+            rest = view_spot(x, dtype, itemgetter(others))
         else:
             raise Unfit
         rest = turned_to(rest, order)
@@ -674,9 +659,3 @@ def _copy_of(char: str) -> Routine:
     if found is None:
         raise Unfit
     return found
-
-
-@lru_cache(maxsize=2)
-def _template(times: int) -> np.ndarray[Any, Any]:
-    """Return memory of which `Written.shown` makes views; nobody reads it."""
-    return np.zeros(times * READ_BYTES + 64, np.uint8)
