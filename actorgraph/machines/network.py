@@ -40,7 +40,7 @@ from actorgraph.scheduler import Scheduler
 _KEPT = 16
 """Most networks of a machine before idle ones are dropped."""
 
-_MOST_PLAIN = 2000
+_MOST_PLAIN = 4000
 """Most steps of a network that begins without tables: making it again must not take long."""
 
 
@@ -137,8 +137,8 @@ class Network:
         self._is_plain = replaces is None and is_small and compiled.may_begin_plain
         enough = any(len(spec.steps) >= FEWEST_ROWS for spec in plan.partition.tasks)
         self._gets_tables = self._is_plain and enough
-        self._calls = 0 if replaces is None else replaces.runs
-        self.runs = self._calls  # taken so far
+        self._calls: int = 0 if replaces is None else replaces.runs
+        self.runs: int = self._calls  # taken so far
         self.plan, self.ready, self.arenas, self.errors = plan, ready, arenas, errors
         self.capacities, self.max_in_flight, self.counted = capacities, max_in_flight, counted
         self.replica, self.regular = 0, True
