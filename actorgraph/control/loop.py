@@ -310,7 +310,7 @@ class LoopKernel:
     @property
     def walked(self) -> bool:
         """Whether machine code can walk the iterations."""
-        from actorgraph.lower.table import kinds
+        from actorgraph.lower.walkable import kinds
 
         steps = [node for node in self.spec.body.nodes if node.op is not CONSTANT]
         return self.tables is not None and all(kinds(steps, self.symbols))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from actorgraph.devices.loops import may_have_loop
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
-from actorgraph.lower.spots import Spot, Unfit, strides_of
+from actorgraph.lower.spots import Spot, Unfit, strides_of, view_spot
 from actorgraph.lower.walkable import RESHAPE, SUM, has_loop, shows, sums_columns
 from actorgraph.memory.buffers import is_view
 from actorgraph.op import CONSTANT
@@ -27,11 +28,17 @@ class Layouts:
     """The layouts of steps; those in `ordered` are in C order."""
 
     def __init__(
-        self, steps: Sequence[Node], symbols: Mapping[str, int], ordered: Collection[int]
+        self,
+        steps: Sequence[Node],
+        symbols: Mapping[str, int],
+        ordered: Collection[int],
+        classes: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        self._symbols, self._ordered = symbols, ordered
+        self._symbols, self._ordered, self._classes = symbols, ordered, classes
         self._made = {step.id for step in steps}
         self._known: dict[int, Spot | None] = {}
+        self._plain: dict[int, Spot] = {}  # by type
+        self._of_class: dict[Any, Spot | None] = {}  # by class, and layouts of operands
 
     def of(self, node: Node) -> Spot | None:
         """Return the layout of a value, with offset 0, None if it is not known.
@@ -43,18 +50,32 @@ class Layouts:
         return self._known[node.id]
 
     def _found(self, node: Node) -> Spot | None:
-        if isinstance(node.type, Record):
-            return None
-        shape, size = bind_shape(node.dims, self._symbols, 0), node.dtype.itemsize
-        plain = Spot(0, 0, shape, strides_of(shape, size), size)
+        plain = self._plain.get(id(node.type))
+        if plain is None:
+            if isinstance(node.type, Record):
+                return None
+            shape, size = bind_shape(node.dims, self._symbols, 0), node.dtype.itemsize
+            plain = self._plain[id(node.type)] = Spot(0, 0, shape, strides_of(shape, size), size)
         if node.op is CONSTANT:
             return plain if np.asarray(node.attrs["value"]).flags.c_contiguous else None
         if node.id not in self._made or (node.id in self._ordered and not is_view(node)):
             return plain
-        parts = [self.of(part) for part in node.inputs]
-        given = [one for one in parts if one is not None]
-        if len(given) < len(parts):
-            return None
+        given = []
+        for part in node.inputs:
+            spot = self.of(part)
+            if spot is None:
+                return None
+            given.append(spot)
+        number = self._classes.get(id(node))
+        if number is None:
+            return self._derived(node, given, plain)
+        key = number, *given
+        if key not in self._of_class:
+            self._of_class[key] = self._derived(node, given, plain)
+        return self._of_class[key]
+
+    def _derived(self, node: Node, given: Sequence[Spot], plain: Spot) -> Spot | None:
+        """Return the layout of a result, given those of its operands and the one in C order."""
         if is_view(node):
             return self._shown(node, given[0], plain) if shows(node) and len(given) == 1 else None
         of_one_order = all(one.is_flat for one in given) or (
@@ -63,7 +84,7 @@ class Layouts:
         if of_one_order and node.op.memory.layout == "kept":
             return plain
         if node.op is SUM:
-            if sum([size > 1 for size in shape]) < 2:
+            if sum([size > 1 for size in plain.shape]) < 2:
                 return plain
         elif node.op.ufunc in (None, "matmul") or not has_loop(node, may_have_loop):
             return None
@@ -73,10 +94,8 @@ class Layouts:
         return plain._replace(strides=strides) if min(strides, default=0) >= 0 else None
 
     def _shown(self, view: Node, of: Spot, plain: Spot) -> Spot | None:
-        from actorgraph.lower.table_rows import Written  # which first runs seldom need
-
         try:
-            found = Written.shown(of, view.dtype, kernel(view, np, self._symbols))
+            found = view_spot(of, view.dtype, kernel(view, np, self._symbols))
         except Unfit:  # a copy
             return plain if view.op is RESHAPE else None
         return found._replace(offset=0) if found.shape == plain.shape else None

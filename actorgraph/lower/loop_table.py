@@ -32,9 +32,8 @@ from actorgraph.lower.laps import PartedRows
 from actorgraph.lower.quick_rows import QuickRows, grouped, quick_product, quickened
 from actorgraph.lower.seen import node_like
 from actorgraph.lower.spots import Unfit
-from actorgraph.lower.table import kinds
 from actorgraph.lower.text import Dead
-from actorgraph.lower.walkable import SUM
+from actorgraph.lower.walkable import SUM, kinds
 from actorgraph.memory.buffers import Memory, is_fresh, is_view, regular, size_in_bytes
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
 from actorgraph.runs import AbstractRun

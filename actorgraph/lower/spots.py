@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 
 class Unfit(Exception):
@@ -67,6 +69,20 @@ def turned_to(place: Spot, order: Sequence[int]) -> Spot:
     """Return a value with its axes in this order."""
     shape, strides = [tuple([one[axis] for axis in order]) for one in (place.shape, place.strides)]
     return place._replace(shape=shape, strides=strides)
+
+
+def view_spot(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
+    """Return the spot of a view: NumPy makes the view of unread memory of the same layout."""
+    raw = np.empty(max(of.end - of.begin, 0), np.uint8)
+    whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
+    found = view(whole)
+    if type(found) is not np.ndarray or found.dtype != dtype:
+        raise Unfit
+    offset = found.ctypes.data - raw.ctypes.data + of.begin
+    place = Spot(of.base, offset, found.shape, found.strides, found.itemsize)
+    if place.begin < of.begin or place.end > of.end:
+        raise Unfit  # a copy
+    return place
 
 
 def in_c_order(place: Spot) -> bool:

@@ -24,7 +24,6 @@ from copy import copy
 from functools import cached_property, partial
 from itertools import pairwise
 from math import prod
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
@@ -36,10 +35,11 @@ from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower import keys
 from actorgraph.lower.asking import TRIES, Asking
-from actorgraph.lower.kernels import class_numbers, kernel, with_errstate
+from actorgraph.lower.kernels import kernel, with_errstate
 from actorgraph.lower.layouts import Layouts
 from actorgraph.lower.program import (
     CALLS_TILL_ROWS,
+    FEWEST_ROWS,
     Program,
     Tabling,
     constant_value,
@@ -47,18 +47,15 @@ from actorgraph.lower.program import (
 )
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.text import Dead
-from actorgraph.lower.walkable import LARGEST_BYTES, RESHAPE, has_loop, has_size, kind_of
+from actorgraph.lower.walkable import has_loop, kinds
 from actorgraph.memory.buffers import fresh, is_view, regular
-from actorgraph.op import Op, is_symbolic
+from actorgraph.op import is_symbolic
 from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
     from actorgraph.devices.trials import Trial
     from actorgraph.lower.strands import StrandRows
     from actorgraph.lower.table_rows import Written
-
-FEWEST = 6
-"""Least rows of a stretch: a walk costs 1.2 us, and a row saves 0.17 us over a call from Python."""
 
 _KEPT = 4
 """Bindings whose tables a stretch keeps."""
@@ -82,10 +79,12 @@ def stretches(
     steps: Sequence[Node], allowed: Sequence[bool], tabling: Tabling
 ) -> list[tuple[int, int]]:
     """Return the begin and end of each stretch; only steps that are `allowed` are in one."""
+    if len(steps) < FEWEST_ROWS:
+        return []
     ordered = regular(steps) if tabling.ordered is None else tabling.ordered
-    layouts = Layouts(steps, tabling.symbols, ordered)
+    layouts = Layouts(steps, tabling.symbols, ordered, tabling.classes)
     found_kinds = kinds(
-        steps, tabling.symbols, ordered, tabling.largest, tabling.others, tabling.known, layouts,
+        steps, tabling.symbols, ordered, tabling.largest, tabling.others, tabling.known, layouts.of,
         tabling.classes,
     )  # fmt: skip
     both = zip(found_kinds, allowed, strict=True)
@@ -93,53 +92,8 @@ def stretches(
     spans = [(before + 1, end) for before, end in pairwise([*edges, len(steps)])]
     return [
         (begin, end) for begin, end in spans
-        if end - begin >= FEWEST and found_kinds[begin:end].count("row") >= FEWEST
+        if end - begin >= FEWEST_ROWS and found_kinds[begin:end].count("row") >= FEWEST_ROWS
     ]  # fmt: skip
-
-
-def kinds(
-    steps: Sequence[Node],
-    symbols: Mapping[str, int],
-    ordered: Collection[int] | None = None,
-    largest: int | None = None,
-    others: Collection[Op] = (),
-    known: dict[int, str] | None = None,
-    layouts: Layouts | None = None,
-    classes: Mapping[int, int] = MappingProxyType({}),
-) -> list[str]:
-    """Return for each step ``"row"``, ``"view"``, or ``""`` if it can be neither.
-
-    `ordered` are the ids that `regular` returns; `others` are ops for which the caller writes the
-    rows; `known` is a cache that calls with the same settings and `classes` may share (see
-    `kernels.class_numbers`).  With `layouts` values need not be in C order.
-    """
-    if known is None or not classes:
-        known, classes = {}, classes or class_numbers(steps)
-    in_order = regular(steps) if ordered is None else ordered
-
-    def lies(node: Node) -> bool:
-        """Return whether the layout of a value is known."""
-        return node.id in in_order or (layouts is not None and layouts.of(node) is not None)
-
-    found, most = list[str](), largest or LARGEST_BYTES
-    for step in steps:  # a hot loop
-        if others and step.op in others:
-            found.append("row" if has_size(step, symbols, most) else "")
-            continue
-        number = classes.get(id(step), -1)
-        kind = known.get(number)
-        if kind is None:
-            kind = kind_of(step, symbols, most)
-            if number >= 0:
-                known[number] = kind
-        if kind == "row":
-            found.append(kind if step.id in in_order or lies(step) else "")
-        elif kind and step.op is RESHAPE:
-            of = step.inputs[0]  # if that is not in C order, the result is a copy
-            found.append(kind if of.is_leaf or lies(of) else "")
-        else:
-            found.append(kind)
-    return found
 
 
 class _Results(NamedTuple):
@@ -254,7 +208,9 @@ class Stretch:
                 if known is None:  # the entry holds the binding, so that its id stays unique
                     if len(tables) >= _KEPT:
                         tables.clear()
-                    known = tables[id(binding)] = binding, self._table(binding.symbols)
+                    # Earlier calls were of the dims that come first.
+                    before = 0 if tables else calls
+                    known = tables[id(binding)] = binding, self._table(binding.symbols, before)
                 table = known[1]
             if table.calls >= 0:
                 table.count()

@@ -48,6 +48,7 @@ from actorgraph.lower.spots import (
     of_two_axes,
     strides_of,
     turned_to,
+    view_spot,
 )
 from actorgraph.lower.traced import Traced, trace
 from actorgraph.lower.walkable import (
@@ -328,23 +329,9 @@ class Written:
             view = kernel(step, np, self.symbols)
             if not step.dims and step.op is GETITEM:
                 view = itemgetter((*bind_attrs(step.attrs, self.symbols)["index"], ...))
-            place = self.shown(self.place(of), of.dtype, view)
+            place = view_spot(self.place(of), of.dtype, view)
         if of.dtype != step.dtype or place.shape != self._shape(step):
             raise Unfit
-        return place
-
-    @staticmethod
-    def shown(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
-        """Return the spot of a view: NumPy makes the view of unread memory of the same layout."""
-        raw = np.empty(max(of.end - of.begin, 0), np.uint8)
-        whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
-        found = view(whole)
-        if type(found) is not np.ndarray or found.dtype != dtype:
-            raise Unfit
-        offset = found.ctypes.data - raw.ctypes.data + of.begin
-        place = Spot(of.base, offset, found.shape, found.strides, found.itemsize)
-        if place.begin < of.begin or place.end > of.end:
-            raise Unfit  # a copy
         return place
 
     def row(
@@ -544,10 +531,10 @@ class Written:
             index = [slice(None)] * axis
             begin, others = (*index, slice(1)), (*index, slice(1, None))
             dtype = np.dtype(char)
-            self.row(result, _copy_of(char), [self.shown(x, dtype, itemgetter(begin))])
+            self.row(result, _copy_of(char), [view_spot(x, dtype, itemgetter(begin))])
             if x.shape[axis] == 1:
                 return
-            rest = self.shown(x, dtype, itemgetter(others))
+            rest = view_spot(x, dtype, itemgetter(others))
         else:
             raise Unfit
         rest = turned_to(rest, order)

@@ -25,7 +25,7 @@ from actorgraph.devices.checks import pending
 from actorgraph.devices.loops import proved
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
-from actorgraph.lower.spots import Spot, Unfit
+from actorgraph.lower.spots import Spot, Unfit, view_spot
 from actorgraph.memory.buffers import takes_out
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     __array__ = __float__ = __int__ = __index__ = __iter__ = __bool__
 
     def _view(self, view: Callable[[Any], Any]) -> Traced:
-        return Traced(self.rows, self.rows.shown(self.place, self.dtype, view), self.dtype)
+        return Traced(self.rows, view_spot(self.place, self.dtype, view), self.dtype)
 
     def _new(self, shape: Sequence[int], dtype: Any) -> Traced:
         dtype = np.dtype(dtype)

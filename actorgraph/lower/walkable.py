@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 from actorgraph.devices import native
 from actorgraph.devices.loops import loop_of, may_have_loop
 from actorgraph.graph import Node
+from actorgraph.lower.kernels import class_numbers
 from actorgraph.lower.matmul import is_small
-from actorgraph.memory.buffers import is_view
-from actorgraph.op import CONSTANT, REGISTRY
+from actorgraph.memory.buffers import is_view, regular
+from actorgraph.op import CONSTANT, REGISTRY, Op
 from actorgraph.ops._arrays import are_columns
 from actorgraph.rewrite.exact import is_pure
 from actorgraph.tiles import CUT_FLOPS
@@ -37,6 +39,52 @@ RESHAPE = REGISTRY["reshape"]
 """The op whose result is a view of an operand in C order, else a copy."""
 GETITEM, _TRANSPOSE = REGISTRY["getitem"], REGISTRY["transpose"]
 _SHOWING = frozenset({GETITEM, RESHAPE})  # mostly; the result decides
+
+
+def kinds(
+    steps: Sequence[Node],
+    symbols: Mapping[str, int],
+    ordered: Collection[int] | None = None,
+    largest: int | None = None,
+    others: Collection[Op] = (),
+    known: dict[int, str] | None = None,
+    layout_of: Callable[[Node], Any] | None = None,
+    classes: Mapping[int, int] = MappingProxyType({}),
+) -> list[str]:
+    """Return for each step ``"row"``, ``"view"``, or ``""`` if it can be neither.
+
+    `ordered` are the ids that `regular` returns; `others` are ops for which the caller writes the
+    rows; `known` is a cache that calls with the same settings and `classes` may share (see
+    `kernels.class_numbers`).  With `layout_of`, which returns None for an unknown layout, values
+    need not be in C order.
+    """
+    if known is None or not classes:
+        known, classes = {}, classes or class_numbers(steps)
+    in_order = regular(steps) if ordered is None else ordered
+
+    def lies(node: Node) -> bool:
+        """Return whether the layout of a value is known."""
+        return node.id in in_order or (layout_of is not None and layout_of(node) is not None)
+
+    found, most = list[str](), largest or LARGEST_BYTES
+    for step in steps:  # a hot loop
+        if others and step.op in others:
+            found.append("row" if has_size(step, symbols, most) else "")
+            continue
+        number = classes.get(id(step), -1)
+        kind = known.get(number)
+        if kind is None:
+            kind = kind_of(step, symbols, most)
+            if number >= 0:
+                known[number] = kind
+        if kind == "row":
+            found.append(kind if step.id in in_order or lies(step) else "")
+        elif kind and step.op is RESHAPE:
+            of = step.inputs[0]  # if that is not in C order, the result is a copy
+            found.append(kind if of.is_leaf or lies(of) else "")
+        else:
+            found.append(kind)
+    return found
 
 
 def kind_of(step: Node, symbols: Mapping[str, int], largest: int) -> str:

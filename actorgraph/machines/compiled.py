@@ -85,10 +85,15 @@ class Compiled:
         return any(isinstance(variable, Parameter) for variable, _ in self.assignments)
 
     @cached_property
+    def allows_native(self) -> bool:
+        """Whether machine code may compute steps, where there is any."""
+        on_host = self.placing is None and self.device.is_host
+        return bool(self.native) and not self.watch and self.interpreter is None and on_host
+
+    @cached_property
     def walks(self) -> bool:
         """Whether steps may be run as tables."""
-        on_host = self.placing is None and self.device.is_host
-        if not self.native or self.watch or self.interpreter is not None or not on_host:
+        if not self.allows_native:
             return False
         from actorgraph.devices import native  # needed by the first program
 
@@ -291,8 +296,8 @@ class Compiled:
         xp = np if lane is None else lane.device.products or lane.device.xp
         waits = "wait" in (self.native, self.jit)
         made: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
-        # `walks` imports modules that few kernels need, so it is asked last.
-        if node.op.moves_windows and self.walks:
+        # `walks` imports modules that few kernels need, so it is asked last; windows ask later.
+        if node.op.moves_windows and self.allows_native:
             made = moving(made, waits)
         if self.jit and self.walks:
             from actorgraph.control.in_blocks import IN_BLOCKS

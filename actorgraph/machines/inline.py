@@ -10,7 +10,7 @@ from actorgraph.lower.program import CALLS_TILL_ROWS, Program, lower_directly
 from actorgraph.machines.compiled import Binding, Compiled, Direct
 from actorgraph.machines.process import THIS
 from actorgraph.memory.arenas import in_parts
-from actorgraph.memory.buffers import regular, writable
+from actorgraph.memory.buffers import bulky, regular, writable
 from actorgraph.warned import UnderWay
 
 MEMORIES_KEPT = 4
@@ -133,4 +133,5 @@ class Inline:
             tabling = compiled.tabling(symbols, ordered)
         if tabling is not None and not self._plain:
             tabling = tabling._replace(often=True)
-        return lower_directly(steps, leaves, results, self.buffered, tabling=tabling)
+        large = bulky(steps, symbols)
+        return lower_directly(steps, leaves, results, self.buffered, tabling=tabling, bulky=large)

@@ -16,7 +16,15 @@ from actorgraph.channels import Channel
 from actorgraph.graph import Node
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
-from actorgraph.lower.program import Program, Tabling, lower, lower_directly, numbered
+from actorgraph.lower.program import (
+    CALLS_TILL_ROWS,
+    FEWEST_ROWS,
+    Program,
+    Tabling,
+    lower,
+    lower_directly,
+    numbered,
+)
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.machines.calling import Calling
 from actorgraph.machines.capacities import Capacities, channel_name
@@ -31,6 +39,9 @@ from actorgraph.scheduler import Scheduler
 
 _KEPT = 16
 """Most networks of a machine before idle ones are dropped."""
+
+_MOST_PLAIN = 4000
+"""Most steps of a network that begins without tables: making it again must not take long."""
 
 
 class KernelCache:
@@ -100,9 +111,12 @@ class KernelCache:
 class Network:
     """Actors joined by channels.
 
+    A small one begins without tables: they took a tenth of a first run, and only many runs get that
+    back.  `is_due` says when one with tables is to replace it.
+
     `ready` are the ready queues of the class of priority, one per worker; `errors` is the
     `np.errstate` of the runs, None for NumPy's defaults; with `recycling` arrays that leave a turn
-    come from free lists.
+    come from free lists; `replaces` is the one without tables.
     """
 
     def __init__(
@@ -116,7 +130,15 @@ class Network:
         errors: Mapping[str, Any] | None,
         counted: bool,
         recycling: bool = True,
+        replaces: Network | None = None,
     ) -> None:
+        compiled = plan.compiled
+        is_small = len(compiled.joint.order) <= _MOST_PLAIN
+        self._is_plain = replaces is None and is_small and compiled.may_begin_plain
+        enough = any(len(spec.steps) >= FEWEST_ROWS for spec in plan.partition.tasks)
+        self._gets_tables = self._is_plain and enough
+        self._calls: int = 0 if replaces is None else replaces.runs
+        self.runs: int = self._calls  # taken so far
         self.plan, self.ready, self.arenas, self.errors = plan, ready, arenas, errors
         self.capacities, self.max_in_flight, self.counted = capacities, max_in_flight, counted
         self.replica, self.regular = 0, True
@@ -131,6 +153,13 @@ class Network:
         with paused():
             self.tasks = [Task(spec, ready) for spec in plan.partition.tasks]
             self._connect()
+        if replaces is not None:
+            for task, before in zip(self.tasks, replaces.tasks, strict=True):
+                task.turns, task.seconds = before.turns, before.seconds
+
+    def is_due(self) -> bool:
+        """Return whether it has no tables, and has taken so many runs that these pay."""
+        return self._gets_tables and self.runs >= CALLS_TILL_ROWS
 
     def inject(self, run: Run, slot: int) -> None:
         """Send a run's leaves to the tasks that read them, and make waiting tasks ready.
@@ -142,6 +171,7 @@ class Network:
                 self._adopt(run.binding, run.regular)
             except Exception as error:  # noqa: BLE001 - actors send poison, so joins stay aligned
                 run.abort(blamed(self.plan.compiled.joint, None, None, error))
+        self.runs += 1
         run.kernels = self.bound_kernels
         ready = self.ready[slot]
         for value, targets in zip((*run.values, None), self.entries, strict=True):
@@ -184,7 +214,7 @@ class Network:
 
     @cached_property
     def _tabling(self) -> Tabling | None:
-        return self.plan.tabling(self.errors)
+        return None if self._is_plain else self.plan.tabling(self.errors)
 
     def _to_device(self, spec: TaskSpec) -> Callable[[Any], Any]:
         return self.plan.compiled.to_device(self.plan.partition.lane(spec.index))
@@ -278,7 +308,7 @@ class Network:
             assert held is not None
             producer = self.tasks[producers[i]]
             args += [held.append, self._signal(producer, held), producer]
-        called, constants = program.callables(kernels, self._to_device(spec))
+        called, constants = program.callables(kernels, self._to_device(spec), calls=self._calls)
         args += called
         if spec.index in self.memory_index:
             args += [self.memory_index[spec.index], self.arenas.idle.append]
@@ -369,15 +399,17 @@ class Networks(dict[Any, Network]):
         replica = self._least_used(run.plan, others) if run.plan.sequential and others else 0
         key = id(run.plan), rank, errors, replica
         network = self.get(key)
-        if network is None:
+        plain = network if type(network) is Network and network.is_due() else None
+        if network is None or plain is not None:
             if len(self) >= _KEPT:
                 self.drop_idle(others)
+            options = self._options if plain is None else {**self._options, "replaces": plain}
             network = self[key] = (run.plan.network or Network)(
                 run.plan,
                 self._scheduler.ready_queues(rank),
                 arenas=self.arenas,
                 errors=run.errors,
-                **self._options,
+                **options,
             )
             network.replica = replica
         return network

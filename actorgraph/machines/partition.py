@@ -10,9 +10,17 @@ from typing import Any, TypeAlias
 from actorgraph.devices import Lane
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential
-from actorgraph.lower.fusion import gains, is_heavy, may_gain, one_after_another, sharing
+from actorgraph.lower.fusion import (
+    gains,
+    is_heavy,
+    may_gain,
+    one_after_another,
+    parallel_us,
+    sharing,
+)
 from actorgraph.lower.kernels import depends_on_symbols
 from actorgraph.lower.matmul import tile_count
+from actorgraph.lower.program import FEWEST_ROWS
 from actorgraph.lower.rates import rates
 from actorgraph.lower.regions import TaskSpec, accumulating, connect
 from actorgraph.machines.compiled import Compiled
@@ -154,28 +162,29 @@ def _rows_us(
     """Return the costs of steps that become rows of tables: without the call, if predicted.
 
     Steps of less than `_BRIEF_US` are left out: a second thread gains nothing by them.  Views are
-    no rows.
+    no rows.  Nothing is asked of tables if all steps together are not worth a second thread.
     """
     call_us = 0.0 if measured else rates().call_us
     order = [node for node in compiled.joint.order if costs[node.id] - call_us >= _BRIEF_US]
-    if not order or compiled.tabling(symbols, ordered) is None:
+    if sum([costs[node.id] for node in order]) < parallel_us():
         return {}
-    from actorgraph.lower.table import kinds
+    if compiled.tabling(symbols, ordered) is None:
+        return {}
+    from actorgraph.lower.walkable import kinds
 
-    with_kinds = zip(order, kinds(order, symbols, ordered), strict=True)
+    found = kinds(order, symbols, ordered, classes=compiled.classes)
+    with_kinds = zip(order, found, strict=True)
     return {node.id: costs[node.id] - call_us for node, kind in with_kinds if kind == "row"}
 
 
 def table_us(tasks: Sequence[TaskSpec], costs: Costs) -> list[float]:
     """Return for each task the time of its table rows that are long enough for another worker."""
-    from actorgraph.lower.table import FEWEST
-
     least = rates().call_us + _BRIEF_US
     totals = []
     for spec in tasks:
         long = [step for step in spec.steps if costs.get(step.id, 0.0) >= least]
-        # Tables have at least `FEWEST` steps.
-        walks = bool(long) and sum([not is_view(step) for step in spec.steps]) >= FEWEST
+        # Tables have at least `FEWEST_ROWS` steps.
+        walks = bool(long) and sum([not is_view(step) for step in spec.steps]) >= FEWEST_ROWS
         totals.append(sum([costs[step.id] for step in long if walks and not is_view(step)], 0.0))
     return totals
 

@@ -42,7 +42,7 @@ def rows(monkeypatch):
 
     monkeypatch.setattr(lowering, "ROWS", dict.fromkeys(lowering.OWN, write_row))
     monkeypatch.setattr(lowering, "fused_kernel", fused_kernel)
-    monkeypatch.setattr(table, "FEWEST", 1)
+    monkeypatch.setattr(table, "FEWEST_ROWS", 1)
     return found
 
 

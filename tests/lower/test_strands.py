@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 def forced(helped=True, pieces_us=0.0, direct=True, parted_us=0.0):
     """Put all rows into strands and parts, cut wherever allowed, with helpers at every walk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "FEWEST", 1)
+        patch.setattr(table, "FEWEST_ROWS", 1)
         patch.setattr(strands, "_LEAST_US", 0.0)
         patch.setattr(strands, "_WORTH", np.inf)
         patch.setattr(strands, "_PIECE_US", pieces_us)

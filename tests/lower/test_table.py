@@ -143,7 +143,7 @@ def test_products_with_large_weights_are_rows_that_leave_the_lock_to_other_threa
     ],
 )
 def test_views_sums_and_products_are_rows_with_the_same_bits(form, dtype, monkeypatch):
-    monkeypatch.setattr(table, "FEWEST", 1)
+    monkeypatch.setattr(table, "FEWEST_ROWS", 1)
     g = ag.Graph()
     x = g.input("x", (4, 4), dtype)
     values = np.random.default_rng(2).normal(size=(4, 4)).astype(dtype)
@@ -284,7 +284,7 @@ UNFIT = {"clipint64", "cubeint64"}
     ("dtype", "most"), [("float32", 100), ("float64", 100), ("int64", 30), ("bool", 12)]
 )
 def test_every_op_with_a_loop_has_its_bits_in_a_table(dtype, most, monkeypatch):
-    monkeypatch.setattr(table, "FEWEST", 1)
+    monkeypatch.setattr(table, "FEWEST_ROWS", 1)
     rng, tabled = np.random.default_rng(8), set()
     for name, index in CALLED:
         op = ag.op.REGISTRY[name]
@@ -383,7 +383,7 @@ WIDE = [
 def test_compound_steps_of_larger_arrays_have_the_same_bits_forward_and_backward(
     dtype, monkeypatch
 ):
-    monkeypatch.setattr(table, "FEWEST", 1)
+    monkeypatch.setattr(table, "FEWEST_ROWS", 1)
     values = np.random.default_rng(2).normal(size=(80, 60)).astype(dtype)
     values[values > 1.5], values[3:5, :7] = 0.0, -0.0
     for form in WIDE:
@@ -394,7 +394,7 @@ def test_compound_steps_of_larger_arrays_have_the_same_bits_forward_and_backward
 
 
 def test_a_sigmoid_far_below_zero_is_no_reason_to_decline(monkeypatch):
-    monkeypatch.setattr(table, "FEWEST", 1)
+    monkeypatch.setattr(table, "FEWEST_ROWS", 1)
     g = ag.Graph()
     x = g.input("x", (3,), "float32")
     y = ops.sigmoid(x * 1.0) * 2.0 + 1.0
@@ -406,7 +406,7 @@ def test_a_sigmoid_far_below_zero_is_no_reason_to_decline(monkeypatch):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_numbers_for_which_a_kernel_takes_another_way_have_its_bits(dtype, monkeypatch):
-    monkeypatch.setattr(table, "FEWEST", 1)
+    monkeypatch.setattr(table, "FEWEST_ROWS", 1)
     x, line = ag.Graph().input("x", (8, 5), dtype), np.linspace(-1.0, 1.0, 40).reshape(8, 5)
     for form in (ops.softplus, ops.logsigmoid, ops.logsumexp, ops.norm):
         loss = ops.square(form(x * 2.0)).sum()
@@ -419,7 +419,7 @@ def test_numbers_for_which_a_kernel_takes_another_way_have_its_bits(dtype, monke
 
 def test_functions_of_scipy_are_rows_with_the_same_bits(monkeypatch):
     pytest.importorskip("scipy")
-    monkeypatch.setattr(table, "FEWEST", 1)
+    monkeypatch.setattr(table, "FEWEST_ROWS", 1)
     values = np.random.default_rng(2).normal(size=(30, 40))
     for dtype in FLOATS:
         x = ag.Graph().input("x", (30, 40), dtype)
@@ -431,7 +431,7 @@ def test_functions_of_scipy_are_rows_with_the_same_bits(monkeypatch):
 @pytest.mark.parametrize("size", [3, 16, 1000, 4099])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_zeros_and_nan_go_through_rectified_units_as_from_python(dtype, size, monkeypatch):
-    monkeypatch.setattr(table, "FEWEST", 1)
+    monkeypatch.setattr(table, "FEWEST_ROWS", 1)
     g = ag.Graph()
     x, w = g.input("x", (size,), dtype), g.parameter("w", np.ones(size, dtype))
     y = ops.relu(-(x * w)) * w
@@ -446,7 +446,7 @@ def test_zeros_and_nan_go_through_rectified_units_as_from_python(dtype, size, mo
 @given(graphs_of_other_dtypes())
 def test_drawn_graphs_of_bools_integers_and_complex_numbers_have_the_same_bits(example):
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
-        patch.setattr(table, "FEWEST", 1)
+        patch.setattr(table, "FEWEST_ROWS", 1)
         nodes, wanted = expected(example)
         with ag.TapeMachine(example.outputs, wrt=example.wrt, native="wait") as machine:
             check_in_turn(machine, example, nodes, wanted)
@@ -457,7 +457,7 @@ def test_drawn_graphs_of_bools_integers_and_complex_numbers_have_the_same_bits(e
 def test_drawn_graphs_have_the_bits_of_the_sequential_machine(example):
     nodes, wanted = expected(example)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "FEWEST", 1)
+        patch.setattr(table, "FEWEST_ROWS", 1)
         with ag.TapeMachine(example.outputs, wrt=example.wrt, native="wait") as machine:
             check_in_turn(machine, example, nodes, wanted)
 

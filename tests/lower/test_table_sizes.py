@@ -98,7 +98,7 @@ def test_each_size_of_a_small_graph_has_rows_only_after_calls_of_its_own(monkeyp
 
     monkeypatch.setattr(table.Stretch, "write", noted)
     h = ag.Graph().input("x", ("n",), "float64")
-    for _ in range(table.FEWEST):
+    for _ in range(table.FEWEST_ROWS):
         h = ops.tanh(h) * 0.5
     with ag.TapeMachine([h], native=True) as machine:
         for size in [3] * (CALLS_TILL_ROWS + 2) + [4, 5, 6, 7]:
