@@ -218,6 +218,7 @@ def _product(x: _Seen, y: _Seen, *, out: _Seen | None = None) -> Any:
         n *= stacks.pop()[0]
     x_steps, y_steps, z_steps = [(one[-2], one[-1]) for one in (x.strides, y.strides, z)]
     what = dense.Product(x.char, (n, depth, m), x_steps, y_steps, z_steps, tuple(stacks))
+    what = what._replace(dots=dense.takes_dots(what))
     return what, shape, 2.0 * prod(shape) * depth
 
 
