@@ -4,7 +4,8 @@ A product is computed in *tiles*: some rows of the result by some adjacent vecto
 in registers.  Sums begin at zero or at the result's old values.  Each step of a tile's loops
 broadcasts one number of every row to a vector, and adds its products with the vectors of the other
 operand (FMA).  Convolutions use the same tiles (`convolving`).  An operand in the other order is
-transposed in blocks that fit into registers.
+transposed in blocks that fit into registers.  For few rows that takes longer than the product, so
+sums are vectors then, and their numbers are added up last.
 
 Invariant: a result does not depend on the number of threads.  The code is cut into *parts*, which
 threads draw by number (`helpers`), and the order of sums follows from the sizes alone.  FMA may
@@ -34,6 +35,8 @@ _TALL, _PARTS = 4, 8
 """Least tiles on top of each other for which columns are packed; desired number of parts."""
 _LEAST_LANES, _AT_ONCE = 4, 4
 """Least numbers, and most vectors, of a row that are computed at once."""
+_FEW, _ROWS = 7, 2
+"""Most rows of a product whose sums are vectors; how many of them are computed at once."""
 _ONCE = 1, 0, 0
 _DEPTH = 384
 """Steps after which a tile is stored, so that its operands stay in the L1 cache."""
@@ -271,18 +274,30 @@ class TileCode(VectorLines):
 
     def _transposed(self, lines: list[str]) -> list[str]:
         """Return the transposed square block of vectors."""
-        lanes, apart = self.lanes, 1
-        while apart < lanes:
+        apart = 1
+        while apart < self.lanes:
             mixed = list(lines)
-            for i in range(lanes):
+            for i in range(self.lanes):
                 if not i & apart:
-                    pair = f"{self.type} {lines[i]}, {self.type} {lines[i + apart]}"
-                    low = [k if not k & apart else lanes + k - apart for k in range(lanes)]
-                    high = [k + apart if not k & apart else lanes + k for k in range(lanes)]
-                    for place, mask in ((i, low), (i + apart, high)):
-                        mixed[place] = self.new(f"shufflevector {pair}, {self.mask(mask)}")
+                    mixed[i], mixed[i + apart] = self._mixed(lines[i], lines[i + apart], apart)
             lines, apart = mixed, 2 * apart
         return lines
+
+    def _mixed(self, one: str, other: str, apart: int) -> list[str]:
+        """Return two vectors with a 2 x 2 transposition of all pairs of numbers so far apart."""
+        lanes, pair = self.lanes, f"{self.type} {one}, {self.type} {other}"
+        low = [k if not k & apart else lanes + k - apart for k in range(lanes)]
+        high = [k + apart if not k & apart else lanes + k for k in range(lanes)]
+        return [self.new(f"shufflevector {pair}, {self.mask(mask)}") for mask in (low, high)]
+
+    def totals(self, lines: list[str]) -> str:
+        """Return a vector of the sums of the numbers of each of `lanes` vectors."""
+        apart = 1
+        while apart < self.lanes:
+            pairs = zip(lines[::2], lines[1::2], strict=True)
+            lines = [self.call("add", *self._mixed(*pair, apart)) for pair in pairs]
+            apart *= 2
+        return lines[0]
 
     def mask(self, places: Sequence[int]) -> str:
         """Return the mask of a `shufflevector`."""
@@ -338,6 +353,8 @@ class Product(NamedTuple):
         Byte strides along rows and columns.
     adds : bool
         Whether the product is added to the result.
+    dots : bool
+        Whether sums are vectors along the summed axis, in which both operands are contiguous.
     """
 
     char: str
@@ -347,6 +364,7 @@ class Product(NamedTuple):
     z: tuple[int, int]
     batch: tuple[tuple[int, int, int, int], ...] = ()
     adds: bool = False
+    dots: bool = False
 
 
 def most_rows() -> int:
@@ -355,12 +373,25 @@ def most_rows() -> int:
 
 
 def product_code(name: str, product: Product) -> tuple[str, int] | None:
-    """Return a function for a product, and the bytes of its scratch memory; None if unfit."""
+    """Return a function for a product, and the bytes of its scratch memory; None if unfit.
+
+    It is unfit where vectors would be shorter than half a register: NumPy is faster there.
+    """
+    dots = product.dots and not product.adds
+    return _dots_code(name, product) if dots else _tiles_code(name, product)
+
+
+def _tiles_code(name: str, product: Product) -> tuple[str, int] | None:
     n, depth, m = product.sizes
     size = 4 if product.char == "f" else 8
-    lanes = gcd(m, registers()[0] // size)
-    turned = product.y[1] != size
-    if lanes < 2 or product.z[1] != size or (turned and product.y[0] != size) or not n * depth:
+    widest = registers()[0] // size
+    lanes, turned = gcd(m, widest), product.y[1] != size
+    if (
+        lanes < (2 if product.adds else widest // 2)
+        or product.z[1] != size
+        or (turned and product.y[0] != size)
+        or not n * depth
+    ):
         return None
     code, most = TileCode(name, product.char, lanes), most_rows()
     counts = [count for count, *_ in product.batch]
@@ -370,9 +401,7 @@ def product_code(name: str, product: Product) -> tuple[str, int] | None:
     tall = ceil(n / groups / most) * most
     groups = ceil(n / tall)
     *index, column, group = code.divided("%part", *counts, columns, groups)[1:]
-    shifts = [
-        [(i, by[k]) for i, (_, *by) in zip(index, product.batch, strict=True)] for k in range(3)
-    ]
+    shifts = _of_stack(product, index)
     shifts[0].append((group, tall * product.x[0]))
     shifts[1].append((column, VECTORS * lanes * product.y[1]))
     shifts[2] += [(group, tall * product.z[0]), (column, VECTORS * code.wide)]
@@ -412,6 +441,61 @@ def product_code(name: str, product: Product) -> tuple[str, int] | None:
                 partial(panel, rest))  # fmt: skip
     room = -(-depth * VECTORS * code.wide // 64) * 64 if packs else 0
     return code.function(3, room, prod(counts) * columns * groups)
+
+
+def _of_stack(product: Product, index: Sequence[str]) -> list[list[tuple[str, int]]]:
+    """Return how far matrices of all three are from the first, by the multi-index in the stack."""
+    pairs = [*zip(index, product.batch, strict=True)]
+    return [[(i, by[k]) for i, (_, *by) in pairs] for k in range(3)]
+
+
+def takes_dots(product: Product) -> bool:
+    """Return whether a product should be computed with sums that are vectors."""
+    n, depth, _ = product.sizes
+    size = 4 if product.char == "f" else 8
+    along = product.x[1] == product.y[0] == product.z[1] == size != product.y[1]
+    return along and n <= _FEW and depth % (registers()[0] // size) == 0
+
+
+def _dots_code(name: str, product: Product) -> tuple[str, int]:
+    """Return a function for a product of few rows; a part has as many columns as lanes."""
+    n, depth, m = product.sizes
+    code = TileCode(name, product.char, registers()[0] // (4 if product.char == "f" else 8))
+    lanes, counts = code.lanes, [count for count, *_ in product.batch]
+    columns = ceil(m / lanes)
+    *index, column = code.divided("%part", *counts, columns)[1:]
+    shifts = _of_stack(product, index)
+    shifts[1].append((column, lanes * product.y[1]))
+    shifts[2].append((column, code.wide))
+    x, y, z = [code.at(f"%p{k}", *shift) for k, shift in enumerate(shifts)]
+    most = registers()[1] // 2  # sums at once
+
+    def block(count: int) -> None:
+        for low in range(0, n, _ROWS):
+            rows = range(low, min(n, low + _ROWS))
+            sums: dict[int, list[str]] = {i: [] for i in rows}
+            for first in range(0, count, most // len(rows)):
+                own = range(first, min(count, first + most // len(rows)))
+                with code.loop(depth // lanes, *["zeroinitializer"] * len(rows) * len(own)) as k:
+                    ones, others = [
+                        [code.load(code.at(at, (k.index, code.wide), by=i * by)) for i in some]
+                        for at, by, some in ((x, product.x[0], rows), (y, product.y[1], own))
+                    ]
+                    pairs = [(one, other) for one in ones for other in others]
+                    k.after = [code.fma(*pair, one) for pair, one in zip(pairs, k.before)]
+                for place, i in enumerate(rows):
+                    sums[i] += k.after[place * len(own) : (place + 1) * len(own)]
+            for i, lines in sums.items():
+                found = code.totals(lines + ["zeroinitializer"] * (lanes - count))
+                into = code.at(z, by=i * product.z[0])
+                code.store(found, into if count == lanes else "%room")
+                if count < lanes:
+                    code.copy(into, "%room", count * code.size)
+
+    rest = m - (columns - 1) * lanes
+    code.either(column, (columns - 1) * (rest != lanes), partial(block, lanes),
+                partial(block, rest))  # fmt: skip
+    return code.function(3, 64, prod(counts) * columns)
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -53,11 +53,15 @@ _INTEGER_LOOPS = frozenset(
 
 
 class Routine(NamedTuple):
-    """The addresses of a loop and of its data, and whether it leaves raised error flags alone."""
+    """The addresses of a loop and of its data, and whether it leaves raised error flags alone.
+
+    The `owner` is what has to live as long.
+    """
 
     function: int
     data: int
     keeps_flags: bool = False
+    owner: Any = None
 
 
 def loop_of(name: str, chars: str) -> Routine | None:

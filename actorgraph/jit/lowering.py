@@ -24,19 +24,29 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.devices import native
+from actorgraph.devices.loops import Routine
 from actorgraph.graph import Node
 from actorgraph.jit.compiler import COMPILER, size_of
 from actorgraph.jit.groups import Group, groups, is_read
 from actorgraph.jit.loops import LEVELS, Loops, LoopWriter, open_sizes
+from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import Program, lower_directly
-from actorgraph.lower.spots import Unfit
+from actorgraph.lower.splitting import spans
+from actorgraph.lower.spots import ONCE, Spot, Unfit
 from actorgraph.memory.buffers import fresh
 from actorgraph.op import CONSTANT, FRESH_OUT, Op, bind_attrs, never
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import bind_shape
 
-FUSED = Op("fused", "a[*s]", never, memory=FRESH_OUT, doc="A group of steps.")
+
+def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
+    group = node.attrs["loops"].group
+    return sum([predicted_us(step, symbols, walked=True) for step in group.steps])
+
+
+FUSED = Op("fused", "a[*s]", never, memory=FRESH_OUT, predicted=_predicted, doc="A group of steps.")
 """The op of fusion groups."""
 
 _ROOM = Op("room", "a[*s]", never, memory=FRESH_OUT, doc="What a group writes, too.")
@@ -195,7 +205,50 @@ def write_row(rows: Any, step: Node) -> None:
     for one, level in zip(places, loops.levels, strict=True):
         if level in LEVELS and prod(one.shape) != size_of(level, elements, count, cols, 1):
             raise Unfit
-    rows.loops(compiled.address, places, (count, cols), len(read) + 1)
+    write_loops(rows, compiled.address, places, (count, cols), len(read) + 1)
+    if not {"element", "row"}.issuperset(loops.levels[len(read) + 1 :]):
+        return  # it writes what depends on all rows, or is the same for all
+    per_row = {"element": cols if loops.rows else 1, "row": 1}
+    by = [per_row.get(level, 0) for level in loops.levels]
+
+    def write_part(begin: int, end: int) -> None:
+        size = (end - begin, cols) if loops.rows else (1, end - begin)
+        parts = [_part(one, many * begin, many * end) for one, many in zip(places, by, strict=True)]
+        write_loops(rows, compiled.address, parts, size, len(read) + 1)
+
+    units = spans(count if loops.rows else cols, rows.parts(step))
+    rows.in_parts([partial(write_part, *unit) for unit in units])
+
+
+def write_loops(
+    rows: Any, address: int, places: Sequence[Spot], size: tuple[int, int], read: int
+) -> None:
+    """Write the row of a group, given the address of its loops, and its rows and columns.
+
+    It only reads the first `read` arrays.
+    """
+    for place, result in enumerate(places[read:], read):
+        if rows.overlaps(result, [*places[:place], *places[place + 1 :]]):
+            raise Unfit
+    wrong = [
+        not one.is_flat or one.begin < 0 or one.end > rows.sizes[one.base]
+        or one.offset % one.itemsize for one in places
+    ]  # fmt: skip
+    if not address or any(wrong):
+        raise Unfit
+    routine = Routine(native.RUNTIME.routine("group"), address, keeps_flags=False)
+    dims = [len(places), *size, *[word for one in places for word in (one.base, one.offset)]]
+    last = places[-1], places[-1].offset, ()
+    rows.write(routine, ONCE, dims, [1], [last], native.REFUSES)
+    rows.touching(places[:read], places[read:])
+
+
+def _part(place: Spot, begin: int, end: int) -> Spot:
+    """Return these elements of an array, all of it if there are none."""
+    size = place.itemsize
+    if begin == end:
+        return place
+    return place._replace(offset=place.offset + begin * size, shape=(end - begin,), strides=(size,))
 
 
 ROWS = dict.fromkeys(OWN, write_row)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise, zip_longest
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,9 +25,8 @@ from actorgraph.devices.strands import Pieces
 from actorgraph.graph import Node
 from actorgraph.lower.quick_rows import QuickRows
 from actorgraph.lower.rates import path
-from actorgraph.lower.splitting import TableRow, split, touched
-from actorgraph.lower.spots import Spot, Unfit
-from actorgraph.lower.strands import Touch
+from actorgraph.lower.splitting import TableRow, Touch, split, touches
+from actorgraph.lower.spots import Unfit
 
 _MOST_ROWS, _MOST_BYTES = 100, 1 << 20
 """Most rows, as the analysis is quadratic in their number, and most bytes of a table's memory."""
@@ -64,15 +63,12 @@ _Phase: TypeAlias = dict[int, list[_Share]]
 class Laps:
     """How rows are divided among threads.
 
-    Bases from `fixed` on move with each iteration; `steps` is the number of steps.  `own` has the
-    shares of rows that are not loops of NumPy, `called` those of the call that is being written.
-    The other fields are set when all rows are written.
+    Bases from `fixed` on move with each iteration; `steps` is the number of steps.  The other
+    fields are set when all rows are written.
     """
 
     fixed: int
     steps: int
-    own: dict[int, tuple[_Share, list[_Share]]] = field(default_factory=dict)
-    called: list[_Share] = field(default_factory=list)
     phases: Sequence[_Phase] = ()
     lines: Any = None
     pieces: Any = None
@@ -100,55 +96,9 @@ class PartedRows(QuickRows):
         """Keep later steps from reusing the scratch memory of this one."""
         self._within[self._room] = self._scratch
 
-    def wrote_group(self, rows: int, pointers: Sequence[Any], written: int) -> None:
-        """Record the shares of a group's row and of its parts."""
-        row = self.notes[-1][1]
-
-        def share(begin: int, end: int) -> _Share:
-            touches = []
-            for place, (one, wide) in enumerate(pointers):
-                low, high = sorted((begin * one.outer, (end - 1) * one.outer))
-                writes = place >= len(pointers) - written
-                touches.append((one.base, one.offset + low, one.offset + high + wide, writes))
-            return _Share(row._replace(dims=(begin, end)), touches)
-
-        self.laps.own[len(self.rows) - 1] = (
-            share(0, rows),
-            [share(*one) for one in self._spans(rows)],
-        )
-
-    def _spans(self, count: int) -> list[tuple[int, int]]:
-        """Return the begin and end of each part, an empty list if there are too few rows."""
-        ends = [round(count * part / self.rooms) for part in range(self.rooms + 1)]
-        return [*pairwise(ends)] if count >= self.rooms else []
-
-    def wrote_call(self, step: Node, describe: Any, inputs: Sequence[Node], adds: bool) -> None:
-        """Record the shares of a call of a step's machine code, and of its parts, also calls."""
-        laps, number = self.laps, len(self.rows) - 1
-        laps.called.append(self._called_share(inputs, step))
-        if len(laps.called) > 1:
-            return  # the call of a part
-        x, z = self.place(inputs[0]), self.places[step.id]
-        if step.op.ufunc == "matmul" and len(x.shape) == len(z.shape) == 2 and x != z:
-            for begin, end in self._spans(z.shape[0]) if inputs[0] is not inputs[1] else ():
-                self.places[inputs[0].id] = _rows_of(x, begin, end)
-                self.places[step.id] = _rows_of(z, begin, end)
-                self._called(step, describe, inputs, 0, adds)
-            self.places[inputs[0].id], self.places[step.id] = x, z
-        del self.rows[number + 1 :], self.notes[number + 1 :]
-        whole, *parts = laps.called
-        laps.own[number] = whole, parts if len(parts) == self.rooms else []
-        laps.called = []
-
-    def _called_share(self, inputs: Sequence[Node], step: Node) -> _Share:
-        """Return the share of the row written last, a call of machine code for a step."""
-        row, result = self.notes[-1][1], self.places[step.id]
-        touches = [(one.base, one.begin, one.end, False) for one in map(self.place, inputs)]
-        touches.append((result.base, result.begin, result.end, True))
-        if room := self._codes[-1].room:
-            base, begin = row.places[-4:-2]
-            touches.append((base, begin, begin + room, True))
-        return _Share(row, touches)
+    def parts(self, step: Node) -> int:
+        """Return the number of threads."""
+        return self.rooms
 
     def wrote_all(self) -> None:
         """Divide the rows into parts and phases, before anything is compiled."""
@@ -184,14 +134,12 @@ class PartedRows(QuickRows):
 
     def _shares(self, number: int) -> tuple[_Share, list[_Share]]:
         """Return the shares of a row and of its parts; no parts if it cannot be split."""
-        if number in self.laps.own:
-            return self.laps.own[number]
 
         def share(row: TableRow) -> _Share:
-            spans = touched(row)
-            if spans is None:
+            touched = touches(row)
+            if touched is None:
                 raise Unfit
-            return _Share(row, [(*one, False) for one in spans[:-1]] + [(*spans[-1], True)])
+            return _Share(row, touched)
 
         row = self.notes[number][1]
         return share(row), [*map(share, split(row, self.rooms) or ())]
@@ -242,12 +190,6 @@ class PartedRows(QuickRows):
             begins, [spans[key] for key in keys], waits, os.path.dirname(path()), walks="laps"
         )
         return lines, pieces
-
-
-def _rows_of(place: Spot, begin: int, end: int) -> Spot:
-    return place._replace(
-        offset=place.offset + begin * place.strides[0], shape=(end - begin, *place.shape[1:])
-    )
 
 
 class _Phases:

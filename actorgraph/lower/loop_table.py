@@ -15,7 +15,7 @@ element in each iteration.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -29,7 +29,7 @@ from actorgraph.errors import counted
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.laps import PartedRows
-from actorgraph.lower.quick_rows import QuickRows, grouped, quick_product, quickened
+from actorgraph.lower.quick_rows import QuickRows, code_row, grouped, quick_product, quickened
 from actorgraph.lower.seen import node_like
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.text import Dead
@@ -90,6 +90,11 @@ class _Iteration:
     later: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     others: Mapping[Op, Any] = field(default_factory=dict)
     odd: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def code_row(self) -> Callable[[Any, Node], bool] | None:
+        """As in `table.Stretch`."""
+        return None if self.exact else code_row
 
     @property
     def lasting(self) -> Sequence[Node]:

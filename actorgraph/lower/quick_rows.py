@@ -37,6 +37,7 @@ from actorgraph.lower.asking import given_up
 from actorgraph.lower.rates import path
 from actorgraph.lower.row_groups import LEAST_LANES, RowGroup, rule_of
 from actorgraph.lower.seen import node_like, parted
+from actorgraph.lower.splitting import spans
 from actorgraph.lower.spots import ONCE, Spot, Unfit, broadcast, strides_of
 from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import fresh, is_view
@@ -218,6 +219,7 @@ def _product(x: _Seen, y: _Seen, *, out: _Seen | None = None) -> Any:
         n *= stacks.pop()[0]
     x_steps, y_steps, z_steps = [(one[-2], one[-1]) for one in (x.strides, y.strides, z)]
     what = dense.Product(x.char, (n, depth, m), x_steps, y_steps, z_steps, tuple(stacks))
+    what = what._replace(dots=dense.takes_dots(what))
     return what, shape, 2.0 * prod(shape) * depth
 
 
@@ -308,12 +310,12 @@ class _Code:
         self.call: Callable[[tuple[Any, ...]], int] | None = None
         self.operands = len(what.single) - 1 if isinstance(what, dense.RowSums) else 2
         self.room = self.address = 0  # bytes of scratch memory; the address
-        self._what, self._alone_s, self._tries = what, inf, 0
+        self.what, self._alone_s, self._tries = what, inf, 0
 
     def make(self) -> None:
         """Write and compile the code; `call` stays None where that fails."""
         try:
-            found = _WRITERS[type(self._what)]("dense", self._what)
+            found = _WRITERS[type(self.what)]("dense", self.what)
             if found is not None:
                 directory = os.path.dirname(path())
                 arrays = self.operands + 1 + bool(found[1])
@@ -569,21 +571,19 @@ class _Grouping:
 
 
 class QuickRows(Written):
-    """Rows of which some call machine code written for them; they keep that code alive."""
+    """Rows with groups, and products that accumulate; they keep machine code of groups alive."""
 
     overwrites = False  # a group computes its steps together
 
     def __init__(self, one: Any, symbols: Mapping[str, int]) -> None:
         self._quick: dict[int, Any] = dict(one.quick)
-        self._exact = one.exact
         self._texts: list[tuple[int, str]] = []
-        self._codes = list[Any]()  # what has to live as long as the rows
+        self._engine: Any = None
         super().__init__(one, symbols)
         self.wrote_all()
         if self._texts:
             text = dense.module_text([text for _, text in self._texts])
-            engine = native.engine(text, os.path.dirname(path()))
-            self._codes.append(engine)
+            engine = self._engine = native.engine(text, os.path.dirname(path()))
             for place, (row, _) in enumerate(self._texts):
                 self.rows[row][0] = engine.get_function_address(f"f{place}")
 
@@ -593,13 +593,9 @@ class QuickRows(Written):
         if how is None:
             return True  # computed with its group
         if isinstance(how, _Product):
-            return self._called(step, _product, [how.x, how.y], 0, how.adds)
+            return _called(self, step, _product, [how.x, how.y], 0, how.adds)
         if how is step:
-            if self._exact:
-                return False
-            describe = _describing(step, self.symbols)
-            known = describe is not None
-            return known and self._called(step, describe, step.inputs, _LEAST_ROW_FLOPS)
+            return False
         try:
             text, rows, pointers = how.text(self, f"f{len(self._texts)}")
         except Unfit:
@@ -607,42 +603,78 @@ class QuickRows(Written):
                 self._step(one)
             return True
         self._texts.append((len(self.rows), text))
-        heard = native.ALL_ERRORS if self._exact else 0
-        self._add(_TO_COME._replace(keeps_flags=self._exact), (1, 1), (0, rows), (), [], heard)
-        self.wrote_group(rows, pointers, len(how.outputs))
+        heard = native.ALL_ERRORS if how.exact else 0
+
+        def write(begin: int, end: int) -> None:
+            self._add(_TO_COME._replace(keeps_flags=how.exact), (1, 1), (begin, end), (), [], heard)
+            spots = []
+            for one, wide in pointers:
+                low, high = sorted((begin * one.outer, (end - 1) * one.outer))
+                spots.append(Spot(one.base, one.offset + low, (high - low + wide,), (1,), 1))
+            self.touching(spots[: -len(how.outputs)], spots[-len(how.outputs) :])
+
+        write(0, rows)
+        self.in_parts([partial(write, *span) for span in spans(rows, self.parts(step))])
         return True
 
     def wrote_all(self) -> None:
         """Look at all rows before texts become machine code."""
 
-    def wrote_call(self, step: Node, describe: Any, inputs: Sequence[Node], adds: bool) -> None:
-        """Take note of the row of machine code for a step."""
 
-    def wrote_group(self, rows: int, pointers: Sequence[Any], written: int) -> None:
-        """Take note of the row of a group; the last pointers are those of what is written."""
+def code_row(rows: Written, step: Node) -> bool:
+    """Write the row of a step's machine code; return whether there is such code."""
+    describe = _describing(step, rows.symbols)
+    return describe is not None and _called(rows, step, describe, step.inputs, _LEAST_ROW_FLOPS)
 
-    def _called(
-        self, step: Node, describe: Any, inputs: Sequence[Node], least: float, adds: bool = False
-    ) -> bool:
-        """Write the row of a step's machine code; return whether there is such code."""
-        places = [*map(self.place, inputs), self.places[step.id]]
-        *given, out = [
-            _Seen(one.shape, one.strides, node.dtype.char, one.is_flat)
-            for one, node in zip(places, (*inputs, step), strict=True)
-        ]
-        found = describe(*given, out=out)
-        if found is None or found[2] < least:
-            return False
-        code = _code(found[0]._replace(adds=True) if adds else found[0], True)
-        places = [*places[: code.operands], places[-1]]
-        if not code.address or self._overlaps(places[-1], places[:-1]):
-            return False
-        if code.room:
-            places.append(self.scratch((code.room,), _BYTES))
-        self._codes.append(code)
-        routine = Routine(code.address, dense.ALONE.ctypes.data)
-        self.write(routine, ONCE, [1], [1], [
-            (one, one.offset, [*zip(one.shape, one.strides, strict=True)]) for one in places
-        ], 0)  # fmt: skip
-        self.wrote_call(step, describe, inputs, adds)
-        return True
+
+def _called(
+    rows: Written, step: Node, describe: Any, inputs: Sequence[Node], least: float,
+    adds: bool = False,
+) -> bool:  # fmt: skip
+    """Write the row of a step's machine code; return whether there is such code."""
+    places = [*map(rows.place, inputs), rows.places[step.id]]
+    chars = [node.dtype.char for node in (*inputs, step)]
+    write = partial(_write_call, rows, describe, chars)
+    code = write(places, least, {"adds": True} if adds else {})
+    if code is None:
+        return False
+    x, z = places[0], places[-1]
+    apart = len(x.shape) == len(z.shape) == 2 and inputs[0] is not inputs[1]
+    if apart and step.op.ufunc == "matmul":
+        same = {"adds": adds, "dots": code.what.dots}  # parts have the bits of the whole
+        rows.in_parts([
+            partial(write, [_rows_of(x, *span), places[1], _rows_of(z, *span)], 0, same)
+            for span in spans(z.shape[0], rows.parts(step))
+        ])  # fmt: skip
+    return True
+
+
+def _write_call(
+    rows: Written, describe: Any, chars: Sequence[str], places: Sequence[Spot], least: float,
+    how: Mapping[str, bool],
+) -> _Code | None:  # fmt: skip
+    """Write the row of machine code for operands and a result, if there is any, and return that."""
+    *given, out = [
+        _Seen(one.shape, one.strides, char, one.is_flat)
+        for one, char in zip(places, chars, strict=True)
+    ]
+    found = describe(*given, out=out)
+    if found is None or found[2] < least:
+        return None
+    code = _code(found[0]._replace(**how), True)
+    read, written = places[: code.operands], [places[-1]]
+    if not code.address or rows.overlaps(places[-1], read):
+        return None
+    if code.room:
+        written.append(rows.scratch((code.room,), _BYTES))
+    rows.write(Routine(code.address, 0, owner=code), ONCE, [1], [1], [
+        (one, one.offset, [*zip(one.shape, one.strides, strict=True)]) for one in (*read, *written)
+    ], 0)  # fmt: skip
+    rows.touching(read, written)
+    return code
+
+
+def _rows_of(place: Spot, begin: int, end: int) -> Spot:
+    return place._replace(
+        offset=place.offset + begin * place.strides[0], shape=(end - begin, *place.shape[1:])
+    )

@@ -6,15 +6,16 @@ product after another.  A single product may have other bits if it has fewer row
 BLAS chooses its algorithm by the shape.  So its parts are compared with the whole, on other
 numbers, once for each shape and layout; where a bit differs the row is not split.
 
-Rows that take their result from a flag, or that may make the walk decline, are not split.
+Rows that take their result from a flag, or that may make the walk decline, are not split.  Machine
+code of ours is split by whoever writes its row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import groupby
-from typing import NamedTuple
+from itertools import groupby, pairwise
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,11 +36,16 @@ _BY_NATURE = 3
 """The first axes need no comparison of bits: the two of calls, and the first of a loop."""
 
 
+Touch: TypeAlias = tuple[int, int, int, bool]
+"""A base, the first byte and the end of a range in it, and whether it is written."""
+
+
 class TableRow(NamedTuple):
     """A loop with its dims and strides, called along two axes; `heard` are the flags it checks.
 
     `places` has for each argument its base, its offset and its strides along both axes; `sizes` has
-    the bytes of its elements.  The last argument is written, the others are read.
+    the bytes of its elements.  The last argument is written, the others are read.  A row of our own
+    machine code has what it `touches`, and its `parts` for the threads of its table, if any.
     """
 
     loop: Routine
@@ -49,6 +55,8 @@ class TableRow(NamedTuple):
     places: tuple[int, ...]
     sizes: tuple[int, ...]
     heard: int
+    touches: Sequence[Touch] = ()
+    parts: Sequence[TableRow] = ()
 
     def checks(self, after: TableRow | None) -> int:
         """Return the flags to check behind the row, `LATER` if the next row checks the same."""
@@ -95,12 +103,24 @@ def touched(row: TableRow) -> list[tuple[int, int, int]] | None:
     return found
 
 
-def split(row: TableRow, parts: int) -> list[TableRow] | None:
+def touches(row: TableRow) -> Sequence[Touch] | None:
+    """Return what a row touches, None if that is not known."""
+    if row.touches:
+        return row.touches
+    spans = touched(row)
+    if spans is None:
+        return None
+    return [*[(*one, False) for one in spans[:-1]], (*spans[-1], True)]
+
+
+def split(row: TableRow, parts: int) -> Sequence[TableRow] | None:
     """Return rows that together do what one does and may run in parallel, None if there are none.
 
     The axis with the longest stride of the result is tried first, so that the bytes that a part
     writes are mostly consecutive.
     """
+    if row.parts:
+        return row.parts
     axes = _axes(row) or []
     far = [abs(axis.steps[-1]) for axis in axes]
     for number in sorted(range(len(axes)), key=far.__getitem__, reverse=True):
@@ -113,6 +133,12 @@ def split(row: TableRow, parts: int) -> list[TableRow] | None:
         if number < _BY_NATURE or _have_its_bits(_alone(row), number, ends):
             return _parts(row, number, ends)
     return None
+
+
+def spans(count: int, parts: int) -> list[tuple[int, int]]:
+    """Return the begin and end of each part of so many rows; none if there is one, or too few."""
+    ends = [round(count * part / parts) for part in range(parts + 1)]
+    return [*pairwise(ends)] if 1 < parts <= count else []
 
 
 def beside(rows: Sequence[TableRow], parts: int) -> Iterator[list[Sequence[TableRow]]]:

@@ -18,7 +18,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, cycle, pairwise, zip_longest
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.devices.strands import Pieces
@@ -27,8 +27,8 @@ from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.kernels import alike
 from actorgraph.lower.rates import path, rates
-from actorgraph.lower.splitting import TableRow, beside, touched
-from actorgraph.lower.spots import Spot, Unfit
+from actorgraph.lower.splitting import TableRow, Touch, beside, touches
+from actorgraph.lower.spots import Unfit
 from actorgraph.lower.table_rows import Written
 from actorgraph.memory.buffers import is_view, size_in_bytes
 
@@ -103,10 +103,6 @@ def timed(
                 home = min([(-has[s], free[s], s) for s in range(threads)])[2]
                 insort(ready[home], one)
     return strands, begins, max(free)
-
-
-Touch: TypeAlias = tuple[int, int, int, bool]
-"""A base, the first byte and the end of a range in it, and whether it is written."""
 
 
 class _Bytes(NamedTuple):
@@ -219,15 +215,23 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     known: dict[Any, float] = {}
     costs, sizes, before = list[float](), list[int](), list[list[int]]()
     place_of: dict[int, int] = {}  # number of the step with rows; for a view, of its base
+    unwritten = set[int]()
     for step in steps:
         some = {place_of[part.id] for part in step.inputs if part.id in place_of}
         if is_view(step):
             place_of.update([(step.id, one) for one in some])
             continue
-        key: Any = (*alike(step), repr(step.attrs)) if step.attrs else alike(step)
+        if not step.inputs:  # memory that its first reader writes
+            unwritten.add(step.id)
+            continue
+        key: Any = alike(step)
+        if step.attrs:
+            key = step.id if step.op.predicted else (*key, repr(step.attrs))
         if key not in known:
             known[key] = _ROW_US + predicted_us(step, symbols, walked=True)
-        place_of[step.id] = len(costs)
+        written = unwritten.intersection([one.id for one in step.inputs])
+        unwritten -= written
+        place_of.update(dict.fromkeys((step.id, *written), len(costs)))
         costs.append(known[key])
         sizes.append(size_in_bytes(step, symbols))
         before.append(sorted(some))
@@ -242,7 +246,7 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     in_time = [steps[one] for one in sorted(range(len(steps)), key=since.__getitem__)]
     ordered = SimpleNamespace(
         steps=in_time, given=stretch.given, others=stretch.others, results=stretch.results,
-        copied=stretch.copied, odd=stretch.odd,
+        copied=stretch.copied, odd=stretch.odd, code_row=stretch.code_row,
     )  # fmt: skip
     try:
         rows = StrandRows(ordered, symbols, of, threads)
@@ -333,11 +337,16 @@ class StrandRows(Written):
         placed: Mapping[int, _Placed],
         threads: int,
     ) -> None:
-        self._placed, self.threads, self.rooms = placed, threads, threads + _PARTED_ROOMS
+        self._placed, self.rooms = placed, threads + _PARTED_ROOMS
         self._touched, self._made = Touched(), list[_Unit]()
         self._first_made = len(stretch.given)
         super().__init__(stretch, symbols)
         self._cut()
+
+    @property
+    def threads(self) -> int:
+        """The number of strands."""
+        return self.rooms - _PARTED_ROOMS
 
     @property
     def story(self) -> str:
@@ -363,48 +372,45 @@ class StrandRows(Written):
         """Return for how many steps after its last use a value keeps its memory."""
         return _SLACK if self._placed[step.id].crosses else 0
 
+    def parts(self, step: Node) -> int:
+        """Return the number of parts of a step's rows."""
+        return len(self._placed[step.id].strands)
+
     def wrote(self, step: Node, begin: int) -> None:
         """Record the rows of a step from `begin` on, in parts, and what each part waits for."""
         if begin == len(self.rows):
             return
         strands, us = self._placed[step.id].strands, self._placed[step.id].us
-        base, first = self._first_room + self._room, self._room_begin
-        shown = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
-        shown += [
-            (self.places[step.id], True),
-            (Spot(base, first, (self._scratch - first,), (1,), 1), True),
-        ]
-        every = [
-            (one.base, one.begin, one.end, writes) for one, writes in shown if one.begin < one.end
-        ]
         whole = [row for _, row in self.notes[begin:]]
+        every = self._made_ones([one for row in whole for one in row.touches])
+        if not all(row.touches for row in whole):
+            shown = [(self.places[one.id], False) for one in step.inputs if one.id in self.places]
+            shown.append((self.places[step.id], True))
+            every += self._made_ones([(one.base, one.begin, one.end, to) for one, to in shown])
+            base = self._first_room + self._room
+            every += self._made_ones([(base, self._room_begin, self._scratch, True)])
         if len(strands) == 1:
             [waits] = self._touched.touch(len(self._made), [every])
             self._made.append(_Unit(strands[0], us, whole, waits))
             return
         for several in beside(whole, len(strands)):
-            touches = [
+            own_touches = [
                 [one for row in rows for one in self._touches(row, every)] for rows in several
             ]
-            behind = self._touched.touch(len(self._made), touches)
+            behind = self._touched.touch(len(self._made), own_touches)
             for strand, rows, own in zip(strands, several, behind, strict=False):
                 part_of = step.id if len(several) > 1 else None
                 self._made.append(_Unit(strand, us / len(whole), rows, own, part_of))
 
     def _touches(self, row: TableRow, every: Sequence[Touch]) -> Sequence[Touch]:
-        """Return what a row touches; if that is not known, what all rows of its step touch.
+        """Return what a row touches; if that is not known, what all rows of its step touch."""
+        found = touches(row)
+        return every if found is None else self._made_ones(found)
 
-        Constants and inputs are left out, as they are never written.
-        """
-        spans = touched(row)
-        if spans is None:
-            return every
-        last, end = len(spans) - 1, self._first_room + self.rooms
-        return [
-            (*one, number == last)
-            for number, one in enumerate(spans)
-            if self._first_made <= one[0] < end
-        ]
+    def _made_ones(self, found: Sequence[Touch]) -> list[Touch]:
+        """Leave out empty ranges, and constants and inputs, as they are never written."""
+        end = self._first_room + self.rooms
+        return [one for one in found if self._first_made <= one[0] < end and one[1] < one[2]]
 
     def _cut(self) -> None:
         """Cut strands into pieces, and write their rows.

@@ -112,10 +112,6 @@ class Stretch:
     `buffered` steps may hold other values until the stretch ends, so results are copied there last.
     """
 
-    quick: Mapping[int, Any] = {}
-    exact = False
-    """Settings of `quick_rows`; a stretch has no groups."""
-
     odd: Mapping[int, tuple[int, ...]] = {}
     """Strides of the steps whose values are not in C order, in a copy for one binding of dims."""
 
@@ -155,6 +151,15 @@ class Stretch:
         if not any(_whole(node) in self._buffered for node in self.given):
             copied.difference_update([step.id for step, one in into if one & keys.LEAVING])
         return _Results(results, copied, shown, place_of)
+
+    @property
+    def code_row(self) -> Callable[[Written, Node], bool] | None:
+        """The writer of rows of our own machine code, if last bits may change."""
+        if not self._tabling.quick:
+            return None
+        from actorgraph.lower.quick_rows import code_row
+
+        return code_row
 
     @property
     def results(self) -> Sequence[Node]:
@@ -246,16 +251,13 @@ class Stretch:
 
         It returns the results, or None where the walk declines.  Without rows there is no function.
         """
-        kind: Callable[..., Written]
-        if self._tabling.quick:
-            from actorgraph.lower.quick_rows import QuickRows as kind
-        else:  # modules that the first runs do not need
-            from actorgraph.lower.table_rows import Written as kind
+        from actorgraph.lower.table_rows import Written  # the first runs do not need it
+
         self._unfit = self._around_it = None
         try:
             laid = self._laid(symbols)
             stranded = laid._stranded(symbols)
-            written = self._latest = stranded or kind(laid, symbols)
+            written = self._latest = stranded or Written(laid, symbols)
         except Unfit as unfit:
             step = self._unfit = self.steps[unfit.position]
             return None if len(self.steps) < _MANY else self._around(step, symbols)
@@ -272,7 +274,7 @@ class Stretch:
         walk = written.walk or (runtime.brief if is_brief else runtime.walk)
         assert walk is not None, "rows are written where there is a runtime"
         trial, dead = None if stranded is None else stranded.pieces.trial, native.DEAD
-        alone = self._alone(trial, partial(kind, laid, symbols))
+        alone = self._alone(trial, partial(Written, laid, symbols))
 
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
             own = blocks if alone is None else alone() or blocks
@@ -353,7 +355,7 @@ class Stretch:
 
     def _stranded(self, symbols: Mapping[str, int]) -> StrandRows | None:
         """Return the rows in strands, or None where one thread is predicted to be as fast."""
-        if self._tabling.strands < 2 or self._tabling.quick:
+        if self._tabling.strands < 2:
             return None
         from actorgraph.lower.strands import stranded
 

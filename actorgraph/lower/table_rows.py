@@ -79,6 +79,10 @@ class _AnyStretch(Protocol):
     odd: Mapping[int, tuple[int, ...]]  # strides of values not in C order, by id of the step
 
     @property
+    def code_row(self) -> Callable[[Any, Node], bool] | None:
+        """Writes the row of our own machine code for a step, and returns whether there is any."""
+
+    @property
     def results(self) -> Sequence[Node]:
         """Steps whose values are needed outside."""
 
@@ -92,7 +96,7 @@ class Written:
 
     Values lie in *bases*, which a row addresses by number and offset.  The bases are, in this
     order: inputs and results (`objects`), the table's memory (one base a room), constants.
-    Subclasses override `in_another_row`, `room`, `stays`, `wrote` and `strand_words`.
+    Subclasses override `in_another_row`, `parts`, `room`, `stays`, `wrote` and `strand_words`.
     """
 
     rooms = 1
@@ -106,6 +110,7 @@ class Written:
 
     def __init__(self, stretch: _AnyStretch, symbols: Mapping[str, int]) -> None:
         self.symbols, self.others, self._odd = symbols, stretch.others, stretch.odd
+        self._code_row = stretch.code_row
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
         self.notes: list[tuple[str, TableRow]] = []  # each row with the name of its op
@@ -157,6 +162,10 @@ class Written:
     def in_another_row(self, step: Node) -> bool:
         """Write a step's rows in a way of the subclass's own; return whether that was done."""
         return False
+
+    def parts(self, step: Node) -> int:
+        """Return into how many parts a row of our own machine code is to be split."""
+        return 1
 
     @property
     def story(self) -> str:
@@ -222,7 +231,7 @@ class Written:
         if write is not None:
             write(self, step)
             return
-        if self.in_another_row(step):
+        if self.in_another_row(step) or (self._code_row and self._code_row(self, step)):
             return
         if is_view(step):
             self.places[step.id] = self._view(step)
@@ -351,7 +360,7 @@ class Written:
             return
         strides = [broadcast(place, result.shape) for place in places]
         others = [place for place in places if place != result]
-        if self._overlaps(result, others):
+        if self.overlaps(result, others):
             raise Unfit
         # The order of elements is free; the order of the result gives the fewest dims.
         axes = sorted(range(len(result.shape)), key=[-step for step in result.strides].__getitem__)
@@ -423,7 +432,7 @@ class Written:
         routine = self.routine(name, keeps_flags=False)
         if index.itemsize != 8 or not (many.is_flat and few.is_flat and index.is_flat):
             raise Unfit
-        if self._overlaps(result, [x, index]) or prod(few.shape) != width * prod(index.shape):
+        if self.overlaps(result, [x, index]) or prod(few.shape) != width * prod(index.shape):
             raise Unfit
         count, limit = prod(index.shape), prod(many.shape) // width
         size = width * x.itemsize
@@ -436,23 +445,24 @@ class Written:
         dims = (count, limit, size)
         self.write(routine, ONCE, dims, steps, spans if to else spans[::-1], native.REFUSES)
 
-    def loops(self, address: int, places: Sequence[Spot], size: tuple[int, int], read: int) -> None:
-        """Write the row of a compiled fusion group, given its address, rows and columns.
+    def touching(self, read: Sequence[Spot], written: Sequence[Spot]) -> None:
+        """Note what the row that was written last touches."""
+        every = [(one.base, one.begin, one.end, False) for one in read]
+        every += [(one.base, one.begin, one.end, True) for one in written]
+        of, row = self.notes[-1]
+        self.notes[-1] = of, row._replace(touches=every)
 
-        It only reads the first `read` arrays.
-        """
-        for place, result in enumerate(places[read:], read):
-            if self._overlaps(result, [*places[:place], *places[place + 1 :]]):
-                raise Unfit
-        wrong = [
-            not one.is_flat or one.begin < 0 or one.end > self.sizes[one.base]
-            or one.offset % one.itemsize for one in places
-        ]  # fmt: skip
-        routine = Routine(native.RUNTIME.routine("group"), address, keeps_flags=False)
-        if not address or any(wrong):
-            raise Unfit
-        dims = [len(places), *size, *[word for one in places for word in (one.base, one.offset)]]
-        self.write(routine, ONCE, dims, [1], [(places[-1], places[-1].offset, ())], native.REFUSES)
+    def in_parts(self, writers: Sequence[Callable[[], object]]) -> None:
+        """Give the row that was written last its parts: what `writers` write, if each does."""
+        number, heard = len(self.rows), self.rows[-1][-1]
+        for write in writers:
+            write()
+        parts = [row for _, row in self.notes[number:]]
+        del self.rows[number:], self.notes[number:]
+        self.rows[-1][-1] = heard
+        of, row = self.notes[-1]
+        if len(parts) == len(writers):
+            self.notes[-1] = of, row._replace(parts=parts)
 
     def refused(self, flag: Spot) -> None:
         """Write a row that makes the walk decline where a flag is set."""
@@ -466,10 +476,11 @@ class Written:
 
     def is_apart(self, result: Spot, places: Iterable[Spot]) -> bool:
         """Return whether a result in C order shares no memory with other values."""
-        return result.is_flat and not self._overlaps(result, places)
+        return result.is_flat and not self.overlaps(result, places)
 
     @staticmethod
-    def _overlaps(result: Spot, places: Iterable[Spot]) -> bool:
+    def overlaps(result: Spot, places: Iterable[Spot]) -> bool:
+        """Return whether a result may share memory with other values."""
         return any(
             place.base == result.base and place.begin < result.end and result.begin < place.end
             for place in places
@@ -512,7 +523,7 @@ class Written:
     ) -> None:  # fmt: skip
         """Write the rows of ``name.reduce(x, axes, keepdims=True, initial=initial)``."""
         found = reducing_loop(name, char)
-        if found is None or self._overlaps(result, [x]) or 0 in x.shape:
+        if found is None or self.overlaps(result, [x]) or 0 in x.shape:
             raise Unfit
         one_number = not any(step for n, step in zip(x.shape, x.strides, strict=True) if n > 1)
         order: Sequence[int] = range(len(x.shape))
@@ -545,7 +556,7 @@ class Written:
     def dots(self, result: Spot, x: Spot, y: Spot, heard: int) -> None:
         """Write the rows of ``vecdot(x, y)``."""
         loop, places, n = dot_loop(_CHARS[x.itemsize]), [x, y, result], x.shape[-1]
-        if not n or y.shape[-1] != n or loop is None or self._overlaps(result, [x, y]):
+        if not n or y.shape[-1] != n or loop is None or self.overlaps(result, [x, y]):
             raise Unfit
         step, other = x.strides[-1], y.strides[-1]
         spans = [((n, step),), ((n, other),), ()]
@@ -562,7 +573,7 @@ class Written:
         """Write the rows of a product of matrices or stacks, if it has the bits of its kernel."""
         char = _CHARS[x.itemsize]
         loop = product_loop(char)
-        if loop is None or min(len(x.shape), len(y.shape)) < 2 or self._overlaps(result, [x, y]):
+        if loop is None or min(len(x.shape), len(y.shape)) < 2 or self.overlaps(result, [x, y]):
             raise Unfit
         places, batch = (x, y, result), result.shape[:-2]
         stacks = [

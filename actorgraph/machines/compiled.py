@@ -128,10 +128,11 @@ class Compiled:
         quick = bool(self.jit) and (errors is None or is_silent(errors))
         wait = "wait" in (self.native, self.jit)
         tabling = Tabling(
-            symbols, wait, errors, ordered, quick=quick, known={}, classes=self.classes
-        )
+            symbols, wait, errors, ordered, quick=quick, known={}, classes=self.classes,
+            strands=self.strands,
+        )  # fmt: skip
         if not quick:
-            return tabling._replace(strands=self.strands)
+            return tabling
         from actorgraph.jit import lowering as jit
 
         return tabling._replace(others=jit.ROWS, largest=_QUICK_BYTES)

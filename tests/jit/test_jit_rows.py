@@ -144,7 +144,7 @@ def test_loops_that_would_write_over_what_they_read_have_no_row():
     written.sizes = [64]
     one = Spot(0, 0, (4,), (4,), 4)
     with pytest.raises(Unfit):
-        written.loops(1, [one, one._replace(offset=4)], (1, 4), 1)
+        lowering.write_loops(written, 1, [one, one._replace(offset=4)], (1, 4), 1)
 
 
 def test_a_sum_of_rows_that_is_added_to_columns_is_not_taken_for_one_of_rows(rows):

@@ -77,9 +77,9 @@ def turned(shape):
 
 
 PRODUCTS = [
-    ((8, 4), (4, 16)), ((1, 1), (1, 4)), ((37, 50), (50, 48)), ((9, 800), (800, 32)),
+    ((8, 4), (4, 16)), ((1, 1), (1, 8)), ((37, 50), (50, 48)), ((9, 800), (800, 32)),
     ((3, 8, 5), (5, 16)), ((3, 8, 5), (3, 5, 16)), ((2, 1, 4, 6), (3, 6, 8)),
-    ((17, 3), (2, 3, 36)), ((100, 33), (33, 64)),
+    ((17, 3), (2, 3, 40)), ((100, 33), (33, 64)),
 ]  # fmt: skip
 
 
@@ -93,6 +93,15 @@ def test_products_are_near_whichever_way_their_operands_lie(left, right, dtype):
         x = x.swapaxes(-1, -2) if x_turned else x
         y = y.swapaxes(-1, -2) if y_turned else y
         check("matmul", [x, y])
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+def test_products_of_few_rows_with_turned_columns_are_near(dtype):
+    for rows, depth, columns in ((1, 16, 1), (2, 32, 16), (7, 96, 37), (4, 64, 64), (3, 48, 5)):
+        x, y, stack = drawn((rows, depth), (columns, depth), (2, rows, depth), dtype=dtype)
+        check("matmul", [x, y.T])
+        check("matmul", [stack, np.stack([y.T, -y.T]).swapaxes(1, 2).copy().swapaxes(1, 2)])
+        check("matmul", [np.repeat(x, 2, axis=0)[::2], np.repeat(y, 2, axis=0)[::2].T])
 
 
 def test_products_of_parts_of_arrays_read_no_more_than_these():
@@ -166,6 +175,7 @@ def test_sums_along_axes_and_what_is_made_of_them_are_near(name, shapes, attrs):
 
 @pytest.mark.parametrize(("name", "shapes", "attrs"), [
     ("matmul", [(4, 5), (5, 3)], {}),
+    ("matmul", [(64, 64), (64, 10)], {}),
     ("matmul", [(5,), (5, 4)], {}),
     ("sum", [(4, 5, 8)], {"axis": (1,), "keepdims": False}),
     ("sum", [(64, 16)], {"axis": (0,), "keepdims": False}),

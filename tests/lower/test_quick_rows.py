@@ -23,7 +23,7 @@ def written(monkeypatch):
     """The functions that were written, by what they begin with: a group, or a product."""
     monkeypatch.setattr(loop_table, "FEWEST", 1)
     found = []
-    write, called = vectors.elements_text, quick_rows.QuickRows._called
+    write, called = vectors.elements_text, quick_rows._called
 
     def elements_text(*args):
         found.append("a group")
@@ -35,7 +35,7 @@ def written(monkeypatch):
         return made
 
     monkeypatch.setattr(vectors, "elements_text", elements_text)
-    monkeypatch.setattr(quick_rows.QuickRows, "_called", called_row)
+    monkeypatch.setattr(quick_rows, "_called", called_row)
     return found
 
 

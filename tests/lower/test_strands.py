@@ -18,8 +18,9 @@ from actorgraph.devices import native
 from actorgraph.devices import strands as walking
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS
-from actorgraph.lower import strands, table, table_rows
-from actorgraph.testing._examples import check_in_turn, expected
+from actorgraph.jit import groups as forming
+from actorgraph.lower import quick_rows, strands, table, table_rows
+from actorgraph.testing._examples import check_in_turn, expected, results
 from tests._soak import drawn
 from tests.machines._graphs import graphs
 
@@ -344,6 +345,95 @@ def test_rows_are_written_anew_for_one_thread_unless_helpers_pay_clearly(gains, 
         assert sorted([type(one()._written) for one in stretch._blocks], key=str) == [
             strands.StrandRows, *[table_rows.Written] * anew,
         ]  # fmt: skip
+
+
+# -- with jit --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def compiled(**how):
+    """Do as `forced`; put all that can be into groups and into machine code."""
+    with forced(**how) as patch:
+        patch.setattr(HELPERS, "count", 2)
+        patch.setattr(forming, "FEWEST", 1)
+        patch.setattr(quick_rows, "_LEAST_ROW_FLOPS", 0.0)
+        yield patch
+
+
+def with_jit(outputs, workers, wrt=None):
+    return ag.ActorMachine(
+        outputs, wrt=wrt, exact=False, jit="wait", native="wait", workers=workers
+    )
+
+
+@drawn(20, 1000)
+@given(graphs(max_ops=24), st.integers(2, 3), st.integers(0, 2**32))
+def test_drawn_graphs_with_jit_have_equal_bits_for_all_workers_and_orders(example, workers, seed):
+    with compiled() as patch:
+        with with_jit(example.outputs, 1, example.wrt) as machine:
+            nodes = [*example.outputs, *machine.wrt]
+            wanted = [results(machine.run_sync(f, **mode), nodes) for f, mode in example.runs()]
+        with with_jit(example.outputs, workers, example.wrt) as machine:
+            for _ in range(3):
+                check_in_turn(machine, example, nodes, wanted)
+        _AnyOrder(patch, seed)
+        with with_jit(example.outputs, workers, example.wrt) as machine:
+            for _ in range(3):
+                check_in_turn(machine, example, nodes, wanted)
+
+
+def layers(batch, count=5, side=32):
+    """Return chains of products and of groups, some of several results, with feeds."""
+    g = ag.Graph()
+    x = g.input("x", (batch, side))
+    draw = np.random.default_rng(3).standard_normal
+    w, b = g.parameter("w", draw((side, side), "f") / 6), g.parameter("b", draw(side, "f"))
+    ends = [x * (k + 0.5) for k in range(count)]
+    for _ in range(4):
+        ends = [ops.tanh(end @ w.T + b) + ends[k - 1] for k, end in enumerate(ends)]
+        ends = [ops.softmax(end * 0.5 - b, axis=-1) * float(side) for end in ends]
+    return ops.square(ops.stack(ends)).mean(), {"x": draw((batch, side), "f")}
+
+
+@pytest.mark.parametrize("parted_us", [0.0, np.inf])
+@pytest.mark.parametrize(("workers", "batch"), [(2, 32), (3, 32), (2, 8), (3, 6)])
+def test_groups_and_products_in_strands_have_the_bits_that_one_thread_gives(
+    workers, batch, parted_us
+):
+    loss, feeds = layers(batch)
+    with compiled(parted_us=parted_us) as patch:
+        with with_jit([loss], 1) as machine:
+            wanted = machine.run_sync(feeds, backward=True)
+        nodes = [loss, *loss.graph.parameters]
+        for seed in (None, 1):
+            order = seed and _AnyOrder(patch, seed)
+            with with_jit([loss], workers) as machine:
+                for _ in range(20):
+                    got = machine.run_sync(feeds, backward=True)
+                    assert results(got, nodes) == results(wanted, nodes)
+                [rows] = rows_of(machine)
+                code = [row for _, row in rows.notes if row.touches]
+                assert len({row.loop.function for row in code}) > 2
+                assert any(row.parts for row in code) is (parted_us == 0.0)
+        assert len(order.orders) > 15
+
+
+def test_halves_of_a_chain_with_jit_meet_nobody_from_its_begin_to_its_end():
+    g = ag.Graph()
+    x, w = g.input("x", (64, 64)), g.parameter("w", np.linspace(-0.1, 0.1, 4096).reshape(64, 64))
+    y = x
+    for _ in range(6):
+        y = ops.relu(y @ w.astype("float32") + x) * 0.5
+    feeds = {"x": np.random.default_rng(4).standard_normal((64, 64), "f")}
+    with compiled(pieces_us=1e9) as patch:
+        patch.setattr(HELPERS, "count", 1)
+        with with_jit([y], 1) as machine:
+            wanted = machine.run_sync(feeds)[y].value
+        with with_jit([y], 2) as machine:
+            for _ in range(20):
+                assert machine.run_sync(feeds)[y].value.tobytes() == wanted.tobytes()
+            [rows] = rows_of(machine)
+    assert [*rows.pieces.waits] == [[], []]
 
 
 # -- what goes wrong, and what has no strands ------------------------------------------------------
