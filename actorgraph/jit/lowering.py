@@ -200,8 +200,10 @@ def write_row(rows: Any, step: Node) -> None:
     if loops.feet:
         places.append(rows.scratch((what.feet(symbols),), np.dtype(np.float64)))
     shape = places[loops.levels.index("element")].shape
-    cols = shape[-1] if loops.rows else prod(shape)
-    count, elements = prod(shape) // cols, prod(shape)
+    cols, elements = shape[-1] if loops.rows else prod(shape), prod(shape)
+    if not elements:
+        raise Unfit
+    count = elements // cols
     for one, level in zip(places, loops.levels, strict=True):
         if level in LEVELS and prod(one.shape) != size_of(level, elements, count, cols, 1):
             raise Unfit

@@ -212,7 +212,7 @@ def test_the_option_is_checked():
 
 def test_without_llvmlite_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(native, "callable_from_python", native.callable_from_python.__wrapped__)
-    monkeypatch.setattr(native, "find_spec", lambda name: None)
+    monkeypatch.setattr(native, "has_llvmlite", lambda: False)
     _, _, y = chain()
     with pytest.raises(GraphError, match=r"pip install 'actorgraph\[native\]'"):
         ag.TapeMachine([y], exact=False, jit=True)

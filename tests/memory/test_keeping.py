@@ -10,8 +10,7 @@ import numpy as np
 import actorgraph as ag
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.lower.multiplying import numbers
-from actorgraph.lower.spots import Spot
-from actorgraph.lower.table_rows import Written
+from actorgraph.lower.spots import Spot, view_spot
 from actorgraph.memory.free_lists import FreeList
 from actorgraph.scheduler import Pool
 from actorgraph.scratch import scratch, scratch_bytes
@@ -110,7 +109,7 @@ def test_what_rows_of_tables_are_tried_on_is_not_kept_where_it_is_large():
     before = arrays()
     assert len(numbers("f", 1 << 24)) == 1 << 22
     of = Spot(0, 0, (ROWS, COLUMNS), (4 * COLUMNS, 4), 4)
-    assert Written.shown(of, np.dtype("float32"), np.transpose).strides == (4, 4 * COLUMNS)
+    assert view_spot(of, np.dtype("float32"), np.transpose).strides == (4, 4 * COLUMNS)
     kept = arrays() - before
     tracemalloc.stop()
     assert kept <= 0
