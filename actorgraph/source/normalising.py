@@ -115,6 +115,8 @@ class Normaliser(Expressions):
             found |= loads(stmt)
             for call in calls:
                 called = scope.resolve(call.func)
+                if called is setattr and self._gets_active(call):
+                    raise self.refused(stmt, "an attribute has no gradient; use a dict")
                 found |= {*called.captured} if isinstance(called, Scope) else set()
         found &= scope.locals - scope.nested.keys() - bound_names([node])
         inside = [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]

@@ -195,6 +195,21 @@ def test_a_call_that_changes_what_is_read_later_is_refused(function, name):
             make(function)(x, x if make is source.jvp else None)
 
 
+class Kept:
+    pass
+
+
+def kept_as_an_attribute(x):
+    kept = Kept()
+    setattr(kept, "first", x[0])  # noqa: B010
+    return kept.first * x[1]
+
+
+def test_an_active_value_set_as_an_attribute_is_refused():
+    with pytest.raises(GraphError, match="an attribute has no gradient; use a dict"):
+        source.grad(kept_as_an_attribute)
+
+
 def test_a_slice_of_a_list_and_sums_of_unknown_lists_are_refused():
     def assigned(x):
         out = [x, x, x]
