@@ -71,7 +71,7 @@ class _Iteration:
     - `asking`: the step that says whether there is another iteration
     - `over`: by the id of a step, the carry that it overwrites
     - `moving`: nodes of which each iteration reads or writes another element
-    - `copied`: as in `table.Stretch`; empty, as results are written at once
+    - `copied`, `shared`: as in `table.Stretch`; empty, as results are written at once
     - `quick`, `packed`, `exact`, `later`: set by `quick_rows`: products and groups by step, places
       of inputs that are passed transposed, whether bits are NumPy's, and factors of carries that
       are added up at the end
@@ -89,6 +89,7 @@ class _Iteration:
     exact: bool = True
     later: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     others: Mapping[Op, Any] = field(default_factory=dict)
+    shared: Mapping[Node, Node] = field(default_factory=dict)
     odd: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property

@@ -28,6 +28,7 @@ from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 if TYPE_CHECKING:
     from actorgraph.flag import Flag
     from actorgraph.lower.table import Stretch
+    from actorgraph.memory.buffers import Buffers
     from actorgraph.op import Op
 
 
@@ -75,6 +76,16 @@ class Program:
     def arrays(self) -> Sequence[int]:
         """The sizes for `arenas.in_parts`; empty without parts."""
         return self.sizes if self.parts else ()
+
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """The begin and end of each range of steps that a table may compute."""
+        found, end = [], 0
+        for item in self.items:
+            begin, end = end, end + (len(item.program.steps) if isinstance(item, Subprogram) else 1)
+            if isinstance(item, Subprogram) and item.stretch is not None:
+                found.append((begin, end))
+        return found
 
     @property
     def begins_with_walk(self) -> bool:
@@ -190,6 +201,7 @@ class Tabling(NamedTuple):
     - `often`: whether the steps have been called often, so that no part is interpreted
     - `known`: cache of `walkable.kinds` for this binding; its types are kept alive by the steps
     - `classes`: `kernels.class_numbers` of nodes that outlive it
+    - `planned`: where the arrays lie that runs of a binding, as items, are given; None if unknown
     - `strands`: threads that may walk rows at the same time
     """
 
@@ -206,6 +218,7 @@ class Tabling(NamedTuple):
     strands: int = 1
     often: bool = False
     classes: Mapping[int, int] = MappingProxyType({})
+    planned: Callable[[tuple[tuple[str, int], ...]], Buffers] | None = None
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:

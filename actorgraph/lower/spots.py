@@ -73,6 +73,8 @@ def turned_to(place: Spot, order: Sequence[int]) -> Spot:
 
 def view_spot(of: Spot, dtype: np.dtype[Any], view: Callable[..., Any]) -> Spot:
     """Return the spot of a view: NumPy makes the view of unread memory of the same layout."""
+    if dtype.hasobject:
+        raise Unfit  # unread memory has no objects
     raw = np.empty(max(of.end - of.begin, 0), np.uint8)
     whole = np.ndarray(of.shape, dtype, raw, of.offset - of.begin, of.strides)
     found = view(whole)

@@ -246,7 +246,7 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
     in_time = [steps[one] for one in sorted(range(len(steps)), key=since.__getitem__)]
     ordered = SimpleNamespace(
         steps=in_time, given=stretch.given, others=stretch.others, results=stretch.results,
-        copied=stretch.copied, odd=stretch.odd, code_row=stretch.code_row,
+        copied=stretch.copied, odd=stretch.odd, shared=stretch.shared, code_row=stretch.code_row,
     )  # fmt: skip
     try:
         rows = StrandRows(ordered, symbols, of, threads)

@@ -19,12 +19,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import ref
 
 import numpy as np
@@ -47,15 +47,17 @@ from actorgraph.lower.program import (
 )
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.text import Dead
-from actorgraph.lower.walkable import has_loop, kinds
-from actorgraph.memory.buffers import fresh, is_view, regular
-from actorgraph.op import is_symbolic
+from actorgraph.lower.walkable import has_loop, kinds, may_overwrite
+from actorgraph.memory.buffers import fresh, is_view, regular, size_in_bytes
+from actorgraph.op import CONSTANT, is_symbolic
+from actorgraph.scratch import scratch
 from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
     from actorgraph.devices.trials import Trial
     from actorgraph.lower.strands import StrandRows
     from actorgraph.lower.table_rows import Written
+    from actorgraph.memory.buffers import Buffers
 
 _KEPT = 4
 """Bindings whose tables a stretch keeps."""
@@ -70,6 +72,14 @@ _MANY = 16
 _LEAST_WALKED = 0.8
 """Least share of the steps that are walked around others.  Each of these is called under an error
 state, which costs what rows save for some four steps."""
+
+_SHARED_BYTES = 32 * 1024
+"""Least size of inner values that lie in arrays of the run: a walk takes each array by itself."""
+
+_LENT_BYTES = 128 * 1024
+"""Least memory of a table that is scratch, as the kernels' is: taking it costs a walk 0.7 us."""
+
+_BYTES = np.dtype(np.uint8)
 
 _BRIEF_BYTES, _BRIEF_GIVEN = 64 * 1024, 1024 * 1024
 """Bytes written and bytes given below which a walk keeps the GIL: getting it back may cost more."""
@@ -113,7 +123,9 @@ class Stretch:
     """
 
     odd: Mapping[int, tuple[int, ...]] = {}
-    """Strides of the steps whose values are not in C order, in a copy for one binding of dims."""
+    shared: Mapping[Node, Node] = {}
+    """In a copy for one binding of dims: strides of the steps whose values are not in C order; and
+    inner steps that write into arrays of the run, each with the first step of its array."""
 
     def __init__(
         self,
@@ -166,7 +178,7 @@ class Stretch:
         """Steps with rows whose values are needed outside, directly or through views."""
         return self._found.results
 
-    @property
+    @cached_property
     def copied(self) -> Collection[int]:
         """The ids of results that are copied to their arrays at the end."""
         return self._found.copied
@@ -178,7 +190,7 @@ class Stretch:
 
     @property
     def bytes(self) -> int:
-        """The bytes of memory that rows write into."""
+        """The bytes of memory that tables keep for what rows write."""
         alive = [one() for one in self._blocks]
         return sum([blocks.bytes for blocks in alive if blocks is not None])
 
@@ -257,22 +269,17 @@ class Stretch:
         try:
             laid = self._laid(symbols)
             stranded = laid._stranded(symbols)
-            written = self._latest = stranded or Written(laid, symbols)
+            written = self._latest = stranded or laid._rows(symbols)
         except Unfit as unfit:
             step = self._unfit = self.steps[unfit.position]
             return None if len(self.steps) < _MANY else self._around(step, symbols)
         blocks = self._blocks_of(written)
-        shapes = [bind_shape(node.dims, symbols, 0) for node in self.results]
-        dtypes = [node.dtype for node in self.results]
-        places = [self._found.place_of.get(node.id) for node in self.results]
-        sources = list(zip(places, shapes, dtypes, strict=True))
-        none_given = all(place is None for place in places)
+        sources, count = self._sources(written, symbols), len(self.results)
+        shapes, dtypes = [one[1] for one in sources], [one[2] for one in sources]
+        none_given = all(place is None for place, _, _ in sources)
         scalars = [place for place, node in enumerate(self.given) if not node.dims]
         finish = self._finish(symbols, [laid.odd.get(node.id) for node in self.results])
-        runtime, idle, errors = native.RUNTIME, native.IDLE, self._tabling.errors
-        is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
-        walk = written.walk or (runtime.brief if is_brief else runtime.walk)
-        assert walk is not None, "rows are written where there is a runtime"
+        idle, errors, walk = native.IDLE, self._tabling.errors, _walk_of(written)
         trial, dead = None if stranded is None else stranded.pieces.trial, native.DEAD
         alone = self._alone(trial, partial(Written, laid, symbols))
 
@@ -287,6 +294,8 @@ class Stretch:
                         fresh(shape, dtype) if place is None or (to := out[place]) is None else to
                         for place, shape, dtype in sources
                     ]
+                if own.lent:
+                    made.append(scratch(np, (own.lent,), _BYTES))
                 block = idle_blocks.pop() if idle_blocks else own.made()
             except IndexError:  # another thread took the last idle block
                 block = own.made()
@@ -305,9 +314,34 @@ class Stretch:
                     idle_blocks.append(block)  # all threads have left it
                     raise Dead
             idle_blocks.append(block)
+            del made[count:]
             return None if flags else made if finish is None else finish(given, made)
 
         return walked
+
+    def _sources(
+        self, written: Written, symbols: Mapping[str, int]
+    ) -> list[tuple[int | None, tuple[int, ...], np.dtype[Any]]]:
+        """Return the place among the run's arrays, shape and dtype of each one that rows fill."""
+        place_of, filled = self._found.place_of, written.objects[len(self.given) :]
+        return [
+            (place_of.get(node.id), bind_shape(node.dims, symbols, 0), node.dtype)
+            for node in filled
+        ]
+
+    def _rows(self, symbols: Mapping[str, int]) -> Written:
+        """Return rows for one thread, in arrays of the run where each row is one step's."""
+        from actorgraph.lower.table_rows import Written  # the first runs do not need it
+
+        if not self._tabling.quick:
+            self.copied, self.shared = self._lying(symbols, True)
+        try:
+            return Written(self, symbols)
+        except Unfit:
+            if not self.shared:
+                raise
+        self.copied, self.shared = self._lying(symbols, False)
+        return Written(self, symbols)
 
     def _alone(
         self, trial: Trial | None, write: Callable[[], Written]
@@ -342,6 +376,7 @@ class Stretch:
         ordered = self._tabling.ordered
         layouts = Layouts(self.steps, symbols, regular(self.steps) if ordered is None else ordered)
         laid, laid.odd = copy(self), {}
+        laid.copied, _ = self._lying(symbols, False)
         for position, step in enumerate(self.steps):
             spot = layouts.of(step)
             if is_view(step) or (spot is not None and spot.is_flat):
@@ -352,6 +387,50 @@ class Stretch:
                 raise unfit
             laid.odd[step.id] = spot.strides
         return laid
+
+    def _buffers(self, symbols: Mapping[str, int]) -> Buffers | None:
+        """Return where the arrays lie that runs of a binding are given, None if that is unknown."""
+        tabling = self._tabling
+        if tabling.planned is None or (tabling.symbols and not symbols):  # see `_is_bound`
+            return None
+        return tabling.planned((*symbols.items(),))
+
+    def _lying(
+        self, symbols: Mapping[str, int], may_share: bool
+    ) -> tuple[Collection[int], Mapping[Node, Node]]:
+        """Return what `copied` and `shared` are for a binding.
+
+        An array of the run shares no memory with other values that are alive, by the plan of its
+        task.  Only inputs stay alive longer: the walk may decline.
+        """
+        found = self._found
+        buffers = self._buffers(symbols)
+        if buffers is None:
+            return found.copied, {}
+        taken = [_region(one, buffers, symbols) for node in self.given for one in _owners(node)]
+        free: dict[Node, _Region] = {}
+        for step, how in zip(self.steps, self._how, strict=True):
+            if how & keys.INTO:
+                region = _region(step, buffers, symbols)
+                if not any(_meet(region, one) for one in taken):
+                    free[step] = region
+                may = may_overwrite(step) or step.op.traced
+                if step.id in buffers.in_place and not may:
+                    for part in [one for one in step.inputs if free.get(one) == region]:
+                        del free[part]  # Python overwrites it, a row must not
+        copied = {node.id for node in found.results if node.id in found.place_of}
+        copied.difference_update([step.id for step in free])
+        if not may_share:
+            return copied, {}
+        results = {node.id for node in found.results}
+        arrays: dict[Any, Node] = {}
+        for step in (*[step for step in free if step.id in results], *free):
+            arrays.setdefault((free[step], step.dims, step.dtype), step)
+        shared = {
+            step: arrays[region, step.dims, step.dtype] for step, region in free.items()
+            if step.id not in results and region[2] - region[1] >= _SHARED_BYTES
+        }  # fmt: skip
+        return copied, shared
 
     def _stranded(self, symbols: Mapping[str, int]) -> StrandRows | None:
         """Return the rows in strands, or None where one thread is predicted to be as fast."""
@@ -372,7 +451,9 @@ class Stretch:
         """
         # All that have no loop at once: each would be walked around inside the walk around another.
         apart = {*self._tabling.apart, step.id, *[one.id for one in self.steps if _lacks_loop(one)]}
-        tabling = self._tabling._replace(symbols=symbols, wait=True, apart=apart, known=None)
+        tabling = self._tabling._replace(
+            symbols=symbols, wait=True, apart=apart, known=None, planned=None
+        )
         program = lower_directly(self.steps, self.given, self.returned, bound=(), tabling=tabling)
         raising = {"divide": "raise", "invalid": "raise", "over": "raise", "under": "raise"}
         kernels = [with_errstate(kernel(one, np, symbols), raising) for one in self.steps]
@@ -404,15 +485,18 @@ class Stretch:
         same = [one.id for one in self.returned] == [one.id for one in self.results]
         if same and all(node.dims for node in self.results) and not any(odd):
             return None
-        number = {node.id: place for place, node in enumerate((*self.given, *self.results))}
-        views = []
-        for view in self._found.shown:
+        shown = self._found.shown
+        constants = [view.inputs[0] for view in shown if view.inputs[0].op is CONSTANT]
+        fixed = [*map(constant_value, constants)]
+        known = *self.given, *self.results, *constants
+        number, views = {node.id: place for place, node in enumerate(known)}, []
+        for view in shown:
             views.append((kernel(view, np, symbols), number[view.inputs[0].id]))
-            number[view.id] = len(number)
+            number[view.id] = len(known) + len(views) - 1
         wanted = [(number[node.id], not node.dims) for node in self.returned]
 
         def finish(given: Sequence[Any], made: Sequence[Any]) -> list[Any]:
-            values = [*given, *made]
+            values = [*given, *made, *fixed]
             for place, strides in enumerate(odd, len(given)):
                 if strides is not None:
                     values[place] = as_strided(values[place], strides=strides)
@@ -477,19 +561,59 @@ def _whole(node: Node) -> int:
     return node.id
 
 
+def _walk_of(written: Written) -> Callable[..., int]:
+    """Return the function that walks the rows of a table."""
+    runtime = native.RUNTIME
+    is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
+    walk = written.walk or (runtime.brief if is_brief else runtime.walk)
+    assert walk is not None, "rows are written where there is a runtime"
+    return walk
+
+
+_Region: TypeAlias = tuple[int, int, int]
+"""The memory of a value: whose array it is in, -1 for an arena, and its begin and end there."""
+
+
+def _region(node: Node, buffers: Buffers, symbols: Mapping[str, int]) -> _Region:
+    begin = buffers.place_of.get(node.id)
+    of = node.id if begin is None else buffers.inside_of.get(node.id, -1)
+    return of, begin or 0, (begin or 0) + size_in_bytes(node, symbols)
+
+
+def _meet(one: _Region, other: _Region) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+
+
+def _owners(node: Node) -> Iterator[Node]:
+    """Yield the nodes whose memory a value may show: its own, or those of a view."""
+    if node.inputs and is_view(node):
+        for part in node.inputs:
+            yield from _owners(part)
+    else:
+        yield node
+
+
 class _WalkBlocks:
-    """The blocks of a table; a walk has one for itself and returns it to `idle`."""
+    """The blocks of a table; a walk has one for itself and returns it to `idle`.
+
+    If `lent` is not 0, the last array that a walk is given is memory of so many bytes.
+    """
 
     def __init__(self, written: Written, given: int, flag: Flag | None) -> None:
         self._written, self._flag, self.bytes = written, flag, 0
+        is_large = written.rooms == 1 and written.total >= _LENT_BYTES
+        self.lent = written.total if is_large else 0
         self._lines = written.lines
         self._specs = written.specs(range(given, len(written.objects)))
+        if self.lent:
+            lent = native.spec(_BYTES, self.lent, writable=True)
+            self._specs = np.array([*self._specs, lent], np.int64)
         self.idle = [self.made()]
 
     def made(self) -> tuple[int, Any, Any]:
         """Return the address of a new block, the block, and what must live as long."""
-        block, *owned = self._written.block(self._specs, self._lines)
+        block, *owned = self._written.block(self._specs, self._lines, self.lent > 0)
         if self._flag is not None:
             block[native.BELL] = self._flag.address
-        self.bytes += self._written.total
+        self.bytes += 0 if self.lent else self._written.total
         return block.ctypes.data, block, owned

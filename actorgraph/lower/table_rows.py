@@ -57,6 +57,7 @@ from actorgraph.lower.walkable import (
     RESHAPE,
     SUM,
     has_loop,
+    may_overwrite,
     sums_columns,
 )
 from actorgraph.memory.buffers import Memory, aligned, is_view, usage
@@ -66,6 +67,9 @@ from actorgraph.types import bind_shape
 
 _HANDED_OVER = 32
 """Steps whose rows are written before the GIL is offered to other threads: some 0.5 ms."""
+
+_ZEROS = 16 * 1024
+"""Most bytes of zeros that are kept as a constant; more are written by repeating it."""
 
 _CHARS = {4: "f", 8: "d"}
 
@@ -77,6 +81,7 @@ class _AnyStretch(Protocol):
     given: Sequence[Node]
     others: Mapping[Op, Callable[..., None]]
     odd: Mapping[int, tuple[int, ...]]  # strides of values not in C order, by id of the step
+    shared: Mapping[Node, Node]  # steps that write into an array of the run, and whose it is
 
     @property
     def code_row(self) -> Callable[[Any, Node], bool] | None:
@@ -95,7 +100,8 @@ class Written:
     """Writes the rows of a stretch for one binding of its dims.
 
     Values lie in *bases*, which a row addresses by number and offset.  The bases are, in this
-    order: inputs and results (`objects`), the table's memory (one base a room), constants.
+    order: inputs, results and other arrays of the run (`objects`), the table's memory (one base a
+    room), constants.
     Subclasses override `in_another_row`, `parts`, `room`, `stays`, `wrote` and `strand_words`.
     """
 
@@ -119,11 +125,13 @@ class Written:
         self._layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
         self.places: dict[int, Spot] = {}
         self.sizes: list[int] = []  # bytes of each base
-        self.objects = [*stretch.given, *stretch.results]
+        apart = [step for step, of in stretch.shared.items() if step is of]
+        self.objects = [*stretch.given, *stretch.results, *apart]
         for base, node in enumerate(self.objects):
             self.sizes.append(self._layout(node)[2])
             if node.id not in stretch.copied:
                 self._whole(node, base, 0)
+        self.places |= {step.id: self.places[of.id] for step, of in stretch.shared.items()}
         self._lay(stretch)
         for position, step in enumerate(stretch.steps):
             self.of = step.op.name
@@ -146,18 +154,28 @@ class Written:
             self.rows[self.computing - 1][-1] = self.notes[self.computing - 1][1].heard
         self._end = len(self.rows)  # rows behind it belong to pieces
 
-    def _bytes(self, place: Spot, into: Spot, size: int) -> None:
-        """Write a row that copies `size` bytes."""
-        copy = self.routine("copy")
-        given = [(one._replace(itemsize=1), one.offset, ((size, 1),)) for one in (place, into)]
-        self.write(copy, ONCE, [size], [1, 1], given)
+    def _bytes(self, place: Spot, into: Spot, size: int, times: int = 1) -> None:
+        """Write a row that copies the same `size` bytes, to so many places behind each other."""
+        outer: list[Dimension] = [(times, [0, size])]
+        self.write(self.routine("copy"), outer, [size], [1, 1], [
+            (one._replace(itemsize=1), one.offset, ((times, step), (size, 1)))
+            for one, step in ((place, 0), (into, size))
+        ])  # fmt: skip
 
     def clear(self, result: Spot) -> None:
-        """Write a row of zeros: a copy takes a tenth of the time of broadcasting one number."""
+        """Write rows of zeros: a copy takes a tenth of the time of broadcasting one number."""
         size = prod(result.shape) * result.itemsize
+        whole, rest = divmod(size, _ZEROS)
+        if whole:
+            self._bytes(self._no_bytes(_ZEROS), result, _ZEROS, whole)
+        if rest:
+            begin = result.offset + size - rest
+            self._bytes(self._no_bytes(rest), result._replace(offset=begin), rest)
+
+    def _no_bytes(self, size: int) -> Spot:
         if size not in self._zeros:
             self._zeros[size] = self.constant(np.zeros(size, np.uint8))
-        self._bytes(self._zeros[size], result, size)
+        return self._zeros[size]
 
     def in_another_row(self, step: Node) -> bool:
         """Write a step's rows in a way of the subclass's own; return whether that was done."""
@@ -215,10 +233,15 @@ class Written:
         ]  # fmt: skip
         return np.array(found, np.int64)
 
-    def block(self, specs: native.Words, lines: native.Words) -> tuple[native.Words, Memory, Any]:
-        """Return a block, its memory and strand words; the caller keeps them, specs and lines."""
-        memory, strands = aligned(max(self.total, 1)), self.strand_words()
-        bases = [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
+    def block(
+        self, specs: native.Words, lines: native.Words, lent: bool = False
+    ) -> tuple[native.Words, Memory, Any]:
+        """Return a block, its memory and strand words; the caller keeps them, specs and lines.
+
+        If its memory is `lent`, a walk is given that behind the arrays.
+        """
+        memory, strands = aligned(1 if lent else max(self.total, 1)), self.strand_words()
+        bases = [] if lent else [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
         bases += [value.ctypes.data for value in self.kept]
         block = native.block(specs, lines[: self._end], bases, self.computing)
         block[native.STRANDS] = strands[0].ctypes.data if strands else 0
@@ -296,8 +319,7 @@ class Written:
         Both have one layout, and no other operand shows the same memory.  The cache then holds
         fewer bytes: 500 steps on 400 kB take 0.7 of the time.
         """
-        written_at_once = step.op.ufunc not in (None, "matmul") and not step.op.traced
-        if not written_at_once or step.dtype.kind == "c" or step.op in self.others:
+        if not may_overwrite(step) or step.op in self.others:
             return None
         odd = self._odd.get(step.id)
         for part in step.inputs:
@@ -307,7 +329,6 @@ class Written:
                 and spans[number].end == position
                 and (part.dims, part.dtype) == (step.dims, step.dtype)
                 and self._odd.get(part.id) == odd
-                and not any(one.inputs and is_view(one) for one in step.inputs)
             ):
                 return number
         return None

@@ -257,7 +257,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _operand(self, value: Any, dtype: np.dtype[Any]) -> Traced:
         if not isinstance(value, Traced):
-            array = np.array(value, dtype, order="C")
+            flags = getattr(value, "flags", None)  # what nobody writes needs no copy
+            made = np.array if flags is None or flags.writeable else np.asarray
+            array = made(value, dtype, order="C")
             return Traced(self.rows, self.rows.constant(array), dtype)
         return value if value.dtype == dtype else value.astype(dtype)
 

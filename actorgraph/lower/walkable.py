@@ -167,3 +167,11 @@ def has_loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
         return None
     chars = "".join([one.dtype.char for one in (*step.inputs, step)])
     return of(step.op.ufunc, chars.translate(AS_INTEGERS if step.op.ufunc == "positive" else {}))
+
+
+def may_overwrite(step: Node) -> bool:
+    """Return whether the row of a step may write over an operand of its layout."""
+    written_at_once = step.op.ufunc not in (None, "matmul") and not step.op.traced
+    if not written_at_once or step.dtype.kind == "c":
+        return False
+    return not any(one.inputs and is_view(one) for one in step.inputs)

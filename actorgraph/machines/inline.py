@@ -10,7 +10,7 @@ from actorgraph.lower.program import CALLS_TILL_ROWS, Program, lower_directly
 from actorgraph.machines.compiled import Binding, Compiled, Direct
 from actorgraph.machines.process import THIS
 from actorgraph.memory.arenas import in_parts
-from actorgraph.memory.buffers import bulky, regular, writable
+from actorgraph.memory.buffers import Buffers, bulky, regular, writable
 from actorgraph.warned import UnderWay
 
 MEMORIES_KEPT = 4
@@ -96,9 +96,7 @@ class Inline:
         )
         buffers: list[Any] = [None] * len(self.buffered)
         if in_buffers:
-            from actorgraph.memory.packing import assign
-
-            laid = assign(steps, list(compiled.result_of), self.buffered, symbols)
+            laid = self._laid(tuple(symbols.items()))
             if laid.total_bytes > _SMALL_BYTES:
                 self._keep_memory(binding)
             buffers = laid.arrays(steps, symbols)
@@ -113,6 +111,14 @@ class Inline:
                 for other in self._with_memory[:-MEMORIES_KEPT]:
                     other.direct = {}
                 del self._with_memory[:-MEMORIES_KEPT]
+
+    def _laid(self, symbols: tuple[tuple[str, int], ...]) -> Buffers:
+        """Return where the steps of a function with buffers write."""
+        from actorgraph.memory.packing import assign
+
+        results, program = list(self._compiled.result_of), self.program
+        together = () if program is None else program.stretches
+        return assign(self.steps, results, self.buffered, dict(symbols), together=together)
 
     def _lower(self, symbols: Mapping[str, int]) -> Program:
         """Return the program; the caller sets it last, as other threads read it without a lock."""
@@ -131,7 +137,7 @@ class Inline:
             self.plain_turns = CALLS_TILL_ROWS
         else:
             tabling = compiled.tabling(symbols, ordered)
-        if tabling is not None and not self._plain:
-            tabling = tabling._replace(often=True)
+        if tabling is not None:
+            tabling = tabling._replace(often=not self._plain, planned=self._laid)
         large = bulky(steps, symbols)
         return lower_directly(steps, leaves, results, self.buffered, tabling=tabling, bulky=large)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ from actorgraph.machines.inline import MEMORIES_KEPT
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.memory.arenas import Arenas
+from actorgraph.memory.buffers import Buffers
 from actorgraph.memory.free_lists import FreeLists
 from actorgraph.node_actor import Dead, Message, Task, blamed, fail
 from actorgraph.scheduler import Scheduler
@@ -96,10 +97,9 @@ class KernelCache:
         free_lists = None if self._free_lists is None else self._free_lists()
         with paused():
             for index in self.memory_index:
-                program = programs[index]
-                sizes = () if program is None else program.arrays
+                own = programs[index]
                 kernels.append(
-                    cut.layout(index, binding.symbols, regular, self._arenas, free_lists, sizes)
+                    cut.layout(index, binding.symbols, regular, self._arenas, free_lists, own)
                 )
         return kernels
 
@@ -141,7 +141,7 @@ class Network:
         self.runs: int = self._calls  # taken so far
         self.plan, self.ready, self.arenas, self.errors = plan, ready, arenas, errors
         self.capacities, self.max_in_flight, self.counted = capacities, max_in_flight, counted
-        self.replica, self.regular = 0, True
+        self.replica, self.regular, self._recycling = 0, True, recycling
         self.binding: Binding | None = None
         self.bound_kernels: list[Any] = []
         self._kernel_cache = KernelCache(
@@ -284,7 +284,11 @@ class Network:
             return
         credited_in, credited_out = self._credited(ports), self._credited(outs)
         kernel_of, kernels = numbered(kernels) if len(kernels) > 1 else ((0,), kernels)
-        cut = self.plan.partition
+        cut, tabling = self.plan.partition, self._tabling
+        if tabling is not None:
+            planned = lru_cache(1)(partial(self._buffers, task))
+            has_memory = spec.index in self.memory_index
+            tabling = tabling._replace(planned=planned if has_memory else None)
         program = lower(
             spec,
             kernel_of,
@@ -297,7 +301,7 @@ class Network:
             leaving=cut.leaving[spec.index],
             bulky=cut.bulky,
             over=cut.over,
-            tabling=self._tabling,
+            tabling=tabling,
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]
@@ -322,6 +326,10 @@ class Network:
             args += [held, held.popleft]
         args += [index for _, index in spec.results]
         task.start(program.make(*args), ports[preferred].messages)
+
+    def _buffers(self, task: Task, symbols: tuple[tuple[str, int], ...]) -> Buffers:
+        index, cut = task.spec.index, self.plan.partition
+        return cut.buffers(index, task.program, self._recycling, dict(symbols))
 
     def _signal(self, task: Task, queue: Any) -> Any:
         """Return what the task's `wait` is compared with: the queue, or the task's `Calling`."""

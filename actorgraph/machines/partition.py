@@ -20,12 +20,20 @@ from actorgraph.lower.fusion import (
 )
 from actorgraph.lower.kernels import depends_on_symbols
 from actorgraph.lower.matmul import tile_count
-from actorgraph.lower.program import FEWEST_ROWS
+from actorgraph.lower.program import FEWEST_ROWS, Program
 from actorgraph.lower.rates import rates
 from actorgraph.lower.regions import TaskSpec, accumulating, connect
 from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.arenas import Arenas, Layout, in_parts
-from actorgraph.memory.buffers import bulky, is_view, leaving, regular, size_in_bytes, writable
+from actorgraph.memory.buffers import (
+    Buffers,
+    bulky,
+    is_view,
+    leaving,
+    regular,
+    size_in_bytes,
+    writable,
+)
 from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
 from actorgraph.types import bind_shape
 
@@ -75,18 +83,17 @@ class Partition:
         in_buffers: bool,
         arenas: Arenas,
         free_lists: FreeLists | None,
-        sizes: Sequence[int],
+        program: Program | None,
     ) -> Callable[[], list[Any]]:
         """Return a function that leases the arrays of a task's turn, with the arena as last item.
 
         Without `in_buffers` each item is None.  If the task's program has parts, the items are in
-        lists of these `sizes`.
+        lists.
         """
         planned, out = self.buffered[index], self.leaving[index]
+        sizes = () if program is None else program.arrays
         if not in_buffers:
             return partial(list, in_parts([None] * (len(planned) + len(out) + 1), sizes))
-        from actorgraph.memory.packing import assign
-
         spec = self.tasks[index]
         results = {node.id for node, _ in spec.results}
         free_list_of: dict[int, FreeList | None] = {}
@@ -98,9 +105,20 @@ class Partition:
                     if free_lists is None
                     else free_lists.of(shape, step.dtype, handed_out, 2, step.id)
                 )
-        preallocated = () if free_lists is None else self.preallocated(index, symbols)
-        buffers = assign(spec.steps, spec.kept, planned, symbols, preallocated)
+        buffers = self.buffers(index, program, free_lists is not None, symbols)
         return Layout(arenas, buffers, spec.steps, symbols, free_list_of, sizes).lease
+
+    def buffers(
+        self, index: int, program: Program | None, recycling: bool, symbols: Mapping[str, int]
+    ) -> Buffers:
+        """Return where the steps of a task write, for runs whose leaves are all in C order."""
+        from actorgraph.memory.packing import assign
+
+        spec = self.tasks[index]
+        preallocated = self.preallocated(index, symbols) if recycling else ()
+        together = () if program is None else program.stretches
+        planned = self.buffered[index]
+        return assign(spec.steps, spec.kept, planned, symbols, preallocated, together)
 
     def preallocated(self, index: int, symbols: Mapping[str, int]) -> list[int]:
         """Return the steps of a task whose arrays leave the turn, and are taken at its start."""

@@ -16,7 +16,7 @@ by size.  Source: Y. Pisarchyk, J. Lee, Efficient memory management for deep neu
 from __future__ import annotations
 
 from bisect import bisect, insort
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -76,13 +76,30 @@ def assign(
     planned: Collection[int],
     symbols: Mapping[str, int],
     preallocated: Collection[int] = (),
+    together: Iterable[tuple[int, int]] = (),
 ) -> Buffers:
     """Plan the buffers of the `planned` steps for one binding.
 
     The steps `preallocated` write into arrays that leave the turn but exist from its beginning;
-    they serve as loans.
+    they serve as loans.  What a range of steps `together` reads stays until its end, if that takes
+    no more memory.
     """
     lives = usage(steps, kept, symbols)
+    found = _laid(steps, lives, planned, preallocated)
+    within = {place: one for one in together for place in range(*one)}
+    if not within:
+        return found
+    for i, step in enumerate(steps):
+        begin, end = within.get(lives.last[step.id], (0, 0))
+        if i < begin:
+            lives.last[step.id] = end
+    longer = _laid(steps, lives, planned, preallocated)
+    return longer if longer.total_bytes <= found.total_bytes else found
+
+
+def _laid(
+    steps: Sequence[Node], lives: Usage, planned: Collection[int], preallocated: Collection[int]
+) -> Buffers:
     spans: list[Span] = []
     loans: list[Loan] = []
     hosts: list[int] = []

@@ -1,6 +1,7 @@
 """Layouts: the strides of values that NumPy does not put in C order, and rows that write them."""
 
 from itertools import chain, combinations, permutations
+from operator import itemgetter
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from actorgraph import ops
 from actorgraph.devices import native
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.layouts import Layouts
+from actorgraph.lower.spots import Spot, Unfit, view_spot
 from actorgraph.memory.buffers import regular
 from actorgraph.op import CONSTANT
 from tests._soak import drawn
@@ -170,3 +172,8 @@ def test_a_record_that_comes_from_another_task_has_no_layout(options):
             run = machine.start(feeds, backward=True).result()
             for node in machine.wrt:
                 assert run[node].grad.tobytes() == wanted[node].grad.tobytes()
+
+
+def test_an_item_of_a_record_is_no_view_of_memory():
+    with pytest.raises(Unfit):
+        view_spot(Spot(0, 0, (), (), 8), np.dtype(object), itemgetter(0))

@@ -74,7 +74,7 @@ def test_errors_of_the_last_row_are_known_before_results_are_copied():
     assert check([y], {"x": np.ones((4, 6), "float32")}) == ["table"]  # machine code is there
     steps = [node for node in y.graph.topological_order(y) if node.op.name == "add"]
     stretch = SimpleNamespace(
-        steps=steps, given=[x], others={}, odd={}, results=[y], copied={y.id},
+        steps=steps, given=[x], others={}, odd={}, shared={}, results=[y], copied={y.id},
         code_row=None,
     )  # fmt: skip
     written = table_rows.Written(stretch, {})
