@@ -291,14 +291,16 @@ def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled, mod
             step(feeds)
         step(feeds)
         await_threads("actorgraph compiler")  # kernels were called often enough to have asked it
-        tracemalloc.start()
-        try:
-            before, _ = tracemalloc.get_traced_memory()
-            tracemalloc.reset_peak()
-            step(feeds)
-            _, most = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        allocated = []
+        for _ in range(3):  # what another thread of the process allocates once is in one of them
+            tracemalloc.start()
+            try:
+                before, _ = tracemalloc.get_traced_memory()
+                tracemalloc.reset_peak()
+                step(feeds)
+                allocated.append(tracemalloc.get_traced_memory()[1] - before)
+            finally:
+                tracemalloc.stop()
         new_pages = []
         for _ in range(5):
             began = faults()
@@ -306,7 +308,7 @@ def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled, mod
             new_pages.append(faults() - began)
     assert 0 < allocator.largest <= 64 * 1024
     # Of the others: small results, and buffers of NumPy, of 32 KB an operand that is not in a row.
-    assert most - before < (64 if model is perceptron else 256) * 1024
+    assert min(allocated) < (64 if model is perceptron else 256) * 1024
     assert min(new_pages) <= 10
 
 
