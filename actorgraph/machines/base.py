@@ -451,9 +451,9 @@ class Machine(Lifetime):
         if core is None or core.closed or core.process != THIS.id:  # inlined `Core.is_alive`
             core = self._started()
         number = next(core.numbers) if number is None else number
+        leaves: list[Any] = [*arrays] if plan.compiled.only_fed else []
         fed = iter(arrays)
-        leaves: list[Any] = []
-        for kind, source in plan.compiled.passed:
+        for kind, source in () if leaves else plan.compiled.passed:
             if kind == "feed":
                 leaves.append(next(fed))
             elif kind == "run_number":
