@@ -256,9 +256,7 @@ class Machine(Lifetime):
         """
         if unknown:
             raise refusal(self.run, (), unknown)
-        run = self._prepare(
-            feeds, backward, tangents, priority, run_number, host=loop_notifier(), fetch=fetch
-        )
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=None, fetch=fetch)
         return await self._run_soon(run, timeout_s)
 
     def run_sync(

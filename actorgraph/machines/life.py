@@ -225,6 +225,7 @@ class Lifetime(Answering, ABC):
         small, core = self._small(run), run.core
         if small and timeout_s is None and core.run_directly(run):
             return await run
+        run.host = loop_notifier()
         if timeout_s is None and self._is_brief(run):
             self._start_and_work(run, briefly=True)
             core.tell_interrupt()

@@ -17,7 +17,7 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, GraphTypeError, RunCancelled
 from actorgraph.graph import Node
-from actorgraph.machines.event_loops import in_main_thread, loop_notifier, refuse_in_loop
+from actorgraph.machines.event_loops import in_main_thread, loop_notifier, next_turn, refuse_in_loop
 from actorgraph.machines.process import THIS
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.node_actor import blamed
@@ -401,9 +401,7 @@ class Run(AbstractRun):
 
     async def _wait_async(self) -> Run:
         if self.done:
-            from anyio import lowlevel  # 1.5 ms, not paid when the package is imported
-
-            await lowlevel.checkpoint()
+            await next_turn()
         else:
             self._refuse_after_fork()
             await self._ended()
