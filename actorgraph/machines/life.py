@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Iterable, Mapping
 from contextvars import copy_context
 from functools import partial
 from math import inf
@@ -372,7 +372,7 @@ class Lifetime(Answering, ABC):
         await self.aclose()
 
 
-def current_errors() -> dict[str, Any] | None:
+def current_errors() -> Mapping[str, Any] | None:
     """Return the caller's `np.errstate` as keywords, None for NumPy's default."""
     if ERRORS.get() is DEFAULT:
         return None  # no errstate was ever set here
