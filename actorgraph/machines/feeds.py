@@ -67,21 +67,23 @@ class Repeats(Generic[_T]):
 
     __slots__ = ("_known", "_wanted")
 
-    def __init__(self, inputs: Iterable[tuple[str, np.dtype[Any]]]) -> None:
-        self._wanted = list(inputs)
+    def __init__(self, inputs: Iterable[tuple[str, Node]]) -> None:
+        self._wanted = [(name, node, node.dtype) for name, node in inputs]
         self._known: dict[tuple[tuple[int, ...], ...], _T] = {}
 
     def find(self, feeds: Any) -> tuple[list[Array], _T, bool] | None:
         """Return the arrays in order, the cached value and True, or None.
 
-        Only a dict from names to C-contiguous arrays of the nodes' dtypes is looked up.
+        Only a dict from names or nodes to C-contiguous arrays of the nodes' dtypes is looked up.
         """
         wanted = self._wanted
         if type(feeds) is not dict or len(feeds) != len(wanted):
             return None
         arrays, shapes = [], []
-        for name, dtype in wanted:
+        for name, node, dtype in wanted:
             array = feeds.get(name)
+            if array is None:
+                array = feeds.get(node)
             if (
                 type(array) is not np.ndarray
                 or array.dtype is not dtype
