@@ -61,6 +61,23 @@ def test_feeds_by_node_are_checked_once_as_those_by_name_are(monkeypatch):
             one.run_sync({x: GOOD, machine().graph["y"]: GOOD})
 
 
+def test_scalars_and_arrays_with_gaps_are_checked_once_too(monkeypatch):
+    g = ag.Graph()
+    x, s = g.input("x", ("n", 3)), g.input("s", ())
+    with ag.TapeMachine([x * s]) as one:  # which tries no other plan
+        one.run_sync({"x": GOOD, "s": np.array(2.0, "float32")})
+        with monkeypatch.context() as patch:
+            patch.setattr(Plan, "checked", None)
+            for scalar in (2, 2.0, np.float32(2), np.float64(2), np.array(2.0, "float32")):
+                for array in (GOOD, np.asfortranarray(GOOD), np.ones((8, 6), "float32")[::2, ::2]):
+                    [found] = one.run_sync({"x": array, "s": scalar}).duals.values()
+                    assert found.value.dtype == np.float32
+                    assert found.value.tolist() == (2 * GOOD).tolist()
+        for bad in (2j, "2", np.ma.masked, None):
+            with pytest.raises(ag.FeedError, match="'s'"):
+                one.run_sync({"x": GOOD, "s": bad})
+
+
 @pytest.mark.parametrize("rows", [1, 4, 7, 0])
 def test_each_number_of_rows_is_computed_as_what_it_is(rows):
     with machine() as one:
