@@ -47,7 +47,7 @@ class AbstractRun(ABC):
     dead: BaseException | None
     context: Context | None
     host: Callable[[Callable[[], object]], object] | None
-    leaves: list[Any]
+    leaves: Sequence[Any]
     results: Any
     binding: Any
     microbatches: Sequence[Any]

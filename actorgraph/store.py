@@ -283,14 +283,18 @@ def switch(
     """
     with _lock:
         calls = [*also]
+        latest: Store | None = None
+        arrays: list[Array] = []
         for held, before, after in changes:
             if held.array is not before:
                 return held
-            calls += [(setattr, held, "array", after), (setattr, held, "version", held.version + 1)]
+            calls += (setattr, held, "array", after), (setattr, held, "version", held.version + 1)
             for home, place in held.homes:
                 store = home()
+                if store is not latest and store is not None:
+                    latest, arrays = store, store.unread()
                 if store is not None:
-                    calls.append((setitem, store.unread(), place, after))
+                    calls.append((setitem, arrays, place, after))
         at_once(calls)
     for held, before, _ in changes:
         held._window = None
@@ -303,7 +307,7 @@ def at_once(calls: Iterable[tuple[Any, ...]]) -> None:
 
     Signal handlers run between two bytecode instructions, and this is one.
     """
-    deque(starmap(call, calls), maxlen=0)
+    deque(starmap(call, calls), 0)  # by position it takes half as long
 
 
 def _empty_like(array: Array) -> Array:

@@ -100,9 +100,8 @@ class Arguments:
     key: Hashable
 
     @classmethod
-    def of(cls, tree: Any) -> Arguments:
+    def of(cls, leaves: Sequence[Any], structure: Structure) -> Arguments:
         """Return the record of arguments; an unhashable static one raises `GraphTypeError`."""
-        leaves, structure = flatten(tree)
         statics: list[Any] = []
         arrays: list[np.ndarray[Any, Any] | None] = []
         signs: list[Hashable] = []
@@ -111,7 +110,7 @@ class Arguments:
             arrays.append(array)
             statics.append(leaf if array is None else None)
             if array is not None:
-                signs.append((array.dtype.name, array.shape))
+                signs.append((array.dtype, array.shape))
                 continue
             try:
                 hash(leaf)

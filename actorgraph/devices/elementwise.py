@@ -48,6 +48,9 @@ _PIECE_BYTES, _SHARED_BYTES, _AHEAD_BYTES = 1 << 17, 4 << 20, 2048
 """Bytes of an array's piece; bytes of a call above which helpers share it; bytes of prefetching
 ahead where arrays do not fit into the caches."""
 
+_BRIEF_ELEMENTS = 1 << 15
+"""Elements of all arrays together below which a call keeps the GIL: it takes some 5 us."""
+
 _DRAWN, _RAISED, _PAST, _SHARED, _CLEAR, _TELL, _NUMBERS = range(1, 8)
 """Words of a block: number of places, pieces drawn by threads, error flags raised, whether to store
 past the caches, address of the helpers' words, `feclearexcept`, `fetestexcept`; then the numbers as
@@ -251,7 +254,7 @@ def _text(lines: ElementLines, char: str) -> str:
         sizes=_NUMBERS + len(lines.numbers), clear=_CLEAR, tell=_TELL, mask=native.ALL_ERRORS,
         item=np.dtype(char).itemsize, piece=_PIECE_BYTES // np.dtype(char).itemsize, whole=-width,
     )  # fmt: skip
-    return "\n".join(text) + SHARE + driver
+    return "\n".join(text) + SHARE + driver + native.entry_text("update", "O")
 
 
 @final
@@ -259,12 +262,13 @@ class ElementCode:
     """The machine code of some lines for a dtype.
 
     `call` is None until the code is compiled, and stays None if that is impossible, for the
-    `reason`; `done` is set afterwards.
+    `reason`; `done` is set afterwards.  `brief` does the same, and keeps the GIL.
     """
 
     def __init__(self, lines: ElementLines, char: str, directory: str) -> None:
         self.lines, self.char = lines, char
         self.call: Callable[[tuple[Any, ...]], int] | None = None
+        self.brief: Callable[[tuple[Any, ...]], int] | None = None
         self.reason: str | None = native.switched_off() or native.expected()
         self.done = threading.Event()
         self._engine: Any = None
@@ -279,11 +283,18 @@ class ElementCode:
             self._flags = native.flags()
             HELPERS.make(directory)
             self._engine = native.engine(_text(self.lines, self.char), directory)
+            self.brief = native.entry(self._engine, "update")
             kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object)
             self.call = kind(self._engine.get_function_address("update"))
         except Exception as error:  # noqa: BLE001 - NumPy computes the lines
             self.reason = f"{type(error).__name__}: {error}"
         self.done.set()
+
+    def routine(self, elements: int) -> Callable[[tuple[Any, ...]], int]:
+        """Return `brief` or `call`, by the elements of all arrays of a call."""
+        found = self.brief if elements < _BRIEF_ELEMENTS else self.call
+        assert found is not None, "it is asked for once there is code"
+        return found
 
     def block(
         self, numbers: Sequence[float], sizes: Sequence[int], arrays: int, shared: bool = True
@@ -297,13 +308,19 @@ class ElementCode:
         total = sum(sizes) * arrays * self._item
         helped = HELPERS.call() if shared and total > _SHARED_BYTES else 0
         words = len(sizes), 0, 0, total > _CACHE_BYTES, helped, *self._flags
-        packed = struct.pack(f"{_NUMBERS}q{count}d{len(sizes)}q", *words, *numbers, *sizes)
+        packed = _packer(count, len(sizes))(*words, *numbers, *sizes)
         return np.frombuffer(bytearray(packed), np.int64)
 
     @staticmethod
     def raised(block: Array) -> int:
         """Return the floating-point flags that a call has raised, as in `native.ERRORS`."""
         return int(block[_RAISED])
+
+
+@cache
+def _packer(numbers: int, places: int) -> Callable[..., bytes]:
+    """Return what packs the words of a block."""
+    return struct.Struct(f"{_NUMBERS}q{numbers}d{places}q").pack
 
 
 @cache

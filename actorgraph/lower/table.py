@@ -301,10 +301,9 @@ class Stretch:
                 block = own.made()
             except MemoryError:  # the Python text allocates again, and its error names the step
                 return None
-            if scalars:
-                given = tuple(
-                    [np.asarray(one) if i in scalars else one for i, one in enumerate(given)]
-                )
+            for i in scalars:
+                if type(given[i]) is not np.ndarray:
+                    given = (*given[:i], np.asarray(given[i]), *given[i + 1 :])
             flags = walk((*given, *made), block[0], idle if run is None else run)
             if flags:
                 if native.is_ignored(flags, errors):
@@ -483,8 +482,9 @@ class Stretch:
         `odd` has the strides of walked results that are not in C order, None for the others.
         """
         same = [one.id for one in self.returned] == [one.id for one in self.results]
-        if same and all(node.dims for node in self.results) and not any(odd):
-            return None
+        if same and not any(odd):
+            singles = [place for place, node in enumerate(self.results) if not node.dims]
+            return partial(_with_scalars, singles) if singles else None
         shown = self._found.shown
         constants = [view.inputs[0] for view in shown if view.inputs[0].op is CONSTANT]
         fixed = [*map(constant_value, constants)]
@@ -546,6 +546,13 @@ class Stretch:
             shown = ", ".join([f"m{base}[{offset}]" for base, offset in places])
             found.append(f"#   {of}: {prod(row.times)} x {[*row.dims]}, {shown}")
         return found
+
+
+def _with_scalars(places: Sequence[int], given: Sequence[Any], made: list[Any]) -> list[Any]:
+    """Return what was made, with scalars in some places: arrays without dims as NumPy has them."""
+    for place in places:
+        made[place] = made[place][()]
+    return made
 
 
 def _lacks_loop(step: Node) -> bool:

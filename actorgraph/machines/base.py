@@ -256,9 +256,7 @@ class Machine(Lifetime):
         """
         if unknown:
             raise refusal(self.run, (), unknown)
-        run = self._prepare(
-            feeds, backward, tangents, priority, run_number, host=loop_notifier(), fetch=fetch
-        )
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=None, fetch=fetch)
         return await self._run_soon(run, timeout_s)
 
     def run_sync(
@@ -451,9 +449,9 @@ class Machine(Lifetime):
         if core is None or core.closed or core.process != THIS.id:  # inlined `Core.is_alive`
             core = self._started()
         number = next(core.numbers) if number is None else number
+        leaves: list[Any] = [*arrays] if plan.compiled.only_fed else []
         fed = iter(arrays)
-        leaves: list[Any] = []
-        for kind, source in plan.compiled.passed:
+        for kind, source in () if leaves else plan.compiled.passed:
             if kind == "feed":
                 leaves.append(next(fed))
             elif kind == "run_number":

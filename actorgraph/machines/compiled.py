@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import count
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
@@ -176,6 +178,11 @@ class Compiled:
         return [(leaf.kind, leaf.source) for leaf in leaves if leaf.kind != "variable"]
 
     @cached_property
+    def only_fed(self) -> bool:
+        """Whether the `passed` leaves are the feeds."""
+        return all(kind == "feed" for kind, _ in self.passed)
+
+    @cached_property
     def passed_places(self) -> list[int]:
         """The indices of the `passed` leaves among all leaves."""
         leaves = enumerate(self.joint.leaves)
@@ -186,6 +193,18 @@ class Compiled:
         """The places of the leaves that are variables in the graph's store."""
         read = [leaf.source for leaf in self.joint.leaves if leaf.kind == "variable"]
         return [node.place for node in read if isinstance(node, Variable)]
+
+    @cached_property
+    def variables_in(self) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """Takes the variables of the leaves, in order, from the arrays of the store."""
+        return _taker(self.variable_places)
+
+    @cached_property
+    def arranged(self) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """Takes the leaves, in order, from the `passed` ones with the variables behind them."""
+        kinds = [leaf.kind == "variable" for leaf in self.joint.leaves]
+        passed, variables = count(), count(kinds.count(False))
+        return _taker([next(variables if one else passed) for one in kinds])
 
     @cached_property
     def store(self) -> Any:
@@ -361,6 +380,12 @@ def _assignments(nodes: Sequence[Node]) -> list[tuple[Variable, Node]]:
         return []
     computed = set(topological_order(nodes))
     return [(buffer, value) for buffer, value, on in declared if on in computed]
+
+
+def _taker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Return what takes the items at some places, at least one, from a tuple, as a tuple."""
+    first = places[0]
+    return itemgetter(*places) if len(places) > 1 else itemgetter(slice(first, first + 1))
 
 
 COUNTED_BYTES = 1 << 20

@@ -122,6 +122,7 @@ class Core:
             if instrument.listening:
                 instrument.tell("on_run_admitted", run)
             if run.plan.result_count:
+                run.expect(run.plan.result_count)
                 run.network.inject(run, 0 if slot is None else slot)
             else:
                 self.finish(run)  # every output is a leaf

@@ -67,31 +67,35 @@ class Repeats(Generic[_T]):
 
     __slots__ = ("_known", "_wanted")
 
-    def __init__(self, inputs: Iterable[tuple[str, np.dtype[Any]]]) -> None:
-        self._wanted = list(inputs)
+    def __init__(self, inputs: Iterable[tuple[str, Node]]) -> None:
+        self._wanted = [(name, node, node.dtype) for name, node in inputs]
         self._known: dict[tuple[tuple[int, ...], ...], _T] = {}
 
     def find(self, feeds: Any) -> tuple[list[Array], _T, bool] | None:
-        """Return the arrays in order, the cached value and True, or None.
+        """Return the arrays in order, the cached value, and whether all are C-contiguous, or None.
 
-        Only a dict from names to C-contiguous arrays of the nodes' dtypes is looked up.
+        Only a dict from names or nodes to arrays of the nodes' dtypes, or scalars, is looked up.
         """
         wanted = self._wanted
         if type(feeds) is not dict or len(feeds) != len(wanted):
             return None
-        arrays, shapes = [], []
-        for name, dtype in wanted:
+        arrays, shapes, regular = [], [], True
+        for name, node, dtype in wanted:
             array = feeds.get(name)
-            if (
-                type(array) is not np.ndarray
-                or array.dtype is not dtype
-                or not array.flags.c_contiguous
-            ):
+            if array is None:
+                array = feeds.get(node)
+            if type(array) is not np.ndarray and not node.ndim and is_weak(array):
+                try:
+                    array = _scalar(array, node, "feed")
+                except FeedError:  # the checks tell what is wrong first
+                    return None
+            if type(array) is not np.ndarray or array.dtype is not dtype:
                 return None
+            regular = regular and array.flags.c_contiguous
             arrays.append(array)
             shapes.append(array.shape)
         value = self._known.get(tuple(shapes))
-        return None if value is None else (arrays, value, True)
+        return None if value is None else (arrays, value, regular)
 
     def keep(self, arrays: Sequence[Array], value: _T) -> None:
         """Cache a value for the shapes of arrays that have passed all checks."""

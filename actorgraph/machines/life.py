@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Iterable, Mapping
 from contextvars import copy_context
 from functools import partial
 from math import inf
@@ -225,6 +225,7 @@ class Lifetime(Answering, ABC):
         small, core = self._small(run), run.core
         if small and timeout_s is None and core.run_directly(run):
             return await run
+        run.host = loop_notifier()
         if timeout_s is None and self._is_brief(run):
             self._start_and_work(run, briefly=True)
             core.tell_interrupt()
@@ -371,7 +372,7 @@ class Lifetime(Answering, ABC):
         await self.aclose()
 
 
-def current_errors() -> dict[str, Any] | None:
+def current_errors() -> Mapping[str, Any] | None:
     """Return the caller's `np.errstate` as keywords, None for NumPy's default."""
     if ERRORS.get() is DEFAULT:
         return None  # no errstate was ever set here

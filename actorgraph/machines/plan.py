@@ -102,7 +102,7 @@ class Plan:
         self.name: str = compiled.mode.kind
         self.network: Callable[..., Any] | None = None
         self.note = ""
-        self.repeats = Repeats[Binding]((node.name, node.dtype) for node in compiled.inputs)
+        self.repeats = Repeats[Binding]((node.name, node) for node in compiled.inputs)
         self.latest: Binding | None = None
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
         self._in_sequence: Plan | None = None

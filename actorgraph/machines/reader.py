@@ -71,6 +71,7 @@ class Reader:
         self._zeros = {node for node in nodes if derivatives and zero(node)}
         self._unsized = self._open_shapes()
         self._sole_views = _sole_view_places(result_of)
+        self._scalars: list[int] = []  # results that NumPy may return as scalars
         self._shared: list[int] = []  # results that may share memory with others
         self._unshared: list[int] = []
         slopes = joint.derivatives if derivatives else {}
@@ -78,7 +79,8 @@ class Reader:
         handed_out = {*read, *slopes.values()}
         for result, number in result_of.items():
             if result in handed_out:
-                (self._unshared if is_fresh(result) else self._shared).append(number)
+                own = self._unshared if result.dims else self._scalars
+                (own if result.op.makes_own else self._shared).append(number)
         # The most common results are read in 0.1 us instead of 0.4: computed values without a
         # derivative, parameters and their gradients.
         self._fresh: list[tuple[Node, int]] = []
@@ -111,7 +113,13 @@ class Reader:
         has read.  Arrays that would share memory with a feed, a variable or another result are
         copied.  Raises `Unallocated` if there is no memory for that.
         """
-        arrays = self._owned(run) if self._shared else run.results
+        arrays = run.results
+        for place in self._scalars:
+            raw = arrays[place]
+            if type(raw) is not np.ndarray and not isinstance(raw, Handed):
+                arrays[place] = np.asarray(raw)
+        if self._shared:
+            arrays = self._owned(run)
         duals: dict[Node, Dual] = {}
         made = object.__new__  # without `__init__`, which takes a third of the time of a Dual
         for node, place in self._fresh:
@@ -237,7 +245,7 @@ class Reader:
         for place in self._shared:
             if not taken and type(arrays[place]) is np.ndarray:
                 taken.update(map(id, run.leaves))
-                taken.update([id(arrays[other]) for other in self._unshared])
+                taken.update([id(arrays[one]) for one in (*self._unshared, *self._scalars)])
             try:
                 arrays[place] = self.own(arrays[place], taken, alone=place in self._sole_views)
             except MemoryError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -17,7 +17,7 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, GraphTypeError, RunCancelled
 from actorgraph.graph import Node
-from actorgraph.machines.event_loops import in_main_thread, loop_notifier, refuse_in_loop
+from actorgraph.machines.event_loops import in_main_thread, loop_notifier, next_turn, refuse_in_loop
 from actorgraph.machines.process import THIS
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.node_actor import blamed
@@ -56,7 +56,7 @@ class Run(AbstractRun):
         Kernels that depend on its sizes, and memory of turns; programs index it.
     claim : Claim or None
         Its claim on the machine's `max_bytes`.
-    errors : dict or None
+    errors : mapping or None
         The caller's `np.errstate`, None for NumPy's defaults.
     regular : bool
         Whether all its feeds, seeds and tangents are C-contiguous.
@@ -114,15 +114,14 @@ class Run(AbstractRun):
         self.values: Sequence[Any] = ()
         self.leaves = []
         self.regular = True
-        self.errors: dict[str, Any] | None = None
+        self.errors: Mapping[str, Any] | None = None
         self.context = self.host = self.dead = None
         self.deadline: tuple[float, float] | None = None
         self.done = self.collected = False
         self.duals: dict[Node, Dual] = {}
         self.assigned: Sequence[tuple[Any, Any]] = ()
-        count = plan.result_count
-        self.results = [None] * count
-        self.tokens: list[bool] = [True] + [False] * (count - 1)
+        self.results: Any = ()
+        self.tokens: list[bool] = []
         self._callbacks: deque[Callable[[], object]] = deque()
 
     # -- for users ----------------------------------------------------------------------------
@@ -217,12 +216,10 @@ class Run(AbstractRun):
         compiled, leaves = self.plan.compiled, self.leaves
         if compiled.variable_places:
             arrays = compiled.store.arrays  # one consistent snapshot
-            leaves = [arrays[place] for place in compiled.variable_places]
+            read = compiled.variables_in(arrays)
             if PROMISES.given and compiled.placing is None:
-                leaves = [present(array) for array in leaves]
-            for place, passed in zip(compiled.passed_places, self.leaves, strict=True):
-                leaves.insert(place, passed)
-            self.leaves = leaves
+                read = tuple([present(array) for array in read])
+            self.leaves = leaves = compiled.arranged((*leaves, *read))
         placing = compiled.placing
         self.values = leaves if placing is None else placing.brought(compiled.joint, leaves)
 
@@ -268,6 +265,11 @@ class Run(AbstractRun):
                 self.plan.walk_inline(inline)
 
     # -- for actors ---------------------------------------------------------------------------
+
+    def expect(self, count: int) -> None:
+        """Make room for so many results, before the first is delivered."""
+        self.results = [None] * count
+        self.tokens = [True] + [False] * (count - 1)
 
     def deliver(self, index: int, value: Any) -> None:
         """Store a result, or the poison of a dead run; the last one ends the run.  Never raises.
@@ -399,9 +401,7 @@ class Run(AbstractRun):
 
     async def _wait_async(self) -> Run:
         if self.done:
-            from anyio import lowlevel  # 1.5 ms, not paid when the package is imported
-
-            await lowlevel.checkpoint()
+            await next_turn()
         else:
             self._refuse_after_fork()
             await self._ended()

@@ -13,7 +13,6 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.keywords import refusal
 from actorgraph.lower.cuts import sequential
 from actorgraph.machines.compiled import Compiled
-from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.feeds import mode_of
 from actorgraph.machines.inline import Inline
 from actorgraph.machines.life import SYNC_US, current_errors
@@ -162,8 +161,8 @@ class Step:
         token = object()
         try:
             self._begin(token)
-            machine, host = self._machine, loop_notifier()
-            run = machine._prepare(feeds, self._seeds, None, 0, run_number, host, fetch=self._fetch)
+            machine = self._machine
+            run = machine._prepare(feeds, self._seeds, None, 0, run_number, None, fetch=self._fetch)
             ahead = self._ahead(run)
             await machine._run_soon(run)
             self._update_from(run, ahead)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from actorgraph.autodiff.trees import flatten, unflatten
+from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.errors import GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph
 from actorgraph.machines import ActorMachine
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from actorgraph.nn.module import Module
 
 
-def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
-    """Run a module on arrays and return arrays; `GraphTypeError` if no argument is an array."""
-    leaves, structure = flatten((args, kwargs))
+def run_on_arrays(module: Module, leaves: list[Any], structure: Structure) -> Any:
+    """Run a module on arrays and return arrays; `GraphTypeError` if no argument is an array.
+
+    `leaves` and `structure` are those of its arguments, ``(args, kwargs)``.
+    """
     if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
         raise GraphTypeError(
             f"{type(module).__name__} is called on nodes or arrays, got "
@@ -27,7 +29,8 @@ def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
         )
 
     def key() -> Hashable:
-        return structure, *[layer.training for layer in module.modules()], held(module)
+        modules, parts = module._all_own()
+        return structure, *[layer.training for layer in modules], *map(id, parts)
 
     def make(given: list[Any]) -> tuple[Any, Any]:
         args, kwargs = unflatten(structure, given)
@@ -68,7 +71,7 @@ def _check_floats(module: Module, leaves: list[Any], error: GraphTypeError) -> N
 
 def held(module: Module) -> tuple[int, ...]:
     """Return the ids of parameters and buffers, unique while a machine keeps them alive."""
-    return tuple(map(id, (*module.parameters(), *module.buffers())))
+    return tuple(map(id, module._all_own()[1]))
 
 
 def fed(leaves: list[Any]) -> dict[str, Any]:

@@ -26,6 +26,9 @@ _T = TypeVar("_T")
 Hook = Callable[..., Any]
 
 
+_PLAIN = frozenset({bool, float, int, str, type(None)})
+"""Types of most attributes that are no parts of a module."""
+
 _PLACED = "a machine is placed, not a module: device= of the machine, or with ag.device(...)"
 _ELSEWHERE = {
     "cpu": _PLACED,
@@ -104,10 +107,10 @@ class Module(Answering):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Build nodes, or run on arrays; arguments may be trees of them."""
-        leaves, _ = flatten((args, kwargs))
+        leaves, structure = flatten((args, kwargs))
         graph = next((leaf.graph for leaf in leaves if isinstance(leaf, Node)), None)
         if graph is None:
-            return run_on_arrays(self, args, kwargs)
+            return run_on_arrays(self, leaves, structure)
         building = _building.get()
         if building is None or building.graph is not graph or id(self) not in building.paths:
             building = _Building(graph, self._paths(graph.outermost))
@@ -225,8 +228,24 @@ class Module(Answering):
     def _own(self) -> Iterator[tuple[str, Any]]:
         """Yield the parameters, buffers and modules that are attributes or in containers."""
         for name, value in (*self.__dict__.get("_held", {}).items(), *self.__dict__.items()):
-            if name not in ("_held", "_hooks", "_machines"):
+            if type(value) not in _PLAIN and name not in ("_held", "_hooks", "_machines"):
                 yield from _found(name, value)
+
+    def _all_own(self) -> tuple[Iterable[Module], Iterable[Held]]:
+        """Return itself and all modules below, and their parameters and buffers; each once.
+
+        Without names and their order this takes a tenth of the time.
+        """
+        modules, left = {id(self): self}, [self]
+        held: dict[int, Held] = {}
+        while left:
+            for _, one in left.pop()._own():
+                if not isinstance(one, Module):
+                    held[id(one)] = one
+                elif id(one) not in modules:
+                    modules[id(one)] = one
+                    left.append(one)
+        return modules.values(), held.values()
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """Return the modules that belong to it directly, with their names; each once."""

@@ -64,9 +64,7 @@ class Signature:
             self._place_axes(self.dim, nodes)
         self._padding: Padding | None = None
         self._block_ends: Node | None = None
-        self._repeats = Repeats[tuple[int, Any]](
-            (name, node.dtype) for name, node in self.inputs.items()
-        )
+        self._repeats = Repeats[tuple[int, Any]](self.inputs.items())
         if self._mask is not None:
             if self.dim is None:
                 raise GraphError("mask= is for batches; set max_batch_size= too")

@@ -178,6 +178,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         self.scaled = 0  # steps since the scale has changed
         self.steps = self.accumulated = 0
         self._slots: dict[tuple[str, int], Slot[State]] = {}
+        self._latest: Sequence[Slot[State]] = ()  # of the last step, if all hold a parameter
         self._unkeyed: int | None = None  # number of values without a node, fixed by the first step
         self._groups: dict[int, tuple[Any, AbstractSolver[State]]] = {}  # by the id of their key
         self._main: AbstractSolver[State] = self  # of a group: the solver that counts the steps
@@ -249,7 +250,8 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         if not hasattr(duals, "__iter__"):  # a dual, or a run
             given = shown(duals, 60)
             raise TypeError(f"step takes a list of duals, [run[W], run[b]], not {given}")
-        slots, values, grads = self._validated(list(duals))
+        duals = list(duals)
+        slots, values, grads = self._repeated(duals) or self._validated(duals)
         for _ in range(_TRIES):
             if PROMISES.given:
                 values = [present(value) for value in values]
@@ -273,7 +275,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         prepared = self.prepared(slots, grads, values)
         if prepared is None:
             return None
-        outs = [slot.room() for slot in slots]
+        outs = [slot.room() if slot.held is None else slot.held.room() for slot in slots]
         given = slots, prepared, values, outs
         one_call = self.in_one_call(given)
         if one_call is None:
@@ -623,6 +625,27 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             key, name, solver, value.shape, value.dtype, value.size, state, held, total=total
         )  # fmt: skip
 
+    def _repeated(
+        self, duals: Sequence[Any]
+    ) -> tuple[Sequence[Slot[State]], list[Array], list[Array]] | None:
+        """Return what `_validated` does for results of the parameters of the last step, or None."""
+        slots, values, grads = self._latest, [], []
+        if not slots or len(slots) != len(duals):
+            return None
+        try:
+            for slot, dual in zip(slots, duals, strict=True):
+                held, grad = dual.node.held, dual.grad
+                array = held.array
+                if held is not slot.held or type(grad) is not np.ndarray:
+                    return None
+                if grad.dtype is not slot.dtype or grad.shape != slot.shape:
+                    return None
+                values.append(array)
+                grads.append(grad)
+        except AttributeError:  # other objects than results
+            return None
+        return slots, values, grads
+
     def _validated(
         self, duals: list[ValueGrad]
     ) -> tuple[list[Slot[State]], list[Array], list[Array]]:
@@ -654,6 +677,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             grads.append(grad)
         self._check_length(unkeyed)
         self._slots.update(fresh)
+        self._latest = slots if all(slot.held is not None for slot in slots) else ()
         return slots, values, grads
 
     def _check_length(self, unkeyed: int) -> None:

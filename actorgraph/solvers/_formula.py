@@ -60,15 +60,27 @@ class Arrays:
     """Number of steps, and arrays by name.
 
     `other` is the previous state, whose arrays the next state takes over.  An array in `arrays` is
-    never replaced.  `fits` is whether all are known to be as machine code needs them.
+    never replaced.  `fitting` has the names of a loop's arrays if all are known to be as machine
+    code needs them, and `twice` these arrays: each is read and written.
     """
 
-    __slots__ = ("arrays", "fits", "other", "step")
+    __slots__ = ("arrays", "fitting", "other", "step", "twice")
 
     def __init__(self, step: int, arrays: dict[str, Array]) -> None:
         self.step, self.arrays = step, arrays
         self.other: Arrays | None = None
-        self.fits = False
+        self.fitting: tuple[str, ...] | None = None
+        self.twice: tuple[Array, ...] = ()
+
+    def fit(self, names: tuple[str, ...], value: Array) -> bool:
+        """Set `fitting` and `twice` if arrays of these names are like a parameter's value."""
+        if not self.arrays.keys() >= {*names}:  # a setting has changed
+            return False
+        if not all(map(partial(_is_as, value), self.arrays.values())):  # a subclass made them
+            return False
+        self.fitting = names
+        self.twice = tuple([self.arrays[name] for name in names for _ in (0, 1)])
+        return True
 
     def after(self, names: Sequence[str]) -> Arrays:
         """Return the next state; the step writes its arrays of these names.
@@ -270,7 +282,7 @@ class LoopSolver(AbstractSolver[Arrays]):
         for name in names:
             if name not in state.arrays:
                 array = state.arrays[name] = np.zeros_like(value)
-                state.fits = False
+                state.fitting = None
                 if name in self.starts:
                     for part in _parts(array):
                         part[...] = self.starts[name]
@@ -327,34 +339,29 @@ class LoopSolver(AbstractSolver[Arrays]):
         blocks: list[tuple[ElementCode, Array]] = []
         for (dtype, step, _), places in self._by_kind(slots).items():
             solver, char = slots[places[0]].solver, _CODED.get(dtype, "")
-            loop, size = solver.loop(), sum([slots[place].size for place in places])
-            wanted = size >= _LARGE or self._main.steps >= _SOON
+            loop, sizes = solver.loop(), [slots[place].size for place in places]
+            wanted = sum(sizes) >= _LARGE or self._main.steps >= _SOON
             code = _code(loop, char.lower(), wanted) if char else None
             if code is None or (char in "FD" and not self.by_parts):
                 return None
             called: list[Any] = [None]
             for place in places:
-                slot, value, grad = slots[place], values[place], grads[place]
+                slot, value = slots[place], values[place]
                 state = slot.state
-                if not value.flags.c_contiguous:  # what is held always is
+                if state.fitting is not loop.arrays and not state.fit(loop.arrays, value):
                     return None
-                try:
-                    own = [state.arrays[name] for name in loop.arrays for _ in (0, 1)]
-                except KeyError:  # a setting has changed
+                if slot.held is None and not value.flags.c_contiguous:  # what is held always is
                     return None
-                if not state.fits:  # a subclass may have made them
-                    if not all(map(partial(_is_as, value), state.arrays.values())):
-                        return None
-                    state.fits = True
                 # It may have gaps, or be a scalar of NumPy: a result without dims.
-                called += [value, np.ascontiguousarray(grad, dtype), outs[place], *own]
+                grad = np.ascontiguousarray(grads[place], dtype)
+                called += value, grad, outs[place], *state.twice
                 calls.append((setattr, state, "step", step + 1))
-            parts = 2 if char in "FD" else 1
-            sizes = [parts * slots[place].size for place in places]
-            numbers, arrays_each = solver.numbers(step + 1), 3 + len(loop.arrays)
-            called[0] = code.block(numbers, sizes, arrays_each, self._main.helped)
+            if char in "FD":
+                sizes = [2 * size for size in sizes]
+            numbers, arrays_each = solver.numbers(step + 1), 3 + 2 * len(loop.arrays)
+            called[0] = code.block(numbers, sizes, 3 + len(loop.arrays), self._main.helped)
             blocks.append((code, called[0]))
-            calls.insert(0, (code.call, tuple(called)))
+            calls.insert(0, (code.routine(sum(sizes) * arrays_each), tuple(called)))
         return OneCall(calls, partial(self._report, blocks, errors))
 
     def _ufunc_calls(self, errors: Mapping[str, Any], given: Stepped[Arrays]) -> OneCall | None:
@@ -373,7 +380,7 @@ class LoopSolver(AbstractSolver[Arrays]):
                 state, out = slots[place].state, outs[place]
                 first.solver.complete(state, plan.loop.arrays, values[place])
                 kept = [state.arrays[name] for name in plan.loop.arrays]
-                if not state.fits and any(one.shape != out.shape for one in kept):
+                if state.fitting is None and any(one.shape != out.shape for one in kept):
                     return None
                 pieces += plan.pieces([values[place], grads[place], *kept, out, *kept])
                 size += out.nbytes * plan.ufuncs
@@ -392,12 +399,13 @@ class LoopSolver(AbstractSolver[Arrays]):
             if char:
                 _code(slot.solver.loop(), char, True, wait=True)
 
-    def _by_kind(self, slots: Sequence[Any]) -> dict[tuple[Any, ...], list[int]]:
+    def _by_kind(self, slots: Sequence[Any]) -> dict[tuple[Any, ...], Sequence[int]]:
         """Group the places of parameters by dtype, step and solver, which give the numbers."""
-        groups: dict[tuple[Any, ...], list[int]] = {}
-        for place, slot in enumerate(slots):
-            key = slot.dtype, slot.state.step, id(slot.solver)
-            groups.setdefault(key, []).append(place)
+        kinds = [(slot.dtype, slot.state.step, id(slot.solver)) for slot in slots]
+        groups: dict[tuple[Any, ...], Sequence[int]] = dict.fromkeys(kinds, range(len(kinds)))
+        if len(groups) > 1:
+            for kind in groups:
+                groups[kind] = [place for place, one in enumerate(kinds) if one == kind]
         return groups
 
     def _report(

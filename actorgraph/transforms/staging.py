@@ -63,14 +63,15 @@ class Staged:
 
     def __call__(self, *tree: Any) -> Any:
         """Return arrays, or nodes if nodes are given or a graph is being traced."""
-        graph = active_graph(flatten(tree)[0])
+        leaves, structure = flatten(tree)
+        graph = active_graph(leaves)
         if graph is not None:
             with tracing(graph):
                 return self._builder(*lifted(graph, tree))
         refuse_in_loop(
             "a transformed function", "await anyio.to_thread.run_sync(function, *arguments)"
         )
-        arguments = Arguments.of(tree)
+        arguments = Arguments.of(leaves, structure)
         trace = self._trace_for(arguments)
         return trace([array for array in arguments.arrays if array is not None])
 

@@ -2,6 +2,7 @@
 
 import threading
 
+import anyio
 import numpy as np
 import pytest
 
@@ -319,6 +320,33 @@ async def test_a_small_run_of_actors_wakes_no_thread_where_a_loop_awaits_it(
     x = ag.Graph().input("x", (2,), "float64")
     assert await awaited_once(machine_type, (-x) * 2.0, **options) == [-2, -2]
     assert woken == []
+
+
+@pytest.mark.anyio
+async def test_a_run_that_its_caller_computes_needs_nothing_to_wake_the_loop_by(monkeypatch):
+    monkeypatch.setattr(life, "loop_notifier", None)
+    x = ag.Graph().input("x", (2,), "float64")
+    assert await awaited_once(ag.TapeMachine, (-x) * 2.0) == [-2, -2]
+
+
+@pytest.mark.anyio
+async def test_a_run_that_its_caller_computes_lets_other_tasks_run_and_may_be_cancelled():
+    x, order = ag.Graph().input("x", (2,), "float64"), []
+
+    async def other():
+        order.append("other")
+
+    async with ag.TapeMachine([x * 2.0]) as machine, anyio.create_task_group() as group:
+        group.start_soon(other)
+        for _ in range(2):  # trio may take those that are ready in any order
+            await machine.run({"x": np.ones(2)})
+        order.append("runs")
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await machine.run({"x": np.ones(2)})
+            order.append("never")
+    assert order == ["other", "runs"]
+    assert scope.cancelled_caught
 
 
 @pytest.mark.anyio

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.machines.plan import Plan
 
 GOOD = np.ones((4, 3), "float32")
 PLANNED = []
@@ -43,6 +44,38 @@ def test_feeds_that_do_not_fit_are_refused_after_others_that_did(bad, problem):
         one.run_sync({"x": GOOD, "y": GOOD})
         with pytest.raises(ag.FeedError, match=problem):
             one.run_sync(bad)
+
+
+def test_feeds_by_node_are_checked_once_as_those_by_name_are(monkeypatch):
+    with machine() as one:
+        x, y = one.graph.inputs
+        one.run_sync({x: GOOD, y: GOOD})
+        with monkeypatch.context() as patch:
+            patch.setattr(Plan, "checked", None)
+            for feeds in ({x: GOOD, y: GOOD}, {"y": GOOD, x: GOOD}, {"x": GOOD, "y": GOOD}):
+                [found] = one.run_sync(feeds).duals.values()
+                assert found.value.tolist() == (3 * GOOD).tolist()
+        with pytest.raises(ag.FeedError, match="'x' is given twice"):
+            one.run_sync({x: GOOD, "x": GOOD})
+        with pytest.raises(ag.FeedError, match="belongs to another graph"):
+            one.run_sync({x: GOOD, machine().graph["y"]: GOOD})
+
+
+def test_scalars_and_arrays_with_gaps_are_checked_once_too(monkeypatch):
+    g = ag.Graph()
+    x, s = g.input("x", ("n", 3)), g.input("s", ())
+    with ag.TapeMachine([x * s]) as one:  # which tries no other plan
+        one.run_sync({"x": GOOD, "s": np.array(2.0, "float32")})
+        with monkeypatch.context() as patch:
+            patch.setattr(Plan, "checked", None)
+            for scalar in (2, 2.0, np.float32(2), np.float64(2), np.array(2.0, "float32")):
+                for array in (GOOD, np.asfortranarray(GOOD), np.ones((8, 6), "float32")[::2, ::2]):
+                    [found] = one.run_sync({"x": array, "s": scalar}).duals.values()
+                    assert found.value.dtype == np.float32
+                    assert found.value.tolist() == (2 * GOOD).tolist()
+        for bad in (2j, "2", np.ma.masked, None):
+            with pytest.raises(ag.FeedError, match="'s'"):
+                one.run_sync({"x": GOOD, "s": bad})
 
 
 @pytest.mark.parametrize("rows", [1, 4, 7, 0])

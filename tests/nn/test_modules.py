@@ -93,6 +93,33 @@ def test_a_call_on_arrays_keeps_its_machine_for_other_numbers_of_rows():
     np.testing.assert_array_equal(net(XS.astype("float64")), [net.bias.array] * 6)
 
 
+def test_a_further_call_on_arrays_goes_through_the_parts_without_their_names(monkeypatch):
+    net = Net()
+    net.again = net.body  # twice is once
+    net.eval()(XS)
+    modules, held = net._all_own()
+    assert sorted(map(id, modules)) == sorted(map(id, net.modules()))
+    assert sorted(map(id, held)) == sorted(map(id, [*net.parameters(), *net.buffers()]))
+    expected = net(XS)
+    monkeypatch.setattr(nn.Module, "named_modules", None)
+    for found, one in zip(net(XS), expected, strict=True):
+        np.testing.assert_array_equal(found, one)
+
+
+def test_parts_that_are_exchanged_inside_of_others_are_seen_by_the_next_call():
+    net = Net().eval()
+    net(XS)
+    net.heads["a"] = nn.Linear(3, 2)
+    net.body[1].weight = nn.Parameter(np.full(3, 2.0, "float32"))
+    net.scales[1] = nn.Parameter(np.zeros(4, "float32"))
+    graph = ag.Graph()
+    outputs = net(graph.input("x", ("batch", 4)))
+    with ag.TapeMachine(outputs) as machine:
+        run = machine.run_sync({"x": XS})
+        for found, node in zip(net(XS), outputs, strict=True):
+            np.testing.assert_array_equal(found, run[node].value)
+
+
 def test_layers_that_must_know_the_number_of_rows_are_built_for_it():
     net = nn.RNN(4, 2)  # over time, its first axis
     for steps in (3, 5):
