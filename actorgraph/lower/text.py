@@ -551,7 +551,9 @@ class _Writer:
             taken = f"{names[0]} = [*m{i}]" if whole else f"{', '.join(names)}, = m{i}"
             body += [f"            {taken}", f"            m{i} = None"]
         if self.outs:
-            body.append(f"            {', '.join(self.outs.values())}, arena = run.kernels[kb]()")
+            body.append(
+                f"            {', '.join(self.outs.values())}, arena = run.kernels[kb](run)"
+            )
         single = len(key.steps) == 1
         named = self.made, [[]] if single else self.freed_after
         self.lines = _write_steps(body, 12, key.steps, named, self.outs, self.expressions)

@@ -49,8 +49,9 @@ class KernelCache:
     """The lists that programs of a network index: kernels and memory of turns, by binding.
 
     `guarded` wraps a kernel in the network's `np.errstate`.  `free_lists` makes the free lists of
-    arrays that leave a turn; without it such arrays are always fresh.  `bound_index` has the index
-    of a node's kernel by its id, `memory_index` that of the function that leases a task's arrays.
+    arrays that leave a turn; without it such arrays are always fresh.  With `shares` the tasks of a
+    run share memory, see `travelling`.  `bound_index` has the index of a node's kernel by its id,
+    `memory_index` that of the function that leases a task's arrays.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class KernelCache:
         arenas: Arenas,
         guarded: Callable[[Any, Node], Any],
         free_lists: Callable[[], FreeLists] | None,
+        shares: bool = False,
     ) -> None:
         self._plan, self._arenas = plan, arenas
-        self._guarded, self._free_lists = guarded, free_lists
+        self._guarded, self._free_lists, self._shares = guarded, free_lists, shares
         self._kept: dict[tuple[int, bool], tuple[Binding, list[Any]]] = {}
         cut = plan.partition
         self.bound_index = {node.id: index for index, node in enumerate(cut.bound)}
@@ -94,12 +96,15 @@ class KernelCache:
             placed(node, self._guarded(found, node), lane_of.get(node.id))
             for node, found in zip(cut.bound, binding.kernels, strict=True)
         ]
+        symbols, of_run = binding.symbols, None
         free_lists = None if self._free_lists is None else self._free_lists()
         with paused():
+            if self._shares and regular and free_lists is not None:
+                of_run = cut.run_memory(free_lists, symbols)
             for index in self.memory_index:
                 own = programs[index]
                 kernels.append(
-                    cut.layout(index, binding.symbols, regular, self._arenas, free_lists, own)
+                    cut.layout(index, symbols, regular, self._arenas, free_lists, own, of_run)
                 )
         return kernels
 
@@ -144,8 +149,9 @@ class Network:
         self.replica, self.regular, self._recycling = 0, True, recycling
         self.binding: Binding | None = None
         self.bound_kernels: list[Any] = []
+        shares = plan.workers == 1  # several seldom take tasks in the order of the plan of places
         self._kernel_cache = KernelCache(
-            plan, arenas, self._guarded, FreeLists if recycling else None
+            plan, arenas, self._guarded, FreeLists if recycling else None, shares
         )
         self.memory_index = self._kernel_cache.memory_index
         self.channels: list[Channel] = []

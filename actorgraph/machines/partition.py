@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from actorgraph.devices import Lane
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential
@@ -26,6 +28,7 @@ from actorgraph.lower.regions import TaskSpec, accumulating, connect
 from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.arenas import Arenas, Layout, in_parts
 from actorgraph.memory.buffers import (
+    ALIGNMENT,
     Buffers,
     bulky,
     is_view,
@@ -35,6 +38,7 @@ from actorgraph.memory.buffers import (
     writable,
 )
 from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
+from actorgraph.memory.travelling import RunMemory
 from actorgraph.types import bind_shape
 
 _LEASING_US = 5.0
@@ -84,8 +88,9 @@ class Partition:
         arenas: Arenas,
         free_lists: FreeLists | None,
         program: Program | None,
-    ) -> Callable[[], list[Any]]:
-        """Return a function that leases the arrays of a task's turn, with the arena as last item.
+        of_run: RunMemory | None = None,
+    ) -> Callable[[Any], list[Any]]:
+        """Return a function that leases the arrays of a run's turn of a task, with the arena last.
 
         Without `in_buffers` each item is None.  If the task's program has parts, the items are in
         lists.
@@ -93,7 +98,7 @@ class Partition:
         planned, out = self.buffered[index], self.leaving[index]
         sizes = () if program is None else program.arrays
         if not in_buffers:
-            return partial(list, in_parts([None] * (len(planned) + len(out) + 1), sizes))
+            return partial(_copied, in_parts([None] * (len(planned) + len(out) + 1), sizes))
         spec = self.tasks[index]
         results = {node.id for node, _ in spec.results}
         free_list_of: dict[int, FreeList | None] = {}
@@ -106,7 +111,27 @@ class Partition:
                     else free_lists.of(shape, step.dtype, handed_out, 2, step.id)
                 )
         buffers = self.buffers(index, program, free_lists is not None, symbols)
-        return Layout(arenas, buffers, spec.steps, symbols, free_list_of, sizes).lease
+        return Layout(arenas, buffers, spec.steps, symbols, free_list_of, sizes, of_run).lease
+
+    def run_memory(self, free_lists: FreeLists, symbols: Mapping[str, int]) -> RunMemory | None:
+        """Return the memory that tasks of a run share, whose leaves are all in C order."""
+        if len(self.tasks) < 2:
+            return None
+        from actorgraph.machines.sharing import placed
+
+        places = placed(self.tasks, self.leaving, self.over, self.ordered, symbols)
+        if places is None:
+            return None
+        step_of = {step.id: step for spec in self.tasks for step in spec.steps}
+        results = {node.id for spec in self.tasks for node, _ in spec.results}
+        lists = []
+        for number in places.hosts:
+            step, handed_out = step_of[number], number in results
+            shape = bind_shape(step.dims, symbols, 0)
+            lists.append(free_lists.of(shape, step.dtype, handed_out, 0))
+        size = places.total_bytes + ALIGNMENT
+        room = free_lists.of((size,), np.dtype(np.uint8), False, 2) if places.total_bytes else None
+        return RunMemory(places, room, [one for one in lists if one is not None])
 
     def buffers(
         self, index: int, program: Program | None, recycling: bool, symbols: Mapping[str, int]
@@ -128,6 +153,10 @@ class Partition:
             for step in self.tasks[index].steps
             if step.id in out and size_in_bytes(step, symbols) >= RECYCLED_BYTES
         ]
+
+
+def _copied(arrays: list[Any], run: Any) -> list[Any]:
+    return [*arrays]
 
 
 UNCUT = Partition((), (), set(), set(), (), (), _NONE)

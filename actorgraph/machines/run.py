@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.claim import Claim
     from actorgraph.machines.compiled import Binding
     from actorgraph.machines.plan import Plan
+    from actorgraph.memory.travelling import RunArrays
 
 _GLANCE_S = 1.0
 """Longest time to block at once, after which Ctrl-C that came just before is handled."""
@@ -54,6 +55,8 @@ class Run(AbstractRun):
         The network that it passes through; None if a thread computes it directly.
     kernels : list
         Kernels that depend on its sizes, and memory of turns; programs index it.
+    memory : RunArrays or None
+        Where values lie that travel between its tasks, see `memory.travelling`.
     claim : Claim or None
         Its claim on the machine's `max_bytes`.
     errors : mapping or None
@@ -92,8 +95,8 @@ class Run(AbstractRun):
 
     __slots__ = (
         "_callbacks", "assigned", "claim", "collected", "core", "deadline", "duals",
-        "errors", "kernels", "machine", "microbatch", "network", "on_sum", "plan", "regular",
-        "tokens", "values",
+        "errors", "kernels", "machine", "memory", "microbatch", "network", "on_sum", "plan",
+        "regular", "tokens", "values",
     )  # fmt: skip
 
     binding: Binding
@@ -106,6 +109,7 @@ class Run(AbstractRun):
         self.number = number
         self.priority = priority
         self.network: Any = None
+        self.memory: RunArrays | None = None
         self.claim: Claim | None = None
         self.machine: object = None
         self.microbatch: int | None = None
@@ -343,7 +347,7 @@ class Run(AbstractRun):
             part.run.values = part.run.leaves = part.run.kernels = []
         self.microbatches = ()
         self.results = {}  # a dict, for actors may still deliver to a run that ended early
-        self.network = self.machine = self.on_sum = None
+        self.network = self.machine = self.memory = self.on_sum = None
         self.done = True
         if instrument.listening:
             if self.dead is not None:

@@ -24,6 +24,7 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import Buffers, Memory, Unallocated, aligned
 from actorgraph.memory.free_lists import FreeList, Recycling
+from actorgraph.memory.travelling import RunMemory
 from actorgraph.types import bind_shape
 
 _CROWDED = 64
@@ -174,6 +175,7 @@ class Layout:
     - `free_lists`: by id of a step whose result leaves the turn; None for a small one, which is
       allocated
     - `sizes`: those of the task's parts, see `in_parts`
+    - `of_run`: memory that tasks of a run share
     - `bytes`: what the layout needs of an arena
     """
 
@@ -185,8 +187,9 @@ class Layout:
         symbols: Mapping[str, int],
         free_lists: Mapping[int, FreeList | None],
         sizes: Sequence[int] = (),
+        of_run: RunMemory | None = None,
     ) -> None:
-        self._arenas, self._sizes = arenas, sizes
+        self._arenas, self._sizes, self._of_run = arenas, sizes, of_run
         self._buffers, self._steps, self._symbols = buffers, steps, symbols
         self._writing = [
             step for step in steps if step.id in buffers.place_of or step.id in free_lists
@@ -212,21 +215,33 @@ class Layout:
                 else:
                     within = place - ends[part] + sizes[part]
                     self._inside_parts.setdefault(part, []).append((within, view))
-        self._free_lists = [
-            (place, free_list)
-            for number, place in written.items()
-            if (free_list := free_lists.get(number)) is not None
-        ]
+        self._free_lists: list[tuple[int, FreeList]] = []
+        # Place, free list, and the number of a host or what `RunArrays.take` needs for a value.
+        self._travelling: list[tuple[int, FreeList, Any]] = []
+        where = {} if of_run is None else of_run.places.where
+        hosts = [] if of_run is None else of_run.places.hosts
+        for step in self._writing:
+            place, free_list = written[step.id], free_lists.get(step.id)
+            if free_list is None:
+                continue
+            if step.id in where:
+                value = step.id, bind_shape(step.dims, symbols, 0), step.dtype
+                self._travelling.append((place, free_list, value))
+            elif step.id in hosts:
+                self._travelling.append((place, free_list, hosts.index(step.id)))
+            else:
+                self._free_lists.append((place, free_list))
         self._count = len(written)
         self._laid: dict[_Arena, tuple[list[Any], list[Any]]] = {}
         self.bytes = buffers.total_bytes if self._kept else 0
         arenas.add(self)
 
-    def lease(self) -> list[Any]:
+    def lease(self, run: Any) -> list[Any]:
         """Return an array (or None) for each step that writes and, last, the arena or None.
 
         The arrays of a part are in a list of their own.  The caller gives the arena back at the end
-        of the turn.  Without memory `Unallocated` is raised, and nothing is taken.
+        of the turn.  Without memory `Unallocated` is raised, and nothing is taken.  Two threads may
+        both take memory for a run, of which either will do: no array is in both.
         """
         arena: _Arena | None = None
         place: int | None = None
@@ -236,13 +251,20 @@ class Layout:
                 laid = self._laid.get(arena)
                 if laid is None:
                     laid = self._lay(arena)
-                if not self._free_lists:
+                if not (self._free_lists or self._travelling):
                     return laid[1]
                 found = laid[0].copy()
             else:
                 found = [None] * (self._count + 1)
             for place, free_list in self._free_lists:
                 found[place] = free_list.take()
+            for place, free_list, value in self._travelling:
+                held = run.memory
+                if held is None:
+                    assert self._of_run is not None
+                    held = run.memory = self._of_run.take()
+                array = held.host(value) if type(value) is int else held.take(*value)
+                found[place] = free_list.take() if array is None else array
             for place, view in self._inside:
                 found[place] = _shown(view, found)
             if not self._sizes:
@@ -268,7 +290,9 @@ class Layout:
 
     def free_lists(self) -> list[FreeList]:
         """Return the free lists of the steps whose results leave the turn."""
-        return [free_list for _, free_list in self._free_lists]
+        of_run = () if self._of_run is None else self._of_run.free_lists()
+        others = [one for _, one, _ in self._travelling]
+        return [*[one for _, one in self._free_lists], *others, *of_run]
 
     def forget(self, arena: _Arena) -> None:
         """Drop the views of this arena's memory."""

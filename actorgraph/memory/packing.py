@@ -107,7 +107,7 @@ def _laid(
     in_place: set[int] = set()
     for i, step in enumerate(steps):
         if step.id in planned:
-            over = _overwritten(step, i, lives, span_of)
+            over = overwritten(step, i, lives, span_of)
             if over is None:
                 span_of[step.id] = len(spans)
                 spans.append(Span(lives.bytes[step.id], i, lives.last[step.id]))
@@ -131,7 +131,7 @@ def _laid(
     )
 
 
-def _overwritten(step: Node, position: int, lives: Usage, span_of: Mapping[int, int]) -> int | None:
+def overwritten(step: Node, position: int, lives: Usage, span_of: Mapping[int, int]) -> int | None:
     """Return the id of an operand that a step may overwrite: of its type, and dead afterwards.
 
     NumPy detects overlapping operands of a ufunc; for other ops no other operand may be a view of

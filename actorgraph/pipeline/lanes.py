@@ -334,7 +334,7 @@ class PipelineLane:
         out: Sequence[Any] = ()
         arena = None
         if place is not None and not network.plan.stage_tasks[index].waits:
-            *out, arena = part.kernels[place]()
+            *out, arena = part.kernels[place](part)
         try:
             if index in network.unflagged:
                 network.flag.set()  # a lane with a message finds the GIL free
