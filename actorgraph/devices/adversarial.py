@@ -19,6 +19,7 @@ import numpy as np
 
 from actorgraph.devices import base
 from actorgraph.devices.base import Cell, Device, Lane, Queue
+from actorgraph.devices.copies import copied
 from actorgraph.devices.events import Event
 
 _AHEAD = 0.3
@@ -48,8 +49,8 @@ class Adversary(Device):
         return self.inner.xp
 
     def to_device(self, array: Any) -> Any:
-        """Return a copy."""
-        return np.array(array)
+        """Return a copy with the same strides."""
+        return copied(array)
 
     to_host = to_device
 

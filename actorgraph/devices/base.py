@@ -34,6 +34,7 @@ import numpy as np
 
 from actorgraph import instrument
 from actorgraph.devices.checks import Check, Failed, pending
+from actorgraph.devices.copies import copied
 from actorgraph.devices.events import Event
 from actorgraph.errors import GraphError, text_of
 from actorgraph.options import positive
@@ -643,7 +644,7 @@ class Device(ABC):
         elif self.xp is not np:  # a copy from GPU to GPU must be contiguous
             whole = other.xp.ascontiguousarray
             source = source.lane.launch(whole, [source], name="copy out", node=node, fresh=False)
-        work = np.array if self.root.is_host else self.to_device
+        work = copied if self.root.is_host else self.to_device
         return lane.launch(work, [source], name=COPY_OVER, node=node, record=True)
 
     def fetch(self, value: Handed, node: Any = None) -> Handed:

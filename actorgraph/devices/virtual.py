@@ -20,6 +20,7 @@ from weakref import WeakSet
 import numpy as np
 
 from actorgraph.devices.base import Device, Job, Lane, Queue
+from actorgraph.devices.copies import copied
 from actorgraph.devices.events import Event, HostEvent
 
 
@@ -57,8 +58,8 @@ class Virtual(Device):
         return np
 
     def to_device(self, array: Any) -> Any:
-        """Return a copy."""
-        copy = np.array(array)
+        """Return a copy with the same strides."""
+        copy = copied(array)
         takes_s = self.latency_s + copy.nbytes / self.bytes_per_s
         if takes_s:
             sleep(takes_s)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.devices.copies import laid
 from actorgraph.devices.loops import may_have_loop
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
@@ -108,11 +109,6 @@ def _strides(
     operands: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...],
 ) -> tuple[int, ...]:
     """Return the strides of a kernel's result for operands with these shapes and strides."""
-    given = []
-    for dtype, (shape, strides) in zip(dtypes, operands, strict=True):
-        reach = [(size - 1) * step for size, step in zip(shape, strides, strict=True)]
-        first, last = sum([min(0, one) for one in reach]), sum([max(0, one) for one in reach])
-        memory = np.zeros(last - first + dtype.itemsize, np.uint8)
-        given.append(np.ndarray(shape, dtype, memory, -first, strides))
+    given = [laid(one[0], dtype, one[1]) for dtype, one in zip(dtypes, operands, strict=True)]
     with np.errstate(all="ignore"):
         return np.asarray(called(*given)).strides

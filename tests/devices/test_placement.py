@@ -113,6 +113,47 @@ def test_a_result_is_the_callers_own(net, machine):
         assert made.run_sync(net.feeds)[net.h].value.tobytes() == kept.tobytes()
 
 
+OTHER_ORDERS = {
+    "turned": lambda x: x.T,
+    "backwards": lambda x: x[::-1],
+    "with gaps": lambda x: x.T[::2],
+    "a row again and again": lambda x: ag.ops.broadcast_to(x[0], (50, 41)),
+    "a matrix again and again": lambda x: ag.ops.broadcast_to(x[None], (3, 37, 41)),
+}
+READS = {
+    "sum": lambda x: x.sum(),
+    "sum of rows": lambda x: x.sum(0),
+    "sum of last": lambda x: x.sum(-1),
+    "sum of exponentials": lambda x: ag.ops.exp(x).sum(),
+    "product": lambda x: ag.ops.swapaxes(x, -1, -2) @ x,
+}
+
+
+@every_device
+@pytest.mark.parametrize("shown", OTHER_ORDERS.values(), ids=OTHER_ORDERS)
+def test_what_reads_copies_of_views_has_the_bits_of_the_cpu(shown, options):
+    """NumPy adds up in the order of memory, so copies have the strides of their source."""
+    given = options()
+    one, two = given.get("devices", (given.get("device"),) * 2)
+    x = ag.Graph().input("x", (37, 41), "float64")
+    feeds = {"x": np.random.default_rng(0).normal(size=(37, 41))}
+    with ag.device("cpu"):
+        here = shown(x)
+    with ag.device(one):
+        there = ag.ops.to_device(here, one)
+        made = [read(there) for read in READS.values()]
+        views = shown(x)
+    with ag.device(two):
+        made += [read(ag.ops.to_device(views, two)) for read in READS.values()]
+    with ag.device("cpu"):
+        made += [read(ag.ops.to_device(views, "cpu")) for read in READS.values()]
+        wanted = [read(here) for read in READS.values()]
+    with ag.LispMachine(wanted, wrt=[]) as machine, ag.ActorMachine(made, **given) as other:
+        expected, run = machine.run_sync(feeds), other.run_sync(feeds)
+        for node, as_on_cpu in zip(made, wanted * 3, strict=True):
+            assert run[node].value.tobytes() == expected[as_on_cpu].value.tobytes()
+
+
 def test_user_ops_and_watched_values_and_errstate_hold_on_a_lane(net):
     seen = []
     double = op(lambda xp, a: (seen.append(threading.current_thread().name), a * 2.0)[1],

@@ -19,6 +19,7 @@ from actorgraph.lower.program import CALLS_TILL_ROWS, Subprogram, Tabling
 from actorgraph.lower.rates import path
 from actorgraph.lower.text import Dead
 from actorgraph.testing._examples import check_in_turn, expected
+from tests._bits import nans
 from tests._soak import drawn
 from tests.machines._graphs import graphs, graphs_of_other_dtypes
 
@@ -446,7 +447,7 @@ def test_zeros_and_nan_go_through_rectified_units_as_from_python(dtype, size, mo
 @drawn(40, 10_000)
 @given(graphs_of_other_dtypes())
 def test_drawn_graphs_of_bools_integers_and_complex_numbers_have_the_same_bits(example):
-    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+    with pytest.MonkeyPatch.context() as patch, nans():
         patch.setattr(table, "FEWEST_ROWS", 1)
         nodes, wanted = expected(example)
         with ag.TapeMachine(example.outputs, wrt=example.wrt, native="wait") as machine:

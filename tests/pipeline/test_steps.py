@@ -10,6 +10,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import scratch
 from actorgraph.errors import GraphError, NodeError, ScheduleError
+from actorgraph.lower import program
 from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule
 from actorgraph.pipeline.lanes import PipelineLane
 from actorgraph.pipeline.sums import Sum
@@ -279,7 +280,10 @@ def convolutions(g):
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1"])
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("model", [perceptron, transformer, convolutions])
-def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled, model):
+def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled, model, monkeypatch):
+    # Else a text is compiled, which takes 0.1 MB, in the step that brings its calls in the process
+    # to some number, those of other tests included.
+    monkeypatch.setattr(program, "stepping_code", lambda key: None)
     h, shape = model(ag.Graph())
     loss = (h * h).mean()
     feeds = {"x": np.random.default_rng(0).normal(size=shape).astype("float32")}
@@ -291,16 +295,14 @@ def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled, mod
             step(feeds)
         step(feeds)
         await_threads("actorgraph compiler")  # kernels were called often enough to have asked it
-        allocated = []
-        for _ in range(3):  # what another thread of the process allocates once is in one of them
-            tracemalloc.start()
-            try:
-                before, _ = tracemalloc.get_traced_memory()
-                tracemalloc.reset_peak()
-                step(feeds)
-                allocated.append(tracemalloc.get_traced_memory()[1] - before)
-            finally:
-                tracemalloc.stop()
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            step(feeds)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
         new_pages = []
         for _ in range(5):
             began = faults()
@@ -308,7 +310,7 @@ def test_nothing_large_is_allocated_after_the_first_step(schedule, compiled, mod
             new_pages.append(faults() - began)
     assert 0 < allocator.largest <= 64 * 1024
     # Of the others: small results, and buffers of NumPy, of 32 KB an operand that is not in a row.
-    assert min(allocated) < (64 if model is perceptron else 256) * 1024
+    assert most - before < (64 if model is perceptron else 256) * 1024
     assert min(new_pages) <= 10
 
 

@@ -11,6 +11,7 @@ from actorgraph.lower import fusion
 from actorgraph.op import CONSTANT
 from actorgraph.rewrite.exact import EXACT
 from actorgraph.testing._examples import bits, results
+from tests._bits import nans
 from tests._each import each
 from tests._soak import drawn
 from tests.machines._graphs import UNARY, graphs
@@ -346,7 +347,7 @@ quick = drawn(25, soak=500)
 def test_tasks_form_no_cycle_however_the_graph_is_cut(example, data):
     asked = {"outputs": example.outputs, "wrt": example.wrt}
     nodes = [*example.outputs, *(example.wrt or example.graph.parameters)]
-    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+    with pytest.MonkeyPatch.context() as patch, nans():
         # Every node may be heavy, and get a region of its own.
         patch.setattr(fusion, "HEAVY_US", data.draw(st.sampled_from([0.5, 0.53, 0.6, 1.0])))
         patch.setattr(fusion, "PARALLEL_US", data.draw(st.sampled_from([0.1, 1.0, 5.0])))
@@ -370,7 +371,7 @@ def test_all_machines_give_the_bits_of_the_unrewritten_graph(example, data):
     fuse = data.draw(st.sampled_from(["none", "auto", "all"]))
     chosen = data.draw(st.one_of(st.none(), st.lists(st.sampled_from(NAMES), max_size=6)))
     with (
-        np.errstate(all="ignore"),
+        nans(),
         ag.LispMachine(**asked, passes=()) as written,
         ag.LispMachine(**asked, passes=chosen) as reference,
         ag.TapeMachine(**asked, passes=chosen) as tape,

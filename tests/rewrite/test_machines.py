@@ -9,6 +9,7 @@ from actorgraph.errors import GraphError, NodeError
 from actorgraph.op import REGISTRY
 from actorgraph.rewrite.stabilise import STABLE
 from actorgraph.testing._examples import results
+from tests._bits import nans
 from tests._soak import drawn
 from tests.machines._graphs import graphs
 
@@ -192,7 +193,7 @@ def test_machines_agree_bit_for_bit_and_with_what_was_written(example):
     feeds = example.feeds[0]
     nodes = [*example.outputs, *(example.wrt or example.graph.parameters)]
     with (
-        np.errstate(all="ignore"),
+        nans(),
         ag.LispMachine(**asked) as written,
         ag.LispMachine(**asked, exact=False) as first,
         ag.ActorMachine(**asked, exact=False, fuse="none", workers=2) as second,
