@@ -136,7 +136,8 @@ def as_of(other: Callable[..., Any]) -> Callable[[F], F]:
 
     def document(function: F) -> F:
         names, text = _names(function), clean(function.__doc__ or "")
-        text = _with_parameters(text, names, {n: theirs[n] for n in names if n in theirs})
+        known = {name: theirs[name] for name in names if name in theirs}
+        text = _with_parameters(text, names, _parameters(text), known)
         if raised and not _section(text, "Raises"):
             text = _with_section(text, "Raises", raised)
         function.__doc__ = text
@@ -164,11 +165,11 @@ def complete(function: Callable[..., Any], text: str) -> str:
     if said.keys() >= set(names):  # most are whole: import is to be quick
         return text
     types = unwrap(function).__annotations__
-    typed = {name: f"{name}: {types[name]}" for name in names}
-    if not said and _COMMON.keys().isdisjoint(typed.values()):
+    left = {name: f"{name}: {types[name]}" for name in names if name not in said}
+    if not said and _COMMON.keys().isdisjoint(left.values()):
         return text
-    more = {name: _COMMON.get(one) or _type(types[name]) for name, one in typed.items()}
-    return _with_parameters(text, names, more)
+    more = {name: _COMMON.get(one) or _type(types[name]) for name, one in left.items()}
+    return _with_parameters(text, names, said, more)
 
 
 def _type(annotation: str) -> str:
@@ -211,9 +212,10 @@ def _parameters(text: str) -> dict[str, str]:
     return said
 
 
-def _with_parameters(text: str, names: Sequence[str], more: Mapping[str, str]) -> str:
-    """Add what a docstring lacks to its section Parameters, as the signature has it; stars last."""
-    own = _parameters(text)
+def _with_parameters(
+    text: str, names: Sequence[str], own: Mapping[str, str], more: Mapping[str, str]
+) -> str:
+    """Add what its `own` section Parameters lacks, in the order of the signature; stars last."""
     if more.keys() <= own.keys():
         return text
     said = {**more, **own}
