@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from functools import partial
 from math import inf
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,7 +16,7 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, GraphTypeError, RunCancelled
 from actorgraph.graph import Node
-from actorgraph.machines.event_loops import in_main_thread, loop_notifier, refuse_in_loop
+from actorgraph.machines.event_loops import Waiter, checkpoint, in_main_thread, refuse_in_loop
 from actorgraph.machines.process import THIS
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.node_actor import blamed
@@ -399,9 +398,7 @@ class Run(AbstractRun):
 
     async def _wait_async(self) -> Run:
         if self.done:
-            from anyio import lowlevel  # 1.5 ms, not paid when the package is imported
-
-            await lowlevel.checkpoint()
+            await checkpoint()
         else:
             self._refuse_after_fork()
             await self._ended()
@@ -410,16 +407,17 @@ class Run(AbstractRun):
 
     async def _ended(self) -> None:
         """Wait for the end; a cancelled waiter cancels the run and still waits for its end."""
-        event = anyio.Event()
-        notify = loop_notifier(at_once=True)
-        self.add_done_callback(partial(notify, event.set))
+        ended = Waiter()
+        self.add_done_callback(ended)
         try:
-            await event.wait()
+            await ended
         except GeneratorExit:  # the loop was closed; nothing can be awaited any more
             self.cancel()
             raise
         except BaseException:
             self.cancel()
             with anyio.CancelScope(shield=True):
-                await event.wait()
+                ended = Waiter()
+                self.add_done_callback(ended)
+                await ended
             raise
