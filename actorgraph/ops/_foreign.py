@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from inspect import signature
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
@@ -158,6 +158,19 @@ def translating(function: Function) -> Function:
 def install(families: Iterable[ModuleType]) -> None:
     """Wrap the functions that modules export by `translating`; aliases stay one function."""
     change_public(map(vars, families), translating)
+
+
+def install_late(family: ModuleType) -> None:
+    """Do as `install` for a family that is imported after others.
+
+    Calls inside of it stay as they are in others, which have imported functions unwrapped.
+    """
+    module = vars(family)
+    for name, one in [*module.items()]:
+        known = isinstance(one, FunctionType) and one.__code__.co_filename == __file__
+        if known and name not in family.__all__:
+            module[name] = getattr(one, "__wrapped__", one)
+    install([family])
 
 
 def _error_of(
