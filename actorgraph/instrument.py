@@ -64,12 +64,12 @@ _LOOK_S = 0.0001
 def listen(instrument: Any) -> Listening:
     """Call the hooks of `instrument` as long as the returned object is referenced."""
     subscription, on_turn = Listening(), instrument.on_turn
+    own = getattr(instrument, "turns", None)
+    turns = own if isinstance(own, Turns) else None
     for listeners in (listening, listening_to_turns) if instrument.hears_turns else (listening,):
         # `discard` is C code; Ctrl-C could interrupt a callback in Python, or calls here.
         listener = _Listener(subscription, listeners.discard)
-        listener.instrument, listener.on_turn = instrument, on_turn
-        turns = getattr(instrument, "turns", None)
-        listener.turns = turns if isinstance(turns, Turns) else None
+        listener.instrument, listener.on_turn, listener.turns = instrument, on_turn, turns
         listeners.add(listener)
     _hear()
     return subscription

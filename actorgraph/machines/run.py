@@ -59,6 +59,9 @@ class Run(AbstractRun):
         The caller's `np.errstate`, None for NumPy's defaults.
     regular : bool
         Whether all its feeds, seeds and tangents are C-contiguous.
+    on_loop : callable or None
+        Calls a function on the loop that waits for it, at once if that is the calling thread.  Set
+        where that thread works on its actors itself, also when an asynchronous op has ended.
     on_sum : callable or None
         Called with each complete sum over microbatches and the id of its node, by the lane that
         has computed it, while other lanes go on.
@@ -91,8 +94,8 @@ class Run(AbstractRun):
 
     __slots__ = (
         "_callbacks", "assigned", "claim", "collected", "core", "deadline", "duals",
-        "errors", "kernels", "machine", "microbatch", "network", "on_sum", "plan", "regular",
-        "tokens", "values",
+        "errors", "kernels", "machine", "microbatch", "network", "on_loop", "on_sum", "plan",
+        "regular", "tokens", "values",
     )  # fmt: skip
 
     binding: Binding
@@ -108,6 +111,7 @@ class Run(AbstractRun):
         self.claim: Claim | None = None
         self.machine: object = None
         self.microbatch: int | None = None
+        self.on_loop: Callable[[Callable[[], object]], object] | None = None
         self.on_sum: Callable[[int, Any], None] | None = None
         self.microbatches = ()
         self.values: Sequence[Any] = ()

@@ -29,7 +29,7 @@ def test_late_families_wait_until_a_function_is_asked_for_and_users_know_their_o
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=50, check=True
     )
-    assert ended.stdout == "an op named 'standardize' is declared already; choose another name\n"
+    assert "an op named 'standardize' is declared already" in ended.stdout
 
 
 def test_the_names_of_late_families_are_those_that_they_export():
