@@ -56,7 +56,7 @@ def loop_notifier(*, at_once: bool = False) -> Callable[[Callable[[], object]], 
 
 
 @final
-class Waiter:
+class WakeUp:
     """What one task waits for, once: it awaits this, and any thread ends the wait by a call."""
 
     __slots__ = ("_event", "_notify")

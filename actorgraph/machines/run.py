@@ -16,7 +16,7 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, GraphTypeError, RunCancelled
 from actorgraph.graph import Node
-from actorgraph.machines.event_loops import Waiter, checkpoint, in_main_thread, refuse_in_loop
+from actorgraph.machines.event_loops import WakeUp, checkpoint, in_main_thread, refuse_in_loop
 from actorgraph.machines.process import THIS
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.node_actor import blamed
@@ -411,7 +411,7 @@ class Run(AbstractRun):
 
     async def _ended(self) -> None:
         """Wait for the end; a cancelled waiter cancels the run and still waits for its end."""
-        ended = Waiter()
+        ended = WakeUp()
         self.add_done_callback(ended)
         try:
             await ended
@@ -421,7 +421,7 @@ class Run(AbstractRun):
         except BaseException:
             self.cancel()
             with anyio.CancelScope(shield=True):
-                ended = Waiter()
+                ended = WakeUp()
                 self.add_done_callback(ended)
                 await ended
             raise

@@ -18,7 +18,7 @@ import anyio
 
 from actorgraph.errors import FeedError, GraphError, MemoryLimitError
 from actorgraph.machines.calls import spawn
-from actorgraph.machines.event_loops import Waiter, checkpoint, loop_notifier, refuse_in_loop
+from actorgraph.machines.event_loops import WakeUp, checkpoint, loop_notifier, refuse_in_loop
 from actorgraph.machines.run import Run
 from actorgraph.options import flag, positive
 
@@ -193,7 +193,7 @@ class Stream:
                     self._end()
                     raise StopAsyncIteration
                 if waiter is None:  # then check again: a run may have ended before
-                    waiter = self._notify = Waiter()
+                    waiter = self._notify = WakeUp()
                 else:
                     await waiter
                     waiter, waited = None, True
