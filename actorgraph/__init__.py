@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from actorgraph import devices, errors, ops, rewrite, types
+from actorgraph import devices, errors, op, ops, rewrite, types
 from actorgraph._version import __version__
 from actorgraph.autodiff import (
     checkpoint,
@@ -92,4 +92,7 @@ devices.ABOVE |= {
     "calibrated": partial(_late, "trace.experiment", "calibrated"),
 }
 ops.ABOVE.update(dict.fromkeys(ops.ABOVE, partial(_late, "control.recurrent")))
+for _family, _functions in ops.LATE.items():
+    op.REGISTRY.late.append(_import := partial(_late, f"ops.{_family}"))
+    ops.ABOVE.update(dict.fromkeys(_functions.split(), _import))
 all_answering(globals())

@@ -9,9 +9,8 @@ Symbols are sizes, so they are never negative.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import product
-from typing import NoReturn, TypeAlias, TypeVar, Union
+from typing import NamedTuple, NoReturn, TypeAlias, TypeVar, Union
 
 import numpy as np
 
@@ -45,8 +44,7 @@ class UnboundDim(KeyError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(NamedTuple):
     """A function of dims that stays symbolic, such as ``min(n, 10)``."""
 
     function: str

@@ -19,6 +19,16 @@ Task: TypeAlias = Any
 
 
 @final
+class Turns(threading.local):
+    """The list of the calling thread, with five fields for each turn: see `trace.recorder`."""
+
+    def __init__(self, lanes: list[tuple[str, list[Any]]]) -> None:
+        turns: list[Any] = []
+        lanes.append((threading.current_thread().name, turns))
+        self.extend = turns.extend
+
+
+@final
 class Listening:
     """A subscription: an instrument listens as long as somebody refers to this.
 
@@ -31,9 +41,11 @@ class Listening:
 
 @final
 class _Listener(ref[Listening]):
-    __slots__ = ("instrument", "on_turn")
+    # Looked up once, for there may be a turn every half microsecond.
+    __slots__ = ("instrument", "on_turn", "turns")
     instrument: Any
-    on_turn: Callable[..., None]  # looked up once, for there may be a turn every half microsecond
+    on_turn: Callable[..., None]
+    turns: Turns | None  # notes turns in place of `on_turn`, which saves a call of Python
 
 
 listening: set[_Listener] = set()
@@ -42,6 +54,9 @@ listening: set[_Listener] = set()
 listening_to_turns: set[_Listener] = set()
 """The listeners with a hook for turns; the scheduler checks it in every turn."""
 
+_hearing: tuple[_Listener, ...] = ()
+"""Those of `listening_to_turns`, for turns to go through: right unless the numbers differ."""
+
 _lock = threading.Lock()
 _LOOK_S = 0.0001
 
@@ -49,12 +64,22 @@ _LOOK_S = 0.0001
 def listen(instrument: Any) -> Listening:
     """Call the hooks of `instrument` as long as the returned object is referenced."""
     subscription, on_turn = Listening(), instrument.on_turn
+    own = getattr(instrument, "turns", None)
+    turns = own if isinstance(own, Turns) else None
     for listeners in (listening, listening_to_turns) if instrument.hears_turns else (listening,):
         # `discard` is C code; Ctrl-C could interrupt a callback in Python, or calls here.
         listener = _Listener(subscription, listeners.discard)
-        listener.instrument, listener.on_turn = instrument, on_turn
+        listener.instrument, listener.on_turn, listener.turns = instrument, on_turn, turns
         listeners.add(listener)
+    _hear()
     return subscription
+
+
+def _hear() -> tuple[_Listener, ...]:
+    global _hearing
+    with _lock:  # or an older tuple might replace a newer one of the same length
+        _hearing = tuple(listening_to_turns)
+    return _hearing
 
 
 def silence(subscription: Listening) -> None:
@@ -65,6 +90,7 @@ def silence(subscription: Listening) -> None:
 def _end(ended: list[_Listener]) -> None:
     for listeners in (listening, listening_to_turns):
         listeners.difference_update(ended)
+    _hear()
 
 
 def tell(hook: str, *args: Any) -> None:
@@ -119,15 +145,17 @@ def observed(task: Task) -> Callable[[Any], Task | None]:
 
 def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
     queue = task.ports[0].messages
-    run: Any = None
+    run: Any
+    one: Any
+    hearing: Any
     push = yield None
     while True:
-        first = queue[0] if queue else None
-        if first is None:
+        if not queue:
             # Park, as the task would; if resumed, it might take a message that comes meanwhile.
             task.wait = queue
             push = yield None
             continue
+        first = queue[0]
         started = perf_counter()
         try:
             following = task.send(push)
@@ -140,12 +168,20 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
             ended = perf_counter()
             if not (queue and queue[0] is first):
                 run = first.run  # the turn has taken `first`
-            for one in tuple(listening_to_turns) if run is not None else ():
-                try:
-                    one.on_turn(task, run, started, ended)
-                except KeyboardInterrupt:
-                    raise
-                except BaseException as error:  # noqa: BLE001 - as in `tell`
-                    _dismiss(one.instrument, "on_turn", error)
-        first = run = None  # a parked frame must not keep a run alive
+                hearing = _hearing
+                if len(hearing) != len(listening_to_turns):
+                    hearing = _hear()
+                for one in hearing:
+                    try:
+                        turns = one.turns
+                        if turns is None:
+                            one.on_turn(task, run, started, ended)
+                        else:
+                            turns.extend((task, run.number, run.microbatch, started, ended))
+                    except KeyboardInterrupt:
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - as in `tell`
+                        _dismiss(one.instrument, "on_turn", error)
+        # A parked frame must not keep a run alive, or an instrument.
+        first = run = one = hearing = turns = None
         push = yield following

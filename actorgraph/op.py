@@ -14,7 +14,7 @@ from math import inf, prod
 from numbers import Real
 from operator import eq
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 
@@ -393,8 +393,38 @@ LEAVES = frozenset((INPUT, PARAMETER, CONSTANT, BUFFER, RUN_NUMBER))
 """The ops of leaves, which are never computed."""
 
 _registry: dict[str, Op] = {}
-REGISTRY: Mapping[str, Op] = MappingProxyType(_registry)
-"""Every declared op by name, read-only."""
+
+
+@final
+class Registry(Mapping[str, Op]):
+    """Every declared op by name, read-only.
+
+    `late` imports modules that declare more: when all ops are asked for, or one that is not known.
+    """
+
+    __slots__ = ("late",)
+
+    def __init__(self) -> None:
+        self.late: list[Callable[[], object]] = []
+
+    def __getitem__(self, name: str) -> Op:
+        known = _registry.get(name)
+        return self._all()[name] if known is None else known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, Op]:
+        for bring in self.late:
+            bring()
+        return _registry
+
+
+REGISTRY = Registry()
+"""The ops of this process."""
 
 
 def register(op: Op) -> Op:
@@ -403,7 +433,7 @@ def register(op: Op) -> Op:
     If both forwards come from ``__main__``, the second replaces the first, as a cell of a notebook
     may run again; nodes that exist keep the first op.
     """
-    known = _registry.get(op.name)
+    known = (REGISTRY if op.checked else _registry).get(op.name)  # users know no late modules
     again = known is not None and _is_of_main(known) and _is_of_main(op)
     if (known is not None and not again) or op.name in {leaf.name for leaf in LEAVES}:
         raise GraphTypeError(f"an op named {op.name!r} is declared already; choose another name")

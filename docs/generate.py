@@ -88,8 +88,9 @@ def subjects():
 
 
 def _modules():
-    above = {getattr(ag.ops, name).__module__ for name in ag.ops.ABOVE}
-    return [*[f"actorgraph.ops.{one.name}" for one in iter_modules(ag.ops.__path__)], *above]
+    found = [f"actorgraph.ops.{one.name}" for one in iter_modules(ag.ops.__path__)]
+    above = {getattr(ag.ops, name).__module__ for name in ag.ops.ABOVE} - {ag.ops.__name__}
+    return [*dict.fromkeys([*found, *sorted(above)])]
 
 
 INTERNAL_HEAD = """# Internal ops
@@ -456,6 +457,7 @@ from actorgraph.ops.normalisation import BatchNorm
 from actorgraph.ops.spectral import EigResult
 
 ABOVE: dict[str, Callable[[], Any] | None]
+LATE: dict[str, str]
 '''
 
 

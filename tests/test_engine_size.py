@@ -173,7 +173,7 @@ def test_what_one_can_call_is_declared_in_few_lines_on_average():
     """
     functions = [name for name in ag.ops.__all__ if inspect.isfunction(getattr(ag.ops, name))]
     above = {Path(inspect.getfile(getattr(ag.ops, name).__wrapped__)) for name in ag.ops.ABOVE}
-    total = sum(lines_of_code(path) for path in [*(PACKAGE / "ops").glob("*.py"), *above])
+    total = sum(lines_of_code(path) for path in {*(PACKAGE / "ops").glob("*.py"), *above})
     assert total <= LINES_OF_AN_OP * len(functions)
 
 

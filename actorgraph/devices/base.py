@@ -24,9 +24,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import Context, copy_context
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextvars import copy_context
 from time import perf_counter
 from typing import Any, NamedTuple, Self
 
@@ -217,26 +215,30 @@ class Handed:
         return f"<{what} on {self.device}>"
 
 
-@dataclass(slots=True, eq=False)
 class Job:
     """One piece of work of a lane.  It fills its cell, and never raises."""
 
-    lane: Lane
-    name: str  # for traces and findings
-    node: Any
-    work: Callable[..., Any]
-    reads: tuple[Cell, ...]  # the operands, in order
-    fresh: bool  # whether the result shares memory with no operand
-    leaves: bool  # whether the result is on the host
-    parts: Sequence[Cell]  # the cells of a tuple's items
-    cell: Cell = field(default_factory=Cell)  # of the result
-    context: Context = field(default_factory=copy_context)
-    # The scheduler and run of the launching thread, so that an op in it cannot wait for itself.
-    held: Any = field(default_factory=partial(getattr, here, "held", None))
-    launched: tuple[str, float] | None = None  # thread and time, if an instrument listens
-    tells: bool = True  # times itself; False where a call only enqueues the work
+    __slots__ = (
+        "cell", "context", "fresh", "held", "lane", "launched", "leaves", "name", "node", "parts",
+        "reads", "tells", "work",
+    )  # fmt: skip
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, lane: Lane, name: str, node: Any, work: Callable[..., Any], reads: tuple[Cell, ...],
+        fresh: bool, leaves: bool, parts: Sequence[Cell],
+    ) -> None:  # fmt: skip
+        self.lane, self.node, self.work = lane, node, work
+        self.name = name  # for traces and findings
+        self.reads = reads  # the operands, in order
+        self.fresh = fresh  # whether the result shares memory with no operand
+        self.leaves = leaves  # whether the result is on the host
+        self.parts = parts  # the cells of a tuple's items
+        self.cell = Cell()  # of the result
+        self.context = copy_context()
+        # The scheduler and run of the launching thread, so an op in it cannot wait for itself.
+        self.held = getattr(here, "held", None)
+        self.tells = True  # times itself; False where a call only enqueues the work
+        self.launched: tuple[str, float] | None = None  # thread and time, if an instrument listens
         if instrument.listening:
             self.launched = threading.current_thread().name, perf_counter()
 
@@ -286,11 +288,11 @@ class Job:
         if not (own or made):
             return
         where = self._where() if own else None
-        checks = (*made, *[replace(check, where=check.where or where) for check in own])
+        checks = (*made, *[check.replaced(where=check.where or where) for check in own])
         if self.leaves:
             fetch = self.lane.device.to_host
             checks = tuple([
-                replace(check, bad=fetch(check.bad), numbers=tuple(map(fetch, check.numbers)))
+                check.replaced(bad=fetch(check.bad), numbers=tuple(map(fetch, check.numbers)))
                 for check in checks
             ])  # fmt: skip
             self.cell.on_host = True

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 
 class Failed(Exception):
@@ -15,7 +14,7 @@ class Failed(Exception):
         self.node, self.inputs, self.device, self.cause = node, inputs, device, cause
 
 
-@dataclass(frozen=True, eq=False)
+@final
 class Check:
     """A condition on values that is only evaluated when the host reads the result.
 
@@ -29,11 +28,15 @@ class Check:
         The node, its inputs and the device of the job.
     """
 
-    bad: Any
-    kind: type[Exception]
-    text: str
-    numbers: tuple[Any, ...] = ()
-    where: tuple[Any, tuple[str, ...], str] | None = None
+    def __init__(
+        self, bad: Any, kind: type[Exception], text: str, numbers: tuple[Any, ...] = (),
+        where: tuple[Any, tuple[str, ...], str] | None = None,
+    ) -> None:  # fmt: skip
+        self.bad, self.kind, self.text, self.numbers, self.where = bad, kind, text, numbers, where
+
+    def replaced(self, **changes: Any) -> Check:
+        """Return a check with other values of some attributes."""
+        return Check(**{**vars(self), **changes})
 
     def raised(self) -> None:
         """Raise if the condition is violated; `bad` must be on the host."""

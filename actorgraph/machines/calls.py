@@ -18,7 +18,6 @@ from actorgraph.lower.kernels import Waiting
 from actorgraph.machines.event_loops import in_trio
 from actorgraph.machines.run import Run
 from actorgraph.node_actor import Dead, Task
-from actorgraph.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from actorgraph.machines.looped import Looped
@@ -70,7 +69,7 @@ class Call:
             gate = self._ahead.pop()
             gate.enter(partial(self._passed, gate), self.run.priority)
             return
-        core, host, self._begun = self.run.core, self.run.host, True
+        core, host, self._begun = self.run.core, self.run.on_loop or self.run.host, True
         if self.kernel.runs_on == "lane":
             self.kernel.call(self.end, *self.args)
         elif self.kernel.runs_on == "thread":
@@ -95,13 +94,21 @@ class Call:
         elif self.kernel.runs_on == "loop" and not (host and host(self._cancel_on_loop)):
             self.end(_DEAD)  # the loop was closed, perhaps before the call started
 
-    def end(self, answer: Answer) -> None:
-        """Answer the call; only the first answer counts."""
+    def end(self, answer: Answer, works: bool = False) -> None:
+        """Answer the call; only the first answer counts.
+
+        The calling thread `works` on what follows, or leaves it to a worker.
+        """
         if instrument.listening and self._started is not None:
             instrument.tell("on_call", self.known, self.run, self._started, perf_counter())
-        if self.run.core.calls.take(self, answer):
+        core = self.run.core
+        if core.calls.take(self, answer):
             while self._inside:
                 self._inside.pop().leave()
+            if works:
+                core.work(self.run, briefly=True)  # `Machine.run` tells of Ctrl-C
+            else:
+                core.scheduler.offer()
 
     def _in_thread(self) -> None:
         run, answer = self.run, _DEAD
@@ -123,18 +130,19 @@ class Call:
 
     async def _awaited(self) -> None:
         self._started = perf_counter()
-        answer = GAVE_UP
+        answer, works = GAVE_UP, self.run.on_loop is not None
         try:
             answer = partial(returned, await self.kernel.call(*self.args))
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:
             answer = partial(raised, error)
+            works = works and not isinstance(error, KeyboardInterrupt)
             # In trio Ctrl-C is not raised in such a task, so the op has raised it.
             if isinstance(error, KeyboardInterrupt) and not in_trio():
                 raise
         finally:
-            self.end(answer)
+            self.end(answer, works)
 
     def _cancel_on_loop(self) -> None:
         if self._cancel is not None:
@@ -149,8 +157,8 @@ class Calls:
     They change under the lock of the core.
     """
 
-    def __init__(self, scheduler: Scheduler, lock: threading.RLock) -> None:
-        self._scheduler, self._lock = scheduler, lock
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
         self._open: dict[Call | Looped, None] = {}
 
     def __len__(self) -> int:
@@ -173,7 +181,10 @@ class Calls:
         return self._open.pop(looped, self) is None
 
     def take(self, call: Call, answer: Answer) -> bool:
-        """Answer a call, and make its task ready; return False if it was answered before."""
+        """Answer a call, and make its task ready; return False if it was answered before.
+
+        A thread has to work then.
+        """
         with self._lock:
             if call not in self._open:
                 return False
@@ -184,7 +195,6 @@ class Calls:
             call.put(call)
             if task.wait is call.signal:
                 task.ready[0].append(task)
-        self._scheduler.offer()
         return True
 
     def of(self, run: Run | None = None) -> list[Call | Looped]:

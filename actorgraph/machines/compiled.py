@@ -272,6 +272,13 @@ class Compiled:
         """
         return not (self.waits or self.has_user_ops or self.placing or self.unsized)
 
+    @cached_property
+    def fits_loop_thread(self) -> bool:
+        """As `fits_any_thread`, for that of the loop, which calls asynchronous ops anyway."""
+        others = [op for op in self._ops if op.runs_on != "loop"]
+        calls = any(op.waits or op.checked or op.kernel is not None for op in others)
+        return not (calls or self.placing or self.unsized)
+
     def placed(self, node: Node, kernel: Any, lane: Lane | None) -> Any:
         """Return what programs call for a node on a lane or the host, given its kernel."""
         placing = self.placing

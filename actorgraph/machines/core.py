@@ -78,7 +78,7 @@ class Core:
             counted=counted,
             recycling=max_bytes is None,  # no claim counts arrays that are kept for reuse
         )
-        self.calls = Calls(self.scheduler, self.lock)
+        self.calls = Calls(self.lock)
         self.tally = Tally()
         self.pool.retain(self.scheduler)
         self._placing = placing

@@ -1,13 +1,16 @@
-"""Which event loop or thread the calling code runs in, and how to call functions on it.
+"""Which event loop or thread the calling code runs in, how to call functions on it, and to wait.
 
-asyncio and trio are looked up among imported modules: if not imported, no such loop runs.
+asyncio and trio are looked up among imported modules: if not imported, no such loop runs.  What a
+run does here it does once or more per run, so anyio, which asks each time, is not asked.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Generator
+from types import coroutine
+from typing import Any, final
 
 from actorgraph.errors import GraphError
 
@@ -52,15 +55,51 @@ def loop_notifier(*, at_once: bool = False) -> Callable[[Callable[[], object]], 
     return notify
 
 
-def next_turn() -> Awaitable[None]:
-    """Return what lets other tasks of the event loop run first, and may be cancelled meanwhile."""
+@final
+class WakeUp:
+    """What one task waits for, once: it awaits this, and any thread ends the wait by a call."""
+
+    __slots__ = ("_event", "_notify")
+
+    def __init__(self) -> None:
+        self._notify = loop_notifier(at_once=True)
+        self._event: Any
+        if in_trio():
+            self._event = sys.modules["trio"].Event()
+        else:
+            import asyncio
+
+            self._event = asyncio.get_running_loop().create_future()
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        event = self._event
+        found: Generator[Any, Any, object]
+        found = (event.wait() if hasattr(event, "wait") else event).__await__()
+        return found
+
+    def __call__(self) -> None:
+        """End the wait."""
+        self._notify(self._end)
+
+    def _end(self) -> None:
+        event = self._event
+        if hasattr(event, "wait"):
+            event.set()
+        elif not event.done():  # else the task was cancelled, or is awake
+            event.set_result(None)
+
+
+@coroutine
+def _yielded() -> Generator[None, None, None]:
+    yield
+
+
+async def checkpoint() -> None:
+    """Let other tasks run, and be cancelled here."""
     if in_trio():
-        from anyio import lowlevel  # 1.5 ms, not paid when the package is imported
-
-        return lowlevel.checkpoint()
-    import asyncio
-
-    return asyncio.sleep(0)  # as anyio does, whose look-ups would take 1 us
+        await sys.modules["trio"].lowlevel.checkpoint()
+    else:
+        await _yielded()  # as `asyncio.sleep(0)` does
 
 
 # A module that another thread is importing may be incomplete; then nobody runs in its loop.

@@ -222,25 +222,36 @@ class Lifetime(Answering, ABC):
 
     async def _run_soon(self, run: Run, timeout_s: float | None = None) -> Run:
         """Run to the end while the calling task waits; a small run is computed at once."""
-        small, core = self._small(run), run.core
+        small, core, compiled = self._small(run), run.core, run.plan.compiled
+        looped = small and compiled.waits
+        if looped and compiled.fits_loop:
+            return await self._run_awaited(run, timeout_s, looped=True)
         if small and timeout_s is None and core.run_directly(run):
             return await run
         run.host = loop_notifier()
         if timeout_s is None and self._is_brief(run):
+            if compiled.waits:
+                run.on_loop = loop_notifier(at_once=True)
             self._start_and_work(run, briefly=True)
             core.tell_interrupt()
-            return await run
-        return await self._run_awaited(run, timeout_s, looped=small and run.plan.compiled.waits)
+            try:
+                return await run
+            finally:
+                core.tell_interrupt()
+        return await self._run_awaited(run, timeout_s, looped=looped)
 
     def _is_brief(self, run: Run) -> bool:
         """Return whether the thread of an event loop may work on the run's actors itself.
 
         They take less time than waking a worker, and the loop again.
         """
+        core, compiled = run.core, run.plan.compiled
+        idle = core.scheduler.is_idle() if compiled.waits else not core.admission.in_flight
         return (
             run.binding.predicted_us < INLINE_US
-            and run.plan.compiled.fits_any_thread
-            and run.core.admission.is_empty
+            and compiled.fits_loop_thread
+            and idle
+            and not core.admission.queued
             and self._batches is None
             and not self._calls_back
         )

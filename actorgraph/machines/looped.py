@@ -17,6 +17,7 @@ from actorgraph.lower.kernels import Waiting
 from actorgraph.machines.calls import GAVE_UP, Answer, raised, resumed, returned, spawn
 from actorgraph.machines.event_loops import in_trio, loop_notifier
 from actorgraph.node_actor import blamed
+from actorgraph.tiles import here
 from actorgraph.warned import runs_steps
 
 if TYPE_CHECKING:
@@ -165,14 +166,20 @@ class Looped:
             if not _popped(waiting):  # it has passed the gate
                 gate.leave()
 
+    @runs_steps("self._inline")
     def _computed(self, answer: Answer | None) -> Any:
         """Compute up to the next call and return it, None at the end."""
-        run = self.run
+        run, outer = self.run, getattr(here, "held", None)
         assert run.context is not None
         began = perf_counter()
         try:
             if run.dead is None:
-                found = run.core.scheduler.call(run.context.copy().run, self._resumed, answer)
+                here.held = run.core.scheduler, None, outer  # inlined `Scheduler.call`
+                if self._steps is None:
+                    self._inline = run.plan.inline
+                    self._program = self._inline.take(run.binding, run.regular)
+                    self._steps = self._program(*run.values)
+                found = run.context.copy().run(resumed, self._steps, answer)
                 if type(found) is not tuple:
                     run.results, self._steps = found, None
                 elif run.dead is None:
@@ -185,17 +192,9 @@ class Looped:
             if isinstance(error, KeyboardInterrupt) and not in_trio():
                 raise
         finally:
+            here.held = outer
             self._seconds += perf_counter() - began
         return None
-
-    @runs_steps("self._inline")
-    def _resumed(self, answer: Answer | None) -> Any:
-        if self._steps is None:
-            run = self.run
-            self._inline = run.plan.inline
-            self._program = self._inline.take(run.binding, run.regular)
-            self._steps = self._program(*run.values)
-        return resumed(self._steps, answer)
 
     def _end(self) -> None:
         run = self.run

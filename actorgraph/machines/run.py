@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from math import inf
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,7 +16,7 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, GraphTypeError, RunCancelled
 from actorgraph.graph import Node
-from actorgraph.machines.event_loops import in_main_thread, loop_notifier, next_turn, refuse_in_loop
+from actorgraph.machines.event_loops import WakeUp, checkpoint, in_main_thread, refuse_in_loop
 from actorgraph.machines.process import THIS
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.node_actor import blamed
@@ -63,6 +62,9 @@ class Run(AbstractRun):
         The caller's `np.errstate`, None for NumPy's defaults.
     regular : bool
         Whether all its feeds, seeds and tangents are C-contiguous.
+    on_loop : callable or None
+        Calls a function on the loop that waits for it, at once if that is the calling thread.  Set
+        where that thread works on its actors itself, also when an asynchronous op has ended.
     on_sum : callable or None
         Called with each complete sum over microbatches and the id of its node, by the lane that
         has computed it, while other lanes go on.
@@ -95,8 +97,8 @@ class Run(AbstractRun):
 
     __slots__ = (
         "_callbacks", "assigned", "claim", "collected", "core", "deadline", "duals",
-        "errors", "kernels", "machine", "memory", "microbatch", "network", "on_sum", "plan",
-        "regular", "tokens", "values",
+        "errors", "kernels", "machine", "memory", "microbatch", "network", "on_loop", "on_sum",
+        "plan", "regular", "tokens", "values",
     )  # fmt: skip
 
     binding: Binding
@@ -113,6 +115,7 @@ class Run(AbstractRun):
         self.claim: Claim | None = None
         self.machine: object = None
         self.microbatch: int | None = None
+        self.on_loop: Callable[[Callable[[], object]], object] | None = None
         self.on_sum: Callable[[int, Any], None] | None = None
         self.microbatches = ()
         self.values: Sequence[Any] = ()
@@ -405,7 +408,7 @@ class Run(AbstractRun):
 
     async def _wait_async(self) -> Run:
         if self.done:
-            await next_turn()
+            await checkpoint()
         else:
             self._refuse_after_fork()
             await self._ended()
@@ -414,16 +417,17 @@ class Run(AbstractRun):
 
     async def _ended(self) -> None:
         """Wait for the end; a cancelled waiter cancels the run and still waits for its end."""
-        event = anyio.Event()
-        notify = loop_notifier(at_once=True)
-        self.add_done_callback(partial(notify, event.set))
+        ended = WakeUp()
+        self.add_done_callback(ended)
         try:
-            await event.wait()
+            await ended
         except GeneratorExit:  # the loop was closed; nothing can be awaited any more
             self.cancel()
             raise
         except BaseException:
             self.cancel()
             with anyio.CancelScope(shield=True):
-                await event.wait()
+                ended = WakeUp()
+                self.add_done_callback(ended)
+                await ended
             raise

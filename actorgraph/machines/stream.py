@@ -18,7 +18,7 @@ import anyio
 
 from actorgraph.errors import FeedError, GraphError, MemoryLimitError
 from actorgraph.machines.calls import spawn
-from actorgraph.machines.event_loops import loop_notifier, refuse_in_loop
+from actorgraph.machines.event_loops import WakeUp, checkpoint, loop_notifier, refuse_in_loop
 from actorgraph.machines.run import Run
 from actorgraph.options import flag, positive
 
@@ -52,7 +52,7 @@ class Stream:
         self._items: Iterator[Any] | None = None
         self._items_taken, self._exhausted, self._closed = 0, False, False
         self._failure: BaseException | None = None
-        # Plain threads wait for this; an event loop is woken by `_notify`.
+        # Plain threads wait for this if runs come as they finish; a task is woken by `_notify`.
         self._changed = threading.Condition()
         self._notify: Callable[[], object] | None = None
         self._fetch: _Fetch | None = None
@@ -179,7 +179,7 @@ class Stream:
         return self
 
     async def __anext__(self) -> Run:
-        event, waited = None, False
+        waiter, waited = None, False
         try:
             while True:
                 if not self._closed:
@@ -187,19 +187,16 @@ class Stream:
                 run = self._take()
                 if run is not None:
                     if not waited:
-                        from anyio import lowlevel  # late, as in `run`
-
-                        await lowlevel.checkpoint()
+                        await checkpoint()
                     return self._deliver(run)
                 if self._over():
                     self._end()
                     raise StopAsyncIteration
-                if event is None:  # then check again: a run may have ended before
-                    event = anyio.Event()
-                    self._notify = partial(loop_notifier(at_once=True), event.set)
+                if waiter is None:  # then check again: a run may have ended before
+                    waiter = self._notify = WakeUp()
                 else:
-                    await event.wait()
-                    event, waited = None, True
+                    await waiter
+                    waiter, waited = None, True
         except Exception:
             raise
         except BaseException:  # cancelled
@@ -254,12 +251,22 @@ class Stream:
     # -- notification -----------------------------------------------------------------------------
 
     def _tell(self, run: Run | None = None) -> None:
-        with self._changed:
-            if run is not None and not self._ordered:
-                self._finished.append(run)
-            self._changed.notify_all()
+        """Wake whoever waits, if it is its turn: a run has ended, or the source has."""
+        if not self._ordered:
+            with self._changed:
+                if run is not None:
+                    self._finished.append(run)
+                self._changed.notify_all()
+        elif run is not None and not self._first_is_done():
+            return
         if self._notify is not None:
             self._notify()
+
+    def _first_is_done(self) -> bool:
+        try:
+            return self._outstanding[0].done
+        except IndexError:  # taken meanwhile
+            return True
 
 
 def _tell(stream: weakref.ref[Stream], run: Run) -> None:

@@ -48,4 +48,4 @@ def document(layers: Mapping[str, Any]) -> None:
     for call, names in _LIKE.items():
         for name in names.split():
             layer = layers[name]
-            layer.__doc__ = with_example(layer.__doc__ or "", f"ag.nn.{name}{call}")
+            layer.__doc__ = with_example(layer.__doc__ or "", f"ag.nn.{name}", call)

@@ -16,6 +16,7 @@ from actorgraph.ops.normalisation import BatchNorm
 from actorgraph.ops.spectral import EigResult
 
 ABOVE: dict[str, Callable[[], Any] | None]
+LATE: dict[str, str]
 from actorgraph.ops.activations import celu as celu, elu as elu, expit as expit, gelu as gelu, glu as glu, hardtanh as hardtanh, leaky_relu as leaky_relu, prelu as prelu, relu6 as relu6, selu as selu, sigmoid as sigmoid, softplus as softplus, softshrink as softshrink, sparsemax as sparsemax, threshold as threshold
 from actorgraph.ops.arithmetic import abs as abs, imag as imag, power as power, real as real, sign as sign
 from actorgraph.ops.assignment import index_add as index_add, index_put as index_put, put as put, scatter as scatter

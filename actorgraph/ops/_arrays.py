@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from actorgraph.devices.checks import Check, pending
-from actorgraph.devices.kernels import combine_in_order
 
 
 @lru_cache(256)
@@ -342,6 +341,8 @@ def running(xp: Any, name: str, x: Any, axis: int, dtype: Any = None) -> Any:
 def combine_at(xp: Any, name: str | None, out: Any, places: Any, values: Any) -> None:
     """Do ``ufunc.at(out, places, values)``, all of rank 1; without a name write the last value."""
     if not on_host(xp):
+        from actorgraph.devices.kernels import combine_in_order  # 1 ms that only GPUs need
+
         combine_in_order(xp, name, out, places, values)
     elif name is None:
         out[places] = values

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from inspect import signature
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
@@ -114,12 +115,16 @@ _CALLS.update({
 })  # fmt: skip
 
 
-def with_example(text: str, call: str) -> str:
-    """Return a docstring with an example: the call, on placeholders by the names of one letter."""
+def with_example(text: str, name: str, call: str) -> str:
+    """Return a docstring with an example: a call, on placeholders by the names of one letter."""
+    return f"{clean(text)}\n\nExamples\n--------\n{_making(call)}>>> result = {name}{call}\n"
+
+
+@cache  # many functions are called alike
+def _making(call: str) -> str:
     used = [one for one in dict.fromkeys(_NAME.findall(call)) if one in _MADE]
-    made = [f'{one} = g.input("{one}", {_MADE[one]})' for one in used]
-    lines = ["import actorgraph as ag", "g = ag.Graph()", *made, f"result = {call}"]
-    return "\n".join([clean(text), "", "Examples", "--------", *map(">>> {}".format, lines), ""])
+    made = [f'>>> {one} = g.input("{one}", {_MADE[one]})\n' for one in used]
+    return "".join([">>> import actorgraph as ag\n", ">>> g = ag.Graph()\n", *made])
 
 
 Function = Callable[..., Any]
@@ -143,15 +148,29 @@ def translating(function: Function) -> Function:
             raise instead from None
 
     own, name = standing_for(function, call), function.__name__
-    complete(own)
-    if name in _CALLS and ">>>" not in (own.__doc__ or ""):
-        own.__doc__ = with_example(own.__doc__ or "", f"ag.ops.{name}{_CALLS[name]}")
+    text = complete(function, clean(function.__doc__ or ""))
+    own.__doc__ = text or None
+    if name in _CALLS and ">>>" not in text:
+        own.__doc__ = with_example(text, f"ag.ops.{name}", _CALLS[name])
     return own
 
 
 def install(families: Iterable[ModuleType]) -> None:
     """Wrap the functions that modules export by `translating`; aliases stay one function."""
     change_public(map(vars, families), translating)
+
+
+def install_late(family: ModuleType) -> None:
+    """Do as `install` for a family that is imported after others.
+
+    Calls inside of it stay as they are in others, which have imported functions unwrapped.
+    """
+    module = vars(family)
+    for name, one in [*module.items()]:
+        known = isinstance(one, FunctionType) and one.__code__.co_filename == __file__
+        if known and name not in family.__all__:
+            module[name] = getattr(one, "__wrapped__", one)
+    install([family])
 
 
 def _error_of(

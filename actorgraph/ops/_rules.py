@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from inspect import cleandoc, unwrap
 from itertools import groupby
@@ -135,10 +135,12 @@ def as_of(other: Callable[..., Any]) -> Callable[[F], F]:
     theirs, raised = _parameters(text), _section(text, "Raises")
 
     def document(function: F) -> F:
-        names = _names(function)
-        _add_parameters(function, {name: theirs[name] for name in theirs if name in names})
-        if raised and not _section(function.__doc__ or "", "Raises"):
-            _saying("Raises", raised)(function)
+        names, text = _names(function), clean(function.__doc__ or "")
+        known = {name: theirs[name] for name in names if name in theirs}
+        text = _with_parameters(text, names, _parameters(text), known)
+        if raised and not _section(text, "Raises"):
+            text = _with_section(text, "Raises", raised)
+        function.__doc__ = text
         return function
 
     return document
@@ -152,26 +154,22 @@ _COMMON = {
 """What a parameter means unless a docstring says something else, by its name and type."""
 
 
-def complete(function: Callable[..., Any]) -> None:
-    """Document the parameters that a docstring leaves out: by `_COMMON`, or by their types.
+def complete(function: Callable[..., Any], text: str) -> str:
+    """Return the docstring with the parameters that it leaves out: by `_COMMON`, or their types.
 
     A docstring without a section Parameters gets one if a parameter is in `_COMMON`.
     """
     if hasattr(function, "__signature__"):  # of a variant, whose rule documents all of them
-        return
-    types, text = unwrap(function).__annotations__, function.__doc__ or ""
-    entries = [line.partition(" :")[0].strip() for line in text.splitlines() if " :" in line]
-    said = {name for names in entries for name in names.split(", ")}
-    names = _names(function)
-    if said.issuperset(names):  # most are whole: import is to be quick
-        return
-    typed = {name: f"{name}: {types[name]}" for name in names}
-    has_section = bool(_parameters(clean(text)))
-    if has_section or not _COMMON.keys().isdisjoint(typed.values()):
-        _add_parameters(
-            function,
-            {name: _COMMON.get(one) or _type(types[name]) for name, one in typed.items()},
-        )
+        return text
+    said, names = _parameters(text), _names(function)
+    if said.keys() >= set(names):  # most are whole: import is to be quick
+        return text
+    types = unwrap(function).__annotations__
+    left = {name: f"{name}: {types[name]}" for name in names if name not in said}
+    if not said and _COMMON.keys().isdisjoint(left.values()):
+        return text
+    more = {name: _COMMON.get(one) or _type(types[name]) for name, one in left.items()}
+    return _with_parameters(text, names, said, more)
 
 
 def _type(annotation: str) -> str:
@@ -185,54 +183,68 @@ def _names(function: Any) -> tuple[str, ...]:
     return names
 
 
+_INDENTED = re.compile(r"\n( {0,4})\S")
+_ENTRY = re.compile(r"\n(?=\S)")
+
+
 def clean(text: str) -> str:
-    """Return what `inspect.cleandoc` does, at once where lines have no indentation in common."""
-    return text.strip() if re.search(r"\n\S", text) else cleandoc(text)
+    """Return what `inspect.cleandoc` does, quickly for the docstrings of functions of a module."""
+    found = _INDENTED.search(text)
+    if found is None:
+        return cleandoc(text) if "\n" in text else text.strip()
+    if len(found[1]) not in (0, 4):
+        return cleandoc(text)
+    return text.replace(f"\n{found[1]}", "\n").strip()
 
 
 def _section(text: str, title: str) -> str:
-    if title not in text:
-        return ""
-    found = re.search(rf"(?ms)^{title}\n-+\n(.*?)(?:\n\n|\Z)", text)
-    return found[1] if found else ""
+    found = text.partition(f"\n{title}\n{'-' * len(title)}\n")[2]
+    return found.partition("\n\n")[0].rstrip("\n")
 
 
 def _parameters(text: str) -> dict[str, str]:
     """Return what a docstring says behind the name of each parameter."""
     said: dict[str, str] = {}
-    for entry in re.split(r"\n(?=\S)", _section(text, "Parameters")):
+    section = _section(text, "Parameters")
+    for entry in _ENTRY.split(section) if section else ():
         names = entry.partition("\n")[0].partition(" :")[0]
         said |= dict.fromkeys(names.split(", "), entry[len(names) :])
-    said.pop("", None)
     return said
 
 
-def _add_parameters(function: Callable[..., Any], more: Mapping[str, str]) -> None:
-    """Add what a docstring lacks to its section Parameters, as the signature has it; stars last."""
-    text = function.__doc__ = clean(function.__doc__ or "")
-    own = _parameters(text)
+def _with_parameters(
+    text: str, names: Sequence[str], own: Mapping[str, str], more: Mapping[str, str]
+) -> str:
+    """Add what its `own` section Parameters lacks, in the order of the signature; stars last."""
+    if more.keys() <= own.keys():
+        return text
     said = {**more, **own}
-    if len(said) == len(own):
-        return
-    order = [*filter(said.get, _names(function)), *(name for name in own if name[0] == "*")]
+    order = [*filter(said.get, names), *(name for name in own if name[0] == "*")]
     groups = groupby(order, said.__getitem__)
-    _saying("Parameters", *[", ".join(names) + what for what, names in groups])(function)
+    return _with_section(text, "Parameters", *[", ".join(one) + what for what, one in groups])
 
 
 _SECTIONS = ("Parameters", "Returns", "Raises", "Examples")
 
 
+def _with_section(text: str, title: str, *said: str) -> str:
+    """Return a clean docstring with a section, before the sections that follow it."""
+    if old := _section(text, title):
+        text = text.replace(f"\n\n{title}\n{'-' * len(title)}\n{old}", "")
+    place = len(text)
+    for later in _SECTIONS[_SECTIONS.index(title) + 1 :]:
+        if (found := text.find(f"\n\n{later}\n")) >= 0:
+            place = found
+            break
+    section = "\n".join([title, "-" * len(title), *said])
+    return f"{text[:place]}\n\n{section}{text[place:]}"
+
+
 def _saying(title: str, *said: str) -> Callable[[F], F]:
-    """Return a decorator that writes a section, before the sections that follow it."""
-    section = "\n".join(["", title, "-" * len(title), *said])
-    later = _SECTIONS[_SECTIONS.index(title) + 1 :]
-    old = re.compile(rf"(?ms)\n\n{title}\n-+\n.*?(?=\n\n|\Z)")
+    """Return a decorator that writes a section."""
 
     def document(function: F) -> F:
-        text = old.sub("", clean(function.__doc__ or ""))
-        marks = (text.find(f"\n\n{one}\n") for one in later)
-        place = next((mark for mark in marks if mark >= 0), len(text))
-        function.__doc__ = f"{text[:place]}\n{section}{text[place:]}\n"
+        function.__doc__ = _with_section(clean(function.__doc__ or ""), title, *said)
         return function
 
     return document

@@ -5,6 +5,7 @@ Floats of two bytes are computed in float32 and rounded once, at the end.
 
 from __future__ import annotations
 
+import sys
 from math import inf, sqrt
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
+from actorgraph.ops import _foreign
 from actorgraph.ops._arrays import highest, is_half
 from actorgraph.ops._rules import as_of, declare, on, raises, returns
 from actorgraph.ops.comparison import greater
@@ -174,3 +176,6 @@ def multi_head_attention(
     q, k, v = heads
     y = scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout_p, is_causal=is_causal)
     return linear(ungroup_dims(swapaxes(y, -2, -3), query.ndim - 1), out_proj_weight, out_proj_bias)
+
+
+_foreign.install_late(sys.modules[__name__])

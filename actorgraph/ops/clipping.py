@@ -5,11 +5,13 @@ For gradients in the backward pass, by `ag.hook_gradient`, or those of `ag.gradi
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, is_weak
+from actorgraph.ops import _foreign
 from actorgraph.ops._rules import WRONG_AXIS, as_of, raises, returns
 from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.ops.shaping import stack
@@ -68,3 +70,6 @@ def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node
         raise GraphError("needs at least one node")
     total = norm(stack([norm(node) for node in nodes]))
     return [_shrunk(node, total, max_norm) for node in nodes], total
+
+
+_foreign.install_late(sys.modules[__name__])

@@ -10,6 +10,7 @@ classification, 2006.
 
 from __future__ import annotations
 
+import sys
 from math import prod
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
+from actorgraph.ops import _foreign
 from actorgraph.ops._arrays import combine_at, raise_if, running, through_float32
 from actorgraph.ops._rules import declare, raises, returns, tangents
 from actorgraph.ops.broadcasting import broadcast_like, sum
@@ -329,3 +331,6 @@ def ctc_loss(
     if reduction != "mean":
         return reduced(losses, reduction)
     return mean(losses / astype(maximum(lengths, 1), losses.dtype))
+
+
+_foreign.install_late(sys.modules[__name__])

@@ -9,6 +9,7 @@ is computed from centred values; floats of two bytes are computed in float32.
 
 from __future__ import annotations
 
+import sys
 from math import nan, prod
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.node import Buffer
 from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, MEAN, SPREAD, Along, Op
-from actorgraph.ops import reductions
+from actorgraph.ops import _foreign, reductions
 from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
 from actorgraph.ops._rules import NO_EPS, as_of, declare, each, on, raises, returns, tangents
@@ -391,3 +392,6 @@ def running_batch_norm(
     for buffer, batch in ((running_mean, mean), (running_var, var)):
         x.graph.assign(buffer, buffer * (1 - momentum) + batch * momentum, on=y)
     return y
+
+
+_foreign.install_late(sys.modules[__name__])

@@ -7,6 +7,7 @@ window, whatever the size of the input.  The ops stand in `_pooling` and `_resam
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from math import prod
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
+from actorgraph.ops import _foreign
 from actorgraph.ops._declare import over_axes
 from actorgraph.ops._pooling import AVERAGE, MAX, PLACES, pool_take
 from actorgraph.ops._resampling import ADAPTIVE_MAX, ADAPTIVE_PLACES, RESAMPLE
@@ -347,3 +349,6 @@ def global_max_pool(x: Node) -> Node:
     Entries that tie share the gradient equally, as in `max`.
     """
     return maximum_over(x, _all_places(x), keepdims=True)
+
+
+_foreign.install_late(sys.modules[__name__])

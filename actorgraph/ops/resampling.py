@@ -6,6 +6,7 @@ Built of other ops; the op that resizes is in `_resampling`.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import product
@@ -15,6 +16,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
+from actorgraph.ops import _foreign
 from actorgraph.ops._resampling import RESAMPLE, SHARPNESS, cubic_far, cubic_near
 from actorgraph.ops._rules import raises, returns
 from actorgraph.ops.activations import sigmoid
@@ -392,3 +394,6 @@ def _constants(boxes: Any, cells: Any, sizes: tuple[int, ...]) -> tuple[Any, Any
     places = np.repeat(np.stack([columns, rows], 1), len(boxes), 0)
     strides = np.array([sizes[1] / width, sizes[0] / height])
     return places, strides, np.tile(boxes, (height * width, 1))
+
+
+_foreign.install_late(sys.modules[__name__])

@@ -7,6 +7,7 @@ also where some are zero.  The other functions are a line or two of ops, and rai
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from math import inf, nan
 from typing import Any
@@ -17,6 +18,7 @@ from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Op, Sample
 from actorgraph.operands import as_node
+from actorgraph.ops import _foreign
 from actorgraph.ops._arrays import combine_at, through_float32
 from actorgraph.ops._rules import NO_FIT, NO_INDEX, as_of, declare, raises, returns
 from actorgraph.ops.arithmetic import floor_divide
@@ -400,3 +402,6 @@ def histc(x: Node, bins: int = 100, low: float = 0, high: float = 0) -> Node:
     """Count in bins of one width, in the dtype of `x`; of all elements where low == high."""
     limits = None if low == high else (low, high)
     return histogram(x, bins, limits)[0].astype(x.dtype)
+
+
+_foreign.install_late(sys.modules[__name__])

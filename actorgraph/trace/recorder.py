@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from actorgraph.instrument import Turns
 from actorgraph.machines.instrument import Instrument
 
 if TYPE_CHECKING:
@@ -20,15 +21,6 @@ if TYPE_CHECKING:
     from actorgraph.machines.plan import Plan
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
-
-
-class _Lane(threading.local):
-    """The list of the calling thread."""
-
-    def __init__(self, lanes: list[tuple[str, list[Any]]]) -> None:
-        turns: list[Any] = []
-        lanes.append((threading.current_thread().name, turns))
-        self.extend = turns.extend
 
 
 @dataclass(slots=True)
@@ -60,7 +52,7 @@ class Recorder(Instrument):
         self.runs: dict[tuple[Core, int], RunNotes] = {}
         self.networks: dict[Network, None] = {}  # in the order in which they took runs
         self.jobs: list[tuple[Job, float, float]] = []  # of devices, with start and end
-        self._lane = _Lane(self.lanes)
+        self.turns = Turns(self.lanes)
 
     def on_job(self, job: Job, started: float, ended: float) -> None:
         """Note a job of a device's lane."""
@@ -68,7 +60,7 @@ class Recorder(Instrument):
 
     def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
         """Note a turn."""
-        self._lane.extend((task, run.number, run.microbatch, started, ended))
+        self.turns.extend((task, run.number, run.microbatch, started, ended))
 
     def _notes(self, run: Run) -> RunNotes:
         notes = self.runs.get((run.core, run.number))

@@ -275,3 +275,16 @@ def test_closing_after_the_loop_has_ended_does_not_hang(machine_type, options, s
     machine.close()
     with pytest.raises(ag.GraphError, match="closed|cancelled"):
         run.result(timeout_s=20)
+
+
+@pytest.mark.anyio
+async def test_the_thread_of_the_loop_works_on_the_actors_of_a_small_run():
+    x = ag.Graph().input("x", (3,))
+    y = ag.ops.tanh(remote(x * 2.0))
+    before = set(threading.enumerate())
+    async with ag.ActorMachine([y], workers=2, fuse="none") as machine:
+        for _ in range(3):
+            run = await machine.run({"x": np.ones(3, "float32")})
+            np.testing.assert_array_equal(run[y].value, np.tanh(np.full(3, 4.0, "float32")))
+        started = set(threading.enumerate()) - before
+    assert not [thread for thread in started if thread.name.startswith("actorgraph-")]

@@ -285,6 +285,32 @@ def test_two_instruments_hear_of_the_same_turns_and_of_none_when_they_are_silent
     assert one.told == [first] * count + [second] * count
 
 
+def test_an_instrument_that_has_heard_its_last_turn_is_kept_alive_by_nobody(model):
+    with model.actors() as machine:
+        hears = Hears()
+        seen = weakref.ref(hears)
+        with ag.trace.use(hears):
+            run = machine.run_sync(model.feeds)
+            settled(machine)
+        assert run in hears.told
+        del hears
+        gc.collect()
+        assert seen() is None
+
+
+def test_an_attribute_of_an_instrument_named_as_ours_changes_nothing(model):
+    class Counts(ag.trace.Instrument):
+        turns = 0
+
+        def on_turn(self, task, run, started, ended):
+            self.turns += 1
+
+    with model.actors() as machine, ag.trace.use(Counts()) as counts:
+        machine.run_sync(model.feeds)
+        settled(machine)
+        assert counts.turns == len(machine._networks()[0].tasks)
+
+
 def test_an_actor_that_is_looked_at_keeps_no_run_alive(model):
     with model.actors() as machine, ag.trace.record():
         seen = weakref.ref(machine.run_sync(model.feeds))
