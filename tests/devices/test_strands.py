@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from actorgraph.devices import native, strands
-from actorgraph.devices.helpers import HELPERS
+from actorgraph.devices.helpers import _OWNER, HELPERS
 from actorgraph.devices.loops import loop_of
 from actorgraph.devices.strands import Pieces
 
@@ -133,21 +133,26 @@ def test_a_dead_run_ends_its_walk_and_no_later_one(directory, together):
     assert walk.numbers[:3].tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("together", "alone", "walked"), [
-    (True, True, 0), (False, True, 1), (False, False, 0), (True, False, 0),
+@pytest.mark.parametrize(("asked", "busy", "alone", "walked"), [
+    (True, 0, True, 0), (False, 0, True, 1), (False, 0, False, 0), (True, 0, False, 0),
+    (True, 1, True, 1),
 ])  # fmt: skip
 def test_a_trial_is_told_how_long_a_walk_of_its_kind_took(
-    directory, monkeypatch, together, alone, walked
+    directory, monkeypatch, asked, busy, alone, walked
 ):
     pieces, noted, times = Walk([("add", 0, 0, 1)], [[0]], {}, directory).pieces, [], iter([3, 5.5])
     pieces.trial = SimpleNamespace(
-        is_together=lambda: together, note=lambda *told: noted.append(told)
+        is_together=lambda: asked, note=lambda *told: noted.append(told)
     )
+    words = HELPERS.words.copy()
+    words[_OWNER // 8] = busy
+    monkeypatch.setattr(HELPERS, "words", words)
     monkeypatch.setattr(strands, "perf_counter", lambda: next(times))
     monkeypatch.setattr(native.RUNTIME, "walk", lambda arrays, block, run: block)
     blocks = np.zeros((2, native.HELPED + 1), np.int64)
     own, other = [one.ctypes.data for one in blocks]
     found = pieces.walk((), own, native.IDLE, other if alone else None, times=9)
     assert found == (own, other)[walked]
+    together = asked and not busy
     assert noted == [(together, 2.5, 9)]
     assert bool(blocks[0, native.HELPED]) is together
