@@ -33,10 +33,10 @@ class Walk:
     """Rows of one number each, `(name, operand, operand, result)`, which are a piece each.
 
     `strands` has the numbers of the rows of each strand, and `waits` what the row of a number, if
-    it is there, waits for.
+    it is there, waits for.  The last rows are `copies`, in no strand.
     """
 
-    def __init__(self, rows, strands, waits, directory, heard=native.ALL_ERRORS):
+    def __init__(self, rows, strands, waits, directory, heard=native.ALL_ERRORS, copies=0):
         self.numbers = np.zeros(16)
         self.run = native._idle()
         size, steps = np.ones(1, np.int64), np.zeros(3, np.int64)
@@ -53,7 +53,7 @@ class Walk:
         behind = [[order.index(one) for one in waits.get(row, ())] for row in order]
         begins = [0, *accumulate(map(len, strands))]
         self.pieces = Pieces(begins, spans, behind, directory)
-        self.block = native.block(specs, lines, [self.numbers.ctypes.data], len(rows))
+        self.block = native.block(specs, lines, [self.numbers.ctypes.data], len(rows) - copies)
         words, self._owned = self.pieces.words()
         self.words = np.append(words, BEHIND)
         self.block[native.STRANDS] = self.words.ctypes.data
@@ -119,6 +119,18 @@ def test_errors_that_a_row_passes_over_are_left_to_no_other_piece(directory, tog
     assert walk(together) == 0
     assert np.isinf(walk.numbers[2])
     assert ctypes.CDLL("libm.so.6").fetestexcept(native.ALL_ERRORS) == 0
+
+
+@IN_TURN
+def test_behind_an_error_nothing_is_copied_unless_nobody_heeds_it(directory, together):
+    rows = [("multiply", 0, 0, 1), ("add", 1, 2, 3)]
+    walk = Walk(rows, [[0]], {}, directory, copies=1)
+    walk.numbers[0] = 1e200
+    assert walk(together) == native.ERRORS["over"]
+    assert walk.numbers[3] == 0.0
+    walk.block[native.HEEDLESS] = 1
+    assert walk(together) == 0
+    assert np.isinf(walk.numbers[3])
 
 
 @IN_TURN

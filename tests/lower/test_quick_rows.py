@@ -97,6 +97,13 @@ def test_products_of_what_is_stacked_anyway_are_summed_behind_the_loop(g, writte
     assert written.count("a product") == 2  # of both passes, and none of the gradient of w
 
 
+def test_sums_of_stacks_of_products_stay_in_the_loop(g):
+    xs = g.input("xs", (7, 3, 5, 16), "float32")
+    zeros = ops.zeros(g, (3, 16, 16), "float32")
+    total, _ = ag.scan(lambda c, e: (c + ops.transpose(e, (0, 2, 1)) @ e, None), zeros, xs)
+    near([total], {"xs": RNG.normal(size=xs.dims).astype("float32")})
+
+
 def parts(x, *places):
     return [x[:, 16 * place : 16 * place + 16] for place in places]
 
