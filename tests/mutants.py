@@ -83,6 +83,7 @@ MODULES = {
     "lower/quick_rows.py": [
         "tests/lower/test_quick_rows.py", "tests/lower/test_dense.py",
         "tests/devices/test_windowing.py", "tests/lower/test_loop_table.py",
+        "tests/lower/test_laps.py",
     ],
     "lower/regions.py": [
         "tests/lower/test_cuts.py", "tests/lower/test_split_backward.py",

@@ -98,10 +98,15 @@ def test_products_of_what_is_stacked_anyway_are_summed_behind_the_loop(g, writte
 
 
 def test_sums_of_stacks_of_products_stay_in_the_loop(g):
-    xs = g.input("xs", (7, 3, 5, 16), "float32")
-    zeros = ops.zeros(g, (3, 16, 16), "float32")
-    total, _ = ag.scan(lambda c, e: (c + ops.transpose(e, (0, 2, 1)) @ e, None), zeros, xs)
-    near([total], {"xs": RNG.normal(size=xs.dims).astype("float32")})
+    shapes = {"x": (3, 16, 16), "xs": (7, 3, 8, 16)}
+    x, xs = [g.input(name, shape, "float32") for name, shape in shapes.items()]
+
+    def body(total, e):
+        one = ops.tanh(e)
+        return total + ops.transpose(e, (0, 2, 1)) @ one, one
+
+    feeds = {name: RNG.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    near([*ag.scan(body, x, xs)], feeds)
 
 
 def parts(x, *places):
