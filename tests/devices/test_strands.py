@@ -153,9 +153,7 @@ def test_a_trial_is_told_how_long_a_walk_of_its_kind_took(
     directory, monkeypatch, asked, busy, alone, walked
 ):
     pieces, noted, times = Walk([("add", 0, 0, 1)], [[0]], {}, directory).pieces, [], iter([3, 5.5])
-    pieces.trial = SimpleNamespace(
-        is_together=lambda: asked, note=lambda *told: noted.append(told)
-    )
+    pieces.trial = SimpleNamespace(is_together=lambda: asked, note=lambda *told: noted.append(told))
     words = HELPERS.words.copy()
     words[_OWNER // 8] = busy
     monkeypatch.setattr(HELPERS, "words", words)
