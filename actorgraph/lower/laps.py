@@ -111,10 +111,6 @@ class PartedRows(QuickRows):
         ]  # fmt: skip
         return min(begins, default=0)
 
-    def strand_words(self) -> Any:
-        """Return the words of a block's strands, and the arrays that must live as long."""
-        return self.pieces.words()
-
     def _shares(self, number: int) -> tuple[_Share, list[_Share]]:
         """Return the shares of a row and of its parts; no parts if it cannot be split."""
 

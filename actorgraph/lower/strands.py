@@ -451,8 +451,3 @@ class StrandRows(Written):
             ]
             spans[place] = begin, len(self.rows)
         self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
-        self.walk = self.pieces.walk
-
-    def strand_words(self) -> Any:
-        """Return the words of a block's strands, and the arrays that must live as long."""
-        return self.pieces.words()

@@ -184,11 +184,6 @@ class Stretch:
         return self._found.copied
 
     @property
-    def is_written(self) -> bool:
-        """Whether rows have been written for some binding."""
-        return self._latest is not None
-
-    @property
     def bytes(self) -> int:
         """The bytes of memory that tables keep for what rows write."""
         alive = [one() for one in self._blocks]
@@ -561,7 +556,8 @@ def _walk_of(written: Written) -> Callable[..., int]:
     """Return the function that walks the rows of a table."""
     runtime = native.RUNTIME
     is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
-    walk = written.walk or (runtime.brief if is_brief else runtime.walk)
+    own = None if written.pieces is None else written.pieces.walk
+    walk: Callable[..., int] | None = own or (runtime.brief if is_brief else runtime.walk)
     assert walk is not None, "rows are written where there is a runtime"
     return walk
 
