@@ -27,8 +27,9 @@ from actorgraph.lower.rates import path
 from actorgraph.lower.splitting import TableRow, Touch, split, touches
 from actorgraph.lower.spots import Unfit
 
-_MOST_ROWS, _MOST_BYTES = 100, 1 << 20
-"""Most rows, as the analysis is quadratic in their number, and most bytes of a table's memory."""
+_MOST_ROWS, _MOST_STEPS, _MOST_BYTES = 100, 1000, 1 << 20
+"""Most rows, as the analysis is quadratic in their number; most steps, with views, for which values
+are sure to keep their memory; and most bytes of a table's memory."""
 
 _PAGE = 4096
 
@@ -59,21 +60,21 @@ _Phase: TypeAlias = dict[int, list[_Share]]
 
 
 class PartedRows(QuickRows):
-    """Rows of an iteration: whole, and in `parts`, one a thread, whose words are `laps`.
+    """Rows of an iteration in `parts`, one a thread.
 
     No two values share memory.  Bases from `fixed` on are arrays with an element for each
     iteration.  Raises `Unfit` if that cannot be done or too few rows can be split.
     """
 
     def __init__(self, one: Any, symbols: Mapping[str, int], parts: int, fixed: int) -> None:
-        self.rooms, self._fixed, self._steps = parts, fixed, len(one.steps)
+        self.rooms, self._fixed = parts, fixed
         super().__init__(one, symbols)
-        lines, self.pieces = self._laid()
-        self.laps, self.computing = np.array(lines, np.int64), len(lines)
+        self.rows, self.pieces = self._laid()
+        self.computing = self._end = len(self.rows)
 
     def stays(self, step: Node) -> int:
         """Keep the memory of every value: parts of a value that reused it would overlap others."""
-        return self._steps
+        return _MOST_STEPS
 
     def wrote(self, step: Node, begin: int) -> None:
         """Keep later steps from reusing the scratch memory of this one."""

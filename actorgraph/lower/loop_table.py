@@ -106,12 +106,8 @@ class _Iteration:
 class _IterationRows(QuickRows):
     """The rows of an iteration, in which some steps overwrite carries."""
 
-    def __init__(self, one: _Iteration, symbols: Mapping[str, int]) -> None:
-        self._over = one.over
-        super().__init__(one, symbols)
-
     def _lay(self, stretch: Any) -> None:
-        self.places.update({step: self.places[leaf.id] for step, leaf in self._over.items()})
+        self.places.update({step: self.places[leaf.id] for step, leaf in stretch.over.items()})
         super()._lay(replace(stretch, results=stretch.lasting))
 
 
@@ -279,7 +275,8 @@ class LoopTable:
                 words[native.FLAG] = memory.ctypes.data + self._flag
             block = _LoopBlock(words, specs, memory)
             if self._parted is not None:
-                block.parted = self._parted.block(specs, self._parted.laps)
+                lines = self._parted.lines
+                block.parted = (*self._parted.block(specs, lines), lines)
                 block.carries = [self._parted.carry(base) for base in self._carried]
         if block.goes != (length, way):
             moves = self._specs[:, 4] > 0

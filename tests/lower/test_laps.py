@@ -195,7 +195,7 @@ def test_what_goes_by_rows_has_parts_and_each_thread_makes_all_iterations_of_its
     assert parted(made)
     assert all(rows.pieces.waits == [[], []] for rows in made)
     for rows in made:
-        last = [rows.laps[end - 1, -1] for _, end in rows.pieces.pieces]
+        last = [rows.lines[end - 1, -1] for _, end in rows.pieces.pieces]
         assert native.LATER not in last  # it tests the error flags itself
 
 
