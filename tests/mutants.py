@@ -57,6 +57,7 @@ MODULES = {
         "tests/devices/test_helpers.py", "tests/lower/test_strands.py", "tests/lower/test_dense.py",
     ],
     "devices/native.py": [
+        "tests/devices/test_native.py",
         "tests/lower/test_table.py", "tests/lower/test_loop_table.py", "tests/lower/test_laps.py",
         "tests/devices/test_background.py", "tests/devices/test_helpers.py",
     ],
@@ -82,6 +83,7 @@ MODULES = {
     "lower/quick_rows.py": [
         "tests/lower/test_quick_rows.py", "tests/lower/test_dense.py",
         "tests/devices/test_windowing.py", "tests/lower/test_loop_table.py",
+        "tests/lower/test_laps.py",
     ],
     "lower/regions.py": [
         "tests/lower/test_cuts.py", "tests/lower/test_split_backward.py",

@@ -150,13 +150,14 @@ class Helpers:
             self._help = kind(self._engine.get_function_address("help"))
 
     def call(self) -> int:
-        """Wake helpers to poll, and return the address of their words, 0 if there are none."""
+        """Wake helpers to poll; return the address of their words, 0 if none are there or free."""
         if self._help is None:
             return 0
         missing = self.count - int(self.words[_WATCHING // 8]) - self.called.qsize()
         for _ in range(missing):
             self.called.put(partial(self._help, self._address))
-        return self._address if self.awake(self.count) else 0
+        free = not self.words[_OWNER // 8]
+        return self._address if self.awake(self.count) and free else 0
 
     def are_awake(self) -> bool:
         """Return whether all helpers poll or work."""

@@ -251,23 +251,14 @@ def switched_off() -> str | None:
 
 
 class _Idle(AbstractRun):
-    """A run that never dies, for parts that are called outside of a run."""
+    """A run that never dies, for parts that are called outside of a run; walks read `dead` only."""
 
     __slots__ = ()
     dead: Any
-
-    def deliver(self, index: int, value: Any) -> None:
-        """Take nothing."""
-
-    def fail(self, error: BaseException) -> None:
-        """Go on."""
-
-    def cancel(self) -> bool:
-        """Go on."""
-        return False
-
-    def expire(self) -> None:
-        """Go on."""
+    deliver: Any = None
+    fail: Any = None
+    cancel: Any = None
+    expire: Any = None
 
 
 def _idle(dead: BaseException | None = None) -> AbstractRun:

@@ -264,10 +264,10 @@ class Pieces:
         Without helpers it walks the block `alone`, if there is one.  `times` is the number of its
         iterations.
         """
-        together, walk = self.trial.is_together(), native.RUNTIME.walk
+        walk, began = native.RUNTIME.walk, perf_counter()
         assert walk is not None, "there are no pieces without it"
-        began = perf_counter()
-        c_int64.from_address(block + _HELPED).value = HELPERS.call() if together else 0
-        flags = walk(arrays, block if together or alone is None else alone, run)
-        self.trial.note(together, perf_counter() - began, times)
+        helped = HELPERS.call() if self.trial.is_together() else 0
+        c_int64.from_address(block + _HELPED).value = helped
+        flags = walk(arrays, block if helped or alone is None else alone, run)
+        self.trial.note(bool(helped), perf_counter() - began, times)
         return flags

@@ -100,7 +100,7 @@ class Trial:
     def _add(self, together: bool, seconds: float, times: int) -> None:
         """Record a walk near the end of a stay or in a burst."""
         if together is not self._together:
-            return  # another thread has begun another burst meanwhile
+            return  # another thread has begun another burst meanwhile, or uses the helpers
         self._spent_s[together] += seconds
         self._times[together] += times
         self._walks[together] += 1

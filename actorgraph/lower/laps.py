@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,8 +27,9 @@ from actorgraph.lower.rates import path
 from actorgraph.lower.splitting import TableRow, Touch, split, touches
 from actorgraph.lower.spots import Unfit
 
-_MOST_ROWS, _MOST_BYTES = 100, 1 << 20
-"""Most rows, as the analysis is quadratic in their number, and most bytes of a table's memory."""
+_MOST_ROWS, _MOST_STEPS, _MOST_BYTES = 100, 1000, 1 << 20
+"""Most rows, as the analysis is quadratic in their number; most steps, with views, for which values
+are sure to keep their memory; and most bytes of a table's memory."""
 
 _PAGE = 4096
 
@@ -59,38 +59,22 @@ _Phase: TypeAlias = dict[int, list[_Share]]
 """By row number what each thread computes: its part, or the whole row, mostly by thread 0 alone."""
 
 
-@dataclass(slots=True)
-class Laps:
-    """How rows are divided among threads.
-
-    Bases from `fixed` on move with each iteration; `steps` is the number of steps.  The other
-    fields are set when all rows are written.
-    """
-
-    fixed: int
-    steps: int
-    phases: Sequence[_Phase] = ()
-    lines: Any = None
-    pieces: Any = None
-
-
 class PartedRows(QuickRows):
-    """Rows of an iteration: whole, and in `parts`, one a thread.
+    """Rows of an iteration in `parts`, one a thread.
 
     No two values share memory.  Bases from `fixed` on are arrays with an element for each
     iteration.  Raises `Unfit` if that cannot be done or too few rows can be split.
     """
 
     def __init__(self, one: Any, symbols: Mapping[str, int], parts: int, fixed: int) -> None:
-        self.rooms = parts
-        self.laps = Laps(fixed, len(one.steps))
+        self.rooms, self._fixed = parts, fixed
         super().__init__(one, symbols)
-        lines, self.laps.pieces = self._laid()
-        self.laps.lines, self.computing = np.array(lines, np.int64), len(lines)
+        self.rows, self.pieces = self._laid()
+        self.computing = self._end = len(self.rows)
 
     def stays(self, step: Node) -> int:
         """Keep the memory of every value: parts of a value that reused it would overlap others."""
-        return self.laps.steps
+        return _MOST_STEPS
 
     def wrote(self, step: Node, begin: int) -> None:
         """Keep later steps from reusing the scratch memory of this one."""
@@ -107,7 +91,7 @@ class PartedRows(QuickRows):
         if len(self.rows) > _MOST_ROWS or self.total > _MOST_BYTES:
             raise Unfit
         every = [self._shares(number) for number in range(len(self.rows))]
-        self.laps.phases = _Phases(self, every).found
+        self.phases = _Phases(self, every).found
 
     def carry(self, base: int) -> np.ndarray[Any, Any]:
         """Return memory for a carry, aligned so that the second thread's part begins a page.
@@ -123,14 +107,10 @@ class PartedRows(QuickRows):
     def _second(self, base: int) -> int:
         """Return the first byte of a base that the second thread writes, 0 if there is none."""
         begins = [
-            begin for phase in self.laps.phases for some in phase.values() for one in some[1:2]
+            begin for phase in self.phases for some in phase.values() for one in some[1:2]
             for other, begin, _, writes in one.touches if writes and other == base
         ]  # fmt: skip
         return min(begins, default=0)
-
-    def strand_words(self) -> Any:
-        """Return the words of a block's strands, and the arrays that must live as long."""
-        return self.laps.pieces.words()
 
     def _shares(self, number: int) -> tuple[_Share, list[_Share]]:
         """Return the shares of a row and of its parts; no parts if it cannot be split."""
@@ -147,15 +127,11 @@ class PartedRows(QuickRows):
     @property
     def moving(self) -> range:
         """The bases of arrays that have an element for each iteration."""
-        return range(self.laps.fixed, len(self.objects))
+        return range(self._fixed, len(self.objects))
 
-    def is_room(self, base: int) -> bool:
-        """Return whether a base is a room in the table's own memory."""
-        return self._first_room <= base < self._first_room + self.rooms
-
-    def is_constant(self, base: int) -> bool:
-        """Return whether a base is a constant, which no row writes."""
-        return base >= self._first_room + self.rooms
+    def is_own(self, base: int, writes: bool) -> bool:
+        """Return whether a row writes into a room of the table, or reads a constant."""
+        return base >= self._first_room + (0 if writes else self.rooms)
 
     def _of_own_room(self, thread: int) -> list[int]:
         """Return the row that redirects the base of the first room to the thread's own room."""
@@ -167,7 +143,7 @@ class PartedRows(QuickRows):
         """Return the rows of all parts, and the pieces that they form."""
         lines: list[list[int]] = []
         spans: dict[tuple[int, int], tuple[int, int]] = {}
-        for number, phase in enumerate(self.laps.phases):
+        for number, phase in enumerate(self.phases):
             for thread in range(self.rooms):
                 own = [(row, some[thread]) for row, some in phase.items() if thread < len(some)]
                 begin = len(lines)
@@ -217,8 +193,7 @@ class _Phases:
         """Return whether a row is the same in all iterations, and no other row writes its bytes."""
         rows, own = self._rows, self._every[number][0].touches
         return (
-            all(rows.is_room(base) if writes else rows.is_constant(base)
-                for base, _, _, writes in own)
+            all(rows.is_own(base, writes) for base, _, _, writes in own)
             and not any(
                 self._every[number][0].meets(self._every[near][0].written)
                 for near in self._near[number] if near != number

@@ -106,12 +106,8 @@ class _Iteration:
 class _IterationRows(QuickRows):
     """The rows of an iteration, in which some steps overwrite carries."""
 
-    def __init__(self, one: _Iteration, symbols: Mapping[str, int]) -> None:
-        self._over = one.over
-        super().__init__(one, symbols)
-
     def _lay(self, stretch: Any) -> None:
-        self.places.update({step: self.places[leaf.id] for step, leaf in self._over.items()})
+        self.places.update({step: self.places[leaf.id] for step, leaf in stretch.over.items()})
         super()._lay(replace(stretch, results=stretch.lasting))
 
 
@@ -185,10 +181,9 @@ class LoopTable:
         rows = f"a table of {counted(len(self._rows), 'row')}"
         if self._parted is None:
             return f"{rows}, walked by one thread"
-        laps, threads = self._parted.laps, self._parted.rooms
-        trial = laps.pieces.trial
+        threads, trial = self._parted.rooms, self._parted.pieces.trial
         who = f"{threads} threads" if trial.gains else f"one thread, not {threads}"
-        laps_of = f"in {counted(len(laps.phases), 'phase')} of shared laps"
+        laps_of = f"in {counted(len(self._parted.phases), 'phase')} of shared laps"
         return f"{rows}, walked by {who}, {laps_of}: {trial.timing(threads, 'iterations')}"
 
     @property
@@ -247,7 +242,7 @@ class LoopTable:
                 parted, *_ = block.parted
                 parted[native.FIRST], parted[native.LAPS] = words[native.FIRST], most
                 words[native.MADE] = most
-                flags = self._parted.laps.pieces.walk(
+                flags = self._parted.pieces.walk(
                     taken, parted.ctypes.data, run, words.ctypes.data, most
                 )
             if flags and not native.is_ignored(flags):
@@ -280,7 +275,8 @@ class LoopTable:
                 words[native.FLAG] = memory.ctypes.data + self._flag
             block = _LoopBlock(words, specs, memory)
             if self._parted is not None:
-                block.parted = self._parted.block(specs, self._parted.laps.lines)
+                lines = self._parted.lines
+                block.parted = (*self._parted.block(specs, lines), lines)
                 block.carries = [self._parted.carry(base) for base in self._carried]
         if block.goes != (length, way):
             moves = self._specs[:, 4] > 0

@@ -386,7 +386,7 @@ def quickened(one: Any, fixed: int, symbols: Mapping[str, int]) -> Any:
                 y = node_like(y, next(numbers), of.op, ())
                 packed.append((first[of.id], y))
                 steps[place] = step = node_like(step, step.id, step.op, (x, y))
-            quick.setdefault(step.id, _Product(step, x, y))
+            quick.setdefault(step.id, _Product(x, y))
     kept = {node.id for node in one.results} | set(one.over)
     steps = parted(steps, kept, symbols, numbers, partial(rule_of, exact=False))
     found = _Grouping(steps, one, symbols, numbers, quick, exact=False).found
@@ -452,7 +452,7 @@ def _sums(
                     gone.add(number)
                 else:
                     made[number] = node_like(made[number], number, terms[0].op, (x, y))
-                    quick[number] = _Product(made[number], x, y, adds=True)
+                    quick[number] = _Product(x, y, adds=True)
                 gone |= {total.id, terms[0].id}
     return [step for number, step in made.items() if number not in gone]
 
@@ -461,7 +461,6 @@ def _sums(
 class _Product:
     """A product of matrices; if it `adds`, it accumulates into its result."""
 
-    step: Node
     x: Node
     y: Node
     adds: bool = False

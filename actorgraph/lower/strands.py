@@ -82,13 +82,10 @@ def timed(
                 for number in ready[home][:_LOOKED_AT]:
                     since, spent = free[strand], 0.0
                     for one in before[number]:
-                        if strands[one] == strand:
-                            since = max(since, ended[one])
-                        else:
-                            since, spent = (
-                                max(since, ended[one] + _CROSSING_US),
-                                spent + moved_us[one],
-                            )
+                        at = ended[one]
+                        if strands[one] != strand:
+                            at, spent = at + _CROSSING_US, spent + moved_us[one]
+                        since = max(since, at)
                     choices.append((since + spent, home != strand, number, strand, home))
         since, _, number, strand, home = min(choices)
         ready[home].remove(number)
@@ -337,16 +334,11 @@ class StrandRows(Written):
         placed: Mapping[int, _Placed],
         threads: int,
     ) -> None:
-        self._placed, self.rooms = placed, threads + _PARTED_ROOMS
+        self._placed, self.threads, self.rooms = placed, threads, threads + _PARTED_ROOMS
         self._touched, self._made = Touched(), list[_Unit]()
         self._first_made = len(stretch.given)
         super().__init__(stretch, symbols)
         self._cut()
-
-    @property
-    def threads(self) -> int:
-        """The number of strands."""
-        return self.rooms - _PARTED_ROOMS
 
     @property
     def story(self) -> str:
@@ -451,8 +443,3 @@ class StrandRows(Written):
             ]
             spans[place] = begin, len(self.rows)
         self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
-        self.walk = self.pieces.walk
-
-    def strand_words(self) -> Any:
-        """Return the words of a block's strands, and the arrays that must live as long."""
-        return self.pieces.words()

@@ -184,11 +184,6 @@ class Stretch:
         return self._found.copied
 
     @property
-    def is_written(self) -> bool:
-        """Whether rows have been written for some binding."""
-        return self._latest is not None
-
-    @property
     def bytes(self) -> int:
         """The bytes of memory that tables keep for what rows write."""
         alive = [one() for one in self._blocks]
@@ -263,13 +258,11 @@ class Stretch:
 
         It returns the results, or None where the walk declines.  Without rows there is no function.
         """
-        from actorgraph.lower.table_rows import Written  # the first runs do not need it
-
         self._unfit = self._around_it = None
         try:
             laid = self._laid(symbols)
             stranded = laid._stranded(symbols)
-            written = self._latest = stranded or laid._rows(symbols)
+            written = self._latest = stranded or laid._rows(symbols, not self._tabling.quick)
         except Unfit as unfit:
             step = self._unfit = self.steps[unfit.position]
             return None if len(self.steps) < _MANY else self._around(step, symbols)
@@ -281,7 +274,7 @@ class Stretch:
         finish = self._finish(symbols, [laid.odd.get(node.id) for node in self.results])
         idle, errors, walk = native.IDLE, self._tabling.errors, _walk_of(written)
         trial, dead = None if stranded is None else stranded.pieces.trial, native.DEAD
-        alone = self._alone(trial, partial(Written, laid, symbols))
+        alone = self._alone(trial, partial(laid._rows, symbols, False))
 
         def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
             own = blocks if alone is None else alone() or blocks
@@ -328,19 +321,17 @@ class Stretch:
             for node in filled
         ]
 
-    def _rows(self, symbols: Mapping[str, int]) -> Written:
-        """Return rows for one thread, in arrays of the run where each row is one step's."""
+    def _rows(self, symbols: Mapping[str, int], may_share: bool) -> Written:
+        """Return rows for one thread, some in arrays of the run if these may be shared."""
         from actorgraph.lower.table_rows import Written  # the first runs do not need it
 
-        if not self._tabling.quick:
-            self.copied, self.shared = self._lying(symbols, True)
+        self.copied, self.shared = self._lying(symbols, may_share)
         try:
             return Written(self, symbols)
         except Unfit:
             if not self.shared:
                 raise
-        self.copied, self.shared = self._lying(symbols, False)
-        return Written(self, symbols)
+        return self._rows(symbols, False)
 
     def _alone(
         self, trial: Trial | None, write: Callable[[], Written]
@@ -572,7 +563,8 @@ def _walk_of(written: Written) -> Callable[..., int]:
     """Return the function that walks the rows of a table."""
     runtime = native.RUNTIME
     is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
-    walk = written.walk or (runtime.brief if is_brief else runtime.walk)
+    own = None if written.pieces is None else written.pieces.walk
+    walk: Callable[..., int] | None = own or (runtime.brief if is_brief else runtime.walk)
     assert walk is not None, "rows are written where there is a runtime"
     return walk
 

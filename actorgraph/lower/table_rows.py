@@ -102,14 +102,14 @@ class Written:
     Values lie in *bases*, which a row addresses by number and offset.  The bases are, in this
     order: inputs, results and other arrays of the run (`objects`), the table's memory (one base a
     room), constants.
-    Subclasses override `in_another_row`, `parts`, `room`, `stays`, `wrote` and `strand_words`.
+    Subclasses override `in_another_row`, `parts`, `room`, `stays` and `wrote`.
     """
 
     rooms = 1
     """Parts of the memory; a value reuses only memory of its own room."""
 
-    walk: Callable[..., int] | None = None
-    """The function that walks the rows, if not `native.Runtime.walk`."""
+    pieces: Any = None
+    """The `strands.Pieces` of rows that several threads may walk."""
 
     overwrites = True
     """Whether a step may write over an operand; other steps of a group might still read that."""
@@ -214,9 +214,6 @@ class Written:
     def wrote(self, step: Node, begin: int) -> None:
         """Take note of a step's rows, which start at row `begin`."""
 
-    def strand_words(self) -> Any:
-        """Return the words of a block's strands, and the arrays that must live as long."""
-
     @property
     def lines(self) -> native.Words:
         """The rows as words for machine code."""
@@ -240,11 +237,13 @@ class Written:
 
         If its memory is `lent`, a walk is given that behind the arrays.
         """
-        memory, strands = aligned(1 if lent else max(self.total, 1)), self.strand_words()
+        memory, strands = aligned(1 if lent else max(self.total, 1)), None
         bases = [] if lent else [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
         bases += [value.ctypes.data for value in self.kept]
         block = native.block(specs, lines[: self._end], bases, self.computing)
-        block[native.STRANDS] = strands[0].ctypes.data if strands else 0
+        if self.pieces is not None:
+            strands = self.pieces.words()
+            block[native.STRANDS] = strands[0].ctypes.data
         return block, memory, strands
 
     def _step(self, step: Node) -> None:

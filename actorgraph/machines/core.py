@@ -32,7 +32,7 @@ from actorgraph.machines.calls import Calls
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.claim import Limits
 from actorgraph.machines.looped import Looped
-from actorgraph.machines.network import Networks
+from actorgraph.machines.network import Networks, story
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
 from actorgraph.machines.tally import Tally
@@ -312,12 +312,10 @@ class Core:
             if not in_flight or self.calls or not self.scheduler.quiet():
                 return
             stalled = list(in_flight.values())
-            error = DeadlockError(f"no actor can make a step: {self.networks.story()}")
-            stuck = list(self.networks.values())
+            error = DeadlockError(f"no actor can make a step: {story(stalled)}")
             self.networks.clear()
             for run in self.admission.waiting:
-                if run.network in stuck:
-                    run.network = self.networks.of(run, [])
+                run.network = self.networks.of(run, [])
         for run in stalled:
             self._end_now(run, error)
         with self.lock:

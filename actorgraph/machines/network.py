@@ -438,18 +438,6 @@ class Networks(dict[Any, Network]):
         for network in self.values():
             network.give_up_memory()
 
-    def story(self) -> str:
-        """Return which tasks wait for what, for the text of a `DeadlockError`."""
-        waiting: list[str] = []
-        for network in self.values():
-            empty = {id(c.messages): f"a message from {c.name}" for c in network.channels}
-            empty |= {id(c.credits): f"room in {c.name}" for c in network.channels}
-            for task in network.tasks:
-                wait = task.wait.lacks() if isinstance(task.wait, Calling) else task.wait
-                if not wait and id(wait) in empty:
-                    waiting.append(f"{task.spec.name!r} waits for {empty[id(wait)]}")
-        return "; ".join(waiting[:20]) or "no task waits"
-
     def drop_idle(self, runs: Iterable[Run], plan: Plan | None = None) -> None:
         """Drop the networks, of a plan if given, that none of the runs uses."""
         used = {id(run.network) for run in runs}
@@ -463,3 +451,16 @@ class Networks(dict[Any, Network]):
             if run.plan is plan:
                 used[run.network.replica] += 1
         return used.index(min(used))
+
+
+def story(stalled: Iterable[Run]) -> str:
+    """Return which tasks wait for what, for the text of a `DeadlockError`."""
+    waiting: list[str] = []
+    for network in dict.fromkeys([run.network for run in stalled]):
+        empty = {id(c.messages): f"a message from {c.name}" for c in network.channels}
+        empty |= {id(c.credits): f"room in {c.name}" for c in network.channels}
+        for task in network.tasks:
+            wait = task.wait.lacks() if isinstance(task.wait, Calling) else task.wait
+            if not wait and id(wait) in empty:
+                waiting.append(f"{task.spec.name!r} waits for {empty[id(wait)]}")
+    return "; ".join(waiting[:20]) or "no task waits"

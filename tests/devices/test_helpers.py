@@ -89,6 +89,13 @@ def test_a_helper_that_nobody_calls_ends_and_another_begins(one_helper, tmp_path
     assert met(one_helper) >= 2
 
 
+def test_helpers_of_another_call_serve_nobody_else(one_helper):
+    one_helper.words[helpers._OWNER // 8] = 1
+    assert one_helper.call() == 0
+    one_helper.words[helpers._OWNER // 8] = 0
+    assert one_helper.call() == one_helper._address
+
+
 def test_nobody_is_called_before_there_is_machine_code():
     assert Helpers().call() == 0
 

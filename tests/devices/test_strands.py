@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from actorgraph.devices import native, strands
-from actorgraph.devices.helpers import HELPERS
+from actorgraph.devices.helpers import _OWNER, HELPERS
 from actorgraph.devices.loops import loop_of
 from actorgraph.devices.strands import Pieces
 
@@ -33,10 +33,10 @@ class Walk:
     """Rows of one number each, `(name, operand, operand, result)`, which are a piece each.
 
     `strands` has the numbers of the rows of each strand, and `waits` what the row of a number, if
-    it is there, waits for.
+    it is there, waits for.  The last rows are `copies`, in no strand.
     """
 
-    def __init__(self, rows, strands, waits, directory, heard=native.ALL_ERRORS):
+    def __init__(self, rows, strands, waits, directory, heard=native.ALL_ERRORS, copies=0):
         self.numbers = np.zeros(16)
         self.run = native._idle()
         size, steps = np.ones(1, np.int64), np.zeros(3, np.int64)
@@ -53,7 +53,7 @@ class Walk:
         behind = [[order.index(one) for one in waits.get(row, ())] for row in order]
         begins = [0, *accumulate(map(len, strands))]
         self.pieces = Pieces(begins, spans, behind, directory)
-        self.block = native.block(specs, lines, [self.numbers.ctypes.data], len(rows))
+        self.block = native.block(specs, lines, [self.numbers.ctypes.data], len(rows) - copies)
         words, self._owned = self.pieces.words()
         self.words = np.append(words, BEHIND)
         self.block[native.STRANDS] = self.words.ctypes.data
@@ -122,6 +122,18 @@ def test_errors_that_a_row_passes_over_are_left_to_no_other_piece(directory, tog
 
 
 @IN_TURN
+def test_behind_an_error_nothing_is_copied_unless_nobody_heeds_it(directory, together):
+    rows = [("multiply", 0, 0, 1), ("add", 1, 2, 3)]
+    walk = Walk(rows, [[0]], {}, directory, copies=1)
+    walk.numbers[0] = 1e200
+    assert walk(together) == native.ERRORS["over"]
+    assert walk.numbers[3] == 0.0
+    walk.block[native.HEEDLESS] = 1
+    assert walk(together) == 0
+    assert np.isinf(walk.numbers[3])
+
+
+@IN_TURN
 def test_a_dead_run_ends_its_walk_and_no_later_one(directory, together):
     walk = Walk([("add", 0, 0, 1), ("add", 1, 0, 2)], [[0], [1]], {1: [0]}, directory)
     walk.numbers[0] = 1.0
@@ -133,21 +145,24 @@ def test_a_dead_run_ends_its_walk_and_no_later_one(directory, together):
     assert walk.numbers[:3].tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("together", "alone", "walked"), [
-    (True, True, 0), (False, True, 1), (False, False, 0), (True, False, 0),
+@pytest.mark.parametrize(("asked", "busy", "alone", "walked"), [
+    (True, 0, True, 0), (False, 0, True, 1), (False, 0, False, 0), (True, 0, False, 0),
+    (True, 1, True, 1),
 ])  # fmt: skip
 def test_a_trial_is_told_how_long_a_walk_of_its_kind_took(
-    directory, monkeypatch, together, alone, walked
+    directory, monkeypatch, asked, busy, alone, walked
 ):
     pieces, noted, times = Walk([("add", 0, 0, 1)], [[0]], {}, directory).pieces, [], iter([3, 5.5])
-    pieces.trial = SimpleNamespace(
-        is_together=lambda: together, note=lambda *told: noted.append(told)
-    )
+    pieces.trial = SimpleNamespace(is_together=lambda: asked, note=lambda *told: noted.append(told))
+    words = HELPERS.words.copy()
+    words[_OWNER // 8] = busy
+    monkeypatch.setattr(HELPERS, "words", words)
     monkeypatch.setattr(strands, "perf_counter", lambda: next(times))
     monkeypatch.setattr(native.RUNTIME, "walk", lambda arrays, block, run: block)
     blocks = np.zeros((2, native.HELPED + 1), np.int64)
     own, other = [one.ctypes.data for one in blocks]
     found = pieces.walk((), own, native.IDLE, other if alone else None, times=9)
     assert found == (own, other)[walked]
+    together = asked and not busy
     assert noted == [(together, 2.5, 9)]
     assert bool(blocks[0, native.HELPED]) is together

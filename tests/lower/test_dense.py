@@ -10,6 +10,7 @@ from actorgraph.graph import build
 from actorgraph.lower import quick_rows
 from actorgraph.lower.kernels import kernel
 from actorgraph.op import REGISTRY
+from tests._each import each
 from tests._soak import SOAK
 
 ops = ag.ops
@@ -259,6 +260,17 @@ def test_helpers_rest_when_they_were_a_hindrance(monkeypatch):
     for _ in range(7):
         code.share((x, y, np.empty((8, 16), "float32")))
     assert len(asked) == 2  # after three calls alone; not in the two that follow a long one
+
+
+@each("least, free, shares", [(1.0, True, True), (np.inf, True, False), (1.0, False, False)])
+def test_a_long_call_is_shared_where_a_worker_is_free(least, free, shares):
+    (x, y), asked = drawn((8, 16), (16, 16)), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quick_rows, "_SHARED_FLOPS", least)
+        patch.setattr(quick_rows, "_may_share", lambda: free)
+        patch.setattr(quick_rows._Code, "share", lambda *_: asked.append(1))
+        kernel_of("matmul", [x, y])(x, y)
+    assert bool(asked) is shares
 
 
 @pytest.mark.parametrize("machine", [ag.TapeMachine, ag.ActorMachine])

@@ -197,9 +197,9 @@ def test_what_goes_by_rows_has_parts_and_each_thread_makes_all_iterations_of_its
     with forced(helped) as (_, made):
         both(outputs, feeds, [], times=20)
     assert parted(made)
-    assert all(rows.laps.pieces.waits == [[], []] for rows in made)
-    for laps in [rows.laps for rows in made]:
-        last = [laps.lines[end - 1, -1] for _, end in laps.pieces.pieces]
+    assert all(rows.pieces.waits == [[], []] for rows in made)
+    for rows in made:
+        last = [rows.lines[end - 1, -1] for _, end in rows.pieces.pieces]
         assert native.LATER not in last  # it tests the error flags itself
 
 
@@ -222,7 +222,7 @@ def test_what_a_sum_over_the_batch_reads_is_left_behind_so_that_the_sum_may_foll
         both([last, *totals, ys], feeds, [x, xs], times=5)
     found = parted(made)
     assert found
-    assert max(len(rows.laps.phases) for rows in found) == 2
+    assert max(len(rows.phases) for rows in found) == 2
 
 
 def test_arrays_that_later_phases_read_are_as_long_as_the_loop(g):
@@ -247,6 +247,23 @@ def test_arrays_that_later_phases_read_are_as_long_as_the_loop(g):
     assert parted(made)
 
 
+def test_what_the_second_thread_writes_of_a_carry_begins_a_page(g):
+    shapes = {"x": (16, 64), "y": (16, 32), "xs": (40, 16, 64)}
+    x, y, xs = [g.input(name, shape, "float32") for name, shape in shapes.items()]
+
+    def body(carries, entry):
+        one, other = carries
+        return [ops.tanh(one * 1.5 + entry), ops.tanh(other * 1.5 + entry[:, :32])], None
+
+    last, _ = ag.scan(body, [x, y], xs)
+    feeds = {name: RNG.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    with forced() as (_, made):
+        both(last, feeds, [])
+    for rows in parted(made):
+        for base in (0, 1):
+            assert rows.carry(base)[8:].ctypes.data % 4096 == 0
+
+
 def test_a_machine_tells_of_laps_that_threads_share(g):
     outputs, feeds = halves(g)
     with forced(), ag.ActorMachine(outputs, native="wait", workers=2) as machine:
@@ -268,7 +285,7 @@ def test_each_thread_makes_what_is_the_same_in_all_iterations_for_itself(g):
     with forced() as (_, made):
         both([last, ys], feeds, [])
     assert parted(made)
-    assert all(rows.laps.pieces.waits == [[], []] for rows in made)
+    assert all(rows.pieces.waits == [[], []] for rows in made)
 
 
 def test_one_worker_and_the_sequential_machine_have_no_parts(g):

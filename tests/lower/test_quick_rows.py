@@ -97,6 +97,18 @@ def test_products_of_what_is_stacked_anyway_are_summed_behind_the_loop(g, writte
     assert written.count("a product") == 2  # of both passes, and none of the gradient of w
 
 
+def test_sums_of_stacks_of_products_stay_in_the_loop(g):
+    shapes = {"x": (3, 16, 16), "xs": (7, 3, 8, 16)}
+    x, xs = [g.input(name, shape, "float32") for name, shape in shapes.items()]
+
+    def body(total, e):
+        one = ops.tanh(e)
+        return total + ops.transpose(e, (0, 2, 1)) @ one, one
+
+    feeds = {name: RNG.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    near([*ag.scan(body, x, xs)], feeds)
+
+
 def parts(x, *places):
     return [x[:, 16 * place : 16 * place + 16] for place in places]
 

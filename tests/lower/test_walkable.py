@@ -63,7 +63,7 @@ def steps_and_rows(machine):
     for program in programs:
         steps += len(program.steps)
         walked = [part.stretch for part in program.parts if part.stretch is not None]
-        rows += sum([len(one.steps) for one in walked if one.is_written])
+        rows += sum([len(one.steps) for one in walked if one.covered])
     loops = plan.compiled.loops
     tables = {loop.node.id for loop in loops if isinstance(loop.call._made, LoopTable)}
     for loop in {loop.node.id: loop for loop in loops}.values():

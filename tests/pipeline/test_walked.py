@@ -38,7 +38,7 @@ def walked(pipeline):
     programs = [task.program for network in pipeline._networks() for task in network.tasks]
     found = [part.stretch for program in programs for part in program.parts]
     assert found
-    assert all(stretch.is_written for stretch in found)
+    assert all(stretch.covered for stretch in found)
     return found
 
 

@@ -101,8 +101,22 @@ class StalledBeside(Stalled):
         return [self.drain, lambda: self.scheduler.leave(self.slot)]
 
 
+class StalledInReplaced(Stalled):
+    """The network has been replaced by one with tables, which a fourth run is to pass through."""
+
+    def begin(self, count):
+        super().begin(count)
+        self.network.is_due = lambda: True
+        super().begin(1)
+        assert self.network not in self.core.networks.values()
+
+
 def stalled():
     return Stalled()
+
+
+def stalled_in_a_network_that_was_replaced():
+    return StalledInReplaced()
 
 
 def stalled_beside_another():
@@ -111,7 +125,9 @@ def stalled_beside_another():
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("make", [stalled, stalled_beside_another])
+@pytest.mark.parametrize(
+    "make", [stalled, stalled_beside_another, stalled_in_a_network_that_was_replaced]
+)
 def test_a_stall_ends_the_runs_in_flight_and_no_other(make):
     assert_holds(make, f"idle {make.__name__}", 3000, FOCUS)
 
