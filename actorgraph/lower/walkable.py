@@ -39,6 +39,7 @@ RESHAPE = REGISTRY["reshape"]
 """The op whose result is a view of an operand in C order, else a copy."""
 GETITEM, _TRANSPOSE = REGISTRY["getitem"], REGISTRY["transpose"]
 _SHOWING = frozenset({GETITEM, RESHAPE})  # mostly; the result decides
+_UNKNOWN: tuple[Op | None, str] = (None, "")
 
 
 def kinds(
@@ -47,7 +48,7 @@ def kinds(
     ordered: Collection[int] | None = None,
     largest: int | None = None,
     others: Collection[Op] = (),
-    known: dict[int, str] | None = None,
+    known: dict[int, tuple[Op, str]] | None = None,
     layout_of: Callable[[Node], Any] | None = None,
     classes: Mapping[int, int] = MappingProxyType({}),
 ) -> list[str]:
@@ -71,12 +72,12 @@ def kinds(
         if others and step.op in others:
             found.append("row" if has_size(step, symbols, most) else "")
             continue
-        number = classes.get(id(step), -1)
-        kind = known.get(number)
-        if kind is None:
+        number = classes.get(step.id, -1)
+        op, kind = known.get(number, _UNKNOWN)
+        if op is not step.op:  # late rewriting may put another op in the place of a node
             kind = kind_of(step, symbols, most)
-            if number >= 0:
-                known[number] = kind
+            if op is None and number >= 0:
+                known[number] = step.op, kind
         if kind == "row":
             found.append(kind if step.id in in_order or lies(step) else "")
         elif kind and step.op is RESHAPE:
