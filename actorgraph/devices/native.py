@@ -38,12 +38,9 @@ import numpy as np
 
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
-from actorgraph.devices.walk_text import CASTS, field, text
+from actorgraph.devices.listed import MOST_ARGUMENTS
 from actorgraph.options import NATIVE, has_llvmlite
 from actorgraph.runs import AbstractRun
-
-MOST_ARGUMENTS = 4
-"""Most arguments of a row's loop; behind them the loop finds the bases of the walk."""
 
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """Numbers and addresses that machine code reads."""
@@ -104,6 +101,8 @@ ITEMS = 24
 
 def items_text(count: int) -> list[str]:
     """Return lines that load the arrays of a ``%tuple``, as ``%o0`` and so on, and their data."""
+    from actorgraph.devices.walk_text import field  # late, as in all of this file
+
     found = []
     for k in range(count):
         found += [field("tuple", f"o{k}", ITEMS + 8 * k, "ptr", "i8"),
@@ -121,6 +120,8 @@ def stored_text(count: int) -> list[str]:
 
 
 def _text() -> str:
+    from actorgraph.devices.walk_text import text
+
     return text(
         MOST_ARGUMENTS, first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS,
         row_words=ROW_WORDS, heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER,
@@ -309,6 +310,8 @@ class Runtime:
 
         A cast is named by the codes of two dtypes, ``"cast_fd"``; 0 is returned if there is none.
         """
+        from actorgraph.devices.walk_text import CASTS
+
         cast = name.removeprefix("cast_")
         if cast != name:
             name = "cast_" + "_".join(map(str, map(ord, cast))) if cast in CASTS else ""

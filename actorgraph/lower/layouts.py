@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.devices.loops import may_have_loop
+from actorgraph.devices.listed import may_have_loop
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.spots import Spot, Unfit, strides_of, view_spot

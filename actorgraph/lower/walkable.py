@@ -7,8 +7,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from actorgraph.devices import native
-from actorgraph.devices.loops import loop_of, may_have_loop
+from actorgraph.devices.listed import MOST_ARGUMENTS, may_have_loop
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import class_numbers
 from actorgraph.lower.matmul import is_small
@@ -162,10 +161,12 @@ def sums_columns(step: Node) -> bool:
     return are_columns(len(of.dims), step.dtype, step.attrs["axis"], step.attrs["keepdims"])
 
 
-def has_loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
-    """Return the loop of a step, or whether there may be one."""
-    if step.op.ufunc is None or step.attrs or len(step.inputs) >= native.MOST_ARGUMENTS:
+def has_loop(step: Node, of: Callable[[str, str], Any] | None = None) -> Any:
+    """Return the loop of a step, or what `of` says of its ufunc and dtypes."""
+    if step.op.ufunc is None or step.attrs or len(step.inputs) >= MOST_ARGUMENTS:
         return None
+    if of is None:
+        from actorgraph.devices.loops import loop_of as of  # first runs do without it
     chars = "".join([one.dtype.char for one in (*step.inputs, step)])
     return of(step.op.ufunc, chars.translate(AS_INTEGERS if step.op.ufunc == "positive" else {}))
 
