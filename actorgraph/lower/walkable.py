@@ -166,7 +166,9 @@ def has_loop(step: Node, of: Callable[[str, str], Any] | None = None) -> Any:
     if step.op.ufunc is None or step.attrs or len(step.inputs) >= MOST_ARGUMENTS:
         return None
     if of is None:
-        from actorgraph.devices.loops import loop_of as of  # first runs do without it
+        from actorgraph.devices.loops import loop_of  # first runs do without it
+
+        of = loop_of
     chars = "".join([one.dtype.char for one in (*step.inputs, step)])
     return of(step.op.ufunc, chars.translate(AS_INTEGERS if step.op.ufunc == "positive" else {}))
 

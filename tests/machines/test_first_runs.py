@@ -24,6 +24,10 @@ GRAPHS = {
         "x = g.input('x', shape=(1, 3, 4, 4), dtype='float64');"
         "y = ag.ops.conv2d(x, np.ones((2, 3, 3, 3))).sum()"
     ),
+    "worth two workers": (
+        "x = g.input('x', shape=(200, 300), dtype='float64');"
+        "y = sum(np.exp(x * k).sum() for k in range(1, 9))"
+    ),
 }  # fmt: skip
 
 
@@ -47,8 +51,11 @@ def imported(graph, kind):
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_a_first_run_imports_neither_tables_nor_logging(graph, kind):
     found = imported(GRAPHS[graph], kind)
-    unneeded = {"llvmlite", "logging", "actorgraph.lower.table", "actorgraph.lower.table_rows"}
+    unneeded = {"llvmlite", "logging", "actorgraph.devices.native", "actorgraph.devices.loops"}
+    unneeded |= {"actorgraph.lower.table", "actorgraph.lower.table_rows"}
     assert "actorgraph.lower.program" in found
+    if kind == "ActorMachine" and graph == "worth two workers" and native.expected() is None:
+        assert "actorgraph.lower.walkable" in found
     assert not unneeded & found
 
 
