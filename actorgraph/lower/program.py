@@ -394,7 +394,10 @@ def _take(
     done = 0
     tables, gaps = within
     stretched = sorted([(*one, True) for one in tables] + [(*one, False) for one in gaps])
-    for part in cut_steps(steps, kept, stretched) if stretched else ():
+    if not stretched:
+        made.take(steps, kernels, how)
+        return
+    for part in cut_steps(steps, kept, stretched):
         begin, end = part.begin, part.end
         made.take(steps[done:begin], kernels[done:begin], how[done:begin])
         done, stretch = end, None

@@ -15,6 +15,7 @@ from actorgraph.lower.parts import FEWEST
 from actorgraph.lower.program import CALLS_TILL_ROWS, Subprogram
 from actorgraph.lower.regions import by_region
 from actorgraph.machines import network
+from actorgraph.machines.plan import Plan
 
 tabled = pytest.mark.skipif(native.expected() is not None, reason=f"no tables: {native.expected()}")
 
@@ -107,6 +108,15 @@ def test_firings_are_counted_on_when_actors_get_tables():
         [one] = machine._networks()
         assert stretches(machine)
         assert all(task.turns > CALLS_TILL_ROWS for task in one.tasks)
+
+
+@tabled
+def test_nothing_is_asked_of_tables_for_tasks_of_few_steps(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Plan, "tabling", lambda *given: asked.append(given))
+    with ag.ActorMachine([chain(64)], fuse="none", native="wait") as machine:
+        machine.start({"x": np.ones((64, 64))}).result()
+    assert not asked
 
 
 def test_large_networks_are_made_once(monkeypatch):
