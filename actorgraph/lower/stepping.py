@@ -29,6 +29,10 @@ _FEWEST, _SPREAD = 32, 64
 """Calls of the parts of a key before their text is compiled, and the range of further calls over
 which keys are spread: many are called equally often, and no single run should compile them all."""
 
+_FEWEST_OF_PARTS = 256
+"""The same for a part that consists of parts: its rows are mostly there by then, so that its text
+is never called."""
+
 _FILENAME = "<actorgraph program, stepped through>"
 
 _PLAIN = keys.INTO | keys.BY_NAME
@@ -58,7 +62,8 @@ class SteppingCode:
 
     def __init__(self, key: DirectKey) -> None:
         self.key = key
-        self.calls = _FEWEST + next(_numbers) % _SPREAD
+        fewest = _FEWEST if key.sizes is None else _FEWEST_OF_PARTS
+        self.calls = fewest + next(_numbers) % _SPREAD
         self.compiled: Code | None = None
 
     @property

@@ -156,7 +156,8 @@ def test_a_warning_within_a_part_tells_of_its_node(compiled):
 
 
 @pytest.mark.skipif(native.expected() is not None, reason=f"no tables: {native.expected()}")
-def test_parts_of_a_table_are_called_one_by_one_until_their_text_pays_and_errors_stay():
+def test_parts_of_a_table_are_called_one_by_one_until_their_text_pays_and_errors_stay(monkeypatch):
+    monkeypatch.setattr(stepping, "_FEWEST_OF_PARTS", stepping._FEWEST)
     stepping_code.cache_clear()
     loss = irregular(700, lambda value: ag.ops.log(value * 0.0).named("doomed"))
     with ag.TapeMachine([loss], native=True) as machine, np.errstate(divide="raise"):
