@@ -11,7 +11,7 @@ from hypothesis import given
 
 import actorgraph as ag
 from actorgraph import ops
-from actorgraph.devices import listed, loops, native
+from actorgraph.devices import listed, loops, native, structs
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.errors import GraphError, GraphTypeError, NodeError, counted
 from actorgraph.lower import spots, table, table_rows
@@ -611,11 +611,11 @@ def test_a_run_that_has_died_is_left_between_rows():
         *_, plan = machine._plans.values()
         [part] = plan.inline.program.parts
     walk = part.stretch.walked(pytest.fail, {})
-    assert walk(native._idle(), None, np.ones(3))
+    assert walk(structs._idle(), None, np.ones(3))
     before = part.stretch.bytes
     for _ in range(3):
         with pytest.raises(Dead):
-            walk(native._idle(dead=Exception()), None, np.ones(3))
+            walk(structs._idle(dead=Exception()), None, np.ones(3))
     assert part.stretch.bytes == before  # its memory serves the next run
 
 
