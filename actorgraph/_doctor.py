@@ -12,7 +12,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
-from actorgraph.devices import blas, native
+from actorgraph.devices import blas, native, structs
 from actorgraph.devices.cpu import available_cores
 from actorgraph.devices.fastest import choice
 from actorgraph.errors import GraphError, counted
@@ -137,7 +137,7 @@ def _measured(name: str) -> str:
 
 
 def _native() -> str:
-    reason = native.switched_off()
+    reason = structs.switched_off()
     if reason is None:
         native.RUNTIME.request(os.path.dirname(path()))
         native.RUNTIME.done.wait()

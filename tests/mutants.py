@@ -57,7 +57,7 @@ MODULES = {
         "tests/devices/test_helpers.py", "tests/lower/test_strands.py", "tests/lower/test_dense.py",
     ],
     "devices/native.py": [
-        "tests/devices/test_native.py",
+        "tests/devices/test_structs.py",
         "tests/lower/test_table.py", "tests/lower/test_loop_table.py", "tests/lower/test_laps.py",
         "tests/devices/test_background.py", "tests/devices/test_helpers.py",
     ],

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
 
-from actorgraph.devices import native
+from actorgraph.devices import native, structs
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS, SHARE
 from actorgraph.devices.vectors import VectorLines
@@ -249,7 +249,7 @@ def _text(lines: ElementLines, char: str) -> str:
     text = _loop(lines, "one", char, 0, False) + _loop(lines, "many", char, width, False)
     text += _loop(lines, "past", char, width, True)
     driver = _DRIVER.format(
-        each=3 + 2 * len(lines.arrays), items=native.ITEMS, data=native.OFFSETS["data"],
+        each=3 + 2 * len(lines.arrays), items=structs.ITEMS, data=structs.OFFSETS["data"],
         drawn=_DRAWN, raised=_RAISED, past=_PAST, shared=_SHARED, numbers=_NUMBERS,
         sizes=_NUMBERS + len(lines.numbers), clear=_CLEAR, tell=_TELL, mask=native.ALL_ERRORS,
         item=np.dtype(char).itemsize, piece=_PIECE_BYTES // np.dtype(char).itemsize, whole=-width,
@@ -269,7 +269,7 @@ class ElementCode:
         self.lines, self.char = lines, char
         self.call: Callable[[tuple[Any, ...]], int] | None = None
         self.brief: Callable[[tuple[Any, ...]], int] | None = None
-        self.reason: str | None = native.switched_off() or native.expected()
+        self.reason: str | None = structs.switched_off() or structs.expected()
         self.done = threading.Event()
         self._engine: Any = None
         self._flags, self._item = (0, 0), np.dtype(char).itemsize

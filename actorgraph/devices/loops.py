@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from actorgraph.devices.listed import FLOATS, is_safe
 from actorgraph.devices.native import ALL_ERRORS
 
 Array = np.ndarray[Any, Any]
@@ -43,13 +44,6 @@ _CALL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )  # fmt: skip
 _LENGTHS = (1, 3, 8, 67)
-_FLOATS, _OTHERS = "fd", "?ilLB"
-_INTEGER_LOOPS = frozenset(
-    "add subtract multiply negative absolute equal not_equal less less_equal greater "
-    "greater_equal maximum minimum logical_and logical_or logical_not logical_xor bitwise_and "
-    "bitwise_or bitwise_xor invert positive".split()
-)
-"""Functions of integers and booleans that cannot fail; others raise Python exceptions inside."""
 
 
 class Routine(NamedTuple):
@@ -74,22 +68,10 @@ def loop_of(name: str, chars: str) -> Routine | None:
     >>> loop_of("tanh", "OO") is None
     True
     """
-    # Not cached: a user may replace it for a while.
+    # Not cached, as in `may_have_loop`.
     module: Any = np._core.umath if name == "clip" else np  # type: ignore[attr-defined]
     ufunc = getattr(module, name, None)
     return proved(ufunc, chars) if isinstance(ufunc, np.ufunc) else None
-
-
-def may_have_loop(name: str, chars: str) -> bool:
-    """Return whether there is probably a loop, without verifying it, which takes 0.1 ms."""
-    ufunc = getattr(np, name, None)  # not cached, as above
-    return isinstance(ufunc, np.ufunc) and _is_listed(ufunc, name, chars)
-
-
-@cache
-def _is_listed(ufunc: np.ufunc, name: str, chars: str) -> bool:
-    listed = ufunc.signature is None and f"{chars[:-1]}->{chars[-1]}" in ufunc.types
-    return listed and _is_safe(name, chars)
 
 
 @cache
@@ -97,7 +79,7 @@ def proved(ufunc: np.ufunc, chars: str) -> Routine | None:
     """Return the loop of a ufunc, of NumPy or another library, for these dtypes, if verified."""
     if ufunc.signature is not None or ufunc.nout != 1:
         return None
-    if len(chars) != ufunc.nargs or not _is_safe(ufunc.__name__, chars):
+    if len(chars) != ufunc.nargs or not is_safe(ufunc.__name__, chars):
         return None
     loop = _read(ufunc, chars)
     if loop is None or not _agrees(loop, ufunc, chars):
@@ -113,13 +95,13 @@ def are_readable() -> bool:
 @cache
 def product_loop(char: str) -> Routine | None:
     """Return the loop of `np.matmul` for a dtype; the caller must verify it for its strides."""
-    return _read(np.matmul, 3 * char) if char in _FLOATS else None
+    return _read(np.matmul, 3 * char) if char in FLOATS else None
 
 
 @cache
 def dot_loop(char: str) -> Routine | None:
     """Return the loop of `np.vecdot` for a dtype, if it is verified."""
-    loop = _read(np.vecdot, 3 * char) if char in _FLOATS else None
+    loop = _read(np.vecdot, 3 * char) if char in FLOATS else None
     for length, step in ((1, 1), (8, 1), (67, 1), (67, 3), (1000, 1), (4100, 2)):
         x, y = [np.sin(np.arange(3.0 * length * step) + k).astype(char) for k in (0, 1)]
         x, y = x.reshape(3, -1)[:, ::step], y[:length]
@@ -149,7 +131,7 @@ def reducing_loop(name: str, char: str) -> tuple[Routine, float | None] | None:
     loop = loop_of(name, 3 * char)
     if loop is None or name not in ("add", "maximum", "minimum", "logical_or", "logical_and"):
         return None
-    if char not in _FLOATS:  # every order gives the same bits
+    if char not in FLOATS:  # every order gives the same bits
         return None if name == "add" and char in "?i" else (loop, None)
     ufunc, first = getattr(np, name), None
     if name == "add":
@@ -168,7 +150,7 @@ def reducing_loop(name: str, char: str) -> tuple[Routine, float | None] | None:
 @cache
 def follows_memory(name: str, char: str) -> bool:
     """Return whether a ufunc reduces an array in the order of its memory, not of its axes."""
-    if char not in _FLOATS:  # every order gives the same bits
+    if char not in FLOATS:  # every order gives the same bits
         return True
     for shape, axes in (((6, 40, 9), (1,)), ((5, 3, 400), (0, 2)), ((5, 30, 40), (0, 1))):
         x = _with_an_order(name, shape).astype(char)
@@ -216,12 +198,6 @@ def _read(ufunc: np.ufunc, chars: str) -> Routine | None:
     place = ufunc.types.index(kind)
     function, data = struct.functions[place], struct.data[place]
     return Routine(function, data or 0) if function else None
-
-
-def _is_safe(name: str, chars: str) -> bool:
-    if not set(chars) <= set(_FLOATS + _OTHERS):
-        return False
-    return not set(chars[:-1]) & set(_OTHERS) or name in _INTEGER_LOOPS
 
 
 def _struct_agrees(struct: _Struct, ufunc: np.ufunc) -> bool:

@@ -25,25 +25,29 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
-import struct
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
-from typing import Any, Final, TypeAlias, final
+from functools import partial
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
-from actorgraph.devices.walk_text import CASTS, field, text
-from actorgraph.options import NATIVE, has_llvmlite
+from actorgraph.devices.listed import MOST_ARGUMENTS
+from actorgraph.devices.structs import (
+    ALIGNED,
+    ARRAY_TYPE,
+    CONTIGUOUS,
+    DIFFERENT,
+    ITEMS,
+    OFFSETS,
+    WRITABLE,
+    dead_offset,
+    expected,
+)
 from actorgraph.runs import AbstractRun
-
-MOST_ARGUMENTS = 4
-"""Most arguments of a row's loop; behind them the loop finds the bases of the walk."""
 
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 """Numbers and addresses that machine code reads."""
@@ -81,8 +85,6 @@ HELPED = 20
 """Word of a block: address of the words of helpers for strands, 0 for a walk by one thread."""
 _GAVE_UP = 1 << 32
 """Bit of the returned flags: results were not copied, because of errors."""
-_CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
-
 ERRORS = {"invalid": 1, "divide": 4, "over": 8, "under": 16}
 """The flags of x86, by the names of `np.errstate`."""
 
@@ -96,14 +98,11 @@ first argument.  All errors are checked: their bits are set in this number."""
 ALL_ERRORS = sum(ERRORS.values())
 """All flags of `ERRORS`."""
 
-OFFSETS = {"data": 16, "nd": 24, "dimensions": 32, "strides": 40, "descr": 56, "flags": 64}
-"""Byte offsets of fields in an array object, see NumPy's `PyArrayObject_fields`."""
-ITEMS = 24
-"""Byte offset of the items in a tuple object."""
-
 
 def items_text(count: int) -> list[str]:
     """Return lines that load the arrays of a ``%tuple``, as ``%o0`` and so on, and their data."""
+    from actorgraph.devices.walk_text import field  # late, as in all of this file
+
     found = []
     for k in range(count):
         found += [field("tuple", f"o{k}", ITEMS + 8 * k, "ptr", "i8"),
@@ -121,6 +120,8 @@ def stored_text(count: int) -> list[str]:
 
 
 def _text() -> str:
+    from actorgraph.devices.walk_text import text
+
     return text(
         MOST_ARGUMENTS, first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS,
         row_words=ROW_WORDS, heard=ROW_WORDS - 1, declined=DECLINED, dead=DEAD, later=LATER,
@@ -136,6 +137,8 @@ def entry_text(name: str, parameters: str) -> str:
     `parameters` has a letter for each parameter of the routine, which are pointers: ``O`` for one
     to an object, ``P`` for an address, which is given as an int.  The routine returns an ``i64``.
     """
+    from actorgraph.devices.walk_text import field
+
     lines = [f"define ptr @{name}.entry(ptr %self, ptr %given, i64 %count) {{",
              field("self", "words", OFFSETS["data"], "ptr", "i8"),
              field("words", "read", 0, "ptr", "ptr"),
@@ -181,16 +184,13 @@ def entry(engine: Any, name: str) -> Callable[..., int]:
     return found
 
 
-_ARRAY_TYPE: Final = id(np.ndarray)
-
-
 def spec(dtype: np.dtype[Any], elements: int, *, writable: bool, further: int = 0) -> list[int]:
     """Return the words that an array is checked against.
 
     These are its descriptor, number of elements, flags, the bits that must be 0 in its address, and
     the number of bytes by which it advances from one iteration to the next.
     """
-    flags = _CONTIGUOUS | _ALIGNED | _WRITABLE * writable
+    flags = CONTIGUOUS | ALIGNED | WRITABLE * writable
     return [id(dtype), elements, flags, dtype.itemsize - 1, further]
 
 
@@ -204,8 +204,8 @@ def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Wo
     bases that follow those of the arrays.  The first `computing` rows compute; the others copy
     results, unless there were errors.
     """
-    head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), _ARRAY_TYPE]
-    head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, computing, _dead_offset(), id(None), 0]
+    head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), ARRAY_TYPE]
+    head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, computing, dead_offset(), id(None), 0]
     head += [0, 1, _ALWAYS.ctypes.data, 0, _ALWAYS.ctypes.data, 0, 1]
     head += [_FIRST_BASE + len(specs) + len(bases), 0]
     assert len(head) == _FIRST_BASE
@@ -216,103 +216,6 @@ def is_ignored(flags: int, errors: Mapping[str, Any] | None = None) -> bool:
     """Return whether `np.errstate`, given or of this thread, ignores all these errors."""
     known: Mapping[str, Any] = dict(np.geterr()) if errors is None else errors
     return flags > 0 and all(known[name] == "ignore" for name, one in ERRORS.items() if flags & one)
-
-
-@cache
-def expected() -> str | None:
-    """Return why tables cannot be used in this process, None if they can."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return "it is proved on Linux with x86-64 only"
-    return callable_from_python() or (None if _dead_offset() else _DIFFERENT)
-
-
-@cache
-def callable_from_python() -> str | None:
-    """Return why machine code cannot be given arrays in this process, None if it can.
-
-    It reads fields of some arrays and of a tuple through their structs.
-    """
-    # `sysconfig` would tell as well, but takes 3 ms of the first run.
-    if sys.implementation.name != "cpython" or "free-threading build" in sys.version:
-        return "it needs CPython with its global lock"
-    if sys.byteorder != "little" or struct.calcsize("P") != 8:
-        return "it needs a processor with 64 bits, little-endian"
-    if not has_llvmlite():
-        return "llvmlite is not installed: pip install 'actorgraph[native]'"
-    return None if _reads_structs() else _DIFFERENT
-
-
-_DIFFERENT = "arrays or ufuncs of this NumPy or objects of this Python differ"
-
-
-def switched_off() -> str | None:
-    """Return what has switched machine code off, None if it is on."""
-    return f"{NATIVE}=0 says so" if os.environ.get(NATIVE) == "0" else None
-
-
-class _Idle(AbstractRun):
-    """A run that never dies, for parts that are called outside of a run; walks read `dead` only."""
-
-    __slots__ = ()
-    dead: Any
-    deliver: Any = None
-    fail: Any = None
-    cancel: Any = None
-    expire: Any = None
-
-
-def _idle(dead: BaseException | None = None) -> AbstractRun:
-    found = _Idle()
-    found.dead = dead
-    return found
-
-
-IDLE = _idle()
-"""The run of calls outside of a run."""
-
-
-@cache
-def _dead_offset() -> int:
-    """Return the byte offset of the field `dead` in a run, 0 if it cannot be found."""
-    mark = Exception()
-    one, places = _idle(mark), range(ITEMS - 8, _Idle.__basicsize__, 8)
-    found = [place for place in places if _word(id(one) + place) == id(mark)]
-    right = len(found) == 1 and _word(id(IDLE) + found[0]) == id(None)
-    return found[0] if right else 0
-
-
-def _word(address: int, kind: Any = ctypes.c_int64) -> Any:
-    return kind.from_address(address).value
-
-
-def _reads_structs() -> bool:
-    """Return whether the fields of some arrays and a tuple have the expected offsets."""
-    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
-    arrays: tuple[np.ndarray[Any, Any], ...] = (
-        whole,
-        whole[1:, ::2],
-        np.zeros((), np.int64),
-        np.zeros((2, 0, 3), bool),
-    )
-    for place, array in enumerate(arrays):
-        item = _word(id(arrays) + ITEMS + 8 * place)
-        if item != id(array) or _word(item + 8) != _ARRAY_TYPE:
-            return False
-        at = {name: item + offset for name, offset in OFFSETS.items()}
-        found = array.flags
-        flags = _CONTIGUOUS * found.c_contiguous | _WRITABLE * found.writeable | _ALIGNED
-        if (
-            _word(at["data"]) != array.ctypes.data
-            or _word(at["nd"], ctypes.c_int32) != array.ndim
-            or _word(at["descr"]) != id(array.dtype)
-            or _word(at["flags"], ctypes.c_int32) & (_CONTIGUOUS | _WRITABLE | _ALIGNED) != flags
-        ):
-            return False
-        for name, wanted in (("dimensions", array.shape), ("strides", array.strides)):
-            begin = _word(at[name])
-            if [_word(begin + 8 * i) for i in range(array.ndim)] != list(wanted):
-                return False
-    return True
 
 
 @final
@@ -351,6 +254,8 @@ class Runtime:
 
         A cast is named by the codes of two dtypes, ``"cast_fd"``; 0 is returned if there is none.
         """
+        from actorgraph.devices.walk_text import CASTS
+
         cast = name.removeprefix("cast_")
         if cast != name:
             name = "cast_" + "_".join(map(str, map(ord, cast))) if cast in CASTS else ""
@@ -363,7 +268,7 @@ class Runtime:
             if are_readable():
                 self._compile(directory)
             else:
-                self.reason = _DIFFERENT
+                self.reason = DIFFERENT
         except Exception as error:  # noqa: BLE001 - programs keep their Python form
             self.reason = f"{type(error).__name__}: {error}"
         self.done.set()

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actorgraph.devices import native
+from actorgraph.devices.listed import MOST_ARGUMENTS
 
 
 class Pointer(NamedTuple):
@@ -408,7 +408,7 @@ def elements_text(
     def further(base: str, shift: int | str) -> str:
         return text.new(f"getelementptr i8, ptr {base}, i64 {shift}")
 
-    bases = text.new(f"load ptr, ptr {further('%args', 8 * native.MOST_ARGUMENTS)}")
+    bases = text.new(f"load ptr, ptr {further('%args', 8 * MOST_ARGUMENTS)}")
     arrays = {key: one for key, one in {**read, **written}.items() if isinstance(one, Pointer)}
     begins = {
         key: further(text.new(f"load ptr, ptr {further(bases, 8 * one.base)}"), one.offset)

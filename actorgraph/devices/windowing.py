@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.devices import native
+from actorgraph.devices.structs import OFFSETS
 from actorgraph.devices.vectors import VectorLines
 from actorgraph.devices.walk_text import loaded
 
@@ -152,7 +153,7 @@ def _text(name: str, char: str, adds: bool) -> str:
         _write_lines(lines, char, adds, *variant)
     codes = [_code(*variant) for variant in variants[1:]]
     return _TEXT.format(
-        name=name, data=native.OFFSETS["data"], mask=native.ALL_ERRORS,
+        name=name, data=OFFSETS["data"], mask=native.ALL_ERRORS,
         head_words=_HEAD_WORDS, tap_words=_TAP_WORDS,
         head=loaded("words", _WORDS.format("from", "into")),
         tap=loaded("at", _TAP.format("from", "into")),

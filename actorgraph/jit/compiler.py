@@ -15,6 +15,7 @@ from typing import Any, TypeVar, final
 
 from actorgraph.devices import native
 from actorgraph.devices.background import BACKGROUND
+from actorgraph.devices.structs import OFFSETS
 from actorgraph.devices.walk_text import ELEMENTS, field
 from actorgraph.jit.loops import LEVELS, Level, Loops
 from actorgraph.lower.rates import path
@@ -100,11 +101,11 @@ entry:
   %is.array = icmp eq i64 %type, %ndarray
   br i1 %is.array, label %known, label %none
 known:
-{field("array", "flags", native.OFFSETS["flags"], "i32", "i8")}
+{field("array", "flags", OFFSETS["flags"], "i32", "i8")}
   %legal = and i32 %flags, {_LEGAL}
   %is.legal = icmp eq i32 %legal, {_LEGAL}
-{field("array", "nd", native.OFFSETS["nd"], "i32", "i8")}
-{field("array", "dimensions", native.OFFSETS["dimensions"], "ptr", "i8")}
+{field("array", "nd", OFFSETS["nd"], "i32", "i8")}
+{field("array", "dimensions", OFFSETS["dimensions"], "ptr", "i8")}
 {ELEMENTS}
   %found = select i1 %is.legal, i64 %elements, i64 -1
   ret i64 %found
@@ -135,9 +136,9 @@ def _called(loops: Loops) -> str:
              "measure:"]  # fmt: skip
     if loops.rows:
         text += [
-            field(f"o{full}", "nd", native.OFFSETS["nd"], "i32", "i8"),
+            field(f"o{full}", "nd", OFFSETS["nd"], "i32", "i8"),
             "  %last = sub i32 %nd, 1",
-            field(f"o{full}", "dimensions", native.OFFSETS["dimensions"], "ptr", "i8"),
+            field(f"o{full}", "dimensions", OFFSETS["dimensions"], "ptr", "i8"),
             "  %cols.at = getelementptr i64, ptr %dimensions, i32 %last",
             "  %cols = load i64, ptr %cols.at",
         ]

@@ -97,9 +97,10 @@ def alike(node: Node) -> tuple[Any, ...]:
 
 
 def class_numbers(nodes: Iterable[Node]) -> dict[int, int]:
-    """Return by `id` of each node object the number of its class: `alike`, with equal attributes.
+    """Return by id of each node the number of its class: `alike`, with equal attributes.
 
-    Nodes whose attributes have no key have no number.
+    Nodes whose attributes have no key have no number.  A step that was made of a node, with its id
+    and op, is of its class.
     """
     numbers: dict[Any, int] = {}
     found = {}
@@ -108,11 +109,11 @@ def class_numbers(nodes: Iterable[Node]) -> dict[int, int]:
         if node.attrs:
             key = key, *node.attrs.items()  # takes a tenth of the time of `attrs_key`
         try:
-            found[id(node)] = numbers.setdefault(key, len(numbers))
+            found[node.id] = numbers.setdefault(key, len(numbers))
         except TypeError:
             with suppress(TypeError):
                 key = alike(node), attrs_key(node.attrs)
-                found[id(node)] = numbers.setdefault(key, len(numbers))
+                found[node.id] = numbers.setdefault(key, len(numbers))
     return found
 
 

@@ -8,14 +8,14 @@ hold for C-contiguous leaves and the sizes of a run.  They are found by calling 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from actorgraph.devices.copies import laid
-from actorgraph.devices.loops import may_have_loop
+from actorgraph.devices.listed import may_have_loop
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.spots import Spot, Unfit, strides_of, view_spot
@@ -35,11 +35,15 @@ class Layouts:
         ordered: Collection[int],
         classes: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        self._symbols, self._ordered, self._classes = symbols, ordered, classes
-        self._made = {step.id for step in steps}
+        self._steps, self._symbols = steps, symbols
+        self._ordered, self._classes = ordered, classes
         self._known: dict[int, Spot | None] = {}
         self._plain: dict[int, Spot] = {}  # by type
         self._of_class: dict[Any, Spot | None] = {}  # by class, and layouts of operands
+
+    @cached_property
+    def _made(self) -> set[int]:
+        return {step.id for step in self._steps}
 
     def of(self, node: Node) -> Spot | None:
         """Return the layout of a value, with offset 0, None if it is not known.
@@ -67,10 +71,10 @@ class Layouts:
             if spot is None:
                 return None
             given.append(spot)
-        number = self._classes.get(id(node))
+        number = self._classes.get(node.id)
         if number is None:
             return self._derived(node, given, plain)
-        key = number, *given
+        key = node.op, number, *given  # late rewriting may put another op in the place of a node
         if key not in self._of_class:
             self._of_class[key] = self._derived(node, given, plain)
         return self._of_class[key]

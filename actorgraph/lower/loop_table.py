@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from actorgraph.devices import native
+from actorgraph.devices import native, structs
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.errors import counted
 from actorgraph.graph import Node
@@ -214,7 +214,7 @@ class LoopTable:
         """
         walk = native.RUNTIME.walk
         assert walk is not None, "`fits` is asked before"
-        run = run if isinstance(run, AbstractRun) else native.IDLE
+        run = run if isinstance(run, AbstractRun) else structs.IDLE
         if not all([one.flags.c_contiguous for one in carries]):  # noqa: C419
             raise Declined  # an array is not as planned
         held = [*arrays, *stacks]

@@ -199,8 +199,8 @@ class Tabling(NamedTuple):
     - `others`: writers of rows for internal ops, ``write(rows, step)``
     - `flag`: set by a walk as soon as it has released the GIL
     - `often`: whether the steps have been called often, so that no part is interpreted
-    - `known`: cache of `walkable.kinds` for this binding; its types are kept alive by the steps
-    - `classes`: `kernels.class_numbers` of nodes that outlive it
+    - `known`: cache of `walkable.kinds` for this binding
+    - `classes`: `kernels.class_numbers` of the nodes that steps were made of
     - `planned`: where the arrays lie that runs of a binding, as items, are given; None if unknown
     - `strands`: threads that may walk rows at the same time
     """
@@ -214,7 +214,7 @@ class Tabling(NamedTuple):
     largest: int | None = None
     others: Mapping[Op, Callable[..., None]] = MappingProxyType({})
     flag: Flag | None = None
-    known: dict[int, str] | None = None
+    known: dict[int, tuple[Op, str]] | None = None
     strands: int = 1
     often: bool = False
     classes: Mapping[int, int] = MappingProxyType({})
@@ -394,7 +394,10 @@ def _take(
     done = 0
     tables, gaps = within
     stretched = sorted([(*one, True) for one in tables] + [(*one, False) for one in gaps])
-    for part in cut_steps(steps, kept, stretched) if stretched else ():
+    if not stretched:
+        made.take(steps, kernels, how)
+        return
+    for part in cut_steps(steps, kept, stretched):
         begin, end = part.begin, part.end
         made.take(steps[done:begin], kernels[done:begin], how[done:begin])
         done, stretch = end, None

@@ -7,26 +7,31 @@ run.  So a part is interpreted until the parts of its key have been called often
 `step_through` computes the same as the text: the same kernels on the same operands in the same
 order, into the same arrays, and it drops values after their last use.  Its frame tells which step
 is in progress.  It supports plain calls of kernels only: no ops of users, none that waits, none
-whose kernel depends on the sizes of a run.
+whose kernel depends on the sizes of a run.  `call_through` does this for a part that consists of
+parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from itertools import count
+from itertools import accumulate, count, pairwise
 from operator import itemgetter
 from types import FrameType
 from typing import Any, final
 
 from actorgraph.errors import counted
 from actorgraph.lower import keys
-from actorgraph.lower.keys import DirectKey, StepKey
+from actorgraph.lower.keys import CallKey, DirectKey, StepKey
 from actorgraph.lower.text import Code, direct_code, last_uses
 
 _FEWEST, _SPREAD = 32, 64
 """Calls of the parts of a key before their text is compiled, and the range of further calls over
 which keys are spread: many are called equally often, and no single run should compile them all."""
+
+_FEWEST_OF_PARTS = 256
+"""The same for a part that consists of parts: its rows are mostly there by then, so that its text
+is never called."""
 
 _FILENAME = "<actorgraph program, stepped through>"
 
@@ -37,12 +42,16 @@ _numbers = count()
 Row = tuple[int, Callable[[Sequence[Any]], Sequence[Any]], int | None, tuple[int, ...]]
 """Number of the kernel, getter of its operands, place of ``out=`` or None, values that end."""
 
+Call = tuple[Callable[[Sequence[Any]], Sequence[Any]], slice | None, tuple[int, ...]]
+"""Getter of a part's operands, its slice of the arrays to write into or None, values that end."""
+
 
 @lru_cache(maxsize=1024)
 def stepping_code(key: DirectKey) -> SteppingCode | None:
     """Return the code that steps through the parts of a key, None if a step is not a plain call."""
+    kind = StepKey if key.sizes is None else CallKey
     for step in key.steps:
-        if not isinstance(step, StepKey) or step.how & ~_PLAIN:
+        if not isinstance(step, kind) or (isinstance(step, StepKey) and step.how & ~_PLAIN):
             return None
     return SteppingCode(key)
 
@@ -53,8 +62,14 @@ class SteppingCode:
 
     def __init__(self, key: DirectKey) -> None:
         self.key = key
-        self.calls = _FEWEST + next(_numbers) % _SPREAD
+        fewest = _FEWEST if key.sizes is None else _FEWEST_OF_PARTS
+        self.calls = fewest + next(_numbers) % _SPREAD
         self.compiled: Code | None = None
+
+    @property
+    def _stepping(self) -> Any:
+        """The function whose frame tells which step, or call of a part, is in progress."""
+        return step_through if self.key.sizes is None else call_through
 
     @cached_property
     def written(self) -> Code:
@@ -63,8 +78,8 @@ class SteppingCode:
 
     @property
     def story(self) -> str:
-        """For how long the part is still interpreted; empty once its text is used."""
-        if self.compiled is not None:
+        """For how long its steps are still interpreted; empty once its text is used."""
+        if self.compiled is not None or self.key.sizes is not None:
             return ""
         left = counted(self.calls, "more call")
         return f"interpreted step by step; compiled after {left} of such parts"
@@ -99,17 +114,32 @@ class SteppingCode:
                 else:
                     operands = (*operands, array)
                 array += 1
-            few = (
-                operands if len(operands) > 1 else [slice(one, one + 1 or None) for one in operands]
-            )
-            chosen = itemgetter(*few) if few else _nothing
             gone = tuple([one for one in ending if one >= key.leaves])
-            found.append((number_of[step.kernel], chosen, named, gone))
+            found.append((number_of[step.kernel], _getter(operands), named, gone))
+        return found
+
+    @cached_property
+    def _calls(self) -> Sequence[Call]:
+        """The calls of all parts; the results of each follow those of the one before."""
+        key = self.key
+        calls = [step for step in key.steps if isinstance(step, CallKey)]
+        stops = [*accumulate([step.results for step in calls], initial=key.leaves)]
+        uses = [
+            [*range(*own), *step.operands] for own, step in zip(pairwise(stops), calls, strict=True)
+        ]
+        ends = [*accumulate(key.sizes or (), initial=0)]
+        written = iter([slice(*one) for one in pairwise(ends)])
+        found: list[Call] = []
+        for step, ended in zip(calls, last_uses(uses, key.results), strict=True):
+            gone = tuple([one for one in ended if one >= key.leaves])
+            found.append((_getter(step.operands), next(written) if step.writes else None, gone))
         return found
 
     def make(self, *given: Any) -> Callable[..., list[Any]]:
-        """Return ``part(run, out, *values)``, given the kernels and the constants."""
-        rows, results, first = self.rows, self.key.results, self.key.leaves
+        """Return ``part(run, out, *values)``, given the kernels and the constants, or the parts."""
+        results, first = self.key.results, self.key.leaves
+        calls = None if self.key.sizes is None else self._calls
+        rows = self.rows
         kinds = 1 + max([row[0] for row in rows], default=-1)
         last = given[: kinds - 1 : -1] if kinds else given[::-1]
         empty = [None] * len(rows)
@@ -122,8 +152,12 @@ class SteppingCode:
                 return text(run, out, *values)
             if self.calls > 0:
                 self.calls -= 1
-                places = [*values, *empty, *(out if writes else ()), *last]
-                step_through(rows, given, first, places)
+                if calls is None:
+                    places = [*values, *empty, *(out if writes else ()), *last]
+                    step_through(rows, given, first, places)
+                else:
+                    places = [*values]
+                    call_through(calls, given, (run, out, first), places)
                 return [places[number] for number in results]
             if self.compiled is None:
                 self.compiled = self.written
@@ -134,7 +168,7 @@ class SteppingCode:
 
     def place(self, frame: FrameType, line: int) -> int | None:
         """Return the position of the step that a frame calls, None for a frame of other code."""
-        if frame.f_code is not step_through.__code__:
+        if frame.f_code is not self._stepping.__code__:
             return None if self.compiled is None else self.compiled.place(frame, line)
         names = frame.f_locals
         place: int | None = names.get("place")
@@ -144,9 +178,16 @@ class SteppingCode:
 
     def expression(self, number: int, frame: FrameType) -> str:
         """Return the expression for the value of a number in a frame."""
-        if frame.f_code is step_through.__code__:
+        if frame.f_code is self._stepping.__code__:
             return f"places[{number}]"
         return self.written.expressions[number]
+
+
+def _getter(operands: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return a function that picks the operands from the list of values."""
+    if len(operands) > 1:
+        return itemgetter(*operands)
+    return itemgetter(slice(operands[0], operands[0] + 1 or None)) if operands else _nothing
 
 
 def _nothing(places: Sequence[Any]) -> Sequence[Any]:
@@ -164,5 +205,16 @@ def step_through(rows: Sequence[Row], kernels: Any, first: int, places: list[Any
             places[number] = None
 
 
+def call_through(calls: Sequence[Call], parts: Any, how: Any, places: list[Any]) -> None:
+    """Add the results of parts to the values `places`; `how` are run, arrays, number of leaves."""
+    run, out, first = how
+    for place, (chosen, own, gone) in enumerate(calls, first):
+        arrays = None if own is None else out[own]
+        places += parts[place - first](run, arrays, *chosen(places))
+        for number in gone:
+            places[number] = None
+
+
 # Tracebacks, warnings and traces recognise programs by the name of their file.
-step_through.__code__ = step_through.__code__.replace(co_filename=_FILENAME)
+for _function in (step_through, call_through):
+    _function.__code__ = _function.__code__.replace(co_filename=_FILENAME)

@@ -30,7 +30,7 @@ from weakref import ref
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from actorgraph.devices import native
+from actorgraph.devices import structs
 from actorgraph.flag import Flag
 from actorgraph.graph import Node
 from actorgraph.lower import keys
@@ -258,6 +258,8 @@ class Stretch:
 
         It returns the results, or None where the walk declines.  Without rows there is no function.
         """
+        from actorgraph.devices import native  # the first runs need it not
+
         self._unfit = self._around_it = None
         try:
             laid = self._laid(symbols)
@@ -272,7 +274,7 @@ class Stretch:
         none_given = all(place is None for place, _, _ in sources)
         scalars = [place for place, node in enumerate(self.given) if not node.dims]
         finish = self._finish(symbols, [laid.odd.get(node.id) for node in self.results])
-        idle, errors, walk = native.IDLE, self._tabling.errors, _walk_of(written)
+        idle, errors, walk = structs.IDLE, self._tabling.errors, _walk_of(written)
         trial, dead = None if stranded is None else stranded.pieces.trial, native.DEAD
         alone = self._alone(trial, partial(laid._rows, symbols, False))
 
@@ -561,6 +563,8 @@ def _whole(node: Node) -> int:
 
 def _walk_of(written: Written) -> Callable[..., int]:
     """Return the function that walks the rows of a table."""
+    from actorgraph.devices import native
+
     runtime = native.RUNTIME
     is_brief = written.bytes < _BRIEF_BYTES and written.given_bytes < _BRIEF_GIVEN
     own = None if written.pieces is None else written.pieces.walk
@@ -599,6 +603,8 @@ class _WalkBlocks:
     """
 
     def __init__(self, written: Written, given: int, flag: Flag | None) -> None:
+        from actorgraph.devices import native
+
         self._written, self._flag, self.bytes = written, flag, 0
         is_large = written.rooms == 1 and written.total >= _LENT_BYTES
         self.lent = written.total if is_large else 0
@@ -611,8 +617,10 @@ class _WalkBlocks:
 
     def made(self) -> tuple[int, Any, Any]:
         """Return the address of a new block, the block, and what must live as long."""
+        from actorgraph.devices.native import BELL
+
         block, *owned = self._written.block(self._specs, self._lines, self.lent > 0)
         if self._flag is not None:
-            block[native.BELL] = self._flag.address
+            block[BELL] = self._flag.address
         self.bytes += 0 if self.lent else self._written.total
         return block.ctypes.data, block, owned

@@ -7,8 +7,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from actorgraph.devices import native
-from actorgraph.devices.loops import loop_of, may_have_loop
+from actorgraph.devices.listed import MOST_ARGUMENTS, may_have_loop
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import class_numbers
 from actorgraph.lower.matmul import is_small
@@ -39,6 +38,7 @@ RESHAPE = REGISTRY["reshape"]
 """The op whose result is a view of an operand in C order, else a copy."""
 GETITEM, _TRANSPOSE = REGISTRY["getitem"], REGISTRY["transpose"]
 _SHOWING = frozenset({GETITEM, RESHAPE})  # mostly; the result decides
+_UNKNOWN: tuple[Op | None, str] = (None, "")
 
 
 def kinds(
@@ -47,7 +47,7 @@ def kinds(
     ordered: Collection[int] | None = None,
     largest: int | None = None,
     others: Collection[Op] = (),
-    known: dict[int, str] | None = None,
+    known: dict[int, tuple[Op, str]] | None = None,
     layout_of: Callable[[Node], Any] | None = None,
     classes: Mapping[int, int] = MappingProxyType({}),
 ) -> list[str]:
@@ -71,12 +71,12 @@ def kinds(
         if others and step.op in others:
             found.append("row" if has_size(step, symbols, most) else "")
             continue
-        number = classes.get(id(step), -1)
-        kind = known.get(number)
-        if kind is None:
+        number = classes.get(step.id, -1)
+        op, kind = known.get(number, _UNKNOWN)
+        if op is not step.op:  # late rewriting may put another op in the place of a node
             kind = kind_of(step, symbols, most)
-            if number >= 0:
-                known[number] = kind
+            if op is None and number >= 0:
+                known[number] = step.op, kind
         if kind == "row":
             found.append(kind if step.id in in_order or lies(step) else "")
         elif kind and step.op is RESHAPE:
@@ -161,10 +161,14 @@ def sums_columns(step: Node) -> bool:
     return are_columns(len(of.dims), step.dtype, step.attrs["axis"], step.attrs["keepdims"])
 
 
-def has_loop(step: Node, of: Callable[[str, str], Any] = loop_of) -> Any:
-    """Return the loop of a step, or whether there may be one."""
-    if step.op.ufunc is None or step.attrs or len(step.inputs) >= native.MOST_ARGUMENTS:
+def has_loop(step: Node, of: Callable[[str, str], Any] | None = None) -> Any:
+    """Return the loop of a step, or what `of` says of its ufunc and dtypes."""
+    if step.op.ufunc is None or step.attrs or len(step.inputs) >= MOST_ARGUMENTS:
         return None
+    if of is None:
+        from actorgraph.devices.loops import loop_of  # first runs do without it
+
+        of = loop_of
     chars = "".join([one.dtype.char for one in (*step.inputs, step)])
     return of(step.op.ufunc, chars.translate(AS_INTEGERS if step.op.ufunc == "positive" else {}))
 

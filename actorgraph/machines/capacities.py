@@ -61,6 +61,8 @@ class Capacities:
         edges: list[list[Pair]] = [[]] * len(spec.ports)
         if self.by_edge or self.by_node:
             edges = edges_of(joint, spec)
+        elif self.default is None:
+            return [max_in_flight] * len(edges)
         capacities = []
         for port, pairs in zip(spec.ports, edges, strict=True):
             bounds = [self.by_edge.get(pair, self.by_node.get(pair[0])) for pair in pairs]

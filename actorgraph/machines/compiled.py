@@ -97,9 +97,9 @@ class Compiled:
         """Whether steps may be run as tables."""
         if not self.allows_native:
             return False
-        from actorgraph.devices import native  # needed by the first program
+        from actorgraph.devices import structs  # needed by the first program
 
-        return native.expected() is None
+        return structs.expected() is None
 
     @property
     def may_begin_plain(self) -> bool:

@@ -290,11 +290,11 @@ class Network:
             return
         credited_in, credited_out = self._credited(ports), self._credited(outs)
         kernel_of, kernels = numbered(kernels) if len(kernels) > 1 else ((0,), kernels)
-        cut, tabling = self.plan.partition, self._tabling
-        if tabling is not None:
-            planned = lru_cache(1)(partial(self._buffers, task))
-            has_memory = spec.index in self.memory_index
-            tabling = tabling._replace(planned=planned if has_memory else None)
+        cut, tabling = self.plan.partition, None
+        if len(spec.steps) >= FEWEST_ROWS:
+            tabling = self._tabling
+        if tabling is not None and spec.index in self.memory_index:
+            tabling = tabling._replace(planned=lru_cache(1)(partial(self._buffers, task)))
         program = lower(
             spec,
             kernel_of,

@@ -27,9 +27,9 @@ def checked_jit(jit: bool | str, exact: bool) -> bool | str:
     if jit and exact:
         raise GraphError("jit may change last bits; ask for it with exact=False")
     if jit:
-        from actorgraph.devices import native
+        from actorgraph.devices import structs
 
-        why_not = native.callable_from_python()
+        why_not = structs.callable_from_python()
         if why_not is not None:
             raise GraphError(f"jit={jit!r} needs machine code: {why_not}")
     return jit

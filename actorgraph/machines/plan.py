@@ -266,7 +266,7 @@ class Plan:
         known: dict[int, float] = {}
         costs, classes = {}, self.compiled.classes
         for node in self.compiled.joint.order:
-            number = classes.get(id(node), -1)
+            number = classes.get(node.id, -1)
             cost = None if self.factors else known.get(number)
             if cost is None:
                 cost = self.cost_us(node, symbols)

@@ -86,13 +86,14 @@ def assign(
     """
     lives = usage(steps, kept, symbols)
     found = _laid(steps, lives, planned, preallocated)
-    within = {place: one for one in together for place in range(*one)}
-    if not within:
-        return found
-    for i, step in enumerate(steps):
+    within = {place: one for one in together if one[0] for place in range(*one)}
+    lengthened = False
+    for i, step in enumerate(steps if within else ()):
         begin, end = within.get(lives.last[step.id], (0, 0))
-        if i < begin:
-            lives.last[step.id] = end
+        if i < begin and step.id in planned:
+            lives.last[step.id], lengthened = end, True
+    if not lengthened:
+        return found
     longer = _laid(steps, lives, planned, preallocated)
     return longer if longer.total_bytes <= found.total_bytes else found
 

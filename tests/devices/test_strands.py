@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from actorgraph.devices import native, strands
+from actorgraph.devices import native, strands, structs
 from actorgraph.devices.helpers import _OWNER, HELPERS
 from actorgraph.devices.loops import loop_of
 from actorgraph.devices.strands import Pieces
@@ -38,7 +38,7 @@ class Walk:
 
     def __init__(self, rows, strands, waits, directory, heard=native.ALL_ERRORS, copies=0):
         self.numbers = np.zeros(16)
-        self.run = native._idle()
+        self.run = structs._idle()
         size, steps = np.ones(1, np.int64), np.zeros(3, np.int64)
         lines = []
         for name, *places in rows:
@@ -161,7 +161,7 @@ def test_a_trial_is_told_how_long_a_walk_of_its_kind_took(
     monkeypatch.setattr(native.RUNTIME, "walk", lambda arrays, block, run: block)
     blocks = np.zeros((2, native.HELPED + 1), np.int64)
     own, other = [one.ctypes.data for one in blocks]
-    found = pieces.walk((), own, native.IDLE, other if alone else None, times=9)
+    found = pieces.walk((), own, structs.IDLE, other if alone else None, times=9)
     assert found == (own, other)[walked]
     together = asked and not busy
     assert noted == [(together, 2.5, 9)]

@@ -7,7 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import ops
-from actorgraph.devices import native
+from actorgraph.devices import structs
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.jit import compiler as compiling
 from actorgraph.jit import lowering as jit
@@ -211,8 +211,8 @@ def test_the_option_is_checked():
 
 
 def test_without_llvmlite_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(native, "callable_from_python", native.callable_from_python.__wrapped__)
-    monkeypatch.setattr(native, "has_llvmlite", lambda: False)
+    monkeypatch.setattr(structs, "callable_from_python", structs.callable_from_python.__wrapped__)
+    monkeypatch.setattr(structs, "has_llvmlite", lambda: False)
     _, _, y = chain()
     with pytest.raises(GraphError, match=r"pip install 'actorgraph\[native\]'"):
         ag.TapeMachine([y], exact=False, jit=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph import ops
-from actorgraph.devices import native
+from actorgraph.devices import native, structs
 from actorgraph.devices import strands as walking
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.lower import loop_table
@@ -343,7 +343,7 @@ def test_a_run_that_dies_ends_all_threads_and_the_next_one_has_its_bits(g, monke
     with forced(), ag.ActorMachine([last, ys], wrt=[], native="wait", workers=2) as machine:
         wanted = machine.run_sync(feeds)[ys].value.tobytes()
         walk = native.RUNTIME.walk
-        mortal = native._idle(Exception("dead"))
+        mortal = structs._idle(Exception("dead"))
         monkeypatch.setattr(
             native.RUNTIME, "walk", lambda arrays, block, _: walk(arrays, block, mortal)
         )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph import ops
-from actorgraph.devices import native
+from actorgraph.devices import native, structs
 from actorgraph.devices import strands as walking
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS
@@ -494,8 +494,8 @@ def test_the_last_row_of_a_piece_tests_the_error_flags_itself():
 @pytest.mark.parametrize("helped", [False, True])
 def test_a_run_that_dies_ends_within_a_row_and_the_next_one_has_its_bits(helped, monkeypatch):
     loss, feeds = columns(side=128, depth=8)
-    mortal = native._idle()
-    monkeypatch.setattr(native, "IDLE", mortal)  # the run of direct walks
+    mortal = structs._idle()
+    monkeypatch.setattr(structs, "IDLE", mortal)  # the run of direct walks
     with forced(helped), ag.ActorMachine([loss], native="wait", workers=2) as machine:
         wanted = machine.run_sync(feeds)[loss].value
         assert [type(rows) for rows in rows_of(machine)] == [strands.StrandRows]

@@ -9,8 +9,13 @@ import pytest
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
+from actorgraph.lower import walkable
+from actorgraph.lower.kernels import class_numbers
 from actorgraph.lower.loop_table import LoopTable
+from actorgraph.lower.walkable import kind_of, kinds
+from actorgraph.rewrite.exact import restated
 from benchmarks.models import MODELS
+from tests.lower.test_stepping import feeds, irregular
 
 pytestmark = pytest.mark.skipif(
     native.expected() is not None, reason=f"no tables: {native.expected()}"
@@ -82,3 +87,26 @@ def test_nine_of_ten_steps_of_the_models_that_people_run_are_rows_in_both_passes
             machine.run_sync({"x": x}, backward=backward)
             steps, rows = steps_and_rows(machine)
         assert rows >= 0.9 * steps, f"{rows} of {steps} steps are rows"
+
+
+def test_of_each_class_one_step_is_looked_at_even_if_merging_made_its_steps_anew(monkeypatch):
+    looked = []
+    monkeypatch.setattr(
+        walkable, "kind_of", lambda step, *given: looked.append(step) or kind_of(step, *given)
+    )
+    loss = irregular(1200)
+    with ag.TapeMachine([loss], native=True) as machine:
+        machine.run_sync(feeds(), backward=True)
+        [plan] = machine._plans.values()
+        steps = plan.inline.steps or plan.partition.tasks[0].steps
+        before = {id(node) for node in plan.compiled.joint.order}
+    assert len([step for step in steps if id(step) not in before]) > 200
+    assert 0 < len(looked) < 60
+
+
+def test_a_step_of_another_op_in_the_place_of_a_node_is_not_of_its_class():
+    y = np.tanh(ag.Graph().input("x", (3,), "float64"))
+    z = np.cumsum(y)
+    other = restated(y, z.op, z.inputs, z.attrs)
+    for steps, wanted in (([y, other], ["row", ""]), ([other, y], ["", "row"])):
+        assert kinds(steps, {}, classes=class_numbers([y]), known={}) == wanted

@@ -15,6 +15,7 @@ from actorgraph.lower.parts import FEWEST
 from actorgraph.lower.program import CALLS_TILL_ROWS, Subprogram
 from actorgraph.lower.regions import by_region
 from actorgraph.machines import network
+from actorgraph.machines.plan import Plan
 
 tabled = pytest.mark.skipif(native.expected() is not None, reason=f"no tables: {native.expected()}")
 
@@ -23,6 +24,10 @@ GRAPHS = {
     "convolutions": (
         "x = g.input('x', shape=(1, 3, 4, 4), dtype='float64');"
         "y = ag.ops.conv2d(x, np.ones((2, 3, 3, 3))).sum()"
+    ),
+    "worth two workers": (
+        "x = g.input('x', shape=(200, 300), dtype='float64');"
+        "y = sum(np.exp(x * k).sum() for k in range(1, 9))"
     ),
 }  # fmt: skip
 
@@ -47,8 +52,11 @@ def imported(graph, kind):
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_a_first_run_imports_neither_tables_nor_logging(graph, kind):
     found = imported(GRAPHS[graph], kind)
-    unneeded = {"llvmlite", "logging", "actorgraph.lower.table", "actorgraph.lower.table_rows"}
+    unneeded = {"llvmlite", "logging", "actorgraph.devices.native", "actorgraph.devices.loops"}
+    unneeded |= {"actorgraph.lower.table", "actorgraph.lower.table_rows"}
     assert "actorgraph.lower.program" in found
+    if kind == "ActorMachine" and graph == "worth two workers" and native.expected() is None:
+        assert "actorgraph.lower.walkable" in found
     assert not unneeded & found
 
 
@@ -100,6 +108,15 @@ def test_firings_are_counted_on_when_actors_get_tables():
         [one] = machine._networks()
         assert stretches(machine)
         assert all(task.turns > CALLS_TILL_ROWS for task in one.tasks)
+
+
+@tabled
+def test_nothing_is_asked_of_tables_for_tasks_of_few_steps(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Plan, "tabling", lambda *given: asked.append(given))
+    with ag.ActorMachine([chain(64)], fuse="none", native="wait") as machine:
+        machine.start({"x": np.ones((64, 64))}).result()
+    assert not asked
 
 
 def test_large_networks_are_made_once(monkeypatch):

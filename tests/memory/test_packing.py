@@ -131,6 +131,19 @@ def test_a_step_writes_over_an_operand_that_ends_with_it_but_for_complex_ones(dt
         assert found.total_bytes == count * 8 * x.dtype.itemsize
 
 
+@pytest.mark.parametrize(("begin", "times"), [(0, 1), (1, 2), (2, 1)])
+def test_steps_are_laid_again_only_if_a_range_has_to_keep_a_value(begin, times, monkeypatch):
+    laid = []
+    monkeypatch.setattr(packing, "pack", lambda *given: laid.append(given) or pack(*given))
+    x = ag.Graph().input("x", (8,), "float64")
+    first = np.exp(x)
+    second = np.sin(first)
+    steps = [first, second, np.cos(second), second.sum()]
+    planned = {first.id, second.id} if begin < 2 else {first.id}
+    assign(steps, steps[2:], planned, {}, (), [(begin, 4)])
+    assert len(laid) == times
+
+
 def test_a_step_writes_over_no_operand_of_other_dims_or_dtype():
     g = ag.Graph()
     e, rows = np.exp(g.input("x", (8,))), g.input("rows", (4, 8))

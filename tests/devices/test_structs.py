@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from actorgraph.devices import native
+from actorgraph.devices import structs
 from tests._each import each
 
 
@@ -16,17 +16,17 @@ from tests._each import each
 )  # fmt: skip
 def test_there_are_tables_where_they_are_proved():
     pytest.importorskip("llvmlite")
-    assert native.expected() is None
+    assert structs.expected() is None
 
 
-@each("name", [*native.OFFSETS])
+@each("name", [*structs.OFFSETS])
 def test_a_field_in_another_place_is_noticed(name):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(native.OFFSETS, name, native.OFFSETS[name] + 8)
-        assert not native._reads_structs()
-    assert native._reads_structs()
+        patch.setitem(structs.OFFSETS, name, structs.OFFSETS[name] + 8)
+        assert not structs._reads_structs()
+    assert structs._reads_structs()
 
 
 def test_items_in_another_place_are_noticed(monkeypatch):
-    monkeypatch.setattr(native, "ITEMS", native.ITEMS + 8)
-    assert not native._reads_structs()
+    monkeypatch.setattr(structs, "ITEMS", structs.ITEMS + 8)
+    assert not structs._reads_structs()
