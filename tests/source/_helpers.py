@@ -1,7 +1,11 @@
-# ruff: noqa: E741 - names as drawn programs have them
+# ruff: noqa: E741, F401, I001 - names as drawn programs have them
 """Functions that drawn programs call: some change what they get."""
 
+import math
+
+import numpy
 import numpy as np
+from numpy import sin as sn
 
 M = np.array([[0.4, -0.3, 0.2], [0.1, 0.6, -0.5], [-0.2, 0.3, 0.7]])
 C = 0.7
