@@ -1,4 +1,4 @@
-# ruff: noqa: E741, F401, I001 - names as drawn programs have them
+# ruff: noqa: E741, F401, ICN001 - names as drawn programs have them
 """Functions that drawn programs call: some change what they get."""
 
 import math
