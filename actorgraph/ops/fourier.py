@@ -383,32 +383,36 @@ def irfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) ->
     return irfft(ifftn(x, sizes, places, norm) if places else x, size, last, norm)
 
 
+# Errors of these begin with the name of the function that calls them.
+_rfft, _irfft, _rfftn, _irfftn = rfft, irfft, rfftn, irfftn
+
+
 @returns(_WHOLE)
 @as_of(irfftn)
 def hfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Transform signals with real spectra, given by half, as ``torch.fft.hfftn``."""
-    return irfftn(conj(x), s, axes, OTHER_NORM[checked(x, norm)])
+    return _irfftn(conj(x), s, axes, OTHER_NORM[checked(x, norm)])
 
 
 @returns(_HALF)
 @as_of(rfftn)
 def ihfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Undo `hfftn`, as ``torch.fft.ihfftn``."""
-    return conj(rfftn(x, s, axes, OTHER_NORM[checked(x, norm)]))
+    return conj(_rfftn(x, s, axes, OTHER_NORM[checked(x, norm)]))
 
 
 @returns("Node: float; complex64 gives float32")
 @as_of(irfft)
 def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``."""
-    return irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm)])
+    return _irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm)])
 
 
 @returns("Node: complex, with ``n // 2 + 1`` entries along the axis")
 @as_of(rfft)
 def ihfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Undo `hfft`, as ``numpy.fft.ihfft``."""
-    return conj(rfft(x, n, axis, OTHER_NORM[checked(x, norm)]))
+    return conj(_rfft(x, n, axis, OTHER_NORM[checked(x, norm)]))
 
 
 def _last_two(over_axes: Any, kind: str = "complex") -> Any:

@@ -12,9 +12,13 @@ from typing import Any, NamedTuple
 from actorgraph.source.scope import UNKNOWN, Scope, bound_names, is_numpy, walk_own
 
 _VIEWS = frozenset(
-    "reshape ravel asarray atleast_1d atleast_2d transpose squeeze swapaxes moveaxis view diagonal "
-    "broadcast_to expand_dims".split()
+    "reshape ravel asarray asanyarray ascontiguousarray asfortranarray require atleast_1d "
+    "atleast_2d atleast_3d transpose permute_dims matrix_transpose squeeze swapaxes moveaxis "
+    "rollaxis view diagonal diag broadcast_to broadcast_arrays expand_dims flip fliplr flipud "
+    "rot90 split array_split hsplit vsplit dsplit unstack real imag real_if_close trim_zeros "
+    "einsum".split()
 )
+"""NumPy's functions whose result may show memory of an argument."""
 CHANGING = frozenset({"append", "extend", "insert", "pop"})
 """Methods of lists that change them."""
 _DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
@@ -140,10 +144,9 @@ class Aliases:
     def _makes(self, node: ast.expr) -> bool:
         """Return whether an expression makes a new object."""
         if isinstance(node, ast.Call):
-            name = ast.unparse(node.func).split(".")[-1]
             target = self.scope.resolve(node.func)
             user = isinstance(target, Scope) or not (target is UNKNOWN or is_numpy(target))
-            return name not in _VIEWS and not (user and self.scope.is_active(node))
+            return not _shows(node) and not (user and self.scope.is_active(node))
         if isinstance(node, ast.IfExp):
             return self._makes(node.body) and self._makes(node.orelse)
         return isinstance(
@@ -196,10 +199,7 @@ class Aliases:
             return set() if copies else self._refers(node.value)
         if isinstance(node, ast.Call):
             of = node.func.value if isinstance(node.func, ast.Attribute) else None
-            name = ast.unparse(node.func).split(".")[-1]
-            return (
-                set().union(*map(self._refers, [of, *node.args[:1]])) if name in _VIEWS else set()
-            )
+            return set().union(*map(self._refers, [of, *node.args])) if _shows(node) else set()
         if isinstance(node, ast.BinOp):
             return set().union(
                 *[self._refers(one) for one in (node.left, node.right) if _is_display(one)]
@@ -226,6 +226,14 @@ def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None
             parts = zip(target.elts, value.elts, strict=True)
             return [pair for one, part in parts for pair in _pairs(one, part)]
     return [(name, None) for name in bound_names([target])]
+
+
+def _shows(call: ast.Call) -> bool:
+    """Return whether the result of a call may show memory of an argument."""
+    name = ast.unparse(call.func).split(".")[-1]
+    if name == "einsum":
+        return len(call.args) == 2
+    return name in _VIEWS or any(word.arg == "copy" for word in call.keywords)
 
 
 def _is_display(node: Any) -> bool:

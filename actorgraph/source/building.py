@@ -150,7 +150,7 @@ class Session:
             if not is_numpy(function):
                 raise GraphTypeError(f"{function!r} is called on active values but has no source")
             value = function(*args)
-            return value, (self.derived(function, active), (value, *args))
+            return value, (self.derived(function, active), args)
         forward, backward = self.pair(self._at_run_time(function, active, args))
         value, record = forward.cell.cell_contents(*args)
         return value, (backward.cell.cell_contents, record)
@@ -168,7 +168,7 @@ class Session:
         if not isinstance(function, (FunctionType, MethodType)):
             value = function(*args)
             seeds = tans[0] if len(active) == 1 else tans
-            return value, self.derived(function, active, True)(seeds, value, *args)
+            return value, self.derived(function, active, True)(seeds, *args)
         call = self._at_run_time(function, active, args)
         named = {
             call.scope.derived("d", name): tan for name, tan in zip(call.active, tans, strict=True)
@@ -272,7 +272,7 @@ class Session:
         steps, result = self.steps(scope, active)
         sweep = Forward(scope, self)
         body = sweep.start(active) + sweep.sweep(steps)
-        return sweep, body, result, sweep.t(result) if result in scope.active else "None"
+        return sweep, body, result, sweep.of(ast.Name(result, ast.Load()))
 
     def pushed(self, scope: Scope, active: tuple[str, ...]) -> Any:
         """Return a function of arguments and their tangents that returns value and tangent."""

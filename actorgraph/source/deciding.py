@@ -26,12 +26,17 @@ from actorgraph.op import CONSTANT, VIEW, Op
 from actorgraph.ops.assignment import index_put
 from actorgraph.ops.broadcasting import broadcast_to
 from actorgraph.ops.comparison import logical_and, logical_not, logical_or
+from actorgraph.ops.indexing import _GETITEM
 from actorgraph.source.reading import refuse
 from actorgraph.source.support import has_changed, snapshot
 from actorgraph.types import UNKNOWN, Shape
 
 FLOAT: ContextVar[str] = ContextVar("FLOAT", default="float64")
 """The dtype of a Python float that becomes a node and meets no node with a dtype."""
+CHANGED: ContextVar[list[Any]] = ContextVar("CHANGED")
+"""Arguments of functions that these have replaced by new values, where Python changes them."""
+BUILDING: ContextVar[bool] = ContextVar("BUILDING", default=False)
+"""Whether a converted function was called with nodes."""
 NUMBERS: ContextVar[dict[Node, Callable[[Any], Exception]]] = ContextVar("NUMBERS")
 """Carries of loops that were Python numbers, with the exception that restarts the loop retyped."""
 _STAGED: ContextVar[bool] = ContextVar("_STAGED", default=False)
@@ -189,6 +194,23 @@ def _joined(
     return joined(what, graph, test, parts)
 
 
+def _bool_of(value: Any) -> Any:
+    """Return an operand of ``and`` or ``or``; raise if their result is not surely a bool."""
+    if not isinstance(value, bool) and getattr(value, "dtype", np.dtype(float)).kind != "b":
+        raise GraphTypeError(
+            f"`and` and `or` have one of their operands as value, and {shown(value)} is no bool; "
+            "write a conditional expression: b if a else a"
+        )
+    return value
+
+
+def _memory(value: Any) -> Any:
+    """Return the node or array whose memory a value shows."""
+    while isinstance(value, Node) and (value.op.memory.is_view or value.op is _GETITEM):
+        value = value.inputs[0]
+    return value
+
+
 class Deciding:
     """The methods that one converted function calls, but for loops.
 
@@ -258,15 +280,26 @@ class Deciding:
         """Return the ``or`` of values; each is computed only if those before are false."""
         return self._joined(parts[0](), parts[1:], ends=True)
 
-    def _joined(self, value: Any, rest: Sequence[Callable[[], Any]], ends: bool) -> Any:
+    def and_bools(self, *parts: Callable[[], Any]) -> Any:
+        """Return the ``and`` of values, which is the last of them, or the first that is false."""
+        return self._joined(parts[0](), parts[1:], ends=False, exact=True)
+
+    def or_bools(self, *parts: Callable[[], Any]) -> Any:
+        """Return the ``or`` of values, which is the last of them, or the first that is true."""
+        return self._joined(parts[0](), parts[1:], ends=True, exact=True)
+
+    def _joined(
+        self, value: Any, rest: Sequence[Callable[[], Any]], ends: bool, exact: bool = False
+    ) -> Any:
         if not rest:
             return value
         if not isinstance(value, Node):
-            return value if bool(value) is ends else self._joined(rest[0](), rest[1:], ends)
-        test = self.test(value)
+            return value if bool(value) is ends else self._joined(rest[0](), rest[1:], ends, exact)
+        test = self.test(_bool_of(value) if exact else value)
 
         def others() -> Any:
-            return self.test(self._joined(rest[0](), rest[1:], ends))
+            value = self._joined(rest[0](), rest[1:], ends, exact)
+            return self.test(_bool_of(value) if exact else value)
 
         result = self._guarded(logical_not(test) if ends else test, others, ends)
         if isinstance(result, Node):
@@ -470,36 +503,64 @@ class Deciding:
             for value in read()
         ])  # fmt: skip
 
-    def _refuse_shared(self, who: tuple[Any, ...]) -> None:
+    def _refuse_shared(self, who: tuple[Any, ...], value: Any) -> None:
         """Raise if somebody else sees the change of a value that becomes a new one in a graph."""
         if who:
             name, other, place = who
+            if not other:
+                CHANGED.get([]).append(value)
+                return
             raise self.refused(
                 place, f"{other} would see in Python that {name} changes, but in a graph {name} "
                 f"becomes a new value; copy it before ({name}.copy()), or return it and assign it",
             )  # fmt: skip
+
+    def apart(self, call: str, place: int, value: Any, *given: Any) -> Any:
+        """Return the value of a call; raise if it is, or shows, an argument: one is written to."""
+        if not BUILDING.get():
+            return value
+        mine, theirs = ([_memory(leaf) for leaf in flatten(one)[0]] for one in (value, given))
+        for one in mine:
+            if np.ndim(one) and any(
+                one is other or (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
+                                 and np.may_share_memory(one, other))
+                for other in theirs
+            ):  # fmt: skip
+                raise self.refused(
+                    place, f"{call} returns what it got, or a part of it, and one of the two is "
+                    "written to; return a copy",
+                )  # fmt: skip
+        return value
+
+    def number(self, place: int, value: Any) -> Any:
+        """Return an element of what a loop goes over; raise for a view, which a write changes."""
+        if BUILDING.get() and any(np.ndim(leaf) for leaf in flatten(value)[0]):
+            raise self.refused(
+                place, "the loop goes over views of an array that is written to; copy it before"
+            )
+        return value
 
     def augmented(self, name: str, who: tuple[Any, ...], x: Any, y: Any) -> Any:
         """Return `x` after an augmented assignment."""
         staged = _STAGED.get() and isinstance(x, np.ndarray)
         new = staged or isinstance(x, Node) or isinstance(y, Node)
         if new and np.ndim(x):
-            self._refuse_shared(who)
+            self._refuse_shared(who, x)
         return getattr(operator, f"__{'' if new else 'i'}{_OPERATORS[name]}__")(x, y)
 
     def written(self, who: tuple[Any, ...], x: Any, index: Any, value: Any) -> Any:
         """Return `x` with a value at an index: a new node, and in a branch a new list."""
         if isinstance(x, Node):
-            self._refuse_shared(who)
+            self._refuse_shared(who, x)
             return index_put(x, index, value)
         if isinstance(x, np.ndarray):
             parts = index if isinstance(index, tuple) else (index,)
             node = next((operand for operand in (value, *parts) if isinstance(operand, Node)), None)
             if node is not None:
-                self._refuse_shared(who)
+                self._refuse_shared(who, x)
                 return index_put(graph_of("a write", [node]).lift(x), index, value)
         if _STAGED.get() and isinstance(x, (list, dict, np.ndarray)):
-            self._refuse_shared(who)
+            self._refuse_shared(who, x)
             x = x.copy()
         x[index] = value
         return x
@@ -507,7 +568,7 @@ class Deciding:
     def appended(self, who: tuple[Any, ...], x: Any, value: Any) -> Any:
         """Return a list with one more element."""
         if _STAGED.get() and type(x) is list:
-            self._refuse_shared(who)
+            self._refuse_shared(who, x)
             return [*x, value]
         x.append(value)
         return x

@@ -12,13 +12,29 @@ import numpy as np
 from actorgraph.source.aliases import Aliases
 from actorgraph.source.fence import reason
 from actorgraph.source.reading import refuse
-from actorgraph.source.rules import OPERATORS, Derived, Kernel, is_literal, trace
-from actorgraph.source.scope import UNKNOWN, Scope, bound_names, is_numpy
-from actorgraph.source.steps import Statement, Substituted, loads
-from actorgraph.source.support import concatenated, refuse_same, refuse_view
+from actorgraph.source.rules import OPERATORS, Derived, Kernel, is_literal, on_nodes, trace
+from actorgraph.source.scope import (
+    UNKNOWN,
+    WRITING,
+    Scope,
+    bound_names,
+    changes_nothing,
+    is_hashable,
+    is_numpy,
+    writes_out,
+)
+from actorgraph.source.steps import Statement, Substituted, free_names, loads
+from actorgraph.source.support import (
+    CHANGES,
+    concatenated,
+    refuse_list,
+    refuse_same,
+    refuse_view,
+    unchanged,
+)
 from actorgraph.source.usual import ADJOINTS, METHODS, PURE, SOURCES, TANGENTS
 
-_SAME = frozenset({"copy", "__array__"})
+_CHANGEABLE = (np.ndarray, list, dict, set)
 
 
 class Expressions(ABC):
@@ -29,6 +45,7 @@ class Expressions(ABC):
         self.origin: Any = scope.tree
         self.out: list[Any] = []
         self.aliases = Aliases(scope, result)
+        self.names = [one.id for one in ast.walk(scope.tree) if isinstance(one, ast.Name)]
 
     @abstractmethod
     def rewritten(self, text: str, node: ast.AST) -> None:
@@ -65,6 +82,44 @@ class Expressions(ABC):
                 self.origin, f"a write into {name} may change {alias}, which shares its memory; "
                 f"copy it: {alias} = {name}.copy()",
             )  # fmt: skip
+
+    def guarded(self, call: Any, text: Any) -> ast.expr:
+        """Return the `text` of a call whose result has no gradient.
+
+        It raises if the call changes what other statements read.
+        """
+        scope, called = self.scope, self.scope.resolve(call.func)
+        captured = [ast.Name(name, ast.Load()) for name in getattr(called, "captured", ())]
+        given = [*call.args, *[word.value for word in call.keywords], *captured]
+        given += [call.func.value] if isinstance(call.func, ast.Attribute) else []
+        if changes_nothing(called, call) or not any(map(scope.is_active, given)):
+            return text  # type: ignore[no-any-return]
+        if called is setattr:
+            raise self.refused(call, "an attribute has no gradient; use a dict")
+        code = getattr(called, "__code__", None)
+        found = free_names([call, *captured]) | (
+            {*code.co_names, *code.co_freevars} if code else set()
+        )
+        inside = [one.id for one in ast.walk(call) if isinstance(one, ast.Name)]
+        names = [
+            name
+            for name in sorted(found - scope.nested.keys())
+            if self.names.count(name) > inside.count(name)
+            and (name in scope.locals or isinstance(scope.resolve(_load(name)), _CHANGEABLE))
+        ]
+        if names:
+            line = ast.unparse(call).split("\n")[0]
+            if is_numpy(called):  # it writes, even if what it writes is there already
+                out = [word.value for word in call.keywords if word.arg == "out"]
+                place = 0 if called in WRITING else -1
+                written = sorted(loads([*out, call.args[place]][:1]) & {*names})
+                if written:
+                    raise self.refused(call, CHANGES.format(line, written[0]))
+                return text  # type: ignore[no-any-return]
+            given = [ast.parse(repr(one), mode="eval").body for one in (line, names)]
+            values = [text.func, *given, *map(_load, names)]
+            text.func = ast.Call(_load(scope.support(unchanged)), values, [])
+        return text  # type: ignore[no-any-return]
 
     def emit(self, kind: str, text: str, **more: Any) -> None:
         """Add a step."""
@@ -110,6 +165,8 @@ class Expressions(ABC):
         scope = self.scope
         if not scope.is_active(node):
             self.emit("passive", f"{target} = {ast.unparse(node)}")
+            if isinstance(node, ast.Call) and self.aliases.changed(target):
+                self._refuse_argument(target, node)
             return
         scope.active.add(target)
         scope.locals.add(target)
@@ -120,25 +177,40 @@ class Expressions(ABC):
 
     def step(
         self, kind: str, target: str, value: str, args: list[ast.expr],
-        reads: list[ast.expr] | None = None, **more: Any,
+        reads: list[ast.expr] | None = None, checked: str = "", **more: Any,
     ) -> None:  # fmt: skip
         """Add a step that binds a name; through a second name if its reversal reads the first."""
-        names = {one.id for one in reads or args if isinstance(one, ast.Name)}
+        names = loads([*(reads or args), *more.get("kwargs", {}).values()])
         bound = self.scope.fresh(target) if target in names else target
         self.scope.active.add(bound)
         self.scope.locals.add(bound)
         if kind in ("user", "dynamic"):
-            more["slot"] = self.scope.fresh("record")
+            more["slot"], more["checked"] = self.scope.fresh("record"), f"{bound} = {checked}"
             self.scope.locals.add(more["slot"])
         self.emit(kind, f"{bound} = {value}", target=bound, args=args, **more)
+        if more.get("function") in (list, tuple) and self.aliases.written(ast.unparse(args[0])):
+            source = ast.unparse(args[0])
+            helper = self.scope.support(refuse_view)
+            self.emit("passive", f"{helper}({bound}, {target!r}, {source!r})")
         if kind in ("user", "dynamic"):
             for name in sorted(loads([*args, *more.get("kwargs", {}).values()])):
                 if self.aliases.changed(name):
-                    helper = self.scope.support(refuse_same)
-                    self.emit("passive", f"{helper}({bound}, {name}, {name!r}, {value!r})")
+                    self.refuse_same(bound, name, name, value)
         if bound != target:
             self.emit("copy", f"{target} = {bound}", target=target,
                       args=[ast.Name(bound, ast.Load())])  # fmt: skip
+
+    def refuse_same(self, result: str, other: str, changed: str, call: str) -> None:
+        """Raise when it runs if the result of a call shares memory with another value."""
+        helper = self.scope.support(refuse_same)
+        self.emit("passive", f"{helper}({result}, {other}, {changed!r}, {call!r})")
+
+    def _refuse_argument(self, name: str, call: ast.Call) -> None:
+        """Raise when it runs if a name that is written to is bound to an argument of a function."""
+        called = self.scope.resolve(call.func)
+        if not isinstance(called, type) and not is_numpy(called):
+            for given in sorted(free_names([*call.args, *call.keywords]) & self.scope.locals):
+                self.refuse_same(name, given, name, ast.unparse(call))
 
     def _as_name(self, target: str, node: ast.Name) -> None:
         if target != node.id:
@@ -148,13 +220,15 @@ class Expressions(ABC):
         function = OPERATORS.get(type(node.op))
         if function is None:
             raise self.refused(node)
-        lists = map(self.aliases.may_be_list, (node.left, node.right))
+        lists = any(map(self.aliases.may_be_list, (node.left, node.right)))
         args = [self.atom(node.left), self.atom(node.right)]
         value = ast.unparse(ast.BinOp(args[0], node.op, args[1]))
-        if function is np.add and any(lists):
+        if lists and function is np.add:
             self.step("rule", target, value, args, function=concatenated)
-        else:
-            self.step("call", target, value, args, function=function)
+            return
+        if lists:
+            value = f"{self.scope.support(refuse_list)}({value})"
+        self.step("call", target, value, args, function=function)
 
     def _as_unaryop(self, target: str, node: ast.UnaryOp) -> None:
         args = [self.atom(node.operand)]
@@ -271,10 +345,8 @@ class Expressions(ABC):
             if method == "get" and node.args:
                 self._as_get(target, node)
                 return
-            function = np.array if method in _SAME else getattr(np, method, UNKNOWN)
+            function = METHODS.get(method, getattr(np, method, UNKNOWN))
             if function is UNKNOWN or method == "fill":
-                function = METHODS.get(method, UNKNOWN)
-            if function is UNKNOWN:
                 raise self.refused(node, f"the method .{method} of an active value has no gradient")
             extra = [self.atom(base)]
             text = f"{ast.unparse(extra[0])}.{method}"
@@ -305,7 +377,7 @@ class Expressions(ABC):
         if is_hashable(function) and (function in ADJOINTS or function in TANGENTS):
             kind = "rule"
         elif (
-            is_numpy(function)
+            (is_numpy(function) and on_nodes(function) is not None)
             or isinstance(function, (Derived, Kernel, trace))
             or function in (abs, pow)
         ):
@@ -319,6 +391,8 @@ class Expressions(ABC):
                 node, f"{name} has no derivative; give it one with @ag.source.adjoint({name}) and "
                 f"@ag.source.tangent({name})",
             )  # fmt: skip
+        if kind == "call" and writes_out(function, node):
+            raise self.refused(node, "out= has no gradient; assign the result to a name")
         args, starred = [], False
         for one in node.args:
             starred = starred or isinstance(one, ast.Starred)
@@ -333,11 +407,14 @@ class Expressions(ABC):
                 raise self.refused(node, "give active values as positional arguments")
             kwargs[word.arg] = self.operand(word.value, kind)
         words = [ast.keyword(key, one) for key, one in kwargs.items()]
-        called = ast.unparse(ast.Call(ast.Name(text, ast.Load()), args, words))
+        called: Any = ast.Call(ast.parse(text, mode="eval").body, args, words)
+        text = ast.unparse(called)
         if isinstance(function, Scope):
             for name in function.captured:
                 kwargs[name] = ast.Name(name, ast.Load())
-        self.step(kind, target, called, [*extra, *args], kwargs=kwargs, function=function)
+        checked = ast.unparse(self.guarded(node, called)) if kind == "user" else ""
+        self.step(kind, target, text, [*extra, *args], kwargs=kwargs, function=function,
+                  checked=checked)  # fmt: skip
 
     def operand(self, node: ast.expr, kind: str) -> ast.expr:
         """Return the operand of a call of this kind."""
@@ -356,18 +433,14 @@ class Expressions(ABC):
             name = ast.unparse(self.passive(node.func))
         args = [self.atom(one) for one in node.args]
         value = f"{name}({', '.join(map(ast.unparse, args))})"
-        self.step("dynamic", target, value, args, function=name)
+        checked = ast.unparse(self.guarded(node, ast.parse(value, mode="eval").body))
+        self.step("dynamic", target, value, args, function=name, checked=checked)
+
+
+def _load(name: str) -> ast.expr:
+    return ast.Name(name, ast.Load())
 
 
 def index_text(node: ast.expr) -> str:
     """Return the text of an index between brackets."""
     return ast.unparse(ast.Subscript(ast.Name("_", ast.Load()), node, ast.Load()))[2:-1]
-
-
-def is_hashable(value: Any) -> bool:
-    """Return whether a value may be looked up in a set."""
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True

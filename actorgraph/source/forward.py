@@ -84,7 +84,7 @@ class Forward:
             name = self.scope.help(derived.__name__, derived)
             tans = [self.of(step.args[i]) for i in active]
             seeds = tans[0] if len(tans) == 1 else f"({', '.join(tans)})"
-            call = _call(name, [seeds, step.target, *map(ast.unparse, step.args)], step.kwargs)
+            call = _call(name, [seeds, *map(ast.unparse, step.args)], step.kwargs)
             zero = f"{self.scope.support(support.zero_of)}({step.target})"
             return primal + parse(f"{tan} = {call}\nif {tan} is None:\n    {tan} = {zero}")
         names = self.session.operands(self.scope, step, text)

@@ -17,7 +17,7 @@ from actorgraph.autodiff.trees import flatten
 from actorgraph.errors import GraphError, GraphTypeError, shown
 from actorgraph.graph import Node
 from actorgraph.keywords import answering
-from actorgraph.source.deciding import FLOAT
+from actorgraph.source.deciding import BUILDING, CHANGED, FLOAT
 from actorgraph.source.looping import Converted
 from actorgraph.source.reading import UnsupportedSyntax, read
 from actorgraph.source.staging import HELPER, staged
@@ -103,9 +103,13 @@ def _numbers_of(given: Any) -> Iterator[None]:
     before = None if graph is None else graph.convert
     if graph is not None and before is None:
         graph.convert = "same_kind"
+    building = BUILDING.set(BUILDING.get() or graph is not None)
+    changed = CHANGED.set([])
     try:
         yield
     finally:
+        CHANGED.reset(changed)
+        BUILDING.reset(building)
         FLOAT.reset(token)
         if graph is not None:
             graph.convert = before
@@ -151,10 +155,14 @@ def _compiled(func: FunctionType) -> FunctionType:
     args: Any = definition.args  # its defaults are set below, from the user's function
     args.defaults = [ast.Constant(None) for _ in args.defaults]
     args.kw_defaults = [one and ast.Constant(None) for one in args.kw_defaults]
+    definition.name = (
+        f"{HELPER}function"  # its own would hide the global that it may call itself by
+    )
     outer.body = [definition]
     module = ast.fix_missing_locations(ast.Module([outer], []))
     (factory,) = _codes(compile(module, code.co_filename, "exec"))
     (body,) = [one for one in _codes(factory) if one.co_name == definition.name]
+    body = body.replace(co_name=code.co_name)
     all_cells = {HELPER: CellType(Converted(func, places, _called)), **cells}
     closure = tuple([all_cells[name] for name in body.co_freevars])
     converted = FunctionType(body, func.__globals__, func.__name__, func.__defaults__, closure)

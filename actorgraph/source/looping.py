@@ -25,6 +25,7 @@ from actorgraph.ops.elementwise import astype, maximum, minimum
 from actorgraph.ops.gathering import size_of
 from actorgraph.ops.indexing import getitem
 from actorgraph.source.deciding import (
+    CHANGED,
     FLOAT,
     NUMBERS,
     UNDEFINED,
@@ -235,14 +236,28 @@ class Converted(Deciding):
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def called(self, function: Any) -> Any:
-        """Return the function to call in place of another."""
+    def called(self, function: Any, place: int | None = None) -> Any:
+        """Return the function to call in place of another.
+
+        With a `place`, arguments are read again: it raises if it made new values of them.
+        """
         if isinstance(function, (FunctionType, MethodType)):
-            return self.convert(function)
+            converted = self.convert(function)
+            return converted if place is None else partial(self._checked, converted, place)
         try:
             return _BUILTINS.get(function, function) if callable(function) else function
         except TypeError:  # it is not hashable
             return function
+
+    def _checked(self, function: Any, place: int, *args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        changed = CHANGED.get([])
+        if any(leaf is one for leaf in flatten((args, kwargs))[0] for one in changed):
+            raise self.refused(
+                place, "the function writes into an argument, which in a graph becomes a new value "
+                "there, and here it is read again; return it and assign it",
+            )  # fmt: skip
+        return result
 
 
 def _nothing() -> None:

@@ -9,20 +9,21 @@ from typing import Any, cast
 import numpy as np
 
 from actorgraph.source.aliases import CHANGING
-from actorgraph.source.expressions import Expressions, index_text, is_hashable
+from actorgraph.source.expressions import Expressions, index_text
 from actorgraph.source.jumps import Jumps, UnsupportedPattern
-from actorgraph.source.scope import PASSIVE_CALLS, Scope, bound_names, walk_own
+from actorgraph.source.scope import Scope, bound_names, walk_own
 from actorgraph.source.steps import (
     Branch,
     Context,
     Insertion,
     Jump,
     LoopStatement,
+    Substituted,
     index_value,
     loads,
     parse,
 )
-from actorgraph.source.support import overwritten, refuse_array, refuse_change, snapshot
+from actorgraph.source.support import overwritten, refuse_array
 
 _CONTEXT = (np.errstate,)
 
@@ -33,7 +34,6 @@ class Normaliser(Expressions):
     def __init__(self, scope: Scope) -> None:
         self.jumps = Jumps(scope)
         super().__init__(scope, self.jumps.result)
-        self.names = [one.id for one in ast.walk(scope.tree) if isinstance(one, ast.Name)]
 
     def steps(self) -> list[Any]:
         """Return the steps of the body."""
@@ -64,10 +64,6 @@ class Normaliser(Expressions):
         """Return whether a statement neither binds nor writes anything active."""
         scope = self.scope
         loop = isinstance(node, (ast.For, ast.While))
-        if isinstance(node, (ast.If, ast.For, ast.While, ast.With)) and any(
-            self._changeable(part) for part in walk_own([node]) if isinstance(part, ast.Expr)
-        ):
-            return False
         for part in walk_own([node]):
             if isinstance(part, (ast.Break, ast.Continue)) and not loop:
                 return False
@@ -96,56 +92,16 @@ class Normaliser(Expressions):
             return
         self.walrus(node)
         self.refuse_captures(node)
-        if self.is_passive(node):
+        passive = self.is_passive(node)
+        node = _Guarded(self, passive).visit(node)
+        if passive:
             if not isinstance(node, ast.Pass):
-                self._unchanging(node)
+                self.emit("passive", ast.unparse(node))
             return
         method = getattr(self, f"_on_{name}", None)
         if method is None:
             raise self.refused(node)
         method(node)
-
-    def _changeable(self, node: ast.AST) -> list[str]:
-        """Return the names whose values calls in a statement may change: it has active values."""
-        scope, found = self.scope, set[str]()
-        for stmt in walk_own([node]):
-            calls = [one for one in ast.walk(stmt) if isinstance(one, ast.Call)]
-            if not isinstance(stmt, ast.Expr) or not any(map(self._gets_active, calls)):
-                continue
-            found |= loads(stmt)
-            for call in calls:
-                called = scope.resolve(call.func)
-                if called is setattr and self._gets_active(call):
-                    raise self.refused(stmt, "an attribute has no gradient; use a dict")
-                found |= {*called.captured} if isinstance(called, Scope) else set()
-        found &= scope.locals - scope.nested.keys() - bound_names([node])
-        inside = [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
-        return [name for name in sorted(found) if self.names.count(name) > inside.count(name)]
-
-    def _gets_active(self, call: ast.Call) -> bool:
-        """Return whether a call whose result nobody uses has active arguments or an active self."""
-        scope = self.scope
-        function = scope.resolve(call.func)
-        if is_hashable(function) and function in PASSIVE_CALLS:
-            return False
-        captured = function.captured if isinstance(function, Scope) else ()
-        given = [*call.args, *[word.value for word in call.keywords]]
-        given += [call.func.value] if isinstance(call.func, ast.Attribute) else []
-        return any(map(scope.is_active, given)) or not scope.active.isdisjoint(captured)
-
-    def _unchanging(self, node: ast.stmt) -> None:
-        """Add a passive statement, which must not change what other statements read."""
-        names = ", ".join(self._changeable(node))
-        if not names:
-            self.emit("passive", ast.unparse(node))
-            return
-        before = self.scope.fresh("before")
-        self.scope.locals.add(before)
-        line = ast.unparse(node).split("\n")[0]
-        self.emit("passive", f"{before} = {self.scope.support(snapshot)}({names})")
-        self.emit("passive", ast.unparse(node))
-        refuse = self.scope.support(refuse_change)
-        self.emit("passive", f"{refuse}({before}, {line!r}, {names.split(', ')!r}, {names})")
 
     def _keep_defaults(self, name: str) -> None:
         """Bind the defaults of a nested function to names: calls may find other values."""
@@ -235,23 +191,21 @@ class Normaliser(Expressions):
             self._unpack(target, value)
         elif isinstance(target, ast.Subscript):
             base, index = self.atom(target.value), index_text(self.passive(target.slice))
-            self._store(base, index, f"{ast.unparse(base)}[{index}]", value)
+            self._store(base, index, value)
         elif isinstance(target, ast.Attribute):
-            base = self.atom(target.value)
-            self._store(base, f".{target.attr}", f"{ast.unparse(base)}.{target.attr}", value)
+            text = f"the attribute {ast.unparse(target)} has no gradient; use a dict"
+            raise self.refused(self.origin, text)
         else:
             raise self.refused(target)
 
-    def _store(self, base: ast.expr, index: str, place: str, value: ast.expr) -> None:
+    def _store(self, base: ast.expr, index: str, value: ast.expr) -> None:
         name = ast.unparse(base)
-        if index.startswith("."):
-            raise self.refused(self.origin, f"the attribute {place} has no gradient; use a dict")
         self.refuse_shared(base)
         atom = self.atom(value)
         old, helper = self.scope.fresh("old"), self.scope.help("overwritten", overwritten)
         self.scope.locals.add(old)
         self.emit("passive", f"{old} = {helper}({name}, {index_value(index)})")
-        self.emit("store", f"{place} = {ast.unparse(atom)}", target=name,
+        self.emit("store", f"{name}[{index}] = {ast.unparse(atom)}", target=name,
                   args=[base, atom], index=index, slot=old)  # fmt: skip
 
     def _unpack(self, target: ast.Tuple | ast.List, value: ast.expr) -> None:
@@ -338,7 +292,13 @@ class Normaliser(Expressions):
         if (call and call[0] == "range") or not self._is_over_active(over, node):
             self._plain_for(node, call)
             return
-        binding, prefix = self._elements(node.target, over)
+        for one in walk_own(node.body):
+            grows = isinstance(one, ast.Attribute) and one.attr in CHANGING
+            if grows and ast.unparse(one.value) in loads(over):  # type: ignore[attr-defined]
+                raise self.refused(one, "a list changes while a loop goes over it; copy it before")
+        rebound = loads(over) & bound_names(node.body)
+        again = {name: self.temporary(ast.Name(name, ast.Load())) for name in sorted(rebound)}
+        binding, prefix = self._elements(node.target, Substituted(again).visit(deepcopy(over)))
         index = prefix.split(" in ")[0].removeprefix("for ")
         scope.locals |= {index, *bound_names(ast.parse(f"{target} = 0").body)}
         (loop,) = parse(f"{prefix}: pass", node)
@@ -427,6 +387,26 @@ class Normaliser(Expressions):
         )
         header = "with " + ", ".join(map(ast.unparse, node.items))
         self.out.append(Context(header, self.block(node.body), repeats))
+
+
+class _Guarded(ast.NodeTransformer):
+    """Guards the calls in what is passive: in a whole statement, or in parts of its expressions."""
+
+    def __init__(self, normaliser: Normaliser, passive: bool) -> None:
+        self.normaliser, self.passive, self.inside = normaliser, passive, False
+
+    def visit(self, node: ast.AST) -> Any:
+        """Return a node with its calls guarded."""
+        outer, own = self.passive, (ast.FunctionDef, ast.ClassDef, ast.Lambda)
+        if isinstance(node, own) or (isinstance(node, ast.stmt) and self.inside and not outer):
+            return node
+        self.inside = True
+        if isinstance(node, ast.expr):
+            self.passive = outer or not self.normaliser.scope.is_active(node)
+        called = isinstance(node, ast.Call) and self.passive and deepcopy(node)
+        made = self.generic_visit(node)
+        self.passive = outer
+        return self.normaliser.guarded(called, made) if called else made
 
 
 class _Unnamed(ast.NodeTransformer):

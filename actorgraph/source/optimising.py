@@ -7,7 +7,7 @@ import ast
 from actorgraph.source.steps import loads
 
 _IMPURE = frozenset(
-    "fitting check_inputs refuse_array refuse_change refuse_same refuse_view overwritten".split()
+    "fitting check_inputs refuse_array refuse_list refuse_same refuse_view overwritten".split()
 )
 
 
@@ -61,7 +61,8 @@ class _Sweep:
     def block(self, body: list[ast.stmt], live: set[str]) -> list[ast.stmt]:
         """Return the statements that are needed; updates `live` to the names needed before."""
         kept = [self.statement(stmt, live) for stmt in reversed(body)]
-        return [stmt for stmt in reversed(kept) if stmt is not None]
+        left = [stmt for stmt in reversed(kept) if stmt is not None]
+        return left if _has_effect(left) else []
 
     def statement(self, stmt: ast.stmt, live: set[str]) -> ast.stmt | None:
         """Return a statement, or None if nothing needs it."""
@@ -84,7 +85,7 @@ class _Sweep:
             other = set(live)
             body, orelse = self.block(stmt.body, live), self.block(stmt.orelse, other)
             live |= other
-            if not _has_effect(body + orelse) and self.is_pure(stmt.test):
+            if not body + orelse and self.is_pure(stmt.test):
                 return None
             live |= loads(stmt.test)
             return ast.copy_location(ast.If(stmt.test, body or [ast.Pass()], orelse), stmt)
@@ -114,7 +115,7 @@ class _Sweep:
             if inside <= around:
                 break
             around |= inside
-        idle = not _has_effect(body) and isinstance(loop, ast.For) and self.is_pure(loop.iter)
+        idle = not body and isinstance(loop, ast.For) and self.is_pure(loop.iter)
         if idle and not (_names([loop.target]) or set()) & live:  # type: ignore[union-attr]
             return None
         live |= around

@@ -307,7 +307,7 @@ class ReverseWriter:
         if rule is None:
             derived = self.session.derived(step.function, tuple(active))
             name = self.scope.help(derived.__name__, derived)
-            call = _call(name, [ct, step.target, *map(ast.unparse, step.args)], step.kwargs)
+            call = _call(name, [ct, *map(ast.unparse, step.args)], step.kwargs)
             return self._spread(step, call, [step.args[i] for i in active], state)
         names = {**self.session.operands(self.scope, step, rule), "ct": _name(ct)}
         lines: list[ast.stmt] = []
@@ -422,7 +422,7 @@ class ReverseWriter:
     def _recorded(self, step: Statement, reversed_too: bool) -> list[ast.stmt]:
         """Return the call that also returns a record for its reversal."""
         if not reversed_too:
-            return parse(step.text)
+            return parse(step.checked)
         tape = step.slot
         if step.kind == "dynamic":
             active = tuple(i for i, arg in enumerate(step.args) if self._is_active(arg))

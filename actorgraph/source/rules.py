@@ -51,7 +51,7 @@ def on_nodes(function: Any) -> Any:
         return function.func
     name: str = getattr(function, "__name__", "")
     if name and getattr(math, name, None) is function:
-        return getattr(np, _MATH.get(name, name))
+        return getattr(np, _MATH.get(name, name), None)
     return {abs: np.absolute, pow: np.power}.get(function, function)
 
 
@@ -283,7 +283,7 @@ def _printed(
             named_so[node] = ast.Name(node.name, ast.Load())
         printer = _Printer(named_so)
         return InlineRule(printer, printer.express(parts))
-    except (GraphError, ValueError, TypeError):
+    except (GraphError, ValueError, TypeError, AttributeError):
         return None
 
 
@@ -293,8 +293,8 @@ def _printed(
 class Derived:
     """The derivative of a call, as a function of arrays that is built once for each set of types.
 
-    Reverse: ``derived(ct, y, *args, **kwargs)`` returns the cotangents of the arguments `active`
-    (positions), a single one without a tuple.  Forward: ``derived(tangents, y, *args, **kwargs)``.
+    Reverse: ``derived(ct, *args, **kwargs)`` returns the cotangents of the arguments `active`
+    (positions), a single one without a tuple.  Forward: ``derived(tangents, *args, **kwargs)``.
     """
 
     LIMIT = 256
@@ -304,10 +304,10 @@ class Derived:
         self.function, self.active, self.forward = function, active, forward
         self.__name__ = f"{getattr(function, '__name__', 'call')}_{kind}"
         self._made: dict[Any, Any] = {}
+        self._last: tuple[Any, Any] = None, None
 
-    def __call__(self, seed: Any, y: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, seed: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Return the derivative for arrays."""
-        moving = [args[i] for i in self.active]
         if all([type(one) is np.ndarray for one in args]) and not kwargs:  # noqa: C419 - faster
             key: Any = tuple([(one.shape, one.dtype) for one in args])
             arrays: list[Any] = list(args)
@@ -316,16 +316,21 @@ class Derived:
             leaves = [_numeric(leaf) for leaf in leaves]
             arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
             key = structure, tuple([_kind_of(leaf) for leaf in leaves])
-        program = self._made.get(key)
-        if program is None:
-            if len(self._made) >= self.LIMIT:
-                self._made.clear()
-            program = self._made[key] = self._make(args, kwargs)
+        last, program = self._last
+        if key != last:  # dtypes are compared by identity first, and hashed slowly
+            program = self._made.get(key)
+            if program is None:
+                if len(self._made) >= self.LIMIT:
+                    self._made.clear()
+                program = self._made[key] = self._make(args, kwargs)
+            self._last = key, program
+        run, several = program
         if self.forward:
-            seeds = [np.asarray(one) for one in _seed_leaves(seed, moving)]
-        else:
-            seeds = _seeds_of(seed, y)
-        return program(*seeds, *arrays)
+            moving = [args[i] for i in self.active]
+            return run(*map(np.asarray, _seed_leaves(seed, moving)), *arrays)
+        if several:
+            return run(*_seeds_of(seed, several), *arrays)
+        return run(seed if type(seed) is np.ndarray else np.asarray(seed), *arrays)
 
     def _make(self, args: Any, kwargs: Any) -> Any:
         graph = Graph()
@@ -349,6 +354,12 @@ class Derived:
             given, named = unflatten(structure, kept)
             result = on_nodes(self.function)(*given, **named)
         several, results = _listed(result)
+        if not all(isinstance(one, Node) for one in results):
+            name = getattr(self.function, "__name__", "the call")
+            raise GraphError(
+                f"{name} has no derivative for these arguments; give it one with "
+                f"@ag.source.adjoint({name}) and @ag.source.tangent({name})"
+            )
         moving, shape = flatten([given[i] for i in self.active])
         wrt = [one for one in moving if isinstance(one, Node) and one.dtype.kind in "fc"]
         if self.forward:
@@ -358,17 +369,18 @@ class Derived:
             seeds = [graph.input(f"ct{i}", y.dims, y.dtype) for i, y in enumerate(results)]
             by_node = dict(zip(wrt, _cotangents(results, seeds, wrt), strict=True))
             slopes = [by_node.get(one) if isinstance(one, Node) else None for one in moving]
-        run = _program(slopes, [*seeds, *inputs])
-        if self.forward:
-            return run if several else partial(_first, run)
         single = len(self.active) == 1
-        if single and isinstance(given[self.active[0]], Node):
-            return partial(_first, run)
-        if all(isinstance(given[i], Node) for i in self.active):
-            return run
-        return partial(_in_trees, shape, run, single)
+        one = not several if self.forward else single and isinstance(given[self.active[0]], Node)
+        run = _program(slopes, [*seeds, *inputs], one)
+        if (
+            not self.forward
+            and not one
+            and not all(isinstance(given[i], Node) for i in self.active)
+        ):
+            run = partial(_in_trees, shape, run, single)
+        return run, several and [(y.shape, y.dtype) for y in results]
 
-    def trace(self, seed: Any, y: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def trace(self, seed: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Return the derivative as nodes, for derivatives of higher order."""
         nodes, _ = flatten((seed, args))
         graph = next(node.graph for node in nodes if isinstance(node, Node))
@@ -397,14 +409,10 @@ def _listed(result: Any) -> tuple[bool, list[Node]]:
     return several, list(result) if several else [result]
 
 
-def _seeds_of(seed: Any, y: Any) -> list[Any]:
+def _seeds_of(seed: Any, types: Sequence[Any]) -> list[Any]:
     """Return the cotangents of a call's results, with zeros for None."""
-    if not isinstance(y, (list, tuple)):
-        return [np.asarray(seed)]
-    return [
-        np.zeros_like(result) if ct is None else np.asarray(ct)
-        for ct, result in zip(seed, y, strict=True)
-    ]
+    pairs = zip(seed, types, strict=True)
+    return [np.zeros(*kind) if ct is None else np.asarray(ct) for ct, kind in pairs]
 
 
 def _seed_leaves(seed: Any, moving: Sequence[Any]) -> list[Any]:
@@ -422,10 +430,6 @@ def _seed_leaves(seed: Any, moving: Sequence[Any]) -> list[Any]:
         ):
             leaves.append(np.zeros(np.shape(primal)) if tan is None else tan)
     return leaves
-
-
-def _first(run: Any, *values: Any) -> Any:
-    return run(*values)[0]
 
 
 def _in_trees(shape: Any, run: Any, single: bool, *values: Any) -> Any:
@@ -448,8 +452,8 @@ def _kind_of(leaf: Any) -> Any:
     return type(leaf), repr(leaf) if isinstance(leaf, slice) else leaf
 
 
-def _program(results: Sequence[Node | None], inputs: Sequence[Node]) -> Callable[..., list[Any]]:
-    """Return a function of arrays that computes the nodes, in straight-line Python."""
+def _program(results: Sequence[Node | None], inputs: Sequence[Node], one: bool) -> Any:
+    """Return a function of arrays that computes a list of nodes, or `one`, without branches."""
     names = {node: f"x{i}" for i, node in enumerate(inputs)}
     kernels: dict[str, Any] = {}
     lines = [f"def program({', '.join(names.values())}):"]
@@ -463,7 +467,6 @@ def _program(results: Sequence[Node | None], inputs: Sequence[Node]) -> Callable
         kernels[f"k_{name}"] = kernel(node, np, {})
         lines.append(f"    {name} = k_{name}({', '.join(names[part] for part in node.inputs)})")
     outputs = ["None" if node is None else names[node] for node in results]
-    lines.append(f"    return [{', '.join(outputs)}]")
+    lines.append(f"    return {outputs[0] if one else '[' + ', '.join(outputs) + ']'}")
     exec(compile("\n".join(lines), "<ag derivative>", "exec"), kernels)
-    program: Callable[..., list[Any]] = kernels["program"]
-    return program
+    return kernels["program"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import math
+from inspect import Parameter, signature
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -14,7 +15,7 @@ UNKNOWN = object()
 """The value of a local name, which is known only when the function runs."""
 
 _PASSIVE_NUMPY = """
-    shape ndim size zeros ones empty full eye arange linspace zeros_like ones_like empty_like argmax
+    shape ndim size zeros ones empty eye zeros_like ones_like empty_like argmax
     argmin argsort nonzero flatnonzero argwhere count_nonzero isnan isinf isfinite all any allclose
     array_equal isclose searchsorted digitize logical_and logical_or logical_not logical_xor greater
     less greater_equal less_equal equal not_equal floor_divide sign floor ceil rint trunc round
@@ -29,10 +30,22 @@ PASSIVE_CALLS = frozenset(
 )  # fmt: skip
 """Functions whose result has no derivative."""
 PASSIVE_ATTRIBUTES = frozenset(
-    "shape ndim size dtype itemsize nbytes strides flags argmax argmin argsort any all keys tolist"
+    "shape ndim size dtype itemsize nbytes strides flags argmax argmin argsort any all keys"
     .split()
 )  # fmt: skip
 """Attributes of active values that have no derivative."""
+
+
+WRITING = frozenset({
+    np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis,
+})  # fmt: skip
+"""Functions that write into their first argument."""
+_PURE_BUILTINS = {sum, max, min, abs, pow, float, list, tuple, dict, set, sorted, zip, reversed}
+_READING = frozenset(
+    "sum mean min max prod std var ptp dot copy astype reshape ravel item get items values index "
+    "tolist".split()
+)  # fmt: skip
+"""Methods that change nothing."""
 
 
 class Scope:
@@ -266,9 +279,7 @@ class Scope:
             return self.is_active(node.value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert)):
             return False
-        if isinstance(node, ast.BinOp) and isinstance(
-            node.op, (ast.FloorDiv, ast.LShift, ast.RShift, ast.BitOr, ast.BitAnd, ast.BitXor)
-        ):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
             return False
         if isinstance(node, ast.IfExp):
             return self.is_active(node.body) or self.is_active(node.orelse)
@@ -319,6 +330,39 @@ def is_numpy(target: Any) -> bool:
     return isinstance(target, np.ufunc) or module.split(".")[0] in ("numpy", "math") or (
         isinstance(target, ModuleType)
     )  # fmt: skip
+
+
+def is_hashable(value: Any) -> bool:
+    """Return whether a value may be looked up in a set."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def writes_out(function: Any, call: ast.Call) -> bool:
+    """Return whether a call of a NumPy function says where to write its result, or writes."""
+    if any(word.arg == "out" for word in call.keywords) or function in WRITING:
+        return True
+    if isinstance(function, np.ufunc):
+        return len(call.args) > function.nin
+    try:
+        spec = signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return function is np.dot and len(call.args) > 2
+    return (
+        "out" in [one.name for one in spec if one.kind < Parameter.VAR_POSITIONAL][: len(call.args)]
+    )
+
+
+def changes_nothing(function: Any, call: ast.Call) -> bool:
+    """Return whether a call surely changes none of its arguments."""
+    if function is UNKNOWN and isinstance(call.func, ast.Attribute):
+        return call.func.attr in PASSIVE_ATTRIBUTES | _READING and not writes_out(function, call)
+    if is_hashable(function) and function in PASSIVE_CALLS | _PURE_BUILTINS:
+        return True
+    return is_numpy(function) and not writes_out(function, call)
 
 
 def walk_own(body: Any) -> list[ast.AST]:

@@ -18,8 +18,8 @@ from actorgraph.source.fence import check_everywhere
 from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps
 from actorgraph.source.liveness import annotate, assigned
 from actorgraph.source.reading import refuse
-from actorgraph.source.scope import Scope, walk_own
-from actorgraph.source.steps import loads, parse_one
+from actorgraph.source.scope import Scope, bound_names, is_numpy, walk_own
+from actorgraph.source.steps import free_names, loads, parse_one
 
 HELPER = "ag__"
 """The name of the `Converted` object."""
@@ -58,6 +58,10 @@ class _Definition:
         self.jumps = Jumps(scope)
         self.aliases = Aliases(scope, self.jumps.result)
         self.expressions = _Expressions(self)
+        self.reads = [
+            one.id for one in ast.walk(scope.tree)
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+        ]  # fmt: skip
 
     def made(self) -> ast.FunctionDef:
         """Return the definition."""
@@ -91,6 +95,8 @@ class _Definition:
         return out
 
     def _plain_statement(self, node: Any) -> list[ast.stmt]:
+        if isinstance(node, ast.Assign):
+            self._keep_apart(node)
         if type(node) in (ast.While, ast.For):
             stops = any(isinstance(inner, ast.Break) for inner in _of_loop(node.body))
             node.stopped = self.scope.fresh("stopped") if stops else ""
@@ -111,6 +117,10 @@ class _Definition:
             replaced = _expression(text, node)
             replaced.args[2:] = [target, node.value]
             node = _located_one(ast.Assign([node.target], replaced), node)
+        if isinstance(node, ast.AnnAssign):  # a name with an annotation cannot be nonlocal
+            if node.value is None:
+                return [parse_one("pass", node)]
+            node = _located_one(ast.Assign([node.target], node.value), node)
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             return [self._written(node)]
         if isinstance(node, ast.Expr) and self._appends(node.value):
@@ -121,6 +131,31 @@ class _Definition:
             replaced.value.args[2] = call.args[0]
             return [replaced]
         return [node]
+
+    def _keep_apart(self, node: ast.Assign) -> None:
+        """Have a call raise that returns what it got, if the one or the other is written to."""
+        target, call = node.targets[0], node.value
+        if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
+            return
+        called = self.scope.resolve(call.func)
+        names = sorted(free_names([*call.args, *call.keywords]) & self.scope.locals)
+        if is_numpy(called) or isinstance(called, type):
+            return
+        if any(map(self.aliases.changed, [target.id, *names])):
+            text = f"{HELPER}.apart({ast.unparse(call)!r}, {self.at(node)}, x, {', '.join(names)})"
+            made = _expression(text, node)
+            made.args[2] = call
+            node.value = made
+
+    def is_read_again(self, name: str) -> bool:
+        """Return whether a local name may be read in another place, or again in a loop."""
+        if name not in self.scope.locals:
+            return False
+        inside = [
+            one for one in walk_own(self.scope.tree.body) if isinstance(one, (ast.For, ast.While))
+        ]
+        again = any(name in loads(one.body) for one in inside)
+        return again or self.reads.count(name) > 1
 
     def _appends(self, node: ast.AST) -> bool:
         return (
@@ -151,11 +186,17 @@ class _Definition:
         return replaced  # type: ignore[no-any-return]
 
     def _seen_by(self, name: str, node: ast.stmt) -> str:
-        """Return who else sees a change of a name, as an argument of a call; () for nobody."""
+        """Return who else sees a change of a name, as an argument of a call; () for nobody.
+
+        The other is "" for an argument: a function that passed it sees the change.
+        """
         other = self.aliases.alias_of(name)
-        if not other and name in self.scope.args and self.aliases.is_only_written(name):
-            other = "the caller"
-        return repr((name, other, self.at(node)) if other else ())
+        if not other and name in self.scope.args:
+            other = "the caller" if self.aliases.is_only_written(name) else ""
+        elif not other and not self.aliases.is_fresh(name):
+            other = "what it is a part of"
+        argument = name in self.scope.args
+        return repr((name, other, self.at(node)) if other or argument else ())
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -164,6 +205,7 @@ class _Definition:
         out: list[ast.stmt] = []
         for stmt in body:
             method = getattr(self, f"_on_{type(stmt).__name__.lower()}", None)
+            self.expressions.bound = bound_names([stmt]) if method is None else set()
             out += [self.expressions.visit(stmt)] if method is None else method(stmt)
         return out or [ast.Pass()]
 
@@ -221,11 +263,11 @@ class _Definition:
         blocks = (f"{true}()", self.block(node.body)), (f"{false}()", self.block(node.orelse))
         bodies = self._functions(node, names, *blocks)
         call = parse_one(f"{HELPER}.if_(test, {true}, {false}, {given}, {live!r}, {place})", node)
-        call.value.args[0] = self.expressions.visit(node.test)
+        call.value.args[0] = self.expressions.test(node.test)
         return [*bodies, *state, self._watched(inside, call, place)]
 
     def _on_while(self, node: Any) -> list[ast.stmt]:
-        test = self.expressions.visit(node.test)
+        test = self.expressions.test(node.test)
         if node.stopped:
             whole = _expression(
                 f"{HELPER}.and_(lambda: {HELPER}.not_({node.stopped}), lambda: x)", node
@@ -251,6 +293,8 @@ class _Definition:
         body, item = self.scope.fresh("body"), self.scope.fresh("item")
         first = parse_one(f"x = {item}", node)
         first.targets = [node.target]
+        if any(map(self.aliases.written, loads(node.iter))):
+            first.value = _expression(f"{HELPER}.number({self.at(node)}, {item})", node)
         names = sorted(assigned([*node.body, first]))
         state, given = self._state(node, names)
         inside, place = deepcopy(node.body), self.at(node)
@@ -290,7 +334,7 @@ class _Definition:
         )
         state, given = self._state(node, live)
         call = parse_one(f"{HELPER}.assert_(test, lambda: None, {given}, {self.at(node)})", node)
-        call.value.args[0] = self.expressions.visit(node.test)
+        call.value.args[0] = self.expressions.test(node.test)
         if node.msg is not None:
             call.value.args[1].body = self.expressions.visit(node.msg)
         return [*state, call]
@@ -347,8 +391,9 @@ class _Expressions(ast.NodeTransformer):
 
     def __init__(self, definition: _Definition) -> None:
         self.definition = definition
+        self.bound: set[str] = set()  # by the statement
 
-    def _call(self, name: str, node: ast.AST, *parts: ast.expr) -> Any:
+    def _call(self, name: str, node: ast.AST, *parts: ast.expr, visit: Any = None) -> Any:
         """Return a call whose arguments are lambdas, computed on demand."""
         for part in parts:
             for inner in ast.walk(part):
@@ -357,23 +402,32 @@ class _Expressions(ast.NodeTransformer):
                     raise refuse(inner, text, self.definition.function)
         whole = _expression(f"{HELPER}.{name}({', '.join(['lambda: x'] * len(parts))})", node)
         for given, part in zip(whole.args, parts, strict=True):
-            given.body = self.visit(part)
+            given.body = (visit or self.visit)(part)
         return whole
 
+    def test(self, node: ast.expr) -> Any:
+        """Return an expression of which only the truth matters."""
+        if isinstance(node, ast.BoolOp):
+            return self._joined(node, "", self.test)
+        return self.visit(node)
+
+    def _joined(self, node: ast.BoolOp, suffix: str, visit: Any) -> Any:
+        name = "and_" if isinstance(node.op, ast.And) else "or_"
+        return self._call(name + suffix, node, *node.values, visit=visit)
+
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
-        return self._call("and_" if isinstance(node.op, ast.And) else "or_", node, *node.values)
+        return self._joined(node, "bools", self.visit)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        self.generic_visit(node)
         if not isinstance(node.op, ast.Not):
-            return node
+            return self.generic_visit(node)
         call = _expression(f"{HELPER}.not_(x)", node)
-        call.args = [node.operand]
+        call.args = [self.test(node.operand)]
         return call
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         call = self._call("choose", node, node.body, node.orelse)
-        call.args = [self.visit(node.test), *call.args, ast.Constant(self.definition.at(node))]
+        call.args = [self.test(node.test), *call.args, ast.Constant(self.definition.at(node))]
         return _located_one(call, node)
 
     def visit_Compare(self, node: ast.Compare) -> Any:
@@ -389,6 +443,9 @@ class _Expressions(ast.NodeTransformer):
             return node
         call = _expression(f"{HELPER}.called(f)", node.func)
         call.args = [node.func]
+        given = loads([*node.args, *node.keywords]) - self.bound
+        if any(map(self.definition.is_read_again, given)):
+            call.args.append(ast.Constant(self.definition.at(node)))
         node.func = call
         return node
 
@@ -411,7 +468,7 @@ class _Expressions(ast.NodeTransformer):
                 if len(generator.ifs) == 1
                 else ast.BoolOp(ast.And(), generator.ifs)
             )
-            call.args[2].body = self.visit(_located_one(whole, node))
+            call.args[2].body = self.test(_located_one(whole, node))
         return _located_one(call, node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:

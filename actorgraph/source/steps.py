@@ -18,7 +18,7 @@ class Statement:
     ``"dynamic"`` (of one known at run time), ``"item"``, ``"build"`` (a list, tuple or dict),
     ``"store"``, ``"append"`` or ``"pop"``.  It binds or writes into `target`; operands are names
     and literals; `origin` is the user's statement; `slot` names the value that a store overwrites,
-    or the record of a call.
+    or the record of a call; `checked` is the text of a call that is not reversed.
     """
 
     kind: str
@@ -30,6 +30,7 @@ class Statement:
     index: str = ""
     origin: Any = None
     slot: str = ""
+    checked: str = ""
     _binds: set[str] | None = None
 
     def binds(self) -> set[str]:
@@ -132,6 +133,14 @@ def loads(body: Any) -> set[str]:
             elif type(part) is list:
                 todo += [item for item in part if isinstance(item, ast.AST)]
     return names
+
+
+def free_names(expressions: list[Any]) -> set[str]:
+    """Return the names that expressions read, but for those that they bind themselves."""
+    inside = [one for part in expressions for one in ast.walk(part)]
+    own = {one.arg for one in inside if isinstance(one, ast.arg)}
+    own |= {one.id for one in inside if isinstance(one, ast.Name) and type(one.ctx) is ast.Store}
+    return loads(expressions) - own
 
 
 def bound(block: list[Any]) -> set[str]:

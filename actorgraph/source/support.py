@@ -6,6 +6,7 @@ The helpers have rules in `usual`, so that generated functions can be differenti
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import zip_longest
 from typing import Any
 
@@ -14,6 +15,12 @@ import numpy as np
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.ops.broadcasting import _BROADCAST_LIKE, _SUM_LIKE
 
+CHANGES = (
+    "{} changes {}, and a change by a call has no gradient; assign the result of a function, or "
+    "write into elements, or append, here"
+)
+_SMALL = 1024
+"""So many elements are written faster than a view of one number is made."""
 _NUMBERS = (float, np.ndarray, np.generic)
 
 
@@ -28,9 +35,14 @@ def sum_like(ct: Any, like: Any) -> Any:
 def broadcast_like(x: Any, like: Any) -> Any:
     """Broadcast to the shape of `like`."""
     shape = getattr(like, "shape", ())
-    return (
-        x if getattr(x, "shape", ()) == shape else _BROADCAST_LIKE.forward(np, np.asarray(x), like)
-    )
+    given = getattr(x, "shape", ())
+    if given == shape:
+        return x
+    if not given and like.size <= _SMALL:
+        filled = np.empty(shape, getattr(x, "dtype", float))
+        filled.fill(x)
+        return filled
+    return _BROADCAST_LIKE.forward(np, np.asarray(x), like)
 
 
 def own(total: Any, part: Any) -> Any:
@@ -179,25 +191,31 @@ def concatenated_tangent(tans: Any, y: Any, one: Any, other: Any) -> Any:
 
 
 def snapshot(*values: Any) -> list[Any]:
-    """Return copies of arrays and containers, for `refuse_change`."""
+    """Return copies of arrays and containers, for `has_changed`."""
     return [
         value.copy() if isinstance(value, np.ndarray)
         else snapshot(*value) if isinstance(value, (list, tuple))
         else set(value) if isinstance(value, set)
         else dict(zip(value, snapshot(*value.values()), strict=True)) if isinstance(value, dict)
+        else list(value) if isinstance(value, deque)
+        else (value, dict(vars(value))) if _is_object(value)
         else value
         for value in values
     ]  # fmt: skip
 
 
-def refuse_change(before: list[Any], line: str, names: list[str], *values: Any) -> None:
-    """Raise for arrays and containers that a statement has changed."""
-    for name, old, new in zip(names, before, values, strict=True):
-        if has_changed(old, new):
-            raise GraphError(
-                f"{line} changes {name}, and a change by a call has no gradient; "
-                "assign the result of a function, or write into elements, or append, here"
-            )
+def unchanged(function: Any, line: str, names: list[str], *values: Any) -> Any:
+    """Return a function that raises if it changes arrays and containers among the values."""
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        before = snapshot(*values)
+        result = function(*args, **kwargs)
+        for name, old, new in zip(names, before, values, strict=True):
+            if has_changed(old, new):
+                raise GraphError(CHANGES.format(line, name))
+        return result
+
+    return checked
 
 
 def has_changed(old: Any, new: Any) -> bool:
@@ -206,11 +224,19 @@ def has_changed(old: Any, new: Any) -> bool:
         return bool(old != new)
     if isinstance(new, np.ndarray):
         return bool(old.shape != new.shape or np.any((old != new) & (old == old)))
-    if isinstance(new, (list, tuple)):
+    if isinstance(new, (list, tuple, deque)):
         return len(old) != len(new) or any(map(has_changed, old, new))
     if isinstance(new, dict):
         return [*old] != [*new] or any(map(has_changed, old.values(), new.values()))
+    if isinstance(old, tuple):  # an object and its attributes
+        return old[0] is not new or has_changed(old[1], vars(new))
     return old is not new
+
+
+def _is_object(value: Any) -> bool:
+    """Return whether a value is of a class of the user's, with attributes that may change."""
+    module = type(value).__module__
+    return hasattr(value, "__dict__") and module.split(".")[0] not in ("builtins", "actorgraph")
 
 
 def overwritten(value: Any, index: Any) -> Any:
@@ -269,6 +295,13 @@ def refuse_array(value: Any, name: str) -> Any:
     return value
 
 
+def refuse_list(value: Any) -> Any:
+    """Return the product of an array and a list, or raise if a number repeated the list."""
+    if isinstance(value, (list, tuple)):
+        raise GraphError("a list was repeated, which has no gradient; write a list comprehension")
+    return value
+
+
 def refuse_same(result: Any, value: Any, name: str, call: str) -> None:
     """Raise for the result of a call that is, or shows memory of, a value that changes."""
     both = isinstance(result, np.ndarray) and isinstance(value, np.ndarray)
@@ -279,7 +312,8 @@ def refuse_same(result: Any, value: Any, name: str, call: str) -> None:
 
 def refuse_view(value: Any, name: str, source: str) -> Any:
     """Return an element, or raise for a view of an array that is written to later."""
-    if isinstance(value, np.ndarray) and value.base is not None:
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(part, np.ndarray) and part.base is not None for part in parts):
         raise GraphError(f"{name} is a view of {source}, which is written to; copy it: .copy()")
     return value
 
@@ -312,12 +346,13 @@ def fitting(seed: Any, value: Any, what: str, default: str, check: bool) -> Any:
     if seed is None:
         if default == "required":
             raise FeedError(f"the {what} has to be given")
-        if default == "one" and np.shape(value):
+        shape = value.shape if isinstance(value, np.generic) else np.shape(value)
+        if default == "one" and shape:
             raise ShapeError(
                 f"the {what} has to be given: the value has shape {np.shape(value)} and is not a "
                 "scalar; or return its sum, or pass input_derivative=ag.source.DefaultOnes"
             )
-        return np.ones_like(value) if np.shape(value) else 1.0
+        return np.ones_like(value) if shape else 1.0
     if check and isinstance(value, _NUMBERS) and np.shape(seed) != np.shape(value):
         raise ShapeError(
             f"shape mismatch between a value {np.shape(value)} and its {what} {np.shape(seed)}"

@@ -58,12 +58,18 @@ def astype(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x.astype(*args, **kwargs)
 
 
-METHODS: dict[str, Rule] = {"astype": astype}
+def copy(x: Any) -> Any:
+    """Return ``x.copy()``, the method as a function."""
+    return x.copy()
+
+
+METHODS: dict[str, Rule] = {"astype": astype, "copy": copy, "__array__": np.array}
 """Methods of arrays that are not NumPy functions."""
 
 
 for _function in (np.array, np.asarray, np.ascontiguousarray, np.copy, float, np.float64, astype):
     _linear(_function, lambda ct, y, x, *rest, **kwargs: split_like(ct, x))
+_linear(copy, lambda ct, y, x: ct, lambda tan: own(None, tan))
 _linear(list, lambda ct, y, x: join_like(ct, x))
 _linear(tuple, lambda ct, y, x: join_like(ct, x))
 _linear(sum_like, lambda ct, y, x, like: broadcast_like(ct, x))
@@ -87,6 +93,8 @@ TANGENTS[support.fitting] = lambda tans, y, seed, value, what, default, check: (
 for _sum_of in (add, own):
     ADJOINTS[_sum_of] = lambda ct, y, total, part: (ct, ct)
     TANGENTS[_sum_of] = lambda tans, y, total, part: add(tans[0], tans[1])
+ADJOINTS[np.full] = lambda ct, y, shape, value, **kwargs: (None, sum_like(ct, value))
+TANGENTS[np.full] = lambda tans, y, shape, value, **kwargs: broadcast_like(np.array(tans[1]), y)
 ADJOINTS[pushed] = lambda ct, y, total, part, value: (shortened(ct), last_of(ct), None)
 TANGENTS[pushed] = lambda tans, y, total, part, value: pushed(tans[0], tans[1], value)
 ADJOINTS[added_at] = lambda ct, y, total, value, index, part: (ct, None, None, item_of(ct, index))

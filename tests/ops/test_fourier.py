@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.op import REGISTRY
 from actorgraph.testing._cases import Case, check_first_order, check_second_order
 from tests._each import each
@@ -139,6 +139,13 @@ def test_transforms_of_several_axes_are_those_of_numpy(name, s, axes, norm):
         )
         for mine in got:
             near(mine, wanted)
+
+
+@each("name", HERMITIAN)
+def test_an_error_names_the_function_that_was_called_and_no_other(name):
+    x = ag.Graph().input("x", (4,), "complex128")
+    with pytest.raises(GraphError, match=f"^{name}: axis"):
+        getattr(ag.ops, name)(x, axes=(7,))
 
 
 @each("norm", NORMS)

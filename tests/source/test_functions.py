@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests.control._runs import on_every_machine
 from tests.source.branching import CASES, V
 
@@ -299,3 +300,48 @@ def test_convert_false_leaves_python_as_it_is():
     x = ag.Graph().input("x", (), "float64")
     with pytest.raises(ag.GraphTypeError, match="truth value"):
         ag.function(CASES[0][0], convert=False)(x)
+
+
+def powers(x, n):
+    return x if n == 0 else x * powers(x, n - 1)
+
+
+def annotated(x):
+    y: float
+    if x > 0:
+        y: float = x * 2.0
+    else:
+        y: float = x
+    return y
+
+
+def comprehension_in_a_call(x):
+    y = sum([a * a for a in x])
+    z = sum([a + y for a in x])
+    y += z
+    return y
+
+
+@each(
+    ("function", "args"),
+    [(powers, (3.0, 2)), (annotated, (3.0,)), (comprehension_in_a_call, (np.array([1.0, 2.0]),))],
+)
+def test_recursion_of_a_global_annotated_names_and_comprehensions_in_calls(function, args):
+    x = ag.Graph().input("x", np.shape(args[0]), "float64")
+    y = ag.function(function)(x, *args[1:])
+    found = ag.LispMachine([y]).run_sync({"x": args[0]})[y].value
+    assert found == function(*args)
+
+
+def test_and_and_or_of_numbers_as_values_are_refused_and_tests_of_them_are_not():
+    def value(x):
+        return x and 2.0 * x
+
+    def truth(x):
+        return 1.0 if x and 2.0 * x else 0.0
+
+    x = ag.Graph().input("x", (), "float64")
+    with pytest.raises(ag.GraphTypeError, match="one of their operands as value"):
+        ag.function(value)(x)
+    y = ag.function(truth)(x)
+    assert float(ag.LispMachine([y]).run_sync({"x": 3.0})[y].value) == 1.0

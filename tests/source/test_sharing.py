@@ -1,5 +1,8 @@
 """Writes and calls that change what another name sees are refused: a gradient would be wrong."""
 
+import math
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -195,6 +198,151 @@ def test_a_call_that_changes_what_is_read_later_is_refused(function, name):
             make(function)(x, x if make is source.jvp else None)
 
 
+def _put(values, x):
+    values.append(x)
+    return x
+
+
+def unused_result(x):
+    out = [1.0]
+    unused = _put(out, x[0])  # noqa: F841 - the call is what counts
+    return out[1]
+
+
+def called_in_a_test(x):
+    out = [1.0]
+    if _put(out, x[0]) > 0.0:
+        return out[1]
+    return x[1]
+
+
+def called_in_a_passive_expression(x):
+    out = [1.0]
+    count = int(_put(out, x[0]))
+    return out[1] * count
+
+
+def put_before(x):
+    out = deque()
+    out.appendleft(x[0])
+    return out[0]
+
+
+class Sum:
+    def __init__(self):
+        self.value = 0.0
+
+    def add(self, x):
+        self.value += x
+
+
+def added_to_an_object(x):
+    out = Sum()
+    out.add(x[0])
+    return out.value * x[1]
+
+
+@each(
+    "function",
+    [unused_result, called_in_a_test, called_in_a_passive_expression, put_before,
+     added_to_an_object],
+)  # fmt: skip
+def test_a_call_whose_result_has_no_gradient_must_not_change_what_is_read_later(function):
+    x = np.array([2.0, 1.0])
+    for optimized in (True, False):
+        with pytest.raises(GraphError, match=r"changes out, and a change|write into values"):
+            source.grad(function, optimized=optimized)(x)
+    with pytest.raises(GraphError, match=r"changes out, and a change|write into values"):
+        source.jvp(function)(x, x)
+
+
+def written_as_out(x):
+    y = np.zeros(2)
+    z = np.sin(x, out=y)
+    return np.sum(y) + z[0]
+
+
+def flipped(x):
+    y = x * 2.0
+    z = np.flip(y)
+    z[0] = 5.0
+    return np.sum(y)
+
+
+def kept_uncopied(x):
+    y = x * 2.0
+    z = np.array(y, copy=False)
+    z[0] = 5.0
+    return np.sum(y)
+
+
+def buffer_under_two_names(x):
+    buffer = np.zeros(2)
+    y = _itself(buffer)
+    y[0] = x[0]
+    return np.sum(buffer)
+
+
+def rows_in_a_list(x):
+    y = np.outer(x, x)
+    rows = list(y)
+    y[0, 0] = 2.0
+    return np.sum(rows[0])
+
+
+def grows_in_its_loop(x):
+    out = [x[0], x[1]]
+    for one in out:
+        if len(out) < 4:
+            out.append(one * 2.0)
+    return out[3]
+
+
+def repeated(x):
+    out = [x[0]] * 2
+    return out[1]
+
+
+def dicts_merged(x):
+    d = {"a": x[0]} | {"b": x[1]}
+    return d["a"] * d["b"]
+
+
+def listed_by_a_method(x):
+    return x.tolist()[0] * 2.0
+
+
+def summed_exactly(x):
+    return math.fsum([x[0], x[1]])
+
+
+def interpolated(x):
+    return np.interp(x[0], [0.0, 1.0], [0.0, 2.0])
+
+
+@each(
+    ("function", "text"),
+    [
+        (written_as_out, "out= has no gradient"),
+        (flipped, "a write into z"),
+        (kept_uncopied, "a write into z"),
+        (buffer_under_two_names, "returns y itself"),
+        (rows_in_a_list, "rows is a view of y"),
+        (grows_in_its_loop, "a list changes while a loop goes over it"),
+        (repeated, "a list was repeated"),
+        (dicts_merged, "BinOp of active values"),
+        (listed_by_a_method, "method .tolist"),
+        (summed_exactly, "fsum has no derivative"),
+        (interpolated, "interp has no derivative for these arguments"),
+    ],
+)
+def test_what_has_no_right_gradient_is_refused(function, text):
+    x = np.array([2.0, 1.0])
+    for make in (source.grad, source.jvp):
+        with pytest.raises(GraphError, match=text):
+            make(function)(x, x if make is source.jvp else None)
+
+
 class Kept:
     pass
 
@@ -272,11 +420,11 @@ def list_under_two_names(x):
 
 def array_of_a_caller(x):
     y = np.zeros(2)
-    _put(y, x[0])
+    _write(y, x[0])
     return np.sum(y)
 
 
-def _put(y, value):
+def _write(y, value):
     y[0] = value
 
 
@@ -378,3 +526,66 @@ def test_objects_that_a_branch_makes_may_change_in_it():
     y = ag.function(f)(x)
     for given in ([1.0, 2.0], [-1.0, 2.0]):
         assert ag.LispMachine([y]).run_sync({"x": np.array(given)})[y].value == f(given)
+
+
+def _scaled(y):
+    y[0] = y[0] * 2.0
+    return np.sum(y)
+
+
+def written_by_a_callee(x):
+    y = x * 1.0
+    first = _scaled(y)
+    return first + np.sum(y)
+
+
+def _rest(y):
+    return y[1:]
+
+
+def written_behind_a_callee(x):
+    y = x * 1.0
+    z = _rest(y)
+    z[0] = 3.0
+    return np.sum(y)
+
+
+def part_of_a_buffer(x):
+    y = np.zeros(2)
+    z = _rest(y)
+    z[0] = x[0]
+    return np.sum(y)
+
+
+def rows_written_in_their_loop(x):
+    y = np.outer(x, x)
+    total = 0.0
+    for row in y:
+        y[1, 1] = 2.0
+        total = total + np.sum(row)
+    return total
+
+
+def element_of_a_list_written(x):
+    y = x * 2.0
+    for z in [y]:
+        z[0] = 5.0
+    return np.sum(y)
+
+
+@each(
+    ("function", "text"),
+    [
+        (written_by_a_callee, "writes into an argument"),
+        (written_behind_a_callee, r"_rest\(y\) returns what it got, or a part of it"),
+        (part_of_a_buffer, r"_rest\(y\) returns what it got, or a part of it"),
+        (rows_written_in_their_loop, "goes over views of an array that is written to"),
+        (element_of_a_list_written, "what it is a part of would see"),
+    ],
+)
+def test_a_change_that_a_call_or_a_loop_hides_is_refused_in_a_graph(function, text):
+    x = ag.Graph().input("x", (2,), "float64")
+    with pytest.raises(source.UnsupportedSyntax, match=text):
+        ag.function(function)(x)
+    given = np.array([1.0, 2.0])
+    assert ag.function(function)(given) == function(given)
