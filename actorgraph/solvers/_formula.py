@@ -351,7 +351,7 @@ class LoopSolver(AbstractSolver[Arrays]):
                 calls.append((setattr, state, "step", step + 1))
             parts = 2 if char in "FD" else 1
             sizes = [parts * slots[place].size for place in places]
-            numbers, arrays_each = solver.numbers(step + 1), 3 + len(loop.arrays)
+            numbers, arrays_each = _numbers(solver, loop, step + 1), 3 + len(loop.arrays)
             called[0] = code.block(numbers, sizes, arrays_each, self._main.helped)
             blocks.append((code, called[0]))
             calls.insert(0, (code.call, tuple(called)))
@@ -435,6 +435,17 @@ class LoopSolver(AbstractSolver[Arrays]):
         return Arrays(int(packed["step"]), arrays)
 
 
+def _numbers(solver: LoopSolver, loop: Loop, step: int) -> tuple[float, ...]:
+    """Return the numbers of a step; machine code would take others that follow them for sizes."""
+    numbers, names = solver.numbers(step), loop.numbers
+    if len(numbers) != len(names):
+        raise ValueError(
+            f"{type(solver).__name__}.numbers returned {len(numbers)} numbers, its lines have "
+            f"{len(names)}: {', '.join(names)}"
+        )
+    return numbers
+
+
 def _is_as(like: Array, array: Any) -> bool:
     """Return whether machine code may take an array beside one of a parameter."""
     return (
@@ -442,6 +453,7 @@ def _is_as(like: Array, array: Any) -> bool:
         and array.dtype == like.dtype
         and array.shape == like.shape
         and array.flags.c_contiguous
+        and array.flags.aligned  # stores past the caches need it
     )
 
 
@@ -480,7 +492,8 @@ class _Plan:
     """What parameters of one solver, step and dtype share in a step."""
 
     def __init__(self, solver: LoopSolver, number: int, dtype: np.dtype[Any]) -> None:
-        self.loop, self.numbers = solver.loop(), solver.numbers(number)
+        self.loop = solver.loop()
+        self.numbers = _numbers(solver, self.loop, number)
         self.parted = solver.by_parts and dtype.kind == "c"
         self.whole = None if solver.is_lines else solver.whole
         self._calls, constants, self._registers, self.ufuncs = _compiled(self.loop)
