@@ -196,7 +196,7 @@ class Held:
             if _references(self) > _UNREAD + bound:
                 switch([(self, self.array, _copied(self.array))])
             memory, window = self.array.base, self._window
-            if window is None or window.base is not memory:
+            if window is None or window.base is not memory or not _lie_alike(window, self.array):
                 assert isinstance(memory, _Memory)
                 window = self._window = memory.view(np.ndarray)
             return window
@@ -309,6 +309,11 @@ def at_once(calls: Iterable[tuple[Any, ...]]) -> None:
     Signal handlers run between two bytecode instructions, and this is one.
     """
     deque(starmap(call, calls), 0)  # by position it takes half as long
+
+
+def _lie_alike(one: Array, other: Array) -> bool:
+    """Return whether two arrays have one layout: whoever got one may have set another."""
+    return (one.shape, one.strides, one.dtype) == (other.shape, other.strides, other.dtype)
 
 
 def _empty_like(array: Array) -> Array:

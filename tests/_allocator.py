@@ -86,11 +86,16 @@ class Allocator:
             return False
 
 
-@contextmanager
-def replaced():
-    """Put an `Allocator` in the place of NumPy's, and yield it; skip where nobody asks that."""
+def skip_without():
+    """Skip the test where nobody asks NumPy's allocator, and nobody can count what it gives."""
     if buffers.aligned.__module__ != buffers.__name__:
         pytest.skip("memory of steps lies between guard pages")
+
+
+@contextmanager
+def replaced():
+    """Put an `Allocator` in the place of NumPy's, and yield it."""
+    skip_without()
     handler, allocator = _default_handler(), Allocator()
     before = handler.malloc, handler.calloc
     malloc, calloc = _MALLOC(before[0]), _CALLOC(before[1])

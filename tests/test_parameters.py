@@ -81,6 +81,18 @@ def test_memory_that_nobody_reads_is_used_again_with_several_graphs():
     assert np.shares_memory(weights[0].value, window)
 
 
+@pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
+@pytest.mark.parametrize("change", [{"shape": (6,)}, {"dtype": "int64"}, {"strides": (8, 8)}])
+def test_what_is_handed_out_to_be_written_has_the_layout_of_the_parameter_again(change):
+    weight = ag.nn.Parameter(np.ones((2, 3)))
+    for name, value in change.items():
+        setattr(weight.value, name, value)
+    assert weight.value.shape == (2, 3)
+    assert weight.value.strides == (24, 8)
+    assert weight.value.dtype == "float64"
+    np.testing.assert_array_equal(weight.value, 1.0)
+
+
 def test_a_graph_that_is_gone_leaves_no_trace_in_its_parameters():
     weights = held()
     for _ in range(5):

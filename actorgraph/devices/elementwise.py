@@ -305,6 +305,7 @@ class ElementCode:
         Helpers may share the call if it is `shared`.
         """
         count = len(numbers)
+        assert count == len(self.lines.numbers), "the code finds the sizes behind the numbers"
         total = sum(sizes) * arrays * self._item
         helped = HELPERS.call() if shared and total > _SHARED_BYTES else 0
         words = len(sizes), 0, 0, total > _CACHE_BYTES, helped, *self._flags

@@ -638,8 +638,8 @@ def _called(
     if code is None:
         return False
     x, z = places[0], places[-1]
-    apart = len(x.shape) == len(z.shape) == 2 and inputs[0] is not inputs[1]
-    if apart and step.op.ufunc == "matmul":
+    matrices = step.op.ufunc == "matmul" and len(x.shape) == len(z.shape) == 2
+    if matrices and inputs[0] is not inputs[1]:
         same = {"adds": adds, "dots": code.what.dots}  # parts have the bits of the whole
         rows.in_parts([
             partial(write, [_rows_of(x, *span), places[1], _rows_of(z, *span)], 0, same)

@@ -358,7 +358,7 @@ class LoopSolver(AbstractSolver[Arrays]):
                 calls.append((setattr, state, "step", step + 1))
             if char in "FD":
                 sizes = [2 * size for size in sizes]
-            numbers, arrays_each = solver.numbers(step + 1), 3 + 2 * len(loop.arrays)
+            numbers, arrays_each = _numbers(solver, loop, step + 1), 3 + 2 * len(loop.arrays)
             called[0] = code.block(numbers, sizes, 3 + len(loop.arrays), self._main.helped)
             blocks.append((code, called[0]))
             calls.insert(0, (code.routine(sum(sizes) * arrays_each), tuple(called)))
@@ -443,6 +443,17 @@ class LoopSolver(AbstractSolver[Arrays]):
         return Arrays(int(packed["step"]), arrays)
 
 
+def _numbers(solver: LoopSolver, loop: Loop, step: int) -> tuple[float, ...]:
+    """Return the numbers of a step; machine code would take others that follow them for sizes."""
+    numbers, names = solver.numbers(step), loop.numbers
+    if len(numbers) != len(names):
+        raise ValueError(
+            f"{type(solver).__name__}.numbers returned {len(numbers)} numbers, its lines have "
+            f"{len(names)}: {', '.join(names)}"
+        )
+    return numbers
+
+
 def _is_as(like: Array, array: Any) -> bool:
     """Return whether machine code may take an array beside one of a parameter."""
     return (
@@ -450,6 +461,7 @@ def _is_as(like: Array, array: Any) -> bool:
         and array.dtype == like.dtype
         and array.shape == like.shape
         and array.flags.c_contiguous
+        and array.flags.aligned  # stores past the caches need it
     )
 
 
@@ -488,7 +500,8 @@ class _Plan:
     """What parameters of one solver, step and dtype share in a step."""
 
     def __init__(self, solver: LoopSolver, number: int, dtype: np.dtype[Any]) -> None:
-        self.loop, self.numbers = solver.loop(), solver.numbers(number)
+        self.loop = solver.loop()
+        self.numbers = _numbers(solver, self.loop, number)
         self.parted = solver.by_parts and dtype.kind == "c"
         self.whole = None if solver.is_lines else solver.whole
         self._calls, constants, self._registers, self.ufuncs = _compiled(self.loop)

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from actorgraph.options import is_masked
 from actorgraph.store import Held
 
 Array = np.ndarray[Any, np.dtype[Any]]  # numpy.typing costs 2 ms to import
@@ -126,6 +127,10 @@ def checked(dual: ValueGrad, keyed: object, name: str) -> tuple[Array, Array]:
     """Return value and gradient of a parameter, or raise if they do not fit."""
     value = keyed.array if isinstance(keyed, Held) else dual.value
     grad = dual.grad
+    if is_masked(value) or is_masked(grad):
+        raise TypeError(
+            f"{name} or its gradient is a masked array, whose mask would be lost; use .filled(...)"
+        )
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fcV":
         got = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
         raise TypeError(
@@ -149,7 +154,9 @@ def checked(dual: ValueGrad, keyed: object, name: str) -> tuple[Array, Array]:
         )
     if not value.flags.writeable and not isinstance(keyed, Held):
         raise TypeError(f"{name} is a read-only array; pass a writable copy")
-    return value, grad.astype(value.dtype, copy=False)
+    # Of a subclass `reshape` and `vdot` may mean something else, and NumPy's `stack` of `np.matrix`
+    # writes behind the end of its result.
+    return np.asarray(value), grad.astype(value.dtype, copy=False)
 
 
 def check_unchanged(slot: Slot[State], value: Array, name: str) -> None:

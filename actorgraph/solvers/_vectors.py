@@ -71,7 +71,8 @@ def lane_of(grads: Sequence[Any]) -> Lane | None:
 def gathered(arrays: Sequence[Any], lane: Lane | None) -> Vector:
     """Join arrays of the host or of devices to one vector."""
     if lane is None:
-        return np.concatenate([present(one).ravel() for one in arrays]) if arrays else np.empty(0)
+        flat = [np.asarray(present(one)).ravel() for one in arrays]  # `np.matrix` keeps two axes
+        return np.concatenate(flat) if flat else np.empty(0)
     operands = [_on(lane.device, one) for one in arrays]
     value = lane.launch(partial(_joined, lane.device.xp), operands, name="L-BFGS")
     return LaneVector(value, lane)

@@ -218,3 +218,11 @@ def test_what_fits_no_vectors_keeps_the_rows_that_it_has_without(g, monkeypatch)
     (x, w, _, xs), feeds = given(g)
     outputs, _ = flatten(ag.scan(lambda c, e: (ops.tanh(c @ w + e), c * e), x, xs))
     near(outputs, feeds)
+
+
+def test_a_sum_that_keeps_its_axis_is_a_row_of_its_own_code(g):
+    x = g.input("x", (16, 16), "float32")
+    h = x
+    for _ in range(6):
+        h = (h @ x).mean(axis=1, keepdims=True) @ x[:1]
+    near([h], {"x": RNG.normal(size=(16, 16)).astype("float32") / 4})

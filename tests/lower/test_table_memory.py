@@ -15,6 +15,7 @@ from actorgraph.lower import table, table_rows
 from actorgraph.lower.multiplying import numbers
 from actorgraph.scratch import scratch_bytes
 from benchmarks.graphs import lstm
+from tests import _allocator
 
 ops = ag.ops
 SHAPE = 64, 128
@@ -91,6 +92,7 @@ def array_bytes():
 @pytest.mark.parametrize("kind", [ag.TapeMachine, ag.ActorMachine])
 @pytest.mark.parametrize("start", ["run_sync", "start"])
 def test_written_tables_keep_hardly_more_memory_than_was_kept_before(kind, start):
+    _allocator.skip_without()
     loss, feeds = chain(20)
     numbers("d", 1)  # what the process keeps for all machines
     tracemalloc.start()

@@ -285,6 +285,27 @@ def test_a_state_that_is_no_array_of_the_parameters_size_is_never_written(asked_
     np.testing.assert_array_equal(weight.value, 1.0)
 
 
+@pytest.mark.parametrize("given", [(), (0.5,), (0.5, 0.5, 3.0)])
+@pytest.mark.parametrize("native", ["0", "wait"])
+def test_another_count_of_numbers_than_that_of_the_lines_is_refused(
+    native, given, asked_for, monkeypatch
+):
+    class Miscounts(ag.solvers.LoopSolver):
+        def loop(self):
+            return ag.solvers.Loop(("p = p * half - g * lr",), (), ("half", "lr"))
+
+        def numbers(self, step):
+            return given
+
+    monkeypatch.setenv(NATIVE, native)
+    weight = ag.nn.Parameter(np.ones(1000))
+    weight.grad = np.ones(1000)
+    text = rf"Miscounts.numbers returned {len(given)} numbers, its lines have 2: half, lr"
+    with pytest.raises(ValueError, match=text):
+        Miscounts().step([weight])
+    np.testing.assert_array_equal(weight.value, 1.0)
+
+
 def test_a_loaded_state_of_another_size_is_refused(asked_for, monkeypatch):
     monkeypatch.setenv(NATIVE, "wait")
     weight, solver = ag.nn.Parameter(np.ones(1000)), ag.solvers.SGD(lr=0.1, momentum=0.9)
