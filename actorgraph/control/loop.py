@@ -351,7 +351,8 @@ class Course:
     def __init__(self, kernel: LoopKernel, run: Any, operands: Sequence[Any]) -> None:
         self._kernel, spec = kernel, kernel.spec
         self._run, self.longest_us = run, kernel.body_us
-        number, self._consts, self._tested, self.carries, self._xs = spec.split(operands)
+        number, self._consts, self._tested, carries, self._xs = spec.split(operands)
+        self.carries = in_order(carries)
         self.length = length_of(spec, kernel.length, number, self._xs)
         self.positions: Any = range(self.length) if spec.test is None else itertools.count()
         if spec.reverse and spec.test is None:
@@ -408,6 +409,17 @@ class Course:
             if not kernel.stored:
                 fields[field] = joined(kernel.types[field], values, kernel.symbols, spec.reverse)
         return tuple(fields)
+
+
+def in_order(carries: Sequence[Any]) -> list[Any]:
+    """Return first carries in C order, which broadcast zeros are not.
+
+    Only then has a loop buffers and a table; and its bits are those from a saved carry.
+    """
+    return [
+        np.ascontiguousarray(x) if type(x) is np.ndarray and not x.flags.c_contiguous else x
+        for x in carries
+    ]
 
 
 def bound_length(spec: Spec, symbols: Mapping[str, int]) -> int | None:

@@ -19,7 +19,16 @@ import numpy as np
 from actorgraph.autodiff.forward import push_forward
 from actorgraph.autodiff.reverse import pull_back
 from actorgraph.autodiff.tracing import lifted
-from actorgraph.control.loop import LOOP, Spec, bound_length, guessed_trips, joined, length_of, loop
+from actorgraph.control.loop import (
+    LOOP,
+    Spec,
+    bound_length,
+    guessed_trips,
+    in_order,
+    joined,
+    length_of,
+    loop,
+)
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.inner import ALONE, Dead, InBody, Inner, between
 from actorgraph.op import Attrs, Op, Together
@@ -192,7 +201,8 @@ class _RevolveKernel:
         _, captured, _, cts, elements = chain.back.split(filled)
         down = chain.forward.reverse
         stacks: list[Any] = [[] for _ in range(chain.back.ys)]
-        saved, at, state = [(0, carries)], 0, carries
+        at, state = 0, in_order(carries)
+        saved = [(0, state)]
         position, program = 0, self.step.program
         try:
             for action, place in reversal(length, chain.slots):

@@ -224,11 +224,12 @@ class Lifetime(Answering, ABC):
         """Run to the end while the calling task waits; a small run is computed at once."""
         small, core, compiled = self._small(run), run.core, run.plan.compiled
         looped = small and compiled.waits
-        if looped and compiled.fits_loop:
-            return await self._run_awaited(run, timeout_s, looped=True)
-        if small and timeout_s is None and core.run_directly(run):
+        fits = looped and compiled.fits_loop
+        if small and timeout_s is None and not fits and core.run_directly(run):
             return await run
         run.host = loop_notifier()
+        if fits:
+            return await self._run_awaited(run, timeout_s, looped=True)
         if timeout_s is None and self._is_brief(run):
             if compiled.waits:
                 run.on_loop = loop_notifier(at_once=True)

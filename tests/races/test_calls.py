@@ -113,13 +113,14 @@ class WakesBeforeItPuts(Calls):
             call.put(call)
             if task.wait is call.signal:
                 task.ready[0].append(task)
-        self._scheduler.offer()
+        return True
         """,
         """
             if task.wait is call.signal:
                 task.ready[0].append(task)
         self._scheduler.offer()
         call.put(call)
+        return True
         """,
     )
 
