@@ -26,7 +26,7 @@ class Asked(Machine):
     def __init__(self, build=asked, runs=3, calling=Calling, calls=Calls, **options):
         with _replaced(network_module, "Calling", calling):
             super().__init__(build, max_in_flight=3, **options)
-        self.core.calls = calls(self.core.scheduler, self.core.lock)
+        self.core.calls = calls(self.core.lock)
         self.begin(runs)
         self.scheduler.offer()
 
@@ -118,7 +118,7 @@ class WakesBeforeItPuts(Calls):
         """
             if task.wait is call.signal:
                 task.ready[0].append(task)
-        self._scheduler.offer()
+        call.run.core.scheduler.offer()
         call.put(call)
         return True
         """,
