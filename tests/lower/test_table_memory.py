@@ -4,6 +4,7 @@ import gc
 import random
 import tracemalloc
 import warnings
+from math import inf
 from threading import Event
 
 import numpy as np
@@ -91,8 +92,10 @@ def array_bytes():
 
 @pytest.mark.parametrize("kind", [ag.TapeMachine, ag.ActorMachine])
 @pytest.mark.parametrize("start", ["run_sync", "start"])
-def test_written_tables_keep_hardly_more_memory_than_was_kept_before(kind, start):
+def test_written_tables_keep_hardly_more_memory_than_was_kept_before(kind, start, monkeypatch):
     _allocator.skip_without()
+    # On a busy machine runs take longer, and may go to actors, which have memory of their own.
+    monkeypatch.setattr("actorgraph.machines.base.SYNC_US", inf)
     loss, feeds = chain(20)
     numbers("d", 1)  # what the process keeps for all machines
     tracemalloc.start()
