@@ -92,8 +92,7 @@ def test_parameters_of_which_the_signature_says_all_are_listed_with_their_types(
     def third(x: Node, axis: Any = None, n: int | None = None, keepdims: bool = False):
         """Do it along axes."""
 
-    complete(third)
-    assert heads(getdoc(third)) == [
+    assert heads(complete(third, getdoc(third))) == [
         "x : node", "axis : int, tuple of int, or None for all", "n : int, optional",
         "keepdims : bool",
     ]  # fmt: skip
