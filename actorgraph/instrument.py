@@ -54,9 +54,6 @@ listening: set[_Listener] = set()
 listening_to_turns: set[_Listener] = set()
 """The listeners with a hook for turns; the scheduler checks it in every turn."""
 
-_hearing: tuple[_Listener, ...] = ()
-"""Those of `listening_to_turns`, for turns to go through: right unless the numbers differ."""
-
 _lock = threading.Lock()
 _LOOK_S = 0.0001
 
@@ -71,15 +68,7 @@ def listen(instrument: Any) -> Listening:
         listener = _Listener(subscription, listeners.discard)
         listener.instrument, listener.on_turn, listener.turns = instrument, on_turn, turns
         listeners.add(listener)
-    _hear()
     return subscription
-
-
-def _hear() -> tuple[_Listener, ...]:
-    global _hearing
-    with _lock:  # or an older tuple might replace a newer one of the same length
-        _hearing = tuple(listening_to_turns)
-    return _hearing
 
 
 def silence(subscription: Listening) -> None:
@@ -90,7 +79,6 @@ def silence(subscription: Listening) -> None:
 def _end(ended: list[_Listener]) -> None:
     for listeners in (listening, listening_to_turns):
         listeners.difference_update(ended)
-    _hear()
 
 
 def tell(hook: str, *args: Any) -> None:
@@ -147,7 +135,6 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
     queue = task.ports[0].messages
     run: Any
     one: Any
-    hearing: Any
     push = yield None
     while True:
         if not queue:
@@ -168,10 +155,7 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
             ended = perf_counter()
             if not (queue and queue[0] is first):
                 run = first.run  # the turn has taken `first`
-                hearing = _hearing
-                if len(hearing) != len(listening_to_turns):
-                    hearing = _hear()
-                for one in hearing:
+                for one in [*listening_to_turns]:  # others change the set meanwhile
                     try:
                         turns = one.turns
                         if turns is None:
@@ -183,5 +167,5 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
                     except BaseException as error:  # noqa: BLE001 - as in `tell`
                         _dismiss(one.instrument, "on_turn", error)
         # A parked frame must not keep a run alive, or an instrument.
-        first = run = one = hearing = turns = None
+        first = run = one = turns = None
         push = yield following

@@ -167,6 +167,9 @@ _FASTCALL = 0x80
 """``METH_FASTCALL``: arguments come as an array of objects."""
 
 
+_DEFINITIONS: list[_Method] = []
+
+
 def entry(engine: Any, name: str) -> Callable[..., int]:
     """Return a routine as a built-in function, which keeps the GIL.
 
@@ -181,6 +184,7 @@ def entry(engine: Any, name: str) -> Callable[..., int]:
     make = ctypes.PYFUNCTYPE(ctypes.py_object, *kinds)(("PyCFunction_NewEx", api))
     # The function refers to the last two arguments, and so keeps alive what it needs.
     found: Callable[..., int] = make(ctypes.addressof(definition), words, (engine, definition))
+    _DEFINITIONS.append(definition)  # which is read when the function is freed, too
     return found
 
 

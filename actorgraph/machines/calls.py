@@ -105,7 +105,8 @@ class Call:
         if core.calls.take(self, answer):
             while self._inside:
                 self._inside.pop().leave()
-            if works:
+            # Tasks of other runs are worked on, too, and may call ops of users.
+            if works and all(run.on_loop for run in [*core.admission.in_flight.values()]):
                 core.work(self.run, briefly=True)  # `Machine.run` tells of Ctrl-C
             else:
                 core.scheduler.offer()
@@ -133,6 +134,8 @@ class Call:
         answer, works = GAVE_UP, self.run.on_loop is not None
         try:
             answer = partial(returned, await self.kernel.call(*self.args))
+        except GeneratorExit as error:  # of the op, or its loop was closed: then no loop runs here
+            answer, works = partial(raised, error), False
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:
@@ -183,7 +186,7 @@ class Calls:
     def take(self, call: Call, answer: Answer) -> bool:
         """Answer a call, and make its task ready; return False if it was answered before.
 
-        A thread has to work then.
+        The caller has a thread work then.
         """
         with self._lock:
             if call not in self._open:

@@ -420,6 +420,8 @@ class Run(AbstractRun):
         ended = WakeUp()
         self.add_done_callback(ended)
         try:
+            if self.done:  # since the last look; what has come already is awaited without a turn
+                await checkpoint()
             await ended
         except GeneratorExit:  # the loop was closed; nothing can be awaited any more
             self.cancel()

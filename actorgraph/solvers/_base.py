@@ -608,6 +608,15 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             f"{name} was set while a step was under way; the step has changed nothing, repeat it"
         )
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes of a solver that was copied or pickled, with its parameters."""
+        self.__dict__.update(state)
+        self._slots = {
+            (kind, id(slot.key) if kind == "key" else place): slot
+            for (kind, place), slot in self._slots.items()
+        }
+        self._groups = {id(key): (key, group) for key, group in self._groups.values()}
+
     def _slot(self, key: Any, name: str, value: Array) -> Slot[State]:
         held = key if isinstance(key, Held) else None
         solver = self._groups[id(key)][1] if id(key) in self._groups else self

@@ -1,5 +1,8 @@
 """Steps of the parameters of the step before, which look at less than a first step."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -105,3 +108,21 @@ def test_a_group_that_is_added_between_steps_has_its_settings():
     solver.add_group([second], lr=0.25)
     solver.step([dual(first), dual(second)])
     assert [first.value[0, 0], second.value[0, 0]] == [0.5, 1.625]
+
+
+@each("copied", [copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
+def test_a_solver_that_is_copied_with_its_parameters_goes_on_with_their_state(copied):
+    given, solver = [node.held for node in parameters()], ag.solvers.SGD(lr=0.5, momentum=0.5)
+    solver.add_group([given[1]], lr=0.25)
+
+    def step(solver, given):
+        for held in given:
+            held.grad = np.full_like(held.array, 0.5)
+        solver.step(given)
+
+    step(solver, given)
+    others, other = copied((given, solver))
+    for one, held in ((solver, given), (other, others)):
+        step(one, held)
+        step(one, held[::-1])
+    assert [one.array.tolist() for one in others] == [one.array.tolist() for one in given]

@@ -298,6 +298,14 @@ def test_an_instrument_that_has_heard_its_last_turn_is_kept_alive_by_nobody(mode
         assert seen() is None
 
 
+def test_an_instrument_whose_subscription_is_dropped_is_kept_alive_by_nobody():
+    hears = Hears()
+    seen, subscription = weakref.ref(hears), instrument.listen(hears)
+    del hears, subscription
+    gc.collect()
+    assert seen() is None
+
+
 def test_an_attribute_of_an_instrument_named_as_ours_changes_nothing(model):
     class Counts(ag.trace.Instrument):
         turns = 0
