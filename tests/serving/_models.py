@@ -64,8 +64,9 @@ async def entered(gate):
 
 
 async def until(predicate):
-    while not predicate():
-        await anyio.lowlevel.checkpoint()
+    with anyio.fail_after(30):  # a timeout of pytest would stop trio without ending its loop
+        while not predicate():
+            await anyio.lowlevel.checkpoint()
 
 
 class Asked:

@@ -120,13 +120,21 @@ async def test_who_leaves_adds_no_look_to_the_one_that_is_on_its_way(monkeypatch
     """Each look that ends with requests left asks for the next: two would hold the loop longer."""
     async with ag.serving.Server() as server:
         model, looks = server.add("double", doubled()), []
-        dispatcher, look = model._dispatcher, model._dispatcher.dispatch
-        monkeypatch.setattr(dispatcher, "dispatch", lambda loop: looks.append(loop) or look(loop))
+        look = model._dispatcher.dispatch
+
+        def held_at_first(loop):
+            looks.append(loop)
+            if len(looks) > 1:
+                look(loop)
+
+        monkeypatch.setattr(model._dispatcher, "dispatch", held_at_first)
         async with anyio.create_task_group() as tasks:
             asked = [Asked(tasks, partial(model.infer, rows(k))) for k in range(4)]
-            await until(lambda: model.queued)
+            await until(lambda: model.queued == 4 and looks)
             for one in asked[:3]:
                 one.scope.cancel()
+            await until(lambda: model.queued == 1)
+            look(looks[0])
         assert asked[3].result is not None
     assert len(looks) <= 2
 
