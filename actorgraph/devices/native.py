@@ -183,8 +183,8 @@ def entry(engine: Any, name: str) -> Callable[..., int]:
     definition = _Method(name.encode(), address, _FASTCALL, None)
     make = ctypes.PYFUNCTYPE(ctypes.py_object, *kinds)(("PyCFunction_NewEx", api))
     # The function refers to the last two arguments, and so keeps alive what it needs.
-    found: Callable[..., int] = make(ctypes.addressof(definition), words, (engine, definition))
-    _DEFINITIONS.append(definition)  # which is read when the function is freed, too
+    found: Callable[..., int] = make(ctypes.addressof(definition), words, engine)
+    _DEFINITIONS.append(definition)  # it is read when the function is freed, too
     return found
 
 

@@ -275,7 +275,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         prepared = self.prepared(slots, grads, values)
         if prepared is None:
             return None
-        outs = [slot.room() if slot.held is None else slot.held.room() for slot in slots]
+        outs = [slot.room() for slot in slots]
         given = slots, prepared, values, outs
         one_call = self.in_one_call(given)
         if one_call is None:
