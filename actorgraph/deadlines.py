@@ -8,6 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from weakref import ref
 
+from actorgraph.devices.threads import start
+
 if TYPE_CHECKING:
     from actorgraph.runs import AbstractRun
 
@@ -72,20 +74,6 @@ class Deadlines:
             if run is not None:
                 run.expire()
             del run
-
-
-def start(thread: threading.Thread) -> None:
-    """Start a thread; if Ctrl-C interrupts that, raise `KeyboardInterrupt`.
-
-    `Thread.start` waits for the thread under a lock, and raises `RuntimeError` if Ctrl-C has kept
-    it from taking that lock again.  Then the thread may never be alive.
-    """
-    try:
-        thread.start()
-    except RuntimeError as error:
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from error
-        raise
 
 
 def _has_ended(run: ref[AbstractRun]) -> bool:

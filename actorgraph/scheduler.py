@@ -37,9 +37,10 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actorgraph import instrument, scratch
-from actorgraph.deadlines import Deadlines, start
+from actorgraph.deadlines import Deadlines
 from actorgraph.devices import blas
 from actorgraph.devices.blas_threads import OneThread
+from actorgraph.devices.threads import start
 from actorgraph.flag import Flag
 from actorgraph.gates import Gate
 from actorgraph.tiles import TileQueue, here
@@ -450,12 +451,14 @@ class Pool:
         self.deadlines = Deadlines()
 
     def retain(self, scheduler: Scheduler) -> None:
-        """Count the machine of a scheduler as open."""
+        """Count the machine of a scheduler as open; `release` undoes what is interrupted, too."""
         blas.asked()  # raises for an impossible choice before anything starts
         with self._lock:
-            if not self._shares:
-                self._blas = OneThread()
+            first = not self._shares
             self._shares[scheduler] = scheduler.slots
+            if first:
+                self._blas = OneThread()
+                self._blas.hold()
 
     def release(self, scheduler: Scheduler, join: bool = True) -> None:
         """Count a machine as closed; the last one ends the threads, and joins them if `join`.

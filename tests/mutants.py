@@ -56,6 +56,9 @@ MODULES = {
     "devices/helpers.py": [
         "tests/devices/test_helpers.py", "tests/lower/test_strands.py", "tests/lower/test_dense.py",
     ],
+    "devices/listed.py": [
+        "tests/devices/test_listed.py", "tests/lower/test_table.py", "tests/lower/test_layouts.py",
+    ],
     "devices/native.py": [
         "tests/devices/test_structs.py",
         "tests/lower/test_table.py", "tests/lower/test_loop_table.py", "tests/lower/test_laps.py",
@@ -65,6 +68,7 @@ MODULES = {
         "tests/devices/test_strands.py", "tests/lower/test_strands.py",
         "tests/devices/test_helpers.py", "tests/lower/test_laps.py",
     ],
+    "devices/structs.py": ["tests/devices/test_structs.py", "tests/lower/test_table.py"],
     "devices/trials.py": ["tests/devices/test_trials.py"],
     "devices/walk_text.py": [
         "tests/lower/test_table.py", "tests/lower/test_loop_table.py", "tests/lower/test_laps.py",

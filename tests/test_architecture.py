@@ -622,12 +622,6 @@ def test_files_and_functions_outside_of_the_package_are_short_too(folder):
     assert [part for path in (ROOT / folder).rglob("*.py") for part in too_long(path)] == []
 
 
-def test_tests_wait_for_events_and_never_for_time():
-    sleeps = re.compile(r"\bsleep" + r"\((?!0\))")
-    assert [str(path) for path in (ROOT / "tests").rglob("*.py")
-            if sleeps.search(path.read_text())] == []  # fmt: skip
-
-
 @every_module
 def test_lambdas_stand_in_tables_only(module):
     """A lambda inside a function has no name in a traceback; declarations of ops are tables.

@@ -7,9 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from threadpoolctl import ThreadpoolController
 
 import actorgraph as ag
 from actorgraph.deadlines import Deadlines
+from actorgraph.devices.background import Background
+from actorgraph.devices.blas_threads import OneThread
+from actorgraph.devices.helpers import Helpers
+from actorgraph.devices.virtual import ThreadQueue
+from actorgraph.scheduler import POOL
 from actorgraph.trace.serving import ask
 from tests._strikes import SOAK, strikes
 from tests.machines._faults import nobody_reads
@@ -97,6 +103,26 @@ def test_a_step_is_made_for_everything_or_not_at_all(machine_type, options, how)
     assert not halves
     struck.machine.close()
     twin.machine.close()
+
+
+@machines
+def test_a_machine_that_is_struck_while_it_starts_can_be_closed(machine_type, options):
+    loss, _ = model()
+    blas = ThreadpoolController().select(user_api="blas")
+    before, started = blas.info(), []
+
+    def start():
+        started[:] = [machine_type([loss], **options)]
+        started[0].run_sync(FEEDS)
+
+    def close():
+        for machine in started:
+            machine.close()
+
+    for _ in strikes(start, close):
+        close()
+        assert not POOL._shares
+        assert blas.info() == before
 
 
 @machines
@@ -275,6 +301,35 @@ def test_a_thread_whose_start_was_struck_is_replaced_and_holds_up_no_run(monkeyp
             with pytest.raises(KeyboardInterrupt):
                 machine.start(FEEDS)
         assert machine.start(FEEDS).result()[loss].value == machine.run_sync(FEEDS)[loss].value
+
+
+@pytest.mark.parametrize("made", [ThreadQueue, Background, Helpers])
+def test_threads_whose_start_was_struck_are_replaced(made, monkeypatch):
+    done = threading.Event()
+    one = ThreadQueue("test") if made is ThreadQueue else made()
+    one.count = 1  # of helpers, where there is one core too
+    begin = {
+        ThreadQueue: lambda: one.add(done.set),
+        Background: lambda: one.submit(done.set),
+        Helpers: lambda: one.awake(1) and one.called.put(done.set),
+    }[made]
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", struck)
+        with pytest.raises(KeyboardInterrupt):
+            begin()
+    done.clear()
+    begin()
+    assert done.wait(20)
+
+
+def test_blas_is_held_by_nobody_whose_start_was_struck(monkeypatch):
+    blas = ThreadpoolController().select(user_api="blas")
+    before, held = blas.info(), OneThread()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", struck)
+        with pytest.raises(KeyboardInterrupt):
+            held.hold()
+    assert blas.info() == before
 
 
 def test_a_thread_that_cannot_be_started_costs_the_machine_no_slot(monkeypatch):

@@ -1,6 +1,7 @@
 """What the project's own files promise each other."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -40,6 +41,22 @@ def test_dev_extra_stays_light():
 
 def test_check_script_is_executable():
     assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+def test_tests_wait_for_events_and_never_for_time():
+    sleeps = re.compile(r"\bsleep" + r"\((?!0\))")
+    assert [str(path) for path in (ROOT / "tests").rglob("*.py")
+            if sleeps.search(path.read_text())] == []  # fmt: skip
+
+
+def test_waiting_on_an_event_loop_ends_by_itself():
+    """A timeout of pytest stops trio without ending its loop: `tests._until.until` is before it."""
+    endless = re.compile(
+        r"(?<!fail_after\(30\):\n)^ *while (?!True).*:\n *await anyio.lowlevel.checkpoint\(\)$",
+        re.MULTILINE,
+    )
+    assert [str(path) for path in (ROOT / "tests").rglob("*.py")
+            if endless.search(path.read_text())] == []  # fmt: skip
 
 
 IMPORTS = """

@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import final
 
+from actorgraph.devices.threads import start
+
 _EXIT_S = 10.0
 """Most seconds that the end of the process waits for the work in progress."""
 
@@ -58,7 +60,11 @@ class Background:
                 self._thread = threading.Thread(
                     target=self._work, name="actorgraph compiler", daemon=True
                 )
-                self._thread.start()
+                try:
+                    start(self._thread)
+                except BaseException:
+                    self._thread = None  # it may or may not run: another may work beside it
+                    raise
 
     def _work(self) -> None:
         while True:

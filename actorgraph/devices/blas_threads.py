@@ -13,14 +13,19 @@ import warnings
 from collections.abc import Callable
 from typing import Any, final
 
+from actorgraph.devices.threads import start
+
 
 @final
 class OneThread:
-    """BLAS on one thread, from now until `restore`."""
+    """BLAS on one thread, from `hold` to `restore`, which undoes an interrupted `hold` too."""
 
     def __init__(self) -> None:
-        controller = _controller()
         self._limits: list[Any] = []
+
+    def hold(self) -> None:
+        """Limit the number of threads."""
+        controller = _controller()
 
         def limit() -> None:
             self._limits.append(controller.limit(limits=1))
@@ -69,11 +74,23 @@ def _most(controller: Any) -> int:
 
 
 def _apart(call: Callable[[], None]) -> None:
-    """Call in a separate thread and wait: 60 us, once while machines are open."""
-    thread = threading.Thread(target=call, name="actorgraph-blas", daemon=True)
+    """Call in a separate thread and wait: 60 us, once while machines are open.
+
+    Where Ctrl-C interrupts this, the call has ended, or will not be made.
+    """
+    turn, calls = threading.Lock(), [call]
+
+    def make() -> None:
+        with turn:
+            for one in calls:
+                one()
+
+    thread = threading.Thread(target=make, name="actorgraph-blas", daemon=True)
     try:
-        thread.start()
+        start(thread)
+        thread.join()
     except RuntimeError:  # the interpreter is shutting down
         call()
-    else:
-        thread.join()
+    finally:
+        with turn:
+            calls.clear()

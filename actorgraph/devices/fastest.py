@@ -39,6 +39,7 @@ def choice(numpy: Multiply, other: Multiply, library: str) -> Faster:
     if kept is None:
         one_thread = OneThread()
         try:
+            one_thread.hold()
             kept = keep(ratio(numpy, other), library)
         finally:
             one_thread.restore()

@@ -23,6 +23,7 @@ import numpy as np
 
 from actorgraph.devices import native
 from actorgraph.devices.cpu import available_cores
+from actorgraph.devices.threads import start
 
 _MOST = 3
 """Most helpers: a few cores use up the bandwidth of memory."""
@@ -169,10 +170,13 @@ class Helpers:
             one = threading.Thread(target=self._serve, name="actorgraph helper", daemon=True)
             self._threads.add(one)
             try:
-                one.start()
+                start(one)
             except RuntimeError:  # the process ends, or may have no more
                 self._threads.discard(one)
                 break
+            except BaseException:
+                self._threads.discard(one)  # it may or may not run
+                raise
         return max(0, min(most, len(self._threads)))
 
     def _serve(self) -> None:

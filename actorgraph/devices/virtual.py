@@ -22,6 +22,7 @@ import numpy as np
 from actorgraph.devices.base import Device, Job, Lane, Queue
 from actorgraph.devices.copies import copied
 from actorgraph.devices.events import Event, HostEvent
+from actorgraph.devices.threads import start
 
 
 @final
@@ -141,10 +142,17 @@ class ThreadQueue(Queue):
             self._todo.put(call)
             if self._thread is None:
                 thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-                thread.start()
                 self._thread = thread
+                try:
+                    start(thread)
+                except BaseException:
+                    self._thread = None
+                    raise
 
     def _serve(self) -> None:
+        with self._lock:  # held by who starts this thread
+            if self._thread is not threading.current_thread():
+                return  # Ctrl-C struck its start, and another may be in its place
         while self._todo.get()() is not True:
             pass
 

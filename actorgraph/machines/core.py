@@ -58,7 +58,6 @@ class Core:
         max_bytes: Limits = None,
         capacities: Capacities,
         counted: bool,
-        placing: Residents | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.admission = Admission(max_in_flight, max_bytes, workers)
@@ -80,10 +79,14 @@ class Core:
         )
         self.calls = Calls(self.lock)
         self.tally = Tally()
+        self._placing: Residents | None = None
+
+    def open(self, placing: Residents | None) -> None:
+        """Count as a user of the pool's threads, and of devices; `release` ends that."""
         self.pool.retain(self.scheduler)
-        self._placing = placing
         if placing is not None:
             placing.retain()
+            self._placing = placing
 
     @property
     def is_alive(self) -> bool:
@@ -351,7 +354,7 @@ class Core:
         for run in runs:
             self._end_now(run, cause)
         self.networks.clear()
-        self._release(join)
+        self.release(join)
 
     def stop_admitting(self) -> list[Run]:
         """Refuse new runs, abort the others, and return those that have not ended."""
@@ -367,9 +370,9 @@ class Core:
         for network in self.networks.values():
             network.close()
         self.networks.clear()
-        self._release()
+        self.release()
 
-    def _release(self, join: bool = True) -> None:
+    def release(self, join: bool = True) -> None:
         """Release the threads of the pool and of devices."""
         self.pool.release(self.scheduler, join)
         placing, self._placing = self._placing, None

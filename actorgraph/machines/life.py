@@ -91,7 +91,7 @@ class Lifetime(Answering, ABC):
                 return core
             if self._closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            core = self._core = Core(
+            core = Core(
                 workers=1 if self._one_task else self.workers,
                 slots=self.workers,
                 seed=self.seed,
@@ -99,12 +99,18 @@ class Lifetime(Answering, ABC):
                 max_bytes=self.max_bytes,
                 capacities=self._capacities,
                 counted=self._statistics,
-                placing=self._placing,
             )
-            if self._finalizer is not None:
-                self._finalizer.detach()
-            self._finalizer = weakref.finalize(self, _collect, core)
-            self._finalizer.atexit = False  # an open machine never delays the exit of the process
+            try:
+                core.open(self._placing)
+                if self._finalizer is not None:
+                    self._finalizer.detach()
+                self._finalizer = weakref.finalize(self, _collect, core)
+                self._finalizer.atexit = False  # an open machine never delays the process's exit
+                self._core = core
+            except BaseException:  # Ctrl-C
+                self._core = None
+                core.release(join=False)
+                raise
             return core
 
     def _stop(self) -> Core | None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._until import until
 
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),
@@ -41,8 +42,7 @@ class Service:
             self.entered()
         self.most_inside = max(self.most_inside, self.inside)
         try:
-            while self.never or (waits and self.most_inside < self.wait_for):
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: not self.never and (not waits or self.most_inside >= self.wait_for))
             await anyio.lowlevel.checkpoint()
             if self.raises is not None:
                 raise self.raises("from the service")
@@ -144,8 +144,7 @@ async def test_cancelling_the_run_cancels_the_call(machine_type, options, servic
     service.never = True
     async with machine_type(outputs, **options) as machine:
         run = machine.start(ONES)
-        while not service.inside:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: service.inside)
         assert run.cancel()
         with anyio.fail_after(20), pytest.raises(ag.RunCancelled, match="was cancelled"):
             await run
@@ -159,8 +158,7 @@ async def test_a_deadline_ends_the_call(machine_type, options, service, clock):
     service.never = True
     async with machine_type(outputs, **options) as machine:
         run = machine.start(ONES, timeout_s=3600)
-        while not service.inside:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: service.inside)
         clock.move_on(3600)
         with anyio.fail_after(20), pytest.raises(TimeoutError, match="did not end in time"):
             await run
@@ -174,8 +172,7 @@ async def test_closing_ends_calls_under_way(machine_type, options, service):
     service.never = True
     machine = machine_type(outputs, **options)
     run = machine.start(ONES)
-    while not service.inside:
-        await anyio.lowlevel.checkpoint()
+    await until(lambda: service.inside)
     with anyio.fail_after(20):
         await machine.aclose()
     assert service.inside == 0
@@ -250,8 +247,7 @@ def test_a_loop_that_ends_in_mid_run_ends_the_run(machine_type, options, service
 
         async def leave_without_waiting():
             started.append(machine.start(ONES))
-            while not service.inside:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: service.inside)
 
         asyncio.run(leave_without_waiting())
         # Of the two calls one may not have come to the loop before it ended.

@@ -8,6 +8,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.machines import calls
+from tests._until import until
 from tests.machines._faults import COSTLY
 
 ONES = {"x": np.ones(2)}
@@ -109,8 +110,7 @@ async def test_no_task_is_left_on_the_loop(anyio_backend):
             await run
         machine.start(ONES)
     with anyio.fail_after(20):
-        while calls._background - before:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: not calls._background - before)
     if anyio_backend == "trio":
         import trio
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._until import until
 
 calls = []
 begun = threading.Event()
@@ -38,8 +39,7 @@ def model():
 
 
 async def let_go_when_begun():
-    while not begun.is_set():
-        await anyio.lowlevel.checkpoint()
+    await until(begun.is_set)
     allowed.set()
 
 

@@ -14,6 +14,7 @@ import actorgraph as ag
 from actorgraph.lower.kernels import _gate_of
 from actorgraph.machines import calls
 from actorgraph.machines.base import Machine
+from tests._until import until
 
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),
@@ -80,8 +81,7 @@ def fresh(request, monkeypatch):
 
 async def ask(xp, x):
     service.enter(x)
-    while not service.may_go(x):
-        await anyio.lowlevel.checkpoint()
+    await until(lambda: service.may_go(x))
     return service.leave(x)
 
 
@@ -157,8 +157,7 @@ async def test_rules_that_wait_overlap_as_well(machine_type, options, kind, mode
         service.holds = lambda x: True
         with anyio.fail_after(30):
             runs = [machine.start(feeds(number), **given) for number in range(4)]
-            while service.inside < 4:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: service.inside == 4)
             service.release()
             for number, run in enumerate(runs):
                 await run
@@ -215,11 +214,9 @@ async def test_the_most_urgent_run_is_next_at_a_limit(kind):
     async with ag.ActorMachine([y], workers=2, max_in_flight=8) as machine:
         with anyio.fail_after(30):
             runs = [machine.start(feeds(0))]
-            while not service.inside:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: service.inside)
             runs += [machine.start(feeds(n), priority=p) for n, p in ((1, 5), (2, 0), (3, -5))]
-            while in_line(OPS[kind, 1]) < 3:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: in_line(OPS[kind, 1]) == 3)
             service.release()
             for run in runs:
                 await run
@@ -241,8 +238,7 @@ async def test_what_waits_longer_is_handed_on_first_if_its_run_came_first(
     async with machine_type([y], max_in_flight=4, **options) as machine:
         with anyio.fail_after(30):
             runs = [machine.start(feeds(number)) for number in range(4)]
-            while len(service.order) < 4 or service.inside > 1:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: len(service.order) >= 4 and service.inside <= 1)
             service.release()
             for run in runs:
                 await run
@@ -280,8 +276,7 @@ async def test_runs_are_cancelled_among_others_that_wait(machine_type, options, 
     async with machine_type([y], max_in_flight=5, **options) as machine:
         with anyio.fail_after(30):
             runs = [machine.start(feeds(number)) for number in range(8)]
-            while service.inside < 5:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: service.inside == 5)
             for number in (0, 3, 6):  # the first, one in the middle, and one that is queued
                 assert runs[number].cancel()
             service.release()
@@ -302,11 +297,9 @@ async def test_a_call_that_waits_for_its_turn_ends_with_its_run(machine_type, op
     async with machine_type([y], max_in_flight=4, **options) as machine:
         with anyio.fail_after(30):
             first = machine.start(feeds(0))
-            while not service.inside:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: service.inside)
             second, third = [machine.start(feeds(number)) for number in (1, 2)]
-            while in_line(OPS[LOOP, 1]) < 2:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: in_line(OPS[LOOP, 1]) == 2)
             second.cancel()
             service.release()
             with pytest.raises(ag.RunCancelled, match="run 1 was cancelled"):

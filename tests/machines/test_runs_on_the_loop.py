@@ -10,6 +10,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.machines.event_loops import loop_notifier
+from tests._until import until
 
 POINTS = 4
 ONES = {"x": np.ones(2)}
@@ -30,8 +31,7 @@ class Place:
         try:
             for point in range(POINTS):
                 await self.wait(point)
-            while self.stays:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: not self.stays)
         except BaseException:
             if not self.deaf:
                 raise
@@ -207,8 +207,7 @@ async def test_a_death_and_a_scope_come_in_one_turn_of_the_loop(first, anyio_bac
         scope = anyio.CancelScope()
 
         async def end_it():
-            while not place.inside:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: place.inside)
             notify = loop_notifier()
             [waiting] = machine._core.calls.of()
             ends = [waiting.run.cancel, lambda: notify(scope.cancel)]
@@ -235,8 +234,7 @@ async def test_closing_ends_an_awaited_run(anyio_backend):
             await anyio.lowlevel.checkpoint()
 
         group.start_soon(wait)
-        while not place.inside:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: place.inside)
         with anyio.fail_after(20):
             await machine.aclose()
         assert (place.inside, place.cleaned) == (0, 1)
@@ -276,8 +274,7 @@ async def test_an_op_that_runs_another_machine_is_cancelled_with_it(anyio_backen
         await check(inner, anyio_backend)
         place.stays = True
         run = outer.start(ONES)
-        while not place.inside:
-            await anyio.lowlevel.checkpoint()
+        await until(lambda: place.inside)
         run.cancel()
         with pytest.raises(ag.RunCancelled, match="was cancelled"):
             await run

@@ -9,6 +9,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphError, MachineClosedError, NodeError, RunCancelled
 from tests._soak import SOAK
+from tests._until import until
 from tests.pipeline._drawn import drawn_pipeline, drawn_run
 from tests.pipeline._model import Model, actions_of, assert_same_bits, one_after_another
 
@@ -158,8 +159,7 @@ meeting = {}
 async def meet(xp, value):
     """Answer nobody before as many are inside as have to meet."""
     meeting["inside"] += 1
-    while meeting["inside"] < meeting["wanted"]:
-        await anyio.lowlevel.checkpoint()
+    await until(lambda: meeting["inside"] >= meeting["wanted"])
     return value * 2.0
 
 

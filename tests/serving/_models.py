@@ -63,12 +63,6 @@ async def entered(gate):
     await anyio.to_thread.run_sync(gate.wait_entered)
 
 
-async def until(predicate):
-    with anyio.fail_after(30):  # a timeout of pytest would stop trio without ending its loop
-        while not predicate():
-            await anyio.lowlevel.checkpoint()
-
-
 class Asked:
     """A request in a task of its own."""
 

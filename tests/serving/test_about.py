@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._until import until
 from tests.serving._http import Client, check, post, tensor
-from tests.serving._models import entered, new_gate, outputs, rows, until
+from tests.serving._models import entered, new_gate, outputs, rows
 
 pytestmark = pytest.mark.anyio
 

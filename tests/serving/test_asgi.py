@@ -10,8 +10,9 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.serving import NotReady, RateLimited
+from tests._until import until
 from tests.serving._http import Client, post, tensor
-from tests.serving._models import entered, expected, gated, new_gate, outputs, rows, until
+from tests.serving._models import entered, expected, gated, new_gate, outputs, rows
 
 pytestmark = pytest.mark.anyio
 INFER = "/v2/models/double/infer"

@@ -12,7 +12,8 @@ from actorgraph import cli
 from actorgraph.errors import GraphError
 from actorgraph.serving.directory import Directory
 from tests._soak import SOAK
-from tests.serving._models import rows, until
+from tests._until import until
+from tests.serving._models import rows
 from tests.serving.test_command import REQUEST, Process, logger
 
 __all__ = ["logger"]  # as it was after each command
@@ -104,8 +105,9 @@ async def test_what_changes_is_loaded_what_goes_is_unloaded_and_what_fails_stays
 
     async def loaded(name, wanted):
         await until(lambda: name in {one.name for one in server.models})
-        while await factor(server, name) != wanted:
-            await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(30):
+            while await factor(server, name) != wanted:
+                await anyio.lowlevel.checkpoint()
 
     async with server, anyio.create_task_group() as tasks:
         tasks.start_soon(directory.watch)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from tests.serving._models import Asked, entered, expected, new_gate, outputs, rows, until
+from tests._until import until
+from tests.serving._models import Asked, entered, expected, new_gate, outputs, rows
 
 on_both_loops = pytest.mark.anyio
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from tests.serving._models import Asked, until
+from tests._until import until
+from tests.serving._models import Asked
 
 on_both_loops = pytest.mark.anyio
 DRAW = np.random.default_rng(0)

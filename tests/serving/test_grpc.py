@@ -17,7 +17,8 @@ from actorgraph.serving.messages import message, methods
 from actorgraph.serving.rpc import _CONTENTS
 from docs import generate
 from tests._soak import SOAK
-from tests.serving._models import _gates, entered, expected, gated, new_gate, outputs, rows, until
+from tests._until import until
+from tests.serving._models import _gates, entered, expected, gated, new_gate, outputs, rows
 
 grpc = pytest.importorskip("grpc", reason="gRPC needs grpcio")
 FUZZED = 20_000 if SOAK else 200

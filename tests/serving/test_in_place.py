@@ -10,7 +10,8 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.serving.request import Request
-from tests.serving._models import Asked, entered, new_gate, outputs, rows, until
+from tests._until import until
+from tests.serving._models import Asked, entered, new_gate, outputs, rows
 
 pytestmark = pytest.mark.anyio
 

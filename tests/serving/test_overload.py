@@ -12,7 +12,8 @@ import pytest
 import actorgraph as ag
 from actorgraph.serving import Overloaded
 from tests._soak import SOAK
-from tests.serving._models import Asked, entered, outputs, rows, until
+from tests._until import until
+from tests.serving._models import Asked, entered, outputs, rows
 
 on_both_loops = pytest.mark.anyio
 pytestmark = pytest.mark.timeout(600 if SOAK else 60)

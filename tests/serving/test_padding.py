@@ -8,7 +8,8 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, ShapeError
-from tests.serving._models import Asked, entered, gated, until
+from tests._until import until
+from tests.serving._models import Asked, entered, gated
 
 pytestmark = pytest.mark.anyio
 

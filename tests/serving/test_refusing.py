@@ -9,7 +9,8 @@ import pytest
 
 import actorgraph as ag
 from tests._soak import SOAK
-from tests.serving._models import entered, outputs, rows, until
+from tests._until import until
+from tests.serving._models import entered, outputs, rows
 from tests.serving.test_storms import mutated
 
 uvicorn = pytest.importorskip("uvicorn")

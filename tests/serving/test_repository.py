@@ -9,8 +9,9 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.serving import InvalidInput, ModelNotFound, NotReady
+from tests._until import until
 from tests.serving._http import Client, post, tensor
-from tests.serving._models import Asked, entered, expected, new_gate, outputs, rows, until
+from tests.serving._models import Asked, entered, expected, new_gate, outputs, rows
 
 pytestmark = pytest.mark.anyio
 TOKEN = {"authorization": "Bearer secret"}
@@ -268,8 +269,7 @@ async def test_no_request_fails_while_a_model_is_loaded_again_and_again(builder)
             tasks.start_soon(ask)
             for _ in range(5):
                 await server.load("net")
-            while len(found) < 20:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: len(found) == 20)
     assert found == [2.0] * 20
 
 

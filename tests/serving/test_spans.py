@@ -7,8 +7,9 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError
+from tests._until import until
 from tests.serving._http import post, tensor
-from tests.serving._models import asking, entered, gated, new_gate, outputs, rows, until
+from tests.serving._models import asking, entered, gated, new_gate, outputs, rows
 
 pytestmark = pytest.mark.anyio
 sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="needs opentelemetry-sdk")

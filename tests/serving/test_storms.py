@@ -10,8 +10,9 @@ import anyio
 import pytest
 
 import actorgraph as ag
+from tests._until import until
 from tests.serving._http import Client, post, tensor
-from tests.serving._models import entered, outputs, rows, until
+from tests.serving._models import entered, outputs, rows
 
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.timeout(600 if SOAK else 60)]

@@ -9,8 +9,9 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphError
 from actorgraph.serving import DeadlineExceeded, InvalidInput, NotReady, Overloaded
+from tests._until import until
 from tests.serving._http import post, tensor
-from tests.serving._models import entered, gated, new_gate, rows, until
+from tests.serving._models import entered, gated, new_gate, rows
 
 pytestmark = pytest.mark.anyio
 

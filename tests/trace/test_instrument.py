@@ -16,6 +16,7 @@ import actorgraph as ag
 from actorgraph import instrument
 from actorgraph.errors import NodeError
 from actorgraph.node_actor import Task
+from tests._until import until
 
 
 def refuse(xp, value):
@@ -113,8 +114,9 @@ async def test_an_asynchronous_op_is_a_call_and_turns_before_and_after(model):
         with ag.trace.use(log):
             gates.append(anyio.Event())
             runs = [machine.start(model.feeds) for _ in range(3)]
-            while len([name for _, name, _ in log.of("turn") if name == "reply"]) < 3:
-                await anyio.lowlevel.checkpoint()
+            await until(
+                lambda: len([name for _, name, _ in log.of("turn") if name == "reply"]) >= 3
+            )
             gates[-1].set()
             for run in runs:
                 await run

@@ -13,6 +13,7 @@ from actorgraph import instrument
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.trace import live as live_module
 from actorgraph.trace.live import Live, text
+from tests._until import until
 
 entered, go = threading.Event(), threading.Event()
 gates = []
@@ -95,8 +96,7 @@ async def test_lateness_is_that_of_the_loop_that_awaits_a_run(model, monkeypatch
     async with ag.ActorMachine([later(model.loss)]) as machine:
         with ag.trace.use(Live()) as live:
             run = machine.start(model.feeds)
-            while not machine._core.calls:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: machine._core.calls)
             assert live.views()[0].loop_late_s is None  # asked only now
             now[0] += 0.25
             for _ in range(20):

@@ -14,6 +14,7 @@ from actorgraph import instrument
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.lower import fusion
 from tests._soak import SOAK
+from tests._until import until
 
 gates = []
 
@@ -146,8 +147,7 @@ async def test_an_asynchronous_call_is_a_span_between_two_turns(model):
     async with ag.ActorMachine([later(model.loss).named("reply")], fuse="none") as machine:
         with ag.trace.record() as t:
             run = machine.start(model.feeds)
-            while not machine._core.calls:
-                await anyio.lowlevel.checkpoint()
+            await until(lambda: machine._core.calls)
             gates[-1].set()
             await run
     before, after = [part for part in turns(t) if part.name == "reply"]
