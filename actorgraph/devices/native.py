@@ -167,7 +167,10 @@ _FASTCALL = 0x80
 """``METH_FASTCALL``: arguments come as an array of objects."""
 
 
-_DEFINITIONS: list[_Method] = []
+def _never_freed(found: Any) -> Any:
+    """Return an object that stays for ever, as machine code does, even if a user reloads this."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
+    return found
 
 
 def entry(engine: Any, name: str) -> Callable[..., int]:
@@ -180,11 +183,11 @@ def entry(engine: Any, name: str) -> Callable[..., int]:
     used = api.PyLong_AsVoidPtr, api.PyLong_FromLongLong
     words = np.array([ctypes.cast(one, ctypes.c_void_p).value for one in used], np.int64)
     address = engine.get_function_address(f"{name}.entry")
-    definition = _Method(name.encode(), address, _FASTCALL, None)
+    # It is read when the function is freed, too.
+    definition = _never_freed(_Method(name.encode(), address, _FASTCALL, None))
     make = ctypes.PYFUNCTYPE(ctypes.py_object, *kinds)(("PyCFunction_NewEx", api))
     # The function refers to the last two arguments, and so keeps alive what it needs.
     found: Callable[..., int] = make(ctypes.addressof(definition), words, engine)
-    _DEFINITIONS.append(definition)  # it is read when the function is freed, too
     return found
 
 
@@ -198,7 +201,7 @@ def spec(dtype: np.dtype[Any], elements: int, *, writable: bool, further: int = 
     return [id(dtype), elements, flags, dtype.itemsize - 1, further]
 
 
-_ALWAYS = np.ones(1, np.uint8)
+_ALWAYS = _never_freed(np.ones(1, np.uint8))
 
 
 def block(specs: Words, rows: Words, bases: Sequence[int], computing: int) -> Words:

@@ -51,7 +51,7 @@ def source(plans: Iterable[Plan], networks: Iterable[Network]) -> str:
     for plan in plans:
         if plan.inline.program is not None:
             parts.append(f"# mode: {plan.name}")
-            parts.append(plan.inline.program.annotated("in the calling thread"))
+            parts.append(plan.inline.program.annotated("the calling thread"))
     for network in networks:
         parts.append(f"# mode: {network.plan.name}")
         programs = [(task.program, task.spec.name) for task in network.tasks]

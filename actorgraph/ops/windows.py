@@ -18,12 +18,11 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op
+from actorgraph.op import FRESH_OUT, Op
 from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._rules import as_of, declare, on, raises, returns
 from actorgraph.ops.broadcasting import expand_dims, squeeze
 from actorgraph.ops.reshaping import flatten, reshape
-from actorgraph.ops.shaping import swap_last
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_max, dim_min
 
 __all__ = ["col2im", "fold", "im2col", "unfold"]
@@ -196,29 +195,41 @@ def _moved_by_code(x: Any, columns: Any, frame: Frame, adds: bool) -> bool:
 
 
 def _im2col_shape(
-    checks: Checks, x: Shape, *, kernel: Ints, stride: Ints, padding: Any, dilation: Ints, size: Any
-) -> Shape:
+    checks: Checks, x: Shape, *, kernel: Ints, stride: Ints, padding: Any, dilation: Ints,
+    size: Any, rows: bool,
+) -> Shape:  # fmt: skip
     axes = len(kernel)
     if len(x) != axes + 2:
         raise ShapeError(
             f"a kernel of {axes} axes needs rank {axes + 2} (batch, channels, axes), got {x}"
         )
     outs = out_sizes(x[2:], kernel, stride, dilation, padding) if size is None else size
-    return (x[0], *outs, x[1] * prod(kernel))
+    entries = x[1] * prod(kernel)
+    return (x[0], *outs, entries) if rows else (x[0], entries, *outs)
 
 
-def _im2col_forward(xp: Any, x: Any, size: Any, **geometry: Any) -> Any:
+def _im2col_forward(
+    xp: Any, x: Any, size: Any, rows: bool, out: Any = None, **geometry: Any
+) -> Any:  # fmt: skip
     frame = frame_of(x.shape[2:], outs=size, **geometry)
     (batch, channels), axes, entries = x.shape[:2], len(frame.kernel), prod(frame.kernel)
-    result = xp.zeros((batch, *frame.outs, channels, entries), x.dtype)
-    columns = xp.transpose(result, (0, axes + 1, axes + 2, *range(1, axes + 1)))
+    if out is None:
+        last = channels * entries
+        shape = (batch, *frame.outs, last) if rows else (batch, last, *frame.outs)
+        out = xp.empty(shape, x.dtype)
+    out.fill(0)
+    if rows:
+        columns = out.reshape((batch, *frame.outs, channels, entries))
+        columns = xp.transpose(columns, (0, axes + 1, axes + 2, *range(1, axes + 1)))
+    else:
+        columns = out.reshape((batch, channels, entries, *frame.outs))
     to_columns(xp, x, frame, columns)
-    return result.reshape((batch, *frame.outs, channels * entries))
+    return out
 
 
 def _col2im_shape(
     checks: Checks, columns: Shape, *like: Shape, kernel: Ints, stride: Ints, padding: Any,
-    dilation: Ints, size: Any,
+    dilation: Ints, size: Any, rows: bool,
 ) -> Shape:  # fmt: skip
     if len(columns) != len(kernel) + 2:
         raise ShapeError(
@@ -226,25 +237,30 @@ def _col2im_shape(
             f"(batch, windows along each axis, channels * kernel), got {columns}"
         )
     sizes = like[0][2:] if like else size
+    found = columns if rows else (columns[0], *columns[2:], columns[1])
     outs = out_sizes(sizes, kernel, stride, dilation, padding)
-    for dim, out in zip(columns[1:-1], outs, strict=True):
+    for dim, out in zip(found[1:-1], outs, strict=True):
         checks.equal(dim, out, "numbers of windows")
     entries = prod(kernel)
-    channels = columns[-1] // entries
-    checks.equal(channels * entries, columns[-1], f"channels * {entries} and the last dim")
+    channels = found[-1] // entries
+    checks.equal(channels * entries, found[-1], f"channels * {entries} and the dim of both")
     return (columns[0], channels, *sizes)
 
 
 @through_float32
-def _col2im_forward(xp: Any, columns: Any, *like: Any, size: Any, **geometry: Any) -> Any:
+def _col2im_forward(
+    xp: Any, columns: Any, *like: Any, size: Any, rows: bool, out: Any = None, **geometry: Any
+) -> Any:  # fmt: skip
     sizes = like[0].shape[2:] if like else size
-    batch, outs = columns.shape[0], columns.shape[1:-1]
+    if rows:
+        columns = xp.moveaxis(columns, -1, 1)
+    batch, outs = columns.shape[0], columns.shape[2:]
     frame = frame_of(sizes, outs=outs, **geometry)
-    axes, entries = len(frame.kernel), prod(frame.kernel)
-    channels = columns.shape[-1] // entries
-    columns = columns.reshape((batch, *outs, channels, entries))
-    columns = xp.transpose(columns, (0, axes + 1, axes + 2, *range(1, axes + 1)))
-    return from_columns(xp, columns, frame, xp.empty((batch, channels, *sizes), columns.dtype))
+    channels = columns.shape[1] // prod(frame.kernel)
+    columns = columns.reshape((batch, channels, prod(frame.kernel), *outs))
+    if out is None:
+        out = xp.empty((batch, channels, *sizes), columns.dtype)
+    return from_columns(xp, columns, frame, out)
 
 
 def _im2col_vjp(ct: Node, y: Node, x: Node, size: Any, **geometry: Any) -> Node:
@@ -258,16 +274,19 @@ def _col2im_vjp(
 ) -> Node | None:
     if argnum:
         return None
-    outs = columns.dims[1:-1]
+    outs = columns.dims[1:-1] if geometry["rows"] else columns.dims[2:]
     return build(_IM2COL, ct, size=outs if known(outs) else None, **geometry)
 
 
-_GEOMETRY = {"kernel": (2, 3), "stride": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1)}
-_WIDE = {"kernel": (2,), "stride": (1,), "padding": ((0, 0),), "dilation": (2,)}
+_GEOMETRY = {
+    "kernel": (2, 3), "stride": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1),
+    "rows": True,
+}  # fmt: skip
+_WIDE = {"kernel": (2,), "stride": (1,), "padding": ((0, 0),), "dilation": (2,), "rows": False}
 
 _IM2COL: Op = declare(
     "im2col", "x[*s] -> x[*out]", _im2col_forward, shape=_im2col_shape, vjp=(_im2col_vjp,),
-    linear=(0,), moves_windows=True, samples=(
+    linear=(0,), memory=FRESH_OUT, moves_windows=True, samples=(
         on((2, 2, 4, 3), **_GEOMETRY, size=None), on((1, 2, 5), **_WIDE, size=None),
         on((0, 2, 5), **_WIDE, size=None),
     ),
@@ -277,8 +296,8 @@ _COL2IM: Op = declare(
     "col2im",
     lambda arity, attrs: "x[*s] -> x[*out]" if arity == 1 else "x[*s] -> a[*t] -> x[*out]",
     _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
-    moves_windows=True, samples=(
-        on((1, 2, 3, 12), **_GEOMETRY, size=(4, 3)), on((1, 3, 4), (1, 2, 5), **_WIDE, size=None),
+    memory=FRESH_OUT, moves_windows=True, samples=(
+        on((1, 2, 3, 12), **_GEOMETRY, size=(4, 3)), on((1, 4, 3), (1, 2, 5), **_WIDE, size=None),
     ),
 )  # fmt: skip
 
@@ -310,7 +329,7 @@ def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilatio
         padding is odd, one more stands at the end.
     """
     geometry = _geometry(kernel_size, stride, padding, dilation, x.ndim - 2)
-    return build(_IM2COL, x, size=None, **geometry)
+    return build(_IM2COL, x, size=None, rows=True, **geometry)
 
 
 @returns("Node of shape (batch, channels, *size)")
@@ -333,7 +352,7 @@ def col2im(
     geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2)
     if len(sizes) != columns.ndim - 2:
         raise ShapeError(f"size has {columns.ndim - 2} entries, got {size!r}")
-    return build(_COL2IM, columns, size=sizes, **geometry)
+    return build(_COL2IM, columns, size=sizes, rows=True, **geometry)
 
 
 @returns("Node of shape (batch, channels * product of the kernel, windows); `im2col` gives rows")
@@ -349,8 +368,9 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
     """
     if x.ndim not in (3, 4):
         raise ShapeError(f"takes rank 3 or 4, got {x!r}")
-    rows = im2col(x if x.ndim == 4 else expand_dims(x, 0), kernel_size, stride, padding, dilation)
-    columns = swap_last(flatten(rows, 1, 2))
+    geometry = _geometry(kernel_size, stride, padding, dilation, 2)
+    images = x if x.ndim == 4 else expand_dims(x, 0)
+    columns = flatten(build(_IM2COL, images, size=None, rows=False, **geometry), 2, 3)
     return columns if x.ndim == 4 else squeeze(columns, 0)
 
 
@@ -378,7 +398,8 @@ def fold(
     gaps = per_axis(dilation, 2, "dilation")
     pads = tuple((one, one) for one in per_axis(padding, 2, "padding", 0))
     windows = out_sizes(sizes, kernel, steps, gaps, pads)
-    rows = swap_last(x if x.ndim == 3 else expand_dims(x, 0))
-    rows = reshape(rows, (rows.dims[0], *windows, rows.dims[2]))
-    image = col2im(rows, sizes, kernel, steps, pads, gaps)
+    columns = x if x.ndim == 3 else expand_dims(x, 0)
+    columns = reshape(columns, (*columns.dims[:2], *windows))
+    geometry = {"kernel": kernel, "stride": steps, "padding": pads, "dilation": gaps}
+    image = build(_COL2IM, columns, size=sizes, rows=False, **geometry)
     return image if x.ndim == 3 else squeeze(image, 0)

@@ -1,4 +1,6 @@
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -43,3 +45,31 @@ def test_an_entry_keeps_its_machine_code_alive(told):
     gc.collect()
     words, into = np.array([5]), np.zeros(1, np.int64)
     assert [told(None, words.ctypes.data, into) for _ in range(3)] == [5] * 3
+
+
+RELOADED = """
+import gc, importlib, sys
+import numpy as np
+import actorgraph as ag
+
+g = ag.Graph()
+x = g.input("x", (8, 8), "float32")
+y = x
+for _ in range(10):
+    y = ag.ops.tanh(y)
+machine, feeds = ag.TapeMachine([y], native="wait"), {"x": np.ones((8, 8), "f")}
+walked = machine.run_sync(feeds)[y].value
+assert "rows of 10 are written" in str(machine.explain())
+importlib.reload(sys.modules["actorgraph.devices.native"])
+gc.collect()
+for _ in range(3):
+    kept = [np.full(1, 7, np.uint8) for _ in range(1000)]
+    assert machine.run_sync(feeds)[y].value.tobytes() == walked.tobytes()
+    assert all(one[0] == 7 for one in kept)
+"""
+
+
+@pytest.mark.skipif(native.expected() is not None, reason=f"no tables: {native.expected()}")
+def test_tables_that_are_written_are_walked_after_a_user_has_reloaded_the_module():
+    """Without `_never_freed` the process ends, or writes into memory of others."""
+    subprocess.run([sys.executable, "-c", RELOADED], check=True)

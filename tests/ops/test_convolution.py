@@ -1,10 +1,13 @@
 """Convolutions: against PyTorch to second order, symbolic dims, padding, errors."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.ops import windows
 from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._compare import compare, draw
@@ -119,6 +122,28 @@ def test_im2col_and_col2im_are_unfold_and_fold_of_pytorch():
         ),
         draw((2, 3, 2, 12)),
     )
+
+
+@pytest.mark.parametrize("machine", [ag.TapeMachine, partial(ag.TapeMachine, native=False)])
+def test_columns_of_unfold_are_written_where_its_result_has_them(machine, monkeypatch):
+    """Written as rows and turned, a result of 5 MB takes three times as long."""
+    reads = []
+    moved = windows.to_columns
+
+    def noted(xp, x, frame, columns):
+        reads.append(columns.flags.c_contiguous)
+        return moved(xp, x, frame, columns)
+
+    monkeypatch.setattr(windows, "to_columns", noted)
+    g = ag.Graph()
+    x, y = g.input("x", (2, 3, 6, 7), "float32"), g.input("y", (2, 27, 42), "float32")
+    columns, image = ag.ops.unfold(x, 3, padding=1), ag.ops.fold(y, (6, 7), 3, padding=1)
+    with machine([columns, image], wrt=[x, y]) as machine:
+        seeds = {columns: np.ones((2, 27, 42), "f"), image: np.ones((2, 3, 6, 7), "f")}
+        feeds = {"x": np.ones((2, 3, 6, 7), "f"), "y": np.ones((2, 27, 42), "f")}
+        machine.run_sync(feeds, backward=seeds)
+
+    assert reads == [True, True]
 
 
 @each("stride", [1, 2, 3])
