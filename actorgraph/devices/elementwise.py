@@ -44,9 +44,8 @@ _TEXTS = {
 }  # fmt: skip
 """Definitions that compare no NaN in order, which would raise a flag that NumPy does not raise."""
 
-_PIECE_BYTES, _SHARED_BYTES, _AHEAD_BYTES = 1 << 17, 4 << 20, 2048
-"""Bytes of an array's piece; bytes of a call above which helpers share it; bytes of prefetching
-ahead where arrays do not fit into the caches."""
+_PIECE_BYTES, _SHARED_BYTES = 1 << 17, 4 << 20
+"""Bytes of an array's piece; bytes of a call above which helpers share it."""
 
 _BRIEF_ELEMENTS = 1 << 15
 """Elements of all arrays together below which a call keeps the GIL: it takes some 5 us."""
@@ -112,11 +111,9 @@ def _loop(lines: ElementLines, name: str, char: str, lanes: int, past: bool) -> 
                    "  %more = icmp slt i64 %i, %to", "  br i1 %more, label %body, label %over",
                    "body:"]  # fmt: skip
     for one, source in sources.items():
-        at = text.new(f"getelementptr {text.kind}, ptr {source}, i64 %i")
-        values[one] = text.load(at)
-        if past:  # the hardware prefetches too little ahead of main memory
-            ahead = text.new(f"getelementptr i8, ptr {at}, i64 {_AHEAD_BYTES}")
-            text.lines.append(f"  call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
+        # Asking for what lies ahead brings nothing; from 1 KB on it hinders the hardware's own
+        # prefetching, and a step of Adam takes a sixth longer (Zen 4).
+        values[one] = text.load(text.new(f"getelementptr {text.kind}, ptr {source}, i64 %i"))
     arrays = {*values}.difference(lines.numbers)
     for line in lines.lines:
         match ast.parse(line).body:
