@@ -307,7 +307,22 @@ class Scope:
             pass
         if isinstance(target, Scope) and not self.active.isdisjoint(target.captured):
             return True
+        if self.reads_text(node):
+            return True
         return any(map(self.is_active, [*node.args, *[word.value for word in node.keywords]]))
+
+    def reads_text(self, node: ast.Call) -> bool:
+        """Return whether a call makes a number of a text that shows an active value."""
+        texts = [
+            part for arg in node.args for part in ast.walk(arg)
+            if isinstance(part, ast.JoinedStr) or (
+                isinstance(part, ast.Call)
+                and any(self.resolve(part.func) is one for one in (str, repr, format))
+            )
+        ]  # fmt: skip
+        shown = {one.id for text in texts for one in ast.walk(text) if isinstance(one, ast.Name)}
+        target = self.resolve(node.func)
+        return (target is float or target is np.float64) and not self.active.isdisjoint(shown)
 
 
 class _NamedLambdas(ast.NodeTransformer):
