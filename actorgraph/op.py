@@ -321,6 +321,11 @@ class Op:
         return self.runs_on != "worker"
 
     @property
+    def calls_others(self) -> bool:
+        """Whether it is, or its kernel may call, an op of a user."""
+        return self.checked or self.kernel is not None
+
+    @property
     def makes_own(self) -> bool:
         """Whether each result is guaranteed to be a fresh array, or a scalar."""
         return self.memory.layout in ("kept", "c") and not self.checked

@@ -22,8 +22,8 @@ import numpy as np
 from actorgraph.control.in_blocks import IN_BLOCKS, block_of
 from actorgraph.control.layers import made_beside
 from actorgraph.control.loop import KEPT_BYTES
+from actorgraph.devices import structs
 from actorgraph.graph import Node
-from actorgraph.lower.inner import ALONE
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import lower_directly
@@ -232,7 +232,7 @@ class _WaveKernel:
         return free.take()
 
     def __call__(self, run: Any, *operands: Any) -> Sequence[Any]:
-        run, workers = ALONE if run is None else run, workers_here()
+        run, workers = structs.IDLE if run is None else run, workers_here()
         stages: list[Any] = []
 
         def begin() -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextvars import Context, copy_context
 from itertools import chain
 from types import TracebackType
 from typing import Any
@@ -31,7 +30,7 @@ from actorgraph.memory.packing import assign
 from actorgraph.op import CONSTANT
 from actorgraph.warned import UnderWay, asked, runs_steps
 
-__all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
+__all__ = ["Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
 
 
 _CALLS = 3
@@ -51,20 +50,6 @@ class InBody(Exception):
         self.program = program
         self.iteration = iteration
         self.cause = cause
-
-
-class _Alone:
-    """Stands for a run that nobody can cancel, in direct calls."""
-
-    dead = None
-
-    @property
-    def context(self) -> Context:
-        return copy_context()
-
-
-ALONE = _Alone()
-"""The run of a direct call."""
 
 
 class _Body:

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from actorgraph.devices import native, structs
+from actorgraph.devices import native
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.errors import counted
 from actorgraph.graph import Node
@@ -36,7 +36,6 @@ from actorgraph.lower.text import Dead
 from actorgraph.lower.walkable import SUM, kinds
 from actorgraph.memory.buffers import Memory, is_fresh, is_view, regular, size_in_bytes
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
-from actorgraph.runs import AbstractRun
 from actorgraph.types import bind_shape
 
 _AT_ONCE_US = 1000.0
@@ -214,7 +213,6 @@ class LoopTable:
         """
         walk = native.RUNTIME.walk
         assert walk is not None, "`fits` is asked before"
-        run = run if isinstance(run, AbstractRun) else structs.IDLE
         if not all([one.flags.c_contiguous for one in carries]):  # noqa: C419
             raise Declined  # an array is not as planned
         held = [*arrays, *stacks]

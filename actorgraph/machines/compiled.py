@@ -262,7 +262,7 @@ class Compiled:
     @cached_property
     def has_user_ops(self) -> bool:
         """Whether there are, or may be in bodies, ops of users, which see the caller's context."""
-        return any(op.checked or op.kernel is not None for op in self._ops)
+        return any(op.calls_others for op in self._ops)
 
     @cached_property
     def fits_any_thread(self) -> bool:
@@ -276,7 +276,7 @@ class Compiled:
     def fits_loop_thread(self) -> bool:
         """As `fits_any_thread`, for that of the loop, which calls asynchronous ops anyway."""
         others = [op for op in self._ops if op.runs_on != "loop"]
-        calls = any(op.waits or op.checked or op.kernel is not None for op in others)
+        calls = any(op.waits or op.calls_others for op in others)
         return not (calls or self.placing or self.unsized)
 
     def placed(self, node: Node, kernel: Any, lane: Lane | None) -> Any:

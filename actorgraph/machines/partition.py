@@ -296,8 +296,7 @@ def _connected(
         for spec in specs
         for step in spec.steps
         # Most have nothing that could.
-        if (step.attrs or step.op.kernel is not None or step.op.checked)
-        and depends_on_symbols(step)
+        if (step.attrs or step.op.calls_others) and depends_on_symbols(step)
     ]
     return specs, bound, lanes
 
