@@ -55,17 +55,11 @@ class ChannelStatistics:
 class Channel:
     """A bounded FIFO channel.
 
-    Parameters
-    ----------
-    capacity : int
-        At least 1.
-    name : str or callable
-        For errors and statistics, such as ``"x -> tanh_3"``; or a function that returns it.
-    direction : "forward" or "reverse"
-    credited : bool
-        Whether credits keep the bound; False if something else does.
-    counted : bool
-        Whether to count messages and to time their waits.
+    - `capacity`: at least 1
+    - `name`: for errors and statistics, such as ``"x -> tanh_3"``; or a function that returns it
+    - `direction`: "forward" or "reverse"
+    - `credited`: whether credits keep the bound; False if something else does
+    - `counted`: whether to count messages and to time their waits
 
     Examples
     --------

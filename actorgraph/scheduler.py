@@ -84,27 +84,15 @@ def _work_of_this_thread() -> Iterator[tuple[Scheduler, AbstractRun | None]]:
 class Scheduler:
     """Ready queues and slots of one machine.
 
-    Parameters
-    ----------
-    workers : int
-        How many tasks may run at once.
-    seed : int
-        0 keeps the natural order; any other seed permutes the ready order (for tests).
-    on_idle : callable
-        Called by the last worker to free its slot when nothing is ready.
-    on_crash : callable
-        Called with an error that escaped from `work` in a thread of the pool.
-    slots : int, optional
-        How many threads may compute tiles of large products at once, if more than `workers`; the
-        extra slots take no tasks.
-    waiting : int, optional
-        How many calls of blocking ops may run in threads at once.
-
-    Attributes
-    ----------
-    patience_s : float
-        How long an idle worker spins on `flag` before it sleeps, while other workers are busy.
-        A thread that made a task ready sets the flag when it releases the GIL.
+    - `workers`: how many tasks may run at once
+    - `seed`: 0 keeps the natural order; any other seed permutes the ready order (for tests)
+    - `on_idle`: called by the last worker to free its slot when nothing is ready
+    - `on_crash`: called with an error that escaped from `work` in a thread of the pool
+    - `slots`: how many threads may compute tiles of large products at once, if more than `workers`;
+      the extra slots take no tasks
+    - `waiting`: how many calls of blocking ops may run in threads at once
+    - `patience_s`: how long an idle worker spins on `flag` before it sleeps, while other workers
+      are busy.  A thread that made a task ready sets the flag when it releases the GIL.
     """
 
     def __init__(

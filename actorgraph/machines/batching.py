@@ -58,12 +58,8 @@ class Batching:
     `tangents` are the nodes that tangents are given for.  Raises `GraphTypeError` or `ShapeError`
     for what cannot be cut or joined.
 
-    Attributes
-    ----------
-    inputs : tuple of Node
-        The feeds that outputs and wrt depend on.
-    whole : tuple of Node
-        The nodes that are computed for the whole batch, and passed to every slice.
+    - `inputs`: the feeds that outputs and wrt depend on
+    - `whole`: the nodes that are computed for the whole batch, and passed to every slice
     """
 
     def __init__(
