@@ -155,8 +155,8 @@ class LoopRule(NamedTuple):
     """How compiled loops (`jit.loops`) compute an op.
 
     - `kind`: ``"value"``: elementwise.  ``"view"``: the elements of the first operand in another
-      shape.  ``"row"``: computed from what is known of each row (along the last axis) of an operand:
-      its class, or its maximum and the sum of the exponentials of the differences from it.
+      shape.  ``"row"``: computed from what is known of each row (along the last axis) of an
+      operand: its class, or its maximum and the sum of the exponentials of the differences from it.
     - `text`: the expression of one element.  For ``"value"`` it uses NumPy's functions, the
       operands ``x, y, z``, and attributes by their names.  For ``"row"`` it uses ``x``, the
       operand, and ``m`` and ``e``, the maximum and the sum; with `classes` instead ``is_class``,
@@ -221,8 +221,8 @@ class Op:
     - `linear`: operands in each of which the op is linear while the others are fixed (for complex
       ones: over the reals).  Without a `jvp`, the op is applied to their tangents.
     - `jointly`: the op is linear in all operands together except these
-    - `total`: the result is a sum or a mean over elements
-      of the operands or of their products; "reduction": as the attribute of that name says
+    - `total`: the result is a sum or a mean over elements of the operands or of their products;
+      "reduction": as the attribute of that name says
     - `shape_only`: operands of which only the shape is used
     - `traced`: whether the forward never reads a number of an array, so that its NumPy calls can be
       recorded as rows of a table (see `lower.traced`); a callable decides it for a step
@@ -232,8 +232,9 @@ class Op:
     - `along`: how machine code computes it from sums along axes, where last bits may change
     - `in_blas`: whether BLAS or LAPACK do its flops, on cached blocks
     - `checked`: whether each result is checked against the declared type (user ops)
-    - `runs_on`: where the forward runs: in the worker that runs its actor; as a coroutine on the event loop of the run's caller; in a thread of its own,
-      because it blocks; or nowhere, because the op waits for the value of a lane (`lower.placing`)
+    - `runs_on`: where the forward runs: in the worker that runs its actor; as a coroutine on the
+      event loop of the run's caller; in a thread of its own, because it blocks; or nowhere, because
+      the op waits for the value of a lane (`lower.placing`)
     - `typing`: ``typing(checks, types, attrs) -> Tensor`` replaces scheme and shape rule if the
       type follows from graphs among the attributes
     - `kernel`: ``kernel(node, symbols, watch)`` makes the kernel if forward and attributes do not

@@ -76,7 +76,8 @@ class _Stages:
             self._nodes.append(step)
             self._last, self._loops = len(self._nodes), self._loops + 1
         elif step.op is ITEM and any(step.inputs[0].id == one.id for one in self._nodes):
-            self._made[step.id] = _is_stacked(step)
+            field, of = step.attrs["field"], step.inputs[0].attrs["loop"]
+            self._made[step.id] = of.carries <= field != of.trips  # it has a row for each trip
             self._nodes.append(step)
         elif any(rows) and _is_by_rows(step, rows):
             self._made[step.id] = True
@@ -125,12 +126,6 @@ class _Stages:
             if step.id in self._made
         ]
         return [*[step for step in segment if step.id not in self._made], wave, *after]
-
-
-def _is_stacked(item: Node) -> bool:
-    """Return whether a field of a loop has a row for each iteration."""
-    spec = item.inputs[0].attrs["loop"]
-    return bool(spec.carries <= item.attrs["field"] != spec.trips)
 
 
 def _is_by_rows(step: Node, rows: Sequence[bool | None]) -> bool:

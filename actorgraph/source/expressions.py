@@ -57,10 +57,6 @@ class Expressions(ABC):
             node = self.origin
         return refuse(node, text or reason(node), self.scope.function)
 
-    def is_shared(self, name: str) -> bool:
-        """Return whether another name may see a write into the value of a name."""
-        return not self.aliases.is_fresh(name) or bool(self.aliases.alias_of(name))
-
     def refuse_shared(self, base: ast.expr) -> None:
         """Raise if another name may see a write into the value of an expression."""
         name = ast.unparse(base)

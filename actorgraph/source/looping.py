@@ -458,10 +458,6 @@ def _enumerate(over: Any, start: Any = 0) -> Any:
     return _Several((_Range(graph, start, int(endless), 1), over))
 
 
-def _reversed(over: Any) -> Any:
-    return getitem(over, slice(None, None, -1)) if isinstance(over, Node) else reversed(over)
-
-
 def _len(x: Any) -> Any:
     if not isinstance(x, Node):
         return len(x)
@@ -502,7 +498,9 @@ def _of_math(name: str) -> Any:
 
 
 _BUILTINS: dict[Any, Any] = {
-    range: _range, zip: _zip, enumerate: _enumerate, reversed: _reversed, len: _len,
+    range: _range, zip: _zip, enumerate: _enumerate, len: _len, reversed: lambda over: (
+        getitem(over, slice(None, None, -1)) if isinstance(over, Node) else reversed(over)
+    ),
     int: _to(lambda: "int64", int), float: _to(FLOAT.get, float), bool: _to(lambda: "bool", bool),
     min: _extreme(minimum, min), max: _extreme(maximum, max), sum: _over(sum_of, sum),
     any: _over(any_of, builtins.any), all: _over(all_of, builtins.all),

@@ -380,13 +380,14 @@ def changes_nothing(function: Any, call: ast.Call) -> bool:
     return is_numpy(function) and not writes_out(function, call)
 
 
-def walk_own(body: Any) -> list[ast.AST]:
-    """Return the nodes of a body in order, without those of nested functions and classes."""
+def walk_own(body: Any, apart: tuple[type[ast.AST], ...] = ()) -> list[ast.AST]:
+    """Return the nodes of a body in order, without those of functions, classes and `apart`."""
     nodes: list[ast.AST] = []
+    whole = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, *apart)
 
     def visit(node: ast.AST) -> None:
         nodes.append(node)
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+        if not isinstance(node, whole):
             for child in ast.iter_child_nodes(node):
                 visit(child)
 
@@ -395,10 +396,10 @@ def walk_own(body: Any) -> list[ast.AST]:
     return nodes
 
 
-def bound_names(body: Any) -> set[str]:
-    """Return the names that statements bind."""
+def bound_names(body: Any, apart: tuple[type[ast.AST], ...] = ()) -> set[str]:
+    """Return the names that statements bind, but for those inside of `apart`."""
     names: set[str] = set()
-    for node in walk_own(body):
+    for node in walk_own(body, apart):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
