@@ -158,7 +158,8 @@ class Handed:
         return self
 
     @property
-    def device(self) -> str:  # noqa: D102 - listed above
+    def device(self) -> str:
+        """The name of its lane's device."""
         return self.lane.device.name
 
     @property

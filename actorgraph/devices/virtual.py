@@ -54,7 +54,6 @@ class Virtual(Device):
 
     @property
     def xp(self) -> Any:
-        """NumPy."""
         return np
 
     def to_device(self, array: Any) -> Any:

@@ -281,7 +281,6 @@ class Placing(Residents):
     def kernel(
         self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool | str
     ) -> Any:
-        """Return the kernel of a step on a lane or the host, made of its kernel `found`."""
         if step.op is RESULT:
             fetched = fetch is True or (fetch == "values" and not _is_slope(step, joint))
             return Waiting(self._fetching(step, "results", fetched), "lane", None)

@@ -357,11 +357,9 @@ class StrandRows(Written):
         )
 
     def room(self, step: Node) -> int:
-        """Return the number of the room that a step writes into."""
         return self._placed[step.id].room
 
     def stays(self, step: Node) -> int:
-        """Return for how many steps after its last use a value keeps its memory."""
         return _SLACK if self._placed[step.id].crosses else 0
 
     def parts(self, step: Node) -> int:

@@ -86,11 +86,9 @@ class _Forward(_Conv):
         return self.out_channels, size // self.groups, *self.kernel_size
 
     def size_of_weight(self, shape: tuple[int, ...]) -> int:
-        """Return the channels; see `Sized.size_of_weight`."""
         return shape[1] * self.groups
 
     def forward(self, x: Node) -> Node:
-        """Return the convolution of `x`."""
         padding = self.padding
         if self.padding_mode != "zeros":
             widths = [(width, width) for width in per_axis(padding, self.axes)]
@@ -141,7 +139,6 @@ class _Transposed(_Conv):
         return size, self.out_channels // self.groups, *self.kernel_size
 
     def forward(self, x: Node) -> Node:
-        """Return the transposed convolution of `x`."""
         result: Node = type(self).of(
             x, self.weight, self.bias, self.stride, self.padding, self.output_padding,
             self.groups, self.dilation,

@@ -49,7 +49,6 @@ class Linear(Sized):
         )
 
     def forward(self, x: Node) -> Node:
-        """Return the map of `x`."""
         return ops.linear(x, self.weight, self.bias)
 
 
@@ -96,7 +95,6 @@ class LinearCrossEntropyLoss(Layer):
         self.linear = Linear(in_features, num_classes * prod(out_features), bias, dtype)
 
     def forward(self, x: Node, target: Any) -> Node:
-        """Return the loss of `x`."""
         logits = self.linear(x)
         if self.out_features:
             logits = ops.reshape(logits, (-1, self.num_classes, *self.out_features))
@@ -126,7 +124,6 @@ class Bilinear(Module):
         self.bias = _draws.uniform((out_features,), bound, dtype) if bias else None
 
     def forward(self, x1: Node, x2: Any) -> Node:
-        """Return the map of both."""
         return ops.bilinear(x1, x2, self.weight, self.bias)
 
 
@@ -137,7 +134,6 @@ class PReLU(Module):
         self.weight = _draws.filled((num_parameters,), init, dtype)
 
     def forward(self, x: Node) -> Node:
-        """Return `ops.prelu` of the input."""
         return ops.prelu(x, self.weight)
 
 
@@ -168,5 +164,4 @@ class Embedding(Layer):
         self.weight: Any = Parameter(weight)
 
     def forward(self, index: Node) -> Node:
-        """Return a row for each number."""
         return ops.embedding(index, self.weight, self.padding_idx)

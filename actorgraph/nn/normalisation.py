@@ -24,7 +24,6 @@ class _PerChannel(Sized):
     ranks: tuple[int, ...]
 
     def make(self, size: int) -> None:
-        """Make ones and zeros; see `Sized.make`."""
         self.weight = _draws.filled((size,), 1, self.dtype) if self.affine else None
         self.bias = _draws.filled((size,), 0, self.dtype) if self.affine else None
 
@@ -72,7 +71,6 @@ class BatchNorm2d(_PerChannel):
         self.start(num_features)
 
     def make(self, size: int) -> None:
-        """Make weights and statistics; see `Sized.make`."""
         super().make(size)
         if self.track_running_stats:
             self.running_mean: Any = Buffer(np.zeros(size, self.dtype))
@@ -80,7 +78,6 @@ class BatchNorm2d(_PerChannel):
             self.num_batches_tracked: Any = Buffer(np.array(0, "int64"))
 
     def forward(self, x: Node) -> Node:
-        """Return `x`, normalised."""
         self._check(x)
         if not self.track_running_stats:
             return ops.batch_norm(x, scale=self.weight, bias=self.bias, eps=self.eps).y
@@ -135,7 +132,6 @@ class InstanceNorm2d(_PerChannel):
         self.start(num_features)
 
     def forward(self, x: Node) -> Node:
-        """Return `x`, normalised."""
         self._check(x)
         return ops.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
 
@@ -171,7 +167,6 @@ class GroupNorm(Layer):
         self.bias = _draws.filled((num_channels,), 0, dtype) if affine else None
 
     def forward(self, x: Node) -> Node:
-        """Return `x`, normalised."""
         return ops.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
@@ -205,7 +200,6 @@ class LayerNorm(Layer):
         )
 
     def forward(self, x: Node) -> Node:
-        """Return `x`, normalised."""
         return ops.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
@@ -226,5 +220,4 @@ class RMSNorm(Layer):
         self.weight = _draws.filled(self.normalized_shape, 1, dtype) if elementwise_affine else None
 
     def forward(self, x: Node) -> Node:
-        """Return `x`, normalised."""
         return ops.rms_norm(x, self.normalized_shape, self.weight, self.eps)

@@ -272,7 +272,6 @@ class LoopSolver(AbstractSolver[Arrays]):
         return getattr(self.update, "__func__", None) is LoopSolver.update
 
     def init(self, value: Array) -> Arrays:
-        """Return the arrays before the first step; see `AbstractSolver.init`."""
         state = Arrays(0, {})
         self.complete(state, self.loop().arrays, value)
         return state
@@ -288,11 +287,9 @@ class LoopSolver(AbstractSolver[Arrays]):
                         part[...] = self.starts[name]
 
     def update(self, state: Arrays, grad: Array, current: Array, out: Array) -> Arrays:
-        """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         return updated([(self, state, grad, current, out)], False)[0]
 
     def by_lines(self, given: Stepped[Arrays], shared: bool) -> list[Arrays] | None:
-        """Write the stepped parameters; see `AbstractSolver.by_lines`."""
         if not all(slot.solver.has_loop for slot in given[0]):
             return None
         each = zip(*given, strict=True)
@@ -428,11 +425,9 @@ class LoopSolver(AbstractSolver[Arrays]):
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def pack(self, state: Arrays) -> dict[str, Any]:
-        """Return the count and the arrays; see `AbstractSolver.pack`."""
         return {"step": state.step, **state.arrays}
 
     def unpack(self, state: Arrays, packed: Mapping[str, Any]) -> Arrays:
-        """Return a state of the count and the arrays; see `AbstractSolver.unpack`."""
         arrays = {
             name: np.array(packed[name], like.dtype, order="C")
             for name, like in state.arrays.items()

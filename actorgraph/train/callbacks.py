@@ -258,7 +258,6 @@ class Checkpoint(Callback):
         self.save(trainer)
 
     def on_interrupt(self, trainer: Trainer) -> None:
-        """Save."""
         self.save(trainer)
 
     def save(self, trainer: Trainer, name: str = "last") -> None:

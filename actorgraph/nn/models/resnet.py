@@ -36,7 +36,6 @@ class _Block(Module):
             self.downsample = Sequential(conv, BatchNorm2d(after, dtype=dtype))
 
     def forward(self, x: Node) -> Node:
-        """Return what the block makes of images."""
         y = x
         for number in range(1, self.count + 1):
             y = getattr(self, f"bn{number}")(getattr(self, f"conv{number}")(y))
