@@ -75,14 +75,10 @@ class Channel:
     )  # fmt: skip
 
     def __init__(
-        self,
-        capacity: int,
-        name: str | Callable[[], str] = "channel",
-        direction: Literal["forward", "reverse"] = "forward",
-        *,
-        credited: bool = True,
+        self, capacity: int, name: str | Callable[[], str] = "channel",
+        direction: Literal["forward", "reverse"] = "forward", *, credited: bool = True,
         counted: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not isinstance(capacity, int) or capacity < 1:
             name = name if isinstance(name, str) else name()
             raise ValueError(f"the capacity of {name!r} is an int of at least 1, got {capacity!r}")

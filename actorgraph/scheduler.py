@@ -96,15 +96,9 @@ class Scheduler:
     """
 
     def __init__(
-        self,
-        workers: int,
-        seed: int,
-        pool: Pool,
-        on_idle: Callable[[], None],
-        on_crash: Callable[[BaseException], None],
-        slots: int = 0,
-        waiting: int = 1,
-    ) -> None:
+        self, workers: int, seed: int, pool: Pool, on_idle: Callable[[], None],
+        on_crash: Callable[[BaseException], None], slots: int = 0, waiting: int = 1,
+    ) -> None:  # fmt: skip
         self.workers, self.slots = workers, max(workers, slots)
         self.pool, self.on_idle, self.on_crash = pool, on_idle, on_crash
         self.waiting = Gate(waiting)
@@ -185,11 +179,8 @@ class Scheduler:
         return True
 
     def work(
-        self,
-        slot: int,
-        until: AbstractRun | None = None,
-        alone: Callable[[], bool] | None = None,
-    ) -> None:
+        self, slot: int, until: AbstractRun | None = None, alone: Callable[[], bool] | None = None,
+    ) -> None:  # fmt: skip
         """Run ready tasks in `slot`, which the caller has acquired, and free it at the end.
 
         Returns when nothing is ready, or as soon as the run `until` has ended.  If `alone` returns

@@ -144,12 +144,9 @@ class _RowStage:
     """A stage that computes a block of rows from blocks of its operands' rows."""
 
     def __init__(
-        self,
-        node: Node,
-        call: Callable[..., Any],
-        operands: Sequence[Any],
+        self, node: Node, call: Callable[..., Any], operands: Sequence[Any],
         room: Callable[..., Any],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._call, self._operands = call, operands
         self._writes = node.op is IN_BLOCKS or isinstance(call, np.ufunc)
         self._cut = [part.ndim == node.ndim and node.op is not IN_BLOCKS for part in node.inputs]

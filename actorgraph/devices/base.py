@@ -386,17 +386,9 @@ class Lane:
         self.retired: deque[tuple[Cell, list[tuple[Lane, Event]]]] = deque()
 
     def launch(
-        self,
-        work: Callable[..., Any],
-        operands: Sequence[Handed],
-        *,
-        name: str,
-        node: Any = None,
-        fresh: bool = True,
-        record: bool = False,
-        leaves: bool = False,
-        parts: Sequence[Cell] = (),
-    ) -> Handed:
+        self, work: Callable[..., Any], operands: Sequence[Handed], *, name: str, node: Any = None,
+        fresh: bool = True, record: bool = False, leaves: bool = False, parts: Sequence[Cell] = (),
+    ) -> Handed:  # fmt: skip
         """Have the lane compute ``work(*arrays)``, and return its future value.
 
         Parameters

@@ -71,12 +71,9 @@ class Inner(_Body):
     __slots__ = ("call", "nodes")
 
     def __init__(
-        self,
-        inputs: Sequence[Node],
-        results: Sequence[Node],
-        symbols: Mapping[str, int],
+        self, inputs: Sequence[Node], results: Sequence[Node], symbols: Mapping[str, int],
         watch: tuple[str, ...] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         computed, constants = _steps(inputs, results)
         self.nodes = inputs, computed, results
         fixed = [node.attrs["value"] for node in constants]
@@ -114,15 +111,10 @@ class InnerLoop(_Body):
     """
 
     def __init__(
-        self,
-        inputs: Sequence[Sequence[Node]],
-        results: Sequence[Node],
-        saved: Sequence[int],
-        test: Inner | None,
-        symbols: Mapping[str, int],
-        watch: tuple[str, ...] = (),
+        self, inputs: Sequence[Sequence[Node]], results: Sequence[Node], saved: Sequence[int],
+        test: Inner | None, symbols: Mapping[str, int], watch: tuple[str, ...] = (),
         stored: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         position, captured, carries, elements = inputs
         computed, constants = _steps([*position, *captured, *carries, *elements], results)
         self._fixed = [node.attrs["value"] for node in constants]
@@ -206,17 +198,10 @@ class InnerLoop(_Body):
 
     @runs_steps("self")
     def __call__(
-        self,
-        run: Any,
-        positions: Iterable[int],
-        limit: int | None,
-        tested: Sequence[Any],
-        captured: Sequence[Any],
-        carries: Sequence[Any],
-        arrays: Sequence[Any],
-        keep: Sequence[Any],
+        self, run: Any, positions: Iterable[int], limit: int | None, tested: Sequence[Any],
+        captured: Sequence[Any], carries: Sequence[Any], arrays: Sequence[Any], keep: Sequence[Any],
         stack: Sequence[Any],
-    ) -> tuple[list[Any], int]:
+    ) -> tuple[list[Any], int]:  # fmt: skip
         """Return the last carries and the number of iterations; see `lower_loop`."""
         test = None if self._test is None else self._test.call
         operands = captured, carries, arrays
@@ -241,15 +226,9 @@ class InnerLoop(_Body):
         return done
 
     def _walked(
-        self,
-        table: Asking,
-        run: Any,
-        positions: Any,
-        limit: int | None,
-        tested: Sequence[Any],
-        operands: tuple[Sequence[Any], ...],
-        stacks: Sequence[Any],
-    ) -> tuple[list[Any], int] | None:
+        self, table: Asking, run: Any, positions: Any, limit: int | None, tested: Sequence[Any],
+        operands: tuple[Sequence[Any], ...], stacks: Sequence[Any],
+    ) -> tuple[list[Any], int] | None:  # fmt: skip
         """Return the result of the table, or None where the Python form must compute it."""
         walk, (captured, carries, arrays) = table.made, operands
         if self._test is not None:
@@ -279,12 +258,9 @@ class InnerLoop(_Body):
 
 
 def _planned(
-    steps: Sequence[Node],
-    leaves: Sequence[Node],
-    results: Sequence[Node],
-    carries: int,
+    steps: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node], carries: int,
     stored: bool,
-) -> frozenset[int]:
+) -> frozenset[int]:  # fmt: skip
     """Return the ids of the steps that write into the same array in all iterations."""
     ordered, leaf_ids = regular(steps), {leaf.id for leaf in leaves}
     for node in results[:carries]:
@@ -302,12 +278,9 @@ class _BodyMemory:
     """Buffers of a loop's steps; a call takes one set and returns it for the next call."""
 
     def __init__(
-        self,
-        steps: Sequence[Node],
-        results: Sequence[Node],
-        planned: Collection[int],
+        self, steps: Sequence[Node], results: Sequence[Node], planned: Collection[int],
         symbols: Mapping[str, int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._steps, self._symbols = steps, symbols
         self._laid = assign(steps, results, planned, symbols)
         self._none: list[Any] = [None] * len(planned)

@@ -63,14 +63,9 @@ class Batching:
     """
 
     def __init__(
-        self,
-        outputs: Iterable[Node],
-        wrt: Iterable[Node],
-        *,
-        dim: str,
-        reduce: Reduce | None = None,
-        tangents: Iterable[Node] = (),
-    ) -> None:
+        self, outputs: Iterable[Node], wrt: Iterable[Node], *, dim: str,
+        reduce: Reduce | None = None, tangents: Iterable[Node] = (),
+    ) -> None:  # fmt: skip
         outputs, wrt = tuple(outputs), tuple(wrt)
         self.dim = dim
         nodes = dict.fromkeys((*outputs, *wrt))

@@ -95,11 +95,9 @@ class Report:
 
 
 def report(
-    machine: Any,
-    plan: Plan,
-    lanes: Iterable[Iterable[tuple[Any, str, int]]],
+    machine: Any, plan: Plan, lanes: Iterable[Iterable[tuple[Any, str, int]]],
     limits: Mapping[Any, int],
-) -> Report:
+) -> Report:  # fmt: skip
     """Return the report on a machine's mode; parameters as in `Machine.check`.
 
     A plan that is to be cut by cost, and is not yet, is checked with one task per node.

@@ -115,11 +115,9 @@ class Compiled:
         return is_along(step, symbols)
 
     def tabling(
-        self,
-        symbols: Mapping[str, int],
-        ordered: Collection[int],
+        self, symbols: Mapping[str, int], ordered: Collection[int],
         errors: Mapping[str, Any] | None = None,
-    ) -> Tabling | None:
+    ) -> Tabling | None:  # fmt: skip
         """Return how steps are run as tables, None if they are not.
 
         Results of steps in `ordered` have strides in C order.  `errors` is the `np.errstate` of all
@@ -342,18 +340,11 @@ class Compiled:
 
 
 def compiled(
-    outputs: Mapping[str, Node],
-    wrt: Sequence[Node],
-    mode: Mode,
-    device: Device,
-    watch: tuple[str, ...] = (),
-    interpreter: Callable[..., Any] | None = None,
-    passes: Sequence[Pass] = (),
-    jit: bool | str = False,
-    placing: Residents | None = None,
-    native: bool | str = False,
-    strands: int = 1,
-) -> Compiled:
+    outputs: Mapping[str, Node], wrt: Sequence[Node], mode: Mode, device: Device,
+    watch: tuple[str, ...] = (), interpreter: Callable[..., Any] | None = None,
+    passes: Sequence[Pass] = (), jit: bool | str = False, placing: Residents | None = None,
+    native: bool | str = False, strands: int = 1,
+) -> Compiled:  # fmt: skip
     """Differentiate and rewrite the graph of a machine for a mode.
 
     Early passes rewrite the forward nodes, late ones the joint graph.  With `watch` or an

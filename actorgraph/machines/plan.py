@@ -66,16 +66,10 @@ class Plan:
     """The order in which runs need least memory, for the text of `MemoryLimitError`."""
 
     def __init__(
-        self,
-        compiled: Compiled,
-        cut: Cut,
-        *,
-        names: Names | None = None,
-        collect: Callable[[Any], Collected] | None = None,
-        inline: Inline | None = None,
-        costs: Mapping[Node, float] | None = None,
-        workers: int = 1,
-    ) -> None:
+        self, compiled: Compiled, cut: Cut, *, names: Names | None = None,
+        collect: Callable[[Any], Collected] | None = None, inline: Inline | None = None,
+        costs: Mapping[Node, float] | None = None, workers: int = 1,
+    ) -> None:  # fmt: skip
         self.compiled, self.cut = compiled, cut
         self.names = names or Names(compiled.nodes, compiled.outputs)
         self.collect = collect or Reader(compiled, self.names.nodes).collect

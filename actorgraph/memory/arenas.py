@@ -180,15 +180,10 @@ class Layout:
     """
 
     def __init__(
-        self,
-        arenas: Arenas,
-        buffers: Buffers,
-        steps: Sequence[Node],
-        symbols: Mapping[str, int],
-        free_lists: Mapping[int, FreeList | None],
-        sizes: Sequence[int] = (),
+        self, arenas: Arenas, buffers: Buffers, steps: Sequence[Node], symbols: Mapping[str, int],
+        free_lists: Mapping[int, FreeList | None], sizes: Sequence[int] = (),
         of_run: RunMemory | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._arenas, self._sizes, self._of_run = arenas, sizes, of_run
         self._buffers, self._steps, self._symbols = buffers, steps, symbols
         self._writing = [

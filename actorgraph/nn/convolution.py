@@ -48,18 +48,10 @@ class _Forward(_Conv):
     """A convolution of an image (batch, channels, ...)."""
 
     def __init__(
-        self,
-        in_channels: int | None,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        dtype: Any = "float32",
-    ) -> None:
+        self, in_channels: int | None, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
+        padding_mode: str = "zeros", dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         """Take the settings.
 
         Parameters
@@ -106,18 +98,10 @@ class _Transposed(_Conv):
     weight_axis = 0
 
     def __init__(
-        self,
-        in_channels: int | None,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        dtype: Any = "float32",
-    ) -> None:
+        self, in_channels: int | None, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, output_padding: Any = 0, groups: int = 1, bias: bool = True,
+        dilation: Any = 1, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         """Take the settings.
 
         Parameters

@@ -25,13 +25,9 @@ def _same(x: Node) -> Node:
 
 
 def _cross_entropy(
-    x: Node,
-    targets: Any,
-    weight: Any = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
+    x: Node, targets: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Node:
+) -> Node:  # fmt: skip
     classes = getattr(targets, "dtype", np.dtype(int)).kind in "iu"
     return ops.cross_entropy(
         x, targets, weight, ignore_index=ignore_index if classes else None, reduction=reduction,

@@ -75,18 +75,10 @@ class LinearCrossEntropyLoss(Layer):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        *,
-        out_features: tuple[int, ...] = (),
-        bias: bool = False,
-        reduction: str = "mean",
-        weight: Any = None,
-        ignore_index: int | None = None,
-        label_smoothing: float = 0.0,
-        dtype: Any = "float32",
-    ) -> None:
+        self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (),
+        bias: bool = False, reduction: str = "mean", weight: Any = None,
+        ignore_index: int | None = None, label_smoothing: float = 0.0, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         check_reduction(reduction)
         self.in_features, self.num_classes = in_features, num_classes
         self.out_features, self.reduction = out_features, reduction
@@ -111,13 +103,9 @@ class Bilinear(Module):
     """``x1^T weight[k] x2 + bias[k]`` for each output k."""
 
     def __init__(
-        self,
-        in1_features: int,
-        in2_features: int,
-        out_features: int,
-        bias: bool = True,
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         bound = 1 / sqrt(max(in1_features, 1))
         shape = out_features, in1_features, in2_features
         self.weight = _draws.uniform(shape, bound, dtype)
@@ -150,12 +138,9 @@ class Embedding(Layer):
     """
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
         weight = init.normal((num_embeddings, embedding_dim), dtype=dtype)

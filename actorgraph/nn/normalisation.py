@@ -58,14 +58,9 @@ class BatchNorm2d(_PerChannel):
     ranks: tuple[int, ...] = (4,)
 
     def __init__(
-        self,
-        num_features: int | None,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        dtype: Any = "float32",
-    ) -> None:
+        self, num_features: int | None, eps: float = 1e-5, momentum: float = 0.1,
+        affine: bool = True, track_running_stats: bool = True, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         self.eps, self.momentum = real("eps", eps), real("momentum", momentum)
         self.affine, self.track_running_stats, self.dtype = affine, track_running_stats, dtype
         self.start(num_features)
@@ -122,12 +117,9 @@ class InstanceNorm2d(_PerChannel):
     ranks: tuple[int, ...] = (4,)
 
     def __init__(
-        self,
-        num_features: int | None,
-        eps: float = 1e-5,
-        affine: bool = False,
+        self, num_features: int | None, eps: float = 1e-5, affine: bool = False,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.eps, self.affine, self.dtype = real("eps", eps), affine, dtype
         self.start(num_features)
 
@@ -155,13 +147,9 @@ class GroupNorm(Layer):
     """
 
     def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, real("eps", eps)
         self.weight = _draws.filled((num_channels,), 1, dtype) if affine else None
         self.bias = _draws.filled((num_channels,), 0, dtype) if affine else None
@@ -186,13 +174,9 @@ class LayerNorm(Layer):
     """
 
     def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        dtype: Any = "float32",
-    ) -> None:
+        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         self.normalized_shape, self.eps = per_axis(normalized_shape, 1), real("eps", eps)
         self.weight = _draws.filled(self.normalized_shape, 1, dtype) if elementwise_affine else None
         self.bias = (
@@ -210,12 +194,9 @@ class RMSNorm(Layer):
     """
 
     def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float | None = None,
-        elementwise_affine: bool = True,
+        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.normalized_shape, self.eps = per_axis(normalized_shape, 1), eps
         self.weight = _draws.filled(self.normalized_shape, 1, dtype) if elementwise_affine else None
 

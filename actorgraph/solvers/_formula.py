@@ -588,11 +588,9 @@ def _drawn(
 
 
 def _shared_calls(
-    pieces: Sequence[tuple[_Plan, Sequence[Array]]],
-    shared: bool,
-    state: Any,
+    pieces: Sequence[tuple[_Plan, Sequence[Array]]], shared: bool, state: Any,
     failures: list[BaseException],
-) -> list[tuple[Any, ...]]:
+) -> list[tuple[Any, ...]]:  # fmt: skip
     """Return calls that compute the pieces in this thread and, if `shared`, in helpers.
 
     Helpers run under this state of `ERRORS` and append what they raise to `failures`.
@@ -615,11 +613,8 @@ def _shared_calls(
 
 
 def _help(
-    work: Iterable[object],
-    ended: list[bool],
-    state: Any,
-    failures: list[BaseException],
-) -> None:
+    work: Iterable[object], ended: list[bool], state: Any, failures: list[BaseException],
+) -> None:  # fmt: skip
     """Do a helper's part; the calling thread waits until `ended` is ``[True]`` again.
 
     `ended` is cleared before the helper draws a piece, and the caller looks at it when no piece is

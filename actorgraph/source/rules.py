@@ -199,12 +199,9 @@ class InlineRule:
 
 
 def inline(
-    function: Any,
-    args: Sequence[ast.expr],
-    words: dict[str, ast.expr],
-    active: Sequence[int],
+    function: Any, args: Sequence[ast.expr], words: dict[str, ast.expr], active: Sequence[int],
     forward: bool = False,
-) -> InlineRule | None:
+) -> InlineRule | None:  # fmt: skip
     """Return the text of a derivative, or None if it depends on ranks or on a variable keyword.
 
     Arguments are named ``x0``, ``x1`` ..., the result ``y``, its cotangent ``ct``, tangents of the

@@ -70,15 +70,9 @@ class ResNet(Module):
     """
 
     def __init__(
-        self,
-        blocks: Sequence[int],
-        *,
-        wide: bool = False,
-        classes: int = 1000,
-        channels: int = 3,
-        width: int = 64,
-        dtype: Any = "float32",
-    ) -> None:
+        self, blocks: Sequence[int], *, wide: bool = False, classes: int = 1000, channels: int = 3,
+        width: int = 64, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         self.conv1 = Conv2d(channels, width, 7, 2, 3, bias=False, dtype=dtype)
         self.bn1 = BatchNorm2d(width, dtype=dtype)
         before, self.stages = width, len(blocks)
