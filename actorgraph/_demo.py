@@ -168,13 +168,8 @@ def train(workers: int, epochs: int, seed: int, progress: Display) -> Outcome:
 
 
 def _fit(
-    step: Step,
-    model: Committee,
-    loader: DataLoader,
-    epochs: int,
-    progress: Display,
-    watch: Watch,
-) -> float:
+    step: Step, model: Committee, loader: DataLoader, epochs: int, progress: Display, watch: Watch,
+) -> float:  # fmt: skip
     """Train for all epochs and return the seconds it took."""
     figures: dict[str, float] = {}
     start = time.perf_counter()

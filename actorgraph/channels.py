@@ -55,17 +55,11 @@ class ChannelStatistics:
 class Channel:
     """A bounded FIFO channel.
 
-    Parameters
-    ----------
-    capacity : int
-        At least 1.
-    name : str or callable
-        For errors and statistics, such as ``"x -> tanh_3"``; or a function that returns it.
-    direction : "forward" or "reverse"
-    credited : bool
-        Whether credits keep the bound; False if something else does.
-    counted : bool
-        Whether to count messages and to time their waits.
+    - `capacity`: at least 1
+    - `name`: for errors and statistics, such as ``"x -> tanh_3"``; or a function that returns it
+    - `direction`: "forward" or "reverse"
+    - `credited`: whether credits keep the bound; False if something else does
+    - `counted`: whether to count messages and to time their waits
 
     Examples
     --------
@@ -81,14 +75,10 @@ class Channel:
     )  # fmt: skip
 
     def __init__(
-        self,
-        capacity: int,
-        name: str | Callable[[], str] = "channel",
-        direction: Literal["forward", "reverse"] = "forward",
-        *,
-        credited: bool = True,
+        self, capacity: int, name: str | Callable[[], str] = "channel",
+        direction: Literal["forward", "reverse"] = "forward", *, credited: bool = True,
         counted: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not isinstance(capacity, int) or capacity < 1:
             name = name if isinstance(name, str) else name()
             raise ValueError(f"the capacity of {name!r} is an int of at least 1, got {capacity!r}")

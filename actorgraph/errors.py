@@ -117,17 +117,10 @@ class NodeError(GraphError):
     reference = "AG105"
 
     def __init__(
-        self,
-        message: str,
-        *,
-        node: str = "",
-        op: str = "",
-        inputs: tuple[str, ...] = (),
-        device: str = "cpu",
-        line: str = "",
-        phase: str = "forward",
+        self, message: str, *, node: str = "", op: str = "", inputs: tuple[str, ...] = (),
+        device: str = "cpu", line: str = "", phase: str = "forward",
         iteration: tuple[int, ...] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(message)
         self.node, self.op, self.inputs, self.device = node, op, inputs, device
         self.line, self.phase, self.iteration = line, phase, iteration

@@ -351,14 +351,9 @@ class Graph:
         return self.bind(value) if isinstance(value, Held) else self.constant(value)
 
     def _add(
-        self,
-        kind: type[_N],
-        op: Op,
-        inputs: tuple[Node, ...],
-        attrs: Attrs,
-        type_: Tensor,
+        self, kind: type[_N], op: Op, inputs: tuple[Node, ...], attrs: Attrs, type_: Tensor,
         checks: Checks,
-    ) -> _N:
+    ) -> _N:  # fmt: skip
         line = self._line or user_line(3)
         # No message carries a constant, so owners share it.
         owner = None if op is CONSTANT else self._owner

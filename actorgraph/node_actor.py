@@ -266,14 +266,9 @@ def _operand(program: Program, part: Node, frame: FrameType, names: Mapping[str,
 
 
 def _explained(
-    joint: Joint,
-    node: Node,
-    got: tuple[str, ...],
-    cause: BaseException,
-    device: str = "cpu",
-    inside: Node | None = None,
-    path: Sequence[tuple[int | None, Node]] = (),
-) -> NodeError:
+    joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException, device: str = "cpu",
+    inside: Node | None = None, path: Sequence[tuple[int | None, Node]] = (),
+) -> NodeError:  # fmt: skip
     """Return the `NodeError` of a failed step, which names the user's node that it belongs to.
 
     If the step is in a body, it is `inside`, `node` is the outermost loop or branch, and `path`

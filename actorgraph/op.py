@@ -110,23 +110,19 @@ class Together:
 class Memory(NamedTuple):
     """What an op guarantees of its result's memory; buffer plans and cost predictions rely on it.
 
-    Parameters
-    ----------
-    layout : "any", "ordered", "kept" or "c"
-        An array is *ordered* if its strides never grow from one axis to the next, broadcast dims
-        aside.  ``"c"``: fresh and C-contiguous.  ``"kept"``: fresh, and C-contiguous if all
-        operands of its shape are ordered (all operands if none has its shape).  ``"ordered"``:
-        maybe a view, ordered if all operands are.  ``"any"``: no guarantee, maybe a view.
-    takes_out : bool
-        Whether ``forward(xp, *arrays, out=out, **attrs)`` may write to `out`, a C-contiguous array
-        of the result's shape and dtype that shares memory with no operand, and return it.
-    in_place : tuple of int
-        Arguments whose memory `out` may be, if they have the result's shape and dtype and share
-        memory with no other argument.
-    is_view : bool
-        Whether the result is always a view of the first operand, so that nothing is allocated.
-    ordered : callable, optional
-        ``ordered(attrs) -> bool``: whether ``"any"`` becomes ``"ordered"`` with these attributes.
+    - `layout`: an array is *ordered* if its strides never grow from one axis to the next, broadcast
+      dims aside.  ``"c"``: fresh and C-contiguous.  ``"kept"``: fresh, and C-contiguous if all
+      operands of its shape are ordered (all operands if none has its shape).  ``"ordered"``: maybe
+      a view, ordered if all operands are.  ``"any"``: no guarantee, maybe a view.
+    - `takes_out`: whether ``forward(xp, *arrays, out=out, **attrs)`` may write to `out`, a
+      C-contiguous array of the result's shape and dtype that shares memory with no operand, and
+      return it
+    - `in_place`: arguments whose memory `out` may be, if they have the result's shape and dtype and
+      share memory with no other argument
+    - `is_view`: whether the result is always a view of the first operand, so that nothing is
+      allocated
+    - `ordered`: ``ordered(attrs) -> bool``: whether ``"any"`` becomes ``"ordered"`` with these
+      attributes
     """
 
     layout: Literal["any", "ordered", "kept", "c"] = "any"
@@ -158,23 +154,16 @@ FRESH_OUT = Memory("c", takes_out=True)
 class LoopRule(NamedTuple):
     """How compiled loops (`jit.loops`) compute an op.
 
-    Parameters
-    ----------
-    kind : "value", "view" or "row"
-        ``"value"``: elementwise.  ``"view"``: the elements of the first operand in another shape.
-        ``"row"``: computed from what is known of each row (along the last axis) of an operand: its
-        class, or its maximum and the sum of the exponentials of the differences from it.
-    text : str
-        The expression of one element.  For ``"value"`` it uses NumPy's functions, the operands
-        ``x, y, z``, and attributes by their names.  For ``"row"`` it uses ``x``, the operand, and
-        ``m`` and ``e``, the maximum and the sum; with `classes` instead ``is_class``, whether the
-        element is at the row's class, and ``ct``, a cotangent.
-    of : int
-        The operand that has the rows.
-    classes : bool
-        Whether the next operand holds the class of each row.
-    picks : bool
-        Whether only the element at the class counts, so that each row gives one value.
+    - `kind`: ``"value"``: elementwise.  ``"view"``: the elements of the first operand in another
+      shape.  ``"row"``: computed from what is known of each row (along the last axis) of an
+      operand: its class, or its maximum and the sum of the exponentials of the differences from it.
+    - `text`: the expression of one element.  For ``"value"`` it uses NumPy's functions, the
+      operands ``x, y, z``, and attributes by their names.  For ``"row"`` it uses ``x``, the
+      operand, and ``m`` and ``e``, the maximum and the sum; with `classes` instead ``is_class``,
+      whether the element is at the row's class, and ``ct``, a cotangent.
+    - `of`: the operand that has the rows
+    - `classes`: whether the next operand holds the class of each row
+    - `picks`: whether only the element at the class counts, so that each row gives one value
     """
 
     kind: Literal["value", "view", "row"]
@@ -190,14 +179,11 @@ class Along(NamedTuple):
     In expressions ``n`` is one over the number of elements along the axes, ``f`` one over their
     degrees of freedom.
 
-    Parameters
-    ----------
-    stages : tuple
-        Each stage is a pair: sums that are taken together, and expressions computed from them.
-    result : str
-        The expression of the result.
-    single : tuple of bool
-        For each operand, and the result: whether it has one number for all elements along the axes.
+    - `stages`: each stage is a pair: sums that are taken together, and expressions computed from
+      them
+    - `result`: the expression of the result
+    - `single`: for each operand, and the result: whether it has one number for all elements along
+      the axes
     """
 
     stages: tuple[Any, ...]
@@ -216,70 +202,46 @@ SPREAD = (("v", "add", "square(subtract(x, m))"),)
 class Op:
     """The rule record of an op.
 
-    Parameters
-    ----------
-    name, scheme, vjp, jvp, concurrency
-        As `ops.define` takes them.
-    forward : callable
-        ``forward(xp, *arrays, **attrs)`` with NumPy or CuPy as `xp`; returns a fresh array or a
-        view of an argument, and never writes to an argument.
-    shape : callable, optional
-        ``shape(checks, *shapes, **attrs)`` gives the result's dims where the scheme does not;
-        ``checks.equal`` and ``checks.broadcast`` state what must hold.
-    cost : callable, optional
-        ``cost(shapes, result_shape, attrs) -> flops`` for concrete shapes; default one per element.
-        A user's op without it is assumed to be slow, and gets an actor of its own.
-    samples : tuple of Sample
-        What the law tests try.
-    ufunc : str, optional
-        Name in `xp` of the ufunc that equals the forward; kernels call it without a wrapper.
-        Two-byte floats use the forward, which may widen them.
-    memory : Memory
-        What is guaranteed of the result's memory.
-    quick : callable, optional
-        ``quick(node, xp, attrs)`` returns a faster equivalent of the forward for a node whose
-        attributes are bound, or None.
-    loop : LoopRule, optional
-        How compiled loops compute it.
-    on_host : tuple of int
-        Operands that stay on the host when the rest is on a device, because the forward reads them.
-    linear : tuple of int
-        Operands in each of which the op is linear while the others are fixed (for complex ones:
-        over the reals).  Without a `jvp`, the op is applied to their tangents.
-    jointly : tuple of int, optional
-        The op is linear in all operands together except these.
-    total : "sum", "mean" or "reduction", optional
-        The result is a sum or a mean over elements of the operands or of their products;
-        "reduction": as the attribute of that name says.
-    shape_only : tuple of int
-        Operands of which only the shape is used.
-    traced : bool or callable
-        Whether the forward never reads a number of an array, so that its NumPy calls can be
-        recorded as rows of a table (see `lower.traced`); a callable decides it for a step.
-    convolves : "forward", "backward" or "weight", optional
-        Marks a convolution, or one of its two adjoints.
-    moves_windows : bool
-        Whether the forward copies windows to columns, or adds columns up (see `ops.windows`).
-    along : Along, optional
-        How machine code computes it from sums along axes, where last bits may change.
-    in_blas : bool
-        Whether BLAS or LAPACK do its flops, on cached blocks.
-    checked : bool
-        Whether each result is checked against the declared type (user ops).
-    runs_on : "worker", "loop", "thread" or "lane"
-        Where the forward runs: in the worker that runs its actor; as a coroutine on the event loop
-        of the run's caller; in a thread of its own, because it blocks; or nowhere, because the op
-        waits for the value of a lane (`lower.placing`).
-    typing : callable, optional
-        ``typing(checks, types, attrs) -> Tensor`` replaces scheme and shape rule if the type
-        follows from graphs among the attributes.
-    kernel : callable, optional
-        ``kernel(node, symbols, watch)`` makes the kernel if forward and attributes do not define
-        it; that kernel takes the run (or None) before the arrays, and checks whether it is dead.
-    predicted : callable, optional
-        ``predicted(node, symbols) -> microseconds`` of one call, in place of `cost`.
-    doc : str
-        One line for tables, if no function of that name documents it.
+    - `name`, `scheme`, `vjp`, `jvp`, `concurrency`: as `ops.define` takes them
+    - `forward`: ``forward(xp, *arrays, **attrs)`` with NumPy or CuPy as `xp`; returns a fresh array
+      or a view of an argument, and never writes to an argument
+    - `shape`: ``shape(checks, *shapes, **attrs)`` gives the result's dims where the scheme does
+      not; ``checks.equal`` and ``checks.broadcast`` state what must hold
+    - `cost`: ``cost(shapes, result_shape, attrs) -> flops`` for concrete shapes; default one per
+      element. A user's op without it is assumed to be slow, and gets an actor of its own.
+    - `samples`: what the law tests try
+    - `ufunc`: name in `xp` of the ufunc that equals the forward; kernels call it without a wrapper.
+      Two-byte floats use the forward, which may widen them.
+    - `memory`: what is guaranteed of the result's memory
+    - `quick`: ``quick(node, xp, attrs)`` returns a faster equivalent of the forward for a node
+      whose attributes are bound, or None
+    - `loop`: how compiled loops compute it
+    - `on_host`: operands that stay on the host when the rest is on a device, because the forward
+      reads them
+    - `linear`: operands in each of which the op is linear while the others are fixed (for complex
+      ones: over the reals).  Without a `jvp`, the op is applied to their tangents.
+    - `jointly`: the op is linear in all operands together except these
+    - `total`: the result is a sum or a mean over elements of the operands or of their products;
+      "reduction": as the attribute of that name says
+    - `shape_only`: operands of which only the shape is used
+    - `traced`: whether the forward never reads a number of an array, so that its NumPy calls can be
+      recorded as rows of a table (see `lower.traced`); a callable decides it for a step
+    - `convolves`: marks a convolution, or one of its two adjoints
+    - `moves_windows`: whether the forward copies windows to columns, or adds columns up (see
+      `ops.windows`)
+    - `along`: how machine code computes it from sums along axes, where last bits may change
+    - `in_blas`: whether BLAS or LAPACK do its flops, on cached blocks
+    - `checked`: whether each result is checked against the declared type (user ops)
+    - `runs_on`: where the forward runs: in the worker that runs its actor; as a coroutine on the
+      event loop of the run's caller; in a thread of its own, because it blocks; or nowhere, because
+      the op waits for the value of a lane (`lower.placing`)
+    - `typing`: ``typing(checks, types, attrs) -> Tensor`` replaces scheme and shape rule if the
+      type follows from graphs among the attributes
+    - `kernel`: ``kernel(node, symbols, watch)`` makes the kernel if forward and attributes do not
+      define it; that kernel takes the run (or None) before the arrays, and checks whether it is
+      dead
+    - `predicted`: ``predicted(node, symbols) -> microseconds`` of one call, in place of `cost`
+    - `doc`: one line for tables, if no function of that name documents it
     """
 
     name: str
@@ -319,6 +281,11 @@ class Op:
     def waits(self) -> bool:
         """Whether it runs outside of its worker, so that its actor goes on before it returns."""
         return self.runs_on != "worker"
+
+    @property
+    def calls_others(self) -> bool:
+        """Whether it is, or its kernel may call, an op of a user."""
+        return self.checked or self.kernel is not None
 
     @property
     def makes_own(self) -> bool:

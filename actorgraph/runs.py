@@ -14,26 +14,15 @@ from typing import Any
 class AbstractRun(ABC):
     """A run, as seen by the code that works for it.
 
-    Attributes
-    ----------
-    number : int
-        Counts the runs of the machine, from 0.
-    priority : int
-        Lower is more urgent.
-    done : bool
-        Whether it has ended, successfully or not.
-    dead : BaseException or None
-        Why it ends early; set once, and read by actors without a lock.
-    context : Context or None
-        The caller's context, if there are ops of users.
-    host : callable or None
-        Calls a function on the caller's event loop; returns False if that loop was closed.
-    leaves, results : sequence
-        The values of leaves, and the results that actors have delivered.
-    binding : Binding
-        What depends on its sizes.
-    microbatches : sequence
-        The parts of a pipeline's batch.
+    - `number`: counts the runs of the machine, from 0
+    - `priority`: lower is more urgent
+    - `done`: whether it has ended, successfully or not
+    - `dead`: why it ends early; set once, and read by actors without a lock
+    - `context`: the caller's context, if there are ops of users
+    - `host`: calls a function on the caller's event loop; returns False if that loop was closed
+    - `leaves`, `results`: the values of leaves, and the results that actors have delivered
+    - `binding`: what depends on its sizes
+    - `microbatches`: the parts of a pipeline's batch
     """
 
     __slots__ = (

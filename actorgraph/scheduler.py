@@ -85,39 +85,21 @@ def _work_of_this_thread() -> Iterator[tuple[Scheduler, AbstractRun | None]]:
 class Scheduler:
     """Ready queues and slots of one machine.
 
-    Parameters
-    ----------
-    workers : int
-        How many tasks may run at once.
-    seed : int
-        0 keeps the natural order; any other seed permutes the ready order (for tests).
-    on_idle : callable
-        Called by the last worker to free its slot when nothing is ready.
-    on_crash : callable
-        Called with an error that escaped from `work` in a thread of the pool.
-    slots : int, optional
-        How many threads may compute tiles of large products at once, if more than `workers`; the
-        extra slots take no tasks.
-    waiting : int, optional
-        How many calls of blocking ops may run in threads at once.
-
-    Attributes
-    ----------
-    patience_s : float
-        How long an idle worker spins on `flag` before it sleeps, while other workers are busy.
-        A thread that made a task ready sets the flag when it releases the GIL.
+    - `workers`: how many tasks may run at once
+    - `seed`: 0 keeps the natural order; any other seed permutes the ready order (for tests)
+    - `on_idle`: called by the last worker to free its slot when nothing is ready
+    - `on_crash`: called with an error that escaped from `work` in a thread of the pool
+    - `slots`: how many threads may compute tiles of large products at once, if more than `workers`;
+      the extra slots take no tasks
+    - `waiting`: how many calls of blocking ops may run in threads at once
+    - `patience_s`: how long an idle worker spins on `flag` before it sleeps, while other workers
+      are busy.  A thread that made a task ready sets the flag when it releases the GIL.
     """
 
     def __init__(
-        self,
-        workers: int,
-        seed: int,
-        pool: Pool,
-        on_idle: Callable[[], None],
-        on_crash: Callable[[BaseException], None],
-        slots: int = 0,
-        waiting: int = 1,
-    ) -> None:
+        self, workers: int, seed: int, pool: Pool, on_idle: Callable[[], None],
+        on_crash: Callable[[BaseException], None], slots: int = 0, waiting: int = 1,
+    ) -> None:  # fmt: skip
         self.workers, self.slots = workers, max(workers, slots)
         self.pool, self.on_idle, self.on_crash = pool, on_idle, on_crash
         self.waiting = Gate(waiting)
@@ -198,11 +180,8 @@ class Scheduler:
         return True
 
     def work(
-        self,
-        slot: int,
-        until: AbstractRun | None = None,
-        alone: Callable[[], bool] | None = None,
-    ) -> None:
+        self, slot: int, until: AbstractRun | None = None, alone: Callable[[], bool] | None = None,
+    ) -> None:  # fmt: skip
         """Run ready tasks in `slot`, which the caller has acquired, and free it at the end.
 
         Returns when nothing is ready, or as soon as the run `until` has ended.  If `alone` returns

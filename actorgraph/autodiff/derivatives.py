@@ -14,10 +14,11 @@ import numpy as np
 
 from actorgraph.autodiff.forward import tangents
 from actorgraph.autodiff.reverse import gradients
-from actorgraph.autodiff.tracing import as_array, is_traced
+from actorgraph.autodiff.tracing import is_traced
 from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.errors import FeedError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, is_weak
+from actorgraph.operands import as_array
 from actorgraph.ops.broadcasting import broadcast_like
 from actorgraph.ops.elementwise import astype
 from actorgraph.ops.reshaping import reshape
@@ -46,7 +47,7 @@ def output_nodes(graph: Graph, tree: Any, what: str) -> tuple[list[Node], Struct
     """Return the results of a function as float nodes (numbers and arrays become constants)."""
     leaves, structure = flatten(tree)
     lifted = [
-        graph.constant(as_array(leaf)) if is_traced(leaf) or is_weak(leaf) else leaf
+        graph.constant(as_array(leaf, "an argument")) if is_traced(leaf) or is_weak(leaf) else leaf
         for leaf in leaves
     ]
     for leaf in lifted:
@@ -70,7 +71,7 @@ def seed_node(seed: Any, output: Node, what: str, kind: str = "seed derivative")
     Python scalars fit every shape; another shape, and a complex seed of a real output, raise.
     """
     graph = output.graph
-    value = seed if isinstance(seed, Node) else graph.constant(as_array(seed))
+    value = seed if isinstance(seed, Node) else graph.constant(as_array(seed, "an argument"))
     if value.dtype.kind == "c" and output.dtype.kind != "c":
         raise GraphTypeError(f"the {kind} is {value.dtype}, but {what} is {output.type}")
     value = astype(graph.lift(value), output.dtype)

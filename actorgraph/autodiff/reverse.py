@@ -157,12 +157,9 @@ def active_nodes(order: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:
 
 
 def pull_back(
-    graph: Graph,
-    order: Sequence[Node],
-    seeds: dict[Node, Node],
-    wrt: Sequence[Node],
+    graph: Graph, order: Sequence[Node], seeds: dict[Node, Node], wrt: Sequence[Node],
     owned: bool = False,
-) -> dict[Node, Node | None]:
+) -> dict[Node, Node | None]:  # fmt: skip
     """Build the backward pass and return the cotangent of each `wrt` (None is a symbolic zero).
 
     `order` has, in topological order, everything that the seeded nodes depend on.  With `owned`

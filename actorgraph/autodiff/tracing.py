@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from actorgraph.autodiff.trees import Structure, flatten, unflatten
-from actorgraph.errors import FeedError, GraphTypeError
+from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node, build
 from actorgraph.op import Op
-from actorgraph.options import is_masked
-from actorgraph.types import dtype_of
+from actorgraph.operands import as_array
 
 _active: ContextVar[Graph | None] = ContextVar("actorgraph_traced_graph", default=None)
 
@@ -59,15 +58,6 @@ def is_traced(value: Any) -> bool:
     )
 
 
-def as_array(value: Any) -> np.ndarray[Any, Any]:
-    """Return an argument as an array; a Python float is float64."""
-    if is_masked(value):
-        raise FeedError("an argument is a masked array, whose mask would be lost; use .filled(...)")
-    array = np.asarray(value)
-    dtype_of(array.dtype)
-    return array
-
-
 def lifted(graph: Graph, tree: Any) -> Any:
     """Return the arguments of a call inside a graph, each array or node as a new node.
 
@@ -82,7 +72,7 @@ def _lifted(graph: Graph, leaf: Any) -> Any:
     if isinstance(leaf, Node):
         return build(_ARGUMENT, graph.lift(leaf), number=len(graph))
     if is_traced(leaf):
-        return build(_ARGUMENT, graph.constant(as_array(leaf)), number=len(graph))
+        return build(_ARGUMENT, graph.constant(as_array(leaf, "an argument")), number=len(graph))
     return leaf
 
 
@@ -106,7 +96,7 @@ class Arguments:
         arrays: list[np.ndarray[Any, Any] | None] = []
         signs: list[Hashable] = []
         for leaf in leaves:
-            array = as_array(leaf) if is_traced(leaf) else None
+            array = as_array(leaf, "an argument") if is_traced(leaf) else None
             arrays.append(array)
             statics.append(leaf if array is None else None)
             if array is not None:

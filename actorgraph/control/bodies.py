@@ -231,13 +231,9 @@ def copied(body: Body, graph: Graph, inputs: Sequence[Node]) -> dict[Node, Node]
 
 
 def traced(
-    function: Callable[..., Any],
-    outer: Graph,
-    what: str,
-    types: Sequence[tuple[str, Tensor]],
-    called: Callable[..., Any],
-    indexed: bool = True,
-) -> tuple[BodyGraph, list[Node], list[Node], Structure]:
+    function: Callable[..., Any], outer: Graph, what: str, types: Sequence[tuple[str, Tensor]],
+    called: Callable[..., Any], indexed: bool = True,
+) -> tuple[BodyGraph, list[Node], list[Node], Structure]:  # fmt: skip
     """Trace a function; return its graph, its placeholders, its results, and their structure.
 
     `what` is the body's name in errors; `types` are names and types of the placeholders;

@@ -12,9 +12,10 @@ from typing import Any
 from actorgraph.autodiff.forward import push_forward
 from actorgraph.autodiff.reverse import or_zeros, pull_back, seeded
 from actorgraph.control.bodies import Body, copied, is_float, leaf_of
+from actorgraph.devices import structs
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node
-from actorgraph.lower.inner import ALONE, Dead, InBody, Inner, between
+from actorgraph.lower.inner import Dead, InBody, Inner, between
 from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, cotangents, item, tangent_of
 from actorgraph.types import Checks, Record, Tensor
@@ -101,7 +102,9 @@ class _BranchKernel:
             )
         inner, places = calls[chosen]
         try:
-            return inner.call(ALONE if run is None else run, (), *[operands[i] for i in places])
+            return inner.call(
+                structs.IDLE if run is None else run, (), *[operands[i] for i in places]
+            )
         except Dead:
             raise
         except Exception as error:

@@ -224,14 +224,9 @@ def joined(
 
 @answering
 def scan(
-    f: _Function,
-    init: Any,
-    xs: Any = None,
-    length: int | str | None = None,
-    *,
-    reverse: bool = False,
-    save: str | int = "auto",
-) -> tuple[Any, Any]:
+    f: _Function, init: Any, xs: Any = None, length: int | str | None = None, *,
+    reverse: bool = False, save: str | int = "auto",
+) -> tuple[Any, Any]:  # fmt: skip
     """Apply ``f(carry, x) -> (carry, y)`` along the first axis of `xs`, and stack each `y`.
 
     Parameters
@@ -385,13 +380,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: _Function, init: Any, *, save: A
 
 @answering
 def while_loop(
-    cond_fun: _Function,
-    body_fun: _Function,
-    init: Any,
-    *,
-    max_trips: int | None = None,
+    cond_fun: _Function, body_fun: _Function, init: Any, *, max_trips: int | None = None,
     save: Any = "auto",
-) -> Any:
+) -> Any:  # fmt: skip
     """Return the carry after ``body_fun(carry)`` for as long as ``cond_fun(carry)`` is true.
 
     It is differentiable: the backward pass reverses the iterations that were run.  A comparison
@@ -436,17 +427,10 @@ def while_loop(
 
 
 def _looped(
-    what: str,
-    graph: Graph,
-    function: _Function,
-    called: Callable[..., Any],
-    init: Any,
-    elements: Sequence[Node],
-    *,
-    test: _Function | None = None,
-    count: Node | None = None,
+    what: str, graph: Graph, function: _Function, called: Callable[..., Any], init: Any,
+    elements: Sequence[Node], *, test: _Function | None = None, count: Node | None = None,
     **options: Any,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]:  # fmt: skip
     """Trace the functions of a loop; return its last carry and its stacked outputs."""
     carries, tree = _lifted(graph, init, f"a carry of {what}")
     types = _named("carry", carries)

@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 
 from actorgraph.control.bodies import Body
+from actorgraph.devices import structs
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.fusion import parallel_us
-from actorgraph.lower.inner import ALONE, Inner, InnerLoop
+from actorgraph.lower.inner import Inner, InnerLoop
 from actorgraph.memory.buffers import fresh
 from actorgraph.memory.free_lists import FreeLists
 from actorgraph.op import CONSTANT, Attrs, Op, Together
@@ -239,7 +240,7 @@ class LoopKernel:
 
     def __call__(self, run: Any, *operands: Any) -> tuple[Any, ...]:
         """Return the record of the loop in a run."""
-        run = ALONE if run is None else run
+        run = structs.IDLE if run is None else run
         if not isinstance(self.parts, str) and self.spec.carries and workers_here() > 1:
             record = self._beside(run, operands)
             if record is not None:

@@ -29,8 +29,9 @@ from actorgraph.control.loop import (
     length_of,
     loop,
 )
+from actorgraph.devices import structs
 from actorgraph.graph import Graph, Node
-from actorgraph.lower.inner import ALONE, Dead, InBody, Inner, between
+from actorgraph.lower.inner import Dead, InBody, Inner, between
 from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, item
 from actorgraph.types import Checks, Record, Tensor
@@ -191,7 +192,7 @@ class _RevolveKernel:
         self.length = bound_length(forward, symbols)
 
     def __call__(self, run: Any, *operands: Any) -> list[Any]:
-        run = ALONE if run is None else run
+        run = structs.IDLE if run is None else run
         chain = self.chain
         forward, back_operands = chain.split(operands)
         number, consts, _, carries, xs = chain.forward.split(forward)

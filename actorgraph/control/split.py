@@ -275,13 +275,9 @@ def _written(kernel: LoopKernel, needs: _Dependences, groups: Sequence[int]) -> 
 
 
 def _part(
-    kernel: LoopKernel,
-    us: float,
-    carries: list[int],
-    handed: Sequence[Node],
-    results: Sequence[Node],
-    stacked: Sequence[tuple[Node, int | None]],
-) -> _LoopPart:
+    kernel: LoopKernel, us: float, carries: list[int], handed: Sequence[Node],
+    results: Sequence[Node], stacked: Sequence[tuple[Node, int | None]],
+) -> _LoopPart:  # fmt: skip
     """Return the part with some carries, which takes elements of the `handed` values."""
     spec = kernel.spec
     index, consts, every, xs = spec.split_inputs()

@@ -22,8 +22,8 @@ import numpy as np
 from actorgraph.control.in_blocks import IN_BLOCKS, block_of
 from actorgraph.control.layers import made_beside
 from actorgraph.control.loop import KEPT_BYTES
+from actorgraph.devices import structs
 from actorgraph.graph import Node
-from actorgraph.lower.inner import ALONE
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import lower_directly
@@ -76,7 +76,8 @@ class _Stages:
             self._nodes.append(step)
             self._last, self._loops = len(self._nodes), self._loops + 1
         elif step.op is ITEM and any(step.inputs[0].id == one.id for one in self._nodes):
-            self._made[step.id] = _is_stacked(step)
+            field, of = step.attrs["field"], step.inputs[0].attrs["loop"]
+            self._made[step.id] = of.carries <= field != of.trips  # it has a row for each trip
             self._nodes.append(step)
         elif any(rows) and _is_by_rows(step, rows):
             self._made[step.id] = True
@@ -127,12 +128,6 @@ class _Stages:
         return [*[step for step in segment if step.id not in self._made], wave, *after]
 
 
-def _is_stacked(item: Node) -> bool:
-    """Return whether a field of a loop has a row for each iteration."""
-    spec = item.inputs[0].attrs["loop"]
-    return bool(spec.carries <= item.attrs["field"] != spec.trips)
-
-
 def _is_by_rows(step: Node, rows: Sequence[bool | None]) -> bool:
     """Return whether each row of the result depends on one row of each operand with rows."""
     if step.op is IN_BLOCKS:
@@ -149,12 +144,9 @@ class _RowStage:
     """A stage that computes a block of rows from blocks of its operands' rows."""
 
     def __init__(
-        self,
-        node: Node,
-        call: Callable[..., Any],
-        operands: Sequence[Any],
+        self, node: Node, call: Callable[..., Any], operands: Sequence[Any],
         room: Callable[..., Any],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._call, self._operands = call, operands
         self._writes = node.op is IN_BLOCKS or isinstance(call, np.ufunc)
         self._cut = [part.ndim == node.ndim and node.op is not IN_BLOCKS for part in node.inputs]
@@ -232,7 +224,7 @@ class _WaveKernel:
         return free.take()
 
     def __call__(self, run: Any, *operands: Any) -> Sequence[Any]:
-        run, workers = ALONE if run is None else run, workers_here()
+        run, workers = structs.IDLE if run is None else run, workers_here()
         stages: list[Any] = []
 
         def begin() -> Any:

@@ -22,12 +22,7 @@ class Ahead(Generic[_R]):
     whichever thread is faster.  A job is added for each result taken, after `window` jobs at the
     start, so at most `window` results wait.
 
-    Parameters
-    ----------
-    make : callable
-    arguments : iterator
-        Read in the threads, by one at a time.
-    threads, window : int
+    - `arguments`: read in the threads, by one at a time
     """
 
     def __init__(

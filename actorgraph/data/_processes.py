@@ -21,11 +21,6 @@ class Processes:
     There are as many processes as calls at once.  They start when needed, talk to the calling
     thread through a pipe, and end with this object.
 
-    Parameters
-    ----------
-    function : callable
-    first : object
-
     Raises
     ------
     GraphError

@@ -78,20 +78,12 @@ class DataLoader:
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        batch_size: int = 1,
-        shuffle: bool = False,
-        *,
-        seed: int = 0,
-        drop_last: bool = False,
-        workers: int = 0,
-        prefetch: int = 2,
+        self, dataset: Any, batch_size: int = 1, shuffle: bool = False, *, seed: int = 0,
+        drop_last: bool = False, workers: int = 0, prefetch: int = 2,
         collate: Callable[[list[Any]], Any] | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        shuffle_buffer: int = 1024,
+        transform: Callable[[Any], Any] | None = None, shuffle_buffer: int = 1024,
         process: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._indexed = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         if isinstance(dataset, Mapping) or not (self._indexed or hasattr(dataset, "__iter__")):
             raise GraphTypeError(

@@ -64,7 +64,6 @@ class Compose(_Transform):
         self.transforms = list(transforms)
 
     def image(self, image: Any) -> Any:
-        """Return the image after all transforms."""
         for transform in self.transforms:
             image = transform(image)
         return image
@@ -82,7 +81,6 @@ class ToArray(_Transform):
     """
 
     def image(self, image: Any) -> Any:
-        """Return the image as an array of float32."""
         array = np.asarray(image)
         array = array[:, :, None] if array.ndim == 2 else array
         if array.ndim != 3:
@@ -106,7 +104,6 @@ class Normalize(_Transform):
         self.mean, self.std = mean, std
 
     def image(self, image: Any) -> Any:
-        """Return the normalised array."""
         mean, std = [np.asarray(one, "float32").reshape(-1, 1, 1) for one in (self.mean, self.std)]
         return (image - mean) / std
 
@@ -126,7 +123,6 @@ class Resize(_Transform):
         self.size = _sides(size) if isinstance(size, tuple) else positive("size", size)
 
     def image(self, image: Any) -> Any:
-        """Return the image in that size, interpolated linearly."""
         image = _pillow(image)
         if isinstance(self.size, tuple):
             return image.resize(self.size[::-1], _BILINEAR)
@@ -149,7 +145,6 @@ class CenterCrop(_Transform):
         self.size = _sides(size)
 
     def image(self, image: Any) -> Any:
-        """Return the middle."""
         image, (height, width) = _pillow(image), self.size
         left, top = (image.width - width) // 2, (image.height - height) // 2
         return image.crop((left, top, left + width, top + height))
@@ -170,7 +165,6 @@ class RandomCrop(_Transform):
         self.size, self.padding = _sides(size), padding
 
     def image(self, image: Any) -> Any:
-        """Return a part."""
         image, (height, width), pad = _pillow(image), self.size, self.padding
         spare = [image.width + 2 * pad - width, image.height + 2 * pad - height]
         if min(spare) < 0:
@@ -199,7 +193,6 @@ class RandomResizedCrop(_Transform):
         self.size, self.scale, self.ratio = _sides(size), scale, ratio
 
     def image(self, image: Any) -> Any:
-        """Return a part in that size."""
         image, draws = _pillow(image), random()
         low, high = map(log, self.ratio)
         width, height = image.size
@@ -222,7 +215,6 @@ class _Flip(_Transform):
         self.p = real("p", p)
 
     def image(self, image: Any) -> Any:
-        """Return the image, or its mirror image."""
         image = _pillow(image)
         return image.transpose(self.axis) if random().random_sample() < self.p else image
 
@@ -268,7 +260,6 @@ class RandomRotation(_Transform):
         self.degrees = real("degrees", degrees)
 
     def image(self, image: Any) -> Any:
-        """Return the rotated image, in the same size."""
         angle = random().uniform(-self.degrees, self.degrees)
         return _pillow(image).rotate(angle, _BILINEAR)
 

@@ -44,7 +44,6 @@ class Adversary(Device):
 
     @property
     def xp(self) -> Any:
-        """The module of the device inside."""
         assert self.inner is not None
         return self.inner.xp
 

@@ -158,7 +158,8 @@ class Handed:
         return self
 
     @property
-    def device(self) -> str:  # noqa: D102 - listed above
+    def device(self) -> str:
+        """The name of its lane's device."""
         return self.lane.device.name
 
     @property
@@ -385,17 +386,9 @@ class Lane:
         self.retired: deque[tuple[Cell, list[tuple[Lane, Event]]]] = deque()
 
     def launch(
-        self,
-        work: Callable[..., Any],
-        operands: Sequence[Handed],
-        *,
-        name: str,
-        node: Any = None,
-        fresh: bool = True,
-        record: bool = False,
-        leaves: bool = False,
-        parts: Sequence[Cell] = (),
-    ) -> Handed:
+        self, work: Callable[..., Any], operands: Sequence[Handed], *, name: str, node: Any = None,
+        fresh: bool = True, record: bool = False, leaves: bool = False, parts: Sequence[Cell] = (),
+    ) -> Handed:  # fmt: skip
         """Have the lane compute ``work(*arrays)``, and return its future value.
 
         Parameters

@@ -83,15 +83,12 @@ class Checked(Device):
 
     @property
     def xp(self) -> Any:
-        """The module of the device inside."""
         return self._own.xp
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
-        """As the device inside does."""
         return self._own.to_device(array)
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        """As the device inside does."""
         return self._own.to_host(array)
 
     def queue(self, lane: Lane) -> Queue:

@@ -262,14 +262,9 @@ def _weight_code(name: str, conv: Convolution) -> tuple[str, int] | None:
 
 
 def _weight_tiles(
-    code: TileCode,
-    conv: Convolution,
-    planes: _Planes,
-    taps: Any,
-    deep: int,
-    given: str,
+    code: TileCode, conv: Convolution, planes: _Planes, taps: Any, deep: int, given: str,
     result: str,
-) -> bool:
+) -> bool:  # fmt: skip
     """Write tiles that add an image's share of the transposed weight; return whether they fit.
 
     Rows of a tile are the kernel's entries: those of several channels if the kernel is small, or

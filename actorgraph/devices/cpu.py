@@ -93,7 +93,6 @@ class CPU(Device):
 
     @property
     def xp(self) -> Any:
-        """NumPy."""
         return np
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:

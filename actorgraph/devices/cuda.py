@@ -113,7 +113,6 @@ class CUDA(Device):
 
     @property
     def xp(self) -> Any:
-        """CuPy."""
         return self._cupy
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:

@@ -46,18 +46,11 @@ _DEPTH = 384
 class Tile:
     """Rows by vectors of a result, whose sums stay in registers.
 
-    Attributes
-    ----------
-    rows : tuple of int
-        Byte offsets in the first operand, one for each row of the result.
-    loops : tuple of tuple
-        The outer and the inner loop: trips, and byte strides of both operands.
-    taps : tuple of tuple
-        Byte offsets in both operands, one pair for each product of a step.
-    down : int
-        Byte stride from row to row of the result.
-    adds : bool
-        Whether sums begin at the result's old values.
+    - `rows`: byte offsets in the first operand, one for each row of the result
+    - `loops`: the outer and the inner loop: trips, and byte strides of both operands
+    - `taps`: byte offsets in both operands, one pair for each product of a step
+    - `down`: byte stride from row to row of the result
+    - `adds`: whether sums begin at the result's old values
     """
 
     char: str
@@ -343,18 +336,11 @@ class TileCode(VectorLines):
 class Product(NamedTuple):
     """A stack of products of matrices: ``z = x @ y``.
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        Rows, summed axis, columns.
-    batch : tuple of tuple
-        By axis of the stack: its size, and byte strides of all three.
-    x, y, z : tuple of int
-        Byte strides along rows and columns.
-    adds : bool
-        Whether the product is added to the result.
-    dots : bool
-        Whether sums are vectors along the summed axis, in which both operands are contiguous.
+    - `sizes`: rows, summed axis, columns
+    - `batch`: by axis of the stack: its size, and byte strides of all three
+    - `x`, `y`, `z`: byte strides along rows and columns
+    - `adds`: whether the product is added to the result
+    - `dots`: whether sums are vectors along the summed axis, in which both operands are contiguous
     """
 
     char: str
@@ -508,19 +494,13 @@ Sums: TypeAlias = tuple[tuple[str, str, str], ...]
 class RowSums(NamedTuple):
     """Reductions along rows, and a result made of them: new elements, or a number for each row.
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        Pieces of a row, rows, elements of a piece, in the order of the axes in memory.
-    single : tuple of bool
-        For each operand and, last, the result: whether it has one number for each row.
-    stages : tuple
-        Each has reductions that are computed together, then names and expressions of numbers.
-    value : str
-        Expression of the result, of the operands or of ``kept``: the elements of the first
-        reduction of the last stage, which the result's memory holds.
-    numbers : tuple
-        Names and values of constants.
+    - `sizes`: pieces of a row, rows, elements of a piece, in the order of the axes in memory
+    - `single`: for each operand and, last, the result: whether it has one number for each row
+    - `stages`: each has reductions that are computed together, then names and expressions of
+      numbers
+    - `value`: expression of the result, of the operands or of ``kept``: the elements of the first
+      reduction of the last stage, which the result's memory holds
+    - `numbers`: names and values of constants
     """
 
     char: str

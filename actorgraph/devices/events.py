@@ -48,7 +48,7 @@ class HostEvent(Event):
         self._callbacks: list[Callable[[], object]] = []
 
     @property
-    def passed(self) -> bool:  # noqa: D102 - as in Event
+    def passed(self) -> bool:
         return self._passed.is_set()
 
     def set(self) -> None:
@@ -59,7 +59,7 @@ class HostEvent(Event):
         for callback in callbacks:
             callback()
 
-    def block(self) -> None:  # noqa: D102
+    def block(self) -> None:
         self._passed.wait()
 
     def then(self, callback: Callable[[], object]) -> None:

@@ -97,15 +97,9 @@ class LaneSpan(NamedTuple):
 class Timeline(NamedTuple):
     """The result of a simulation.
 
-    Attributes
-    ----------
-    spans : tuple of LaneSpan
-        Sorted by start.
-    took_us : float
-    busy : dict
-        By device, the mean share of the GPU in use.
-    critical : tuple of str
-        The critical path, from the first to the last piece of work.
+    - `spans`: sorted by start
+    - `busy`: by device, the mean share of the GPU in use
+    - `critical`: the critical path, from the first to the last piece of work
     """
 
     spans: tuple[LaneSpan, ...]

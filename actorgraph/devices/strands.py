@@ -222,13 +222,9 @@ class Pieces:
     """
 
     def __init__(
-        self,
-        strands: Sequence[int],
-        pieces: Sequence[tuple[int, int]],
-        waits: Sequence[Sequence[int]],
-        directory: str,
-        walks: str = "rows",
-    ) -> None:
+        self, strands: Sequence[int], pieces: Sequence[tuple[int, int]],
+        waits: Sequence[Sequence[int]], directory: str, walks: str = "rows",
+    ) -> None:  # fmt: skip
         self.walks = walks
         self.strands, self.pieces, self.waits = strands, pieces, waits
         ends = [0, *accumulate(map(len, waits))]
@@ -252,13 +248,9 @@ class Pieces:
         return words, owned
 
     def walk(
-        self,
-        arrays: tuple[Any, ...],
-        block: int,
-        run: AbstractRun,
-        alone: int | None = None,
+        self, arrays: tuple[Any, ...], block: int, run: AbstractRun, alone: int | None = None,
         times: int = 1,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """Walk as `native.Runtime.walk` does, with helpers if the trial found that faster.
 
         Without helpers it walks the block `alone`, if there is one.  `times` is the number of its

@@ -11,6 +11,7 @@ import os
 import platform
 import struct
 import sys
+from contextvars import copy_context
 from functools import cache
 from typing import Any, Final
 
@@ -63,10 +64,11 @@ def switched_off() -> str | None:
 
 
 class _Idle(AbstractRun):
-    """A run that never dies, for parts that are called outside of a run; walks read `dead` only."""
+    """A run that nobody can cancel."""
 
     __slots__ = ()
     dead: Any
+    context: Any = property(lambda self: copy_context())
     deliver: Any = None
     fail: Any = None
     cancel: Any = None
@@ -80,7 +82,7 @@ def _idle(dead: BaseException | None = None) -> AbstractRun:
 
 
 IDLE = _idle()
-"""The run of calls outside of a run."""
+"""The run of direct calls."""
 
 
 @cache

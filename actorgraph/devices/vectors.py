@@ -125,13 +125,9 @@ class VectorLines:
     """
 
     def __init__(
-        self,
-        char: str,
-        lanes: int,
-        lines: list[str] | None = None,
-        texts: Mapping[str, str] | None = None,
-        exact: bool = False,
-    ) -> None:
+        self, char: str, lanes: int, lines: list[str] | None = None,
+        texts: Mapping[str, str] | None = None, exact: bool = False,
+    ) -> None:  # fmt: skip
         self.kind = "float" if char == "f" else "double"
         self.lanes, self.size = lanes, np.dtype(char).itemsize
         types = self.kind, "i1", "i32"
@@ -385,14 +381,10 @@ class VectorLines:
 
 
 def elements_text(
-    name: str,
-    char: str,
-    sizes: tuple[int, int],
-    read: Mapping[str, Pointer | float],
-    lines: Sequence[tuple[str, str, Mapping[str, str]]],
-    written: Mapping[str, Pointer],
+    name: str, char: str, sizes: tuple[int, int], read: Mapping[str, Pointer | float],
+    lines: Sequence[tuple[str, str, Mapping[str, str]]], written: Mapping[str, Pointer],
     exact: bool = False,
-) -> str:
+) -> str:  # fmt: skip
     """Return a function that computes lines for each element of arrays of a dtype.
 
     - `sizes`: rows, and elements of a row; the function computes a range of rows, given by its dims

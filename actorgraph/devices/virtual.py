@@ -39,13 +39,9 @@ class Virtual(Device):
     """
 
     def __init__(
-        self,
-        name: str,
-        latency_s: float = 0.0,
-        bytes_per_s: float = inf,
-        kernel_s: float = 0.0,
+        self, name: str, latency_s: float = 0.0, bytes_per_s: float = inf, kernel_s: float = 0.0,
         kernel_bytes_per_s: float = inf,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.name, self.latency_s, self.bytes_per_s = name, latency_s, bytes_per_s
         self.kernel_s, self.kernel_bytes_per_s = kernel_s, kernel_bytes_per_s
 
@@ -55,7 +51,6 @@ class Virtual(Device):
 
     @property
     def xp(self) -> Any:
-        """NumPy."""
         return np
 
     def to_device(self, array: Any) -> Any:

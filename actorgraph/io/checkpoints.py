@@ -48,17 +48,10 @@ class _Stateful(Protocol):
 
 
 def save(
-    path: str | os.PathLike[str],
-    *,
-    model: _Stateful | None = None,
-    solver: _Stateful | None = None,
-    loader: _Stateful | None = None,
-    schedule: Any = None,
-    rng: Any = None,
-    step: int | None = None,
-    keep: int = 1,
-    **extra: Any,
-) -> Path:
+    path: str | os.PathLike[str], *, model: _Stateful | None = None,
+    solver: _Stateful | None = None, loader: _Stateful | None = None, schedule: Any = None,
+    rng: Any = None, step: int | None = None, keep: int = 1, **extra: Any,
+) -> Path:  # fmt: skip
     """Add a checkpoint to a directory, and remove older ones.
 
     Only one process at a time may save in a directory.
@@ -123,14 +116,10 @@ def save(
 
 
 def load(
-    path: str | os.PathLike[str],
-    *,
-    model: _Stateful | None = None,
-    solver: _Stateful | None = None,
-    loader: _Stateful | None = None,
-    schedule: Any = None,
+    path: str | os.PathLike[str], *, model: _Stateful | None = None,
+    solver: _Stateful | None = None, loader: _Stateful | None = None, schedule: Any = None,
     rng: Any = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Restore a model, solver and loader from a checkpoint, all or none.
 
     Parameters

@@ -47,12 +47,9 @@ class Group:
 
 
 def groups(
-    steps: Sequence[Node],
-    kept: Collection[int],
-    uses: Mapping[int, Sequence[Node]],
-    symbols: Mapping[str, int],
-    apart: Callable[[Node, Mapping[str, int]], bool],
-) -> list[Group]:
+    steps: Sequence[Node], kept: Collection[int], uses: Mapping[int, Sequence[Node]],
+    symbols: Mapping[str, int], apart: Callable[[Node, Mapping[str, int]], bool],
+) -> list[Group]:  # fmt: skip
     """Return the fusion groups of the steps of one task, which are in order.
 
     - `kept`: ids of results of the run
@@ -71,13 +68,9 @@ class _Finder:
     """Finds the groups of a task; `ends` has the steps of each candidate by its last position."""
 
     def __init__(
-        self,
-        steps: Sequence[Node],
-        kept: Collection[int],
-        uses: Mapping[int, Sequence[Node]],
-        symbols: Mapping[str, int],
-        apart: Collection[int],
-    ) -> None:
+        self, steps: Sequence[Node], kept: Collection[int], uses: Mapping[int, Sequence[Node]],
+        symbols: Mapping[str, int], apart: Collection[int],
+    ) -> None:  # fmt: skip
         self.steps, self.kept, self.uses, self.symbols = steps, kept, uses, symbols
         self._apart = apart
         self.at = {step.id: position for position, step in enumerate(steps)}

@@ -124,12 +124,9 @@ class LoopWriter:
     """
 
     def __init__(
-        self,
-        steps: Sequence[Node],
-        levels: Mapping[int, Level],
-        inputs: Sequence[Node],
+        self, steps: Sequence[Node], levels: Mapping[int, Level], inputs: Sequence[Node],
         outputs: Sequence[Node],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.steps, self.levels, self.outputs = steps, levels, outputs
         self.constants = [
             node for node in inputs if node.op is CONSTANT and levels[node.id] == "whole"

@@ -87,11 +87,9 @@ class _Fused:
 
 
 def fused(
-    parts: Sequence[Sequence[Node]],
-    results: Iterable[Node],
-    symbols: Mapping[str, int],
+    parts: Sequence[Sequence[Node]], results: Iterable[Node], symbols: Mapping[str, int],
     apart: Callable[[Node, Mapping[str, int]], bool],
-) -> list[list[Node]]:
+) -> list[list[Node]]:  # fmt: skip
     """Return the steps of each task in `parts` with groups fused; `results` of the run stay.
 
     `symbols` and `apart` are as in `groups`.

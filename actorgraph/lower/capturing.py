@@ -83,14 +83,9 @@ def _by_python(step: Node) -> str | None:
 
 
 def captured(
-    spec: TaskSpec,
-    lane: Lane,
-    joint: Joint,
-    numbers: Iterator[int],
-    transfers: Collection[Op],
-    on_lanes: OnLanes,
-    graphs: WeakSet[CapturedSteps],
-) -> list[Node]:
+    spec: TaskSpec, lane: Lane, joint: Joint, numbers: Iterator[int], transfers: Collection[Op],
+    on_lanes: OnLanes, graphs: WeakSet[CapturedSteps],
+) -> list[Node]:  # fmt: skip
     """Return the steps of a task, with each run of capturable steps replaced by a graph.
 
     `transfers` are ops that launch nothing on the lane, or a copy; `on_lanes` returns the streams

@@ -72,15 +72,11 @@ def _fits(step: Node, functions: Collection[str]) -> bool:
     ):
         return False
     kinds = [part.dtype.char == step.dtype.char or part.dtype.char == "?" for part in step.inputs]
-    shapes = [part.dims == step.dims or _is_single(part) for part in step.inputs]
+    shapes = [part.dims == step.dims or {*part.dims} <= {1} for part in step.inputs]
     return (
         step.dtype.char in "fd" and UNKNOWN not in step.dims and all(kinds) and all(shapes)
         and any(part.dims == step.dims for part in step.inputs)
     )  # fmt: skip
-
-
-def _is_single(node: Node) -> bool:
-    return all(dim == 1 for dim in node.dims)
 
 
 def _fused(group: Sequence[Node]) -> Node:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextvars import Context, copy_context
 from itertools import chain
 from types import TracebackType
 from typing import Any
@@ -31,7 +30,7 @@ from actorgraph.memory.packing import assign
 from actorgraph.op import CONSTANT
 from actorgraph.warned import UnderWay, asked, runs_steps
 
-__all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
+__all__ = ["Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
 
 
 _CALLS = 3
@@ -53,20 +52,6 @@ class InBody(Exception):
         self.cause = cause
 
 
-class _Alone:
-    """Stands for a run that nobody can cancel, in direct calls."""
-
-    dead = None
-
-    @property
-    def context(self) -> Context:
-        return copy_context()
-
-
-ALONE = _Alone()
-"""The run of a direct call."""
-
-
 class _Body:
     __slots__ = ("program",)
     program: Program
@@ -86,12 +71,9 @@ class Inner(_Body):
     __slots__ = ("call", "nodes")
 
     def __init__(
-        self,
-        inputs: Sequence[Node],
-        results: Sequence[Node],
-        symbols: Mapping[str, int],
+        self, inputs: Sequence[Node], results: Sequence[Node], symbols: Mapping[str, int],
         watch: tuple[str, ...] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         computed, constants = _steps(inputs, results)
         self.nodes = inputs, computed, results
         fixed = [node.attrs["value"] for node in constants]
@@ -129,15 +111,10 @@ class InnerLoop(_Body):
     """
 
     def __init__(
-        self,
-        inputs: Sequence[Sequence[Node]],
-        results: Sequence[Node],
-        saved: Sequence[int],
-        test: Inner | None,
-        symbols: Mapping[str, int],
-        watch: tuple[str, ...] = (),
+        self, inputs: Sequence[Sequence[Node]], results: Sequence[Node], saved: Sequence[int],
+        test: Inner | None, symbols: Mapping[str, int], watch: tuple[str, ...] = (),
         stored: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         position, captured, carries, elements = inputs
         computed, constants = _steps([*position, *captured, *carries, *elements], results)
         self._fixed = [node.attrs["value"] for node in constants]
@@ -221,17 +198,10 @@ class InnerLoop(_Body):
 
     @runs_steps("self")
     def __call__(
-        self,
-        run: Any,
-        positions: Iterable[int],
-        limit: int | None,
-        tested: Sequence[Any],
-        captured: Sequence[Any],
-        carries: Sequence[Any],
-        arrays: Sequence[Any],
-        keep: Sequence[Any],
+        self, run: Any, positions: Iterable[int], limit: int | None, tested: Sequence[Any],
+        captured: Sequence[Any], carries: Sequence[Any], arrays: Sequence[Any], keep: Sequence[Any],
         stack: Sequence[Any],
-    ) -> tuple[list[Any], int]:
+    ) -> tuple[list[Any], int]:  # fmt: skip
         """Return the last carries and the number of iterations; see `lower_loop`."""
         test = None if self._test is None else self._test.call
         operands = captured, carries, arrays
@@ -256,15 +226,9 @@ class InnerLoop(_Body):
         return done
 
     def _walked(
-        self,
-        table: Asking,
-        run: Any,
-        positions: Any,
-        limit: int | None,
-        tested: Sequence[Any],
-        operands: tuple[Sequence[Any], ...],
-        stacks: Sequence[Any],
-    ) -> tuple[list[Any], int] | None:
+        self, table: Asking, run: Any, positions: Any, limit: int | None, tested: Sequence[Any],
+        operands: tuple[Sequence[Any], ...], stacks: Sequence[Any],
+    ) -> tuple[list[Any], int] | None:  # fmt: skip
         """Return the result of the table, or None where the Python form must compute it."""
         walk, (captured, carries, arrays) = table.made, operands
         if self._test is not None:
@@ -294,12 +258,9 @@ class InnerLoop(_Body):
 
 
 def _planned(
-    steps: Sequence[Node],
-    leaves: Sequence[Node],
-    results: Sequence[Node],
-    carries: int,
+    steps: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node], carries: int,
     stored: bool,
-) -> frozenset[int]:
+) -> frozenset[int]:  # fmt: skip
     """Return the ids of the steps that write into the same array in all iterations."""
     ordered, leaf_ids = regular(steps), {leaf.id for leaf in leaves}
     for node in results[:carries]:
@@ -317,12 +278,9 @@ class _BodyMemory:
     """Buffers of a loop's steps; a call takes one set and returns it for the next call."""
 
     def __init__(
-        self,
-        steps: Sequence[Node],
-        results: Sequence[Node],
-        planned: Collection[int],
+        self, steps: Sequence[Node], results: Sequence[Node], planned: Collection[int],
         symbols: Mapping[str, int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._steps, self._symbols = steps, symbols
         self._laid = assign(steps, results, planned, symbols)
         self._none: list[Any] = [None] * len(planned)

@@ -29,12 +29,9 @@ class Layouts:
     """The layouts of steps; those in `ordered` are in C order."""
 
     def __init__(
-        self,
-        steps: Sequence[Node],
-        symbols: Mapping[str, int],
-        ordered: Collection[int],
+        self, steps: Sequence[Node], symbols: Mapping[str, int], ordered: Collection[int],
         classes: Mapping[int, int] = MappingProxyType({}),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._steps, self._symbols = steps, symbols
         self._ordered, self._classes = ordered, classes
         self._known: dict[int, Spot | None] = {}

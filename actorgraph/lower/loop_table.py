@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from actorgraph.devices import native, structs
+from actorgraph.devices import native
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.errors import counted
 from actorgraph.graph import Node
@@ -36,7 +36,6 @@ from actorgraph.lower.text import Dead
 from actorgraph.lower.walkable import SUM, kinds
 from actorgraph.memory.buffers import Memory, is_fresh, is_view, regular, size_in_bytes
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
-from actorgraph.runs import AbstractRun
 from actorgraph.types import bind_shape
 
 _AT_ONCE_US = 1000.0
@@ -123,17 +122,10 @@ class LoopTable:
     """
 
     def __init__(
-        self,
-        inputs: Sequence[Sequence[Node]],
-        steps: Sequence[Node],
-        results: Sequence[Node],
-        saved: Sequence[int],
-        test: _Test | None,
-        symbols: Mapping[str, int],
-        quick: bool = False,
-        wait: bool = False,
-        threads: int = 1,
-    ) -> None:
+        self, inputs: Sequence[Sequence[Node]], steps: Sequence[Node], results: Sequence[Node],
+        saved: Sequence[int], test: _Test | None, symbols: Mapping[str, int], quick: bool = False,
+        wait: bool = False, threads: int = 1,
+    ) -> None:  # fmt: skip
         _, captured, carries, _ = inputs
         one = _iteration(inputs, steps, results, saved, test, symbols)
         first = len(captured) + (0 if test is None else len(test[0]) - len(carries))
@@ -199,14 +191,9 @@ class LoopTable:
         return enough and native.RUNTIME.walk is not None
 
     def __call__(
-        self,
-        run: Any,
-        positions: range,
-        fixed: Sequence[Any],
-        carries: Sequence[Any],
-        arrays: Sequence[Any],
-        stacks: Sequence[Any],
-    ) -> tuple[list[Any], int]:
+        self, run: Any, positions: range, fixed: Sequence[Any], carries: Sequence[Any],
+        arrays: Sequence[Any], stacks: Sequence[Any],
+    ) -> tuple[list[Any], int]:  # fmt: skip
         """Walk at least one iteration; return the last carries and the number of iterations.
 
         If the test still asks for another after the last of `positions`, the number is one more.
@@ -214,7 +201,6 @@ class LoopTable:
         """
         walk = native.RUNTIME.walk
         assert walk is not None, "`fits` is asked before"
-        run = run if isinstance(run, AbstractRun) else structs.IDLE
         if not all([one.flags.c_contiguous for one in carries]):  # noqa: C419
             raise Declined  # an array is not as planned
         held = [*arrays, *stacks]
@@ -304,13 +290,9 @@ class _LoopBlock:
 
 
 def _iteration(
-    inputs: Sequence[Sequence[Node]],
-    steps: Sequence[Node],
-    results: Sequence[Node],
-    saved: Sequence[int],
-    test: _Test | None,
-    symbols: Mapping[str, int],
-) -> _Iteration:
+    inputs: Sequence[Sequence[Node]], steps: Sequence[Node], results: Sequence[Node],
+    saved: Sequence[int], test: _Test | None, symbols: Mapping[str, int],
+) -> _Iteration:  # fmt: skip
     [position], captured, carries, elements = inputs
     _check_layouts(steps, carries, results)
     numbers = count(1 + max([node.id for node in (*steps, *results, *chain(*inputs))]))

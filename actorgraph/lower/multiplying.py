@@ -20,14 +20,9 @@ _PERIOD = 65_537
 
 @lru_cache(1024)
 def is_product(
-    loop: Routine,
-    kernel_of: Callable[..., Any],
-    char: str,
-    x: Spot,
-    y: Spot,
-    dims: Sequence[int],
+    loop: Routine, kernel_of: Callable[..., Any], char: str, x: Spot, y: Spot, dims: Sequence[int],
     steps: Sequence[int],
-) -> bool:
+) -> bool:  # fmt: skip
     """Return whether the loop gives the kernel's bits for operands of this layout.
 
     Operands of one base share memory: NumPy computes a product of a matrix and its own transpose by

@@ -84,12 +84,9 @@ def _joined(parts: Sequence[Part], needed: Mapping[int, int]) -> Part:
 
 
 def ends(
-    steps: Sequence[Node],
-    begin: int,
-    stop: int,
-    last: Mapping[int, int],
+    steps: Sequence[Node], begin: int, stop: int, last: Mapping[int, int],
     size: tuple[int, int] = (_LEAST, _MOST),
-) -> Iterator[int]:
+) -> Iterator[int]:  # fmt: skip
     """Return the ends of parts, chosen where the fewest values cross that are needed soon.
 
     `last` has by id the last position that needs a value; `size` is the least and most steps of a

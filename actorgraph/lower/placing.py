@@ -70,13 +70,9 @@ class Placing(Residents):
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        devices: Sequence[Device],
-        lanes: int,
-        captured: bool = False,
+        self, graph: Graph, devices: Sequence[Device], lanes: int, captured: bool = False,
         exact: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(graph, devices, lanes)
         self.captured, self._exact = captured, exact
         self.lanes = [one.lane(i) for i in range(lanes) for one in devices if not one.is_host]
@@ -90,13 +86,9 @@ class Placing(Residents):
         return side_by_side if len(self.lanes) > 1 and not self.captured else _for_one_lane
 
     def connected(
-        self,
-        tasks: list[TaskSpec],
-        result_of: Mapping[Node, int],
-        joint: Joint,
-        costs: Costs,
+        self, tasks: list[TaskSpec], result_of: Mapping[Node, int], joint: Joint, costs: Costs,
         symbols: Mapping[str, int],
-    ) -> tuple[list[TaskSpec], list[Lane | None]]:
+    ) -> tuple[list[TaskSpec], list[Lane | None]]:  # fmt: skip
         """Return tasks with ports, sends and transfers, and the lane of each."""
         specs = connect(self.split(tasks, joint), result_of)
         check_order(specs)
@@ -114,13 +106,9 @@ class Placing(Residents):
         return placed, lanes
 
     def _side_by_side(
-        self,
-        home: Lane,
-        joint: Joint,
-        costs: Costs,
-        symbols: Mapping[str, int],
+        self, home: Lane, joint: Joint, costs: Costs, symbols: Mapping[str, int],
         steps: Sequence[Node],
-    ) -> list[int]:
+    ) -> list[int]:  # fmt: skip
         """Return the stream of a captured graph on which each step runs; 0 is that of its lane."""
         where = self._wanted(steps[0], joint)
         alone = where is not None and where.lane is not None
@@ -161,13 +149,9 @@ class Placing(Residents):
         return result
 
     def assign(
-        self,
-        tasks: Sequence[TaskSpec],
-        joint: Joint,
-        costs: Costs,
-        symbols: Mapping[str, int],
+        self, tasks: Sequence[TaskSpec], joint: Joint, costs: Costs, symbols: Mapping[str, int],
         lanes: Sequence[Lane | None] | None = None,
-    ) -> list[Lane | None]:
+    ) -> list[Lane | None]:  # fmt: skip
         """Return the lane of each task, None for the host; one of `lanes` if they are given.
 
         List scheduling: of the tasks whose producers have a lane, the one with the longest path to
@@ -281,7 +265,6 @@ class Placing(Residents):
     def kernel(
         self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool | str
     ) -> Any:
-        """Return the kernel of a step on a lane or the host, made of its kernel `found`."""
         if step.op is RESULT:
             fetched = fetch is True or (fetch == "values" and not _is_slope(step, joint))
             return Waiting(self._fetching(step, "results", fetched), "lane", None)

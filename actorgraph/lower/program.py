@@ -110,12 +110,9 @@ class Program:
         return found if isinstance(found, Program) else None
 
     def callables(
-        self,
-        kernels: Sequence[Any],
-        to_device: Callable[[Any], Any],
-        symbols: Mapping[str, int] | None = None,
-        calls: int = 0,
-    ) -> tuple[list[Any], list[Any]]:
+        self, kernels: Sequence[Any], to_device: Callable[[Any], Any],
+        symbols: Mapping[str, int] | None = None, calls: int = 0,
+    ) -> tuple[list[Any], list[Any]]:  # fmt: skip
         """Return the functions that `make` takes, from the task's kernels, and the constants.
 
         Without `symbols` the dims are those of each run's binding.  `calls` is how often the steps
@@ -183,7 +180,7 @@ CALLS_TILL_ROWS = 100
 
 
 FEWEST_ROWS = 6
-"""Least rows of a stretch: a walk costs 1.2 us, and a row saves 0.17 us over a call from Python."""
+"""Least rows of a stretch: a walk costs 0.7 us, and a row saves 0.23 us over a call from Python."""
 
 
 class Tabling(NamedTuple):
@@ -235,20 +232,11 @@ def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def lower(
-    spec: TaskSpec,
-    kernels: Sequence[int],
-    *,
-    preferred: int,
-    credited_in: Sequence[int],
-    credited_out: Sequence[int],
-    bound: Container[int],
-    long_steps: Container[int] = (),
-    buffered: Container[int] = (),
-    leaving: Container[int] = (),
-    bulky: Container[int] = (),
-    over: Container[int] = (),
-    tabling: Tabling | None = None,
-) -> Program:
+    spec: TaskSpec, kernels: Sequence[int], *, preferred: int, credited_in: Sequence[int],
+    credited_out: Sequence[int], bound: Container[int], long_steps: Container[int] = (),
+    buffered: Container[int] = (), leaving: Container[int] = (), bulky: Container[int] = (),
+    over: Container[int] = (), tabling: Tabling | None = None,
+) -> Program:  # fmt: skip
     """Return the program of a task.
 
     - `kernels`: the number of each step's kernel; steps may share one
@@ -361,12 +349,9 @@ def _stretches(
 
 
 def _gaps(
-    steps: Sequence[Node],
-    how: Iterable[int],
-    within: Sequence[tuple[int, int]],
-    bulky: Container[int],
-    apart: int = 0,
-) -> Sequence[tuple[int, int]]:
+    steps: Sequence[Node], how: Iterable[int], within: Sequence[tuple[int, int]],
+    bulky: Container[int], apart: int = 0,
+) -> Sequence[tuple[int, int]]:  # fmt: skip
     """Return the ranges beside those `within`, if the steps may be in parts.
 
     None may be there if there are few, or steps that must not be in parts, by flag or as `bulky`.
@@ -381,15 +366,10 @@ def _gaps(
 
 
 def _take(
-    made: _Numbering,
-    steps: Sequence[Node],
-    kernels: Sequence[int],
-    how: Sequence[int],
-    within: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]],
-    kept: Collection[Node],
-    buffered: Container[int],
-    tabling: Tabling | None,
-) -> None:
+    made: _Numbering, steps: Sequence[Node], kernels: Sequence[int], how: Sequence[int],
+    within: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]], kept: Collection[Node],
+    buffered: Container[int], tabling: Tabling | None,
+) -> None:  # fmt: skip
     """Add steps; those `within` ranges (of tables, and of others) are cut into parts."""
     done = 0
     tables, gaps = within
@@ -412,14 +392,9 @@ def _take(
 
 
 def _call(
-    made: _Numbering,
-    part: Part,
-    steps: Sequence[Node],
-    kernels: Sequence[int],
-    how: Sequence[int],
-    stretch: Stretch | None = None,
-    often: bool = False,
-) -> None:
+    made: _Numbering, part: Part, steps: Sequence[Node], kernels: Sequence[int], how: Sequence[int],
+    stretch: Stretch | None = None, often: bool = False,
+) -> None:  # fmt: skip
     """Add the call of a part, which a table may compute; if called `often` it is not stepped."""
     begin, end, given, returned, _, parts = part
     inner = _Numbering({node.id: number for number, node in enumerate(given)}, len(given))
@@ -443,13 +418,9 @@ def _call(
 
 
 def _how(
-    steps: Sequence[Node],
-    bound: Container[int],
-    long_steps: Container[int],
-    buffered: Container[int],
-    leaving: Container[int],
-    over: Container[int] = (),
-) -> list[int]:
+    steps: Sequence[Node], bound: Container[int], long_steps: Container[int],
+    buffered: Container[int], leaving: Container[int], over: Container[int] = (),
+) -> list[int]:  # fmt: skip
     """Return how each step is called; what depends only on the op is found once per op."""
     of_op: dict[Op, tuple[int, int]] = {}
     found = []
@@ -485,15 +456,11 @@ def _how_by_op(op: Op) -> tuple[int, int]:
 
 
 def lower_directly(
-    steps: Sequence[Node],
-    leaves: Sequence[Node],
-    results: Sequence[Node],
-    buffered: Container[int] = (),
-    bound: Container[int] | None = None,
-    tabling: Tabling | None = None,
-    leaving: Container[int] = (),
+    steps: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node],
+    buffered: Container[int] = (), bound: Container[int] | None = None,
+    tabling: Tabling | None = None, leaving: Container[int] = (),
     bulky: Container[int] | None = None,
-) -> Program:
+) -> Program:  # fmt: skip
     """Return a program that is a plain function of its leaves, without messages.
 
     ``make(*kernels, *constants, *buffers)`` returns ``program(*leaf values)``; there is a buffer
@@ -514,17 +481,10 @@ def lower_directly(
 
 
 def lower_loop(
-    steps: Sequence[Node],
-    leaves: Sequence[Node],
-    results: Sequence[Node],
-    *,
-    carries: int,
-    elements: int,
-    saved: Sequence[int],
-    tested: int | None,
-    buffered: Container[int] = (),
+    steps: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node], *, carries: int,
+    elements: int, saved: Sequence[int], tested: int | None, buffered: Container[int] = (),
     stored: bool = False,
-) -> Program:
+) -> Program:  # fmt: skip
     """Return the program of a loop, with the body's steps inline; leaves as in `LoopKey`.
 
     ``make(Dead, index, *kernels, *constants)`` returns ``program(run, positions, test, limit,

@@ -423,11 +423,8 @@ def _multiplies(step: Node, symbols: Mapping[str, int]) -> bool:
 
 
 def _sums(
-    one: Any,
-    quick: dict[int, Any],
-    later: dict[int, tuple[int, int]],
-    symbols: Mapping[str, int],
-) -> list[Node]:
+    one: Any, quick: dict[int, Any], later: dict[int, tuple[int, int]], symbols: Mapping[str, int],
+) -> list[Node]:  # fmt: skip
     """Return the steps, with each product that is added to a carry fused with that addition.
 
     If both factors are stacked over all iterations, the sum is computed `later`, after the loop, as
@@ -473,14 +470,9 @@ class _Grouping:
     """
 
     def __init__(
-        self,
-        steps: Sequence[Node],
-        one: Any,
-        symbols: Mapping[str, int],
-        numbers: Iterator[int],
-        quick: dict[int, Any],
-        exact: bool,
-    ) -> None:
+        self, steps: Sequence[Node], one: Any, symbols: Mapping[str, int], numbers: Iterator[int],
+        quick: dict[int, Any], exact: bool,
+    ) -> None:  # fmt: skip
         self._exact = exact
         self._over, self._symbols, self._numbers, self._quick = one.over, symbols, numbers, quick
         self._made = {step.id for step in steps}

@@ -85,13 +85,9 @@ class Residents(ABC):
 
     @abstractmethod
     def connected(
-        self,
-        tasks: list[TaskSpec],
-        result_of: Mapping[Node, int],
-        joint: Joint,
-        costs: Costs,
+        self, tasks: list[TaskSpec], result_of: Mapping[Node, int], joint: Joint, costs: Costs,
         symbols: Mapping[str, int],
-    ) -> tuple[list[TaskSpec], list[Lane | None]]:
+    ) -> tuple[list[TaskSpec], list[Lane | None]]:  # fmt: skip
         """Return tasks with ports and sends, and the lane of each, None for the host."""
 
     @abstractmethod

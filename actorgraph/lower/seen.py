@@ -25,12 +25,9 @@ def node_like(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node
 
 
 def parted(
-    steps: Sequence[Node],
-    kept: Collection[int],
-    symbols: Mapping[str, int],
-    numbers: Iterator[int],
-    rule: Callable[[Node], str | None],
-) -> list[Node]:
+    steps: Sequence[Node], kept: Collection[int], symbols: Mapping[str, int],
+    numbers: Iterator[int], rule: Callable[[Node], str | None],
+) -> list[Node]:  # fmt: skip
     """Return the steps, with those that are only read in slices replaced by a step for each slice.
 
     Steps whose values are `kept` and steps without an elementwise `rule` stay.

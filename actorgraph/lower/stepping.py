@@ -61,15 +61,11 @@ class SteppingCode:
     """Like `Code`, for parts that are stepped through in their first calls."""
 
     def __init__(self, key: DirectKey) -> None:
-        self.key = key
-        fewest = _FEWEST if key.sizes is None else _FEWEST_OF_PARTS
-        self.calls = fewest + next(_numbers) % _SPREAD
+        self.key, self._of_parts = key, key.sizes is not None
+        self.calls = (_FEWEST_OF_PARTS if self._of_parts else _FEWEST) + next(_numbers) % _SPREAD
+        # Its frame tells which step, or call of a part, is in progress.
+        self._stepping: Any = call_through if self._of_parts else step_through
         self.compiled: Code | None = None
-
-    @property
-    def _stepping(self) -> Any:
-        """The function whose frame tells which step, or call of a part, is in progress."""
-        return step_through if self.key.sizes is None else call_through
 
     @cached_property
     def written(self) -> Code:
@@ -79,7 +75,7 @@ class SteppingCode:
     @property
     def story(self) -> str:
         """For how long its steps are still interpreted; empty once its text is used."""
-        if self.compiled is not None or self.key.sizes is not None:
+        if self.compiled is not None or self._of_parts:
             return ""
         left = counted(self.calls, "more call")
         return f"interpreted step by step; compiled after {left} of such parts"
@@ -138,7 +134,7 @@ class SteppingCode:
     def make(self, *given: Any) -> Callable[..., list[Any]]:
         """Return ``part(run, out, *values)``, given the kernels and the constants, or the parts."""
         results, first = self.key.results, self.key.leaves
-        calls = None if self.key.sizes is None else self._calls
+        calls = self._calls if self._of_parts else None
         rows = self.rows
         kinds = 1 + max([row[0] for row in rows], default=-1)
         last = given[: kinds - 1 : -1] if kinds else given[::-1]

@@ -273,12 +273,9 @@ def _laid(
 
 
 def _in_parts(
-    before: Sequence[Sequence[int]],
-    costs: Sequence[float],
-    sizes: Sequence[int],
-    threads: int,
+    before: Sequence[Sequence[int]], costs: Sequence[float], sizes: Sequence[int], threads: int,
     parts: Sequence[int],
-) -> tuple[list[_Placed], float]:
+) -> tuple[list[_Placed], float]:  # fmt: skip
     """Return the placement of steps that have these numbers of parts, and when the last one ends.
 
     A part is assumed to need only the same part of operands in parts, which is mostly true.
@@ -328,12 +325,8 @@ class StrandRows(Written):
     """
 
     def __init__(
-        self,
-        stretch: Any,
-        symbols: Mapping[str, int],
-        placed: Mapping[int, _Placed],
-        threads: int,
-    ) -> None:
+        self, stretch: Any, symbols: Mapping[str, int], placed: Mapping[int, _Placed], threads: int,
+    ) -> None:  # fmt: skip
         self._placed, self.threads, self.rooms = placed, threads, threads + _PARTED_ROOMS
         self._touched, self._made = Touched(), list[_Unit]()
         self._first_made = len(stretch.given)
@@ -357,11 +350,9 @@ class StrandRows(Written):
         )
 
     def room(self, step: Node) -> int:
-        """Return the number of the room that a step writes into."""
         return self._placed[step.id].room
 
     def stays(self, step: Node) -> int:
-        """Return for how many steps after its last use a value keeps its memory."""
         return _SLACK if self._placed[step.id].crosses else 0
 
     def parts(self, step: Node) -> int:

@@ -128,14 +128,9 @@ class Stretch:
     inner steps that write into arrays of the run, each with the first step of its array."""
 
     def __init__(
-        self,
-        steps: Sequence[Node],
-        given: Sequence[Node],
-        returned: Sequence[Node],
-        how: Sequence[int],
-        buffered: Container[int],
-        tabling: Tabling,
-    ) -> None:
+        self, steps: Sequence[Node], given: Sequence[Node], returned: Sequence[Node],
+        how: Sequence[int], buffered: Container[int], tabling: Tabling,
+    ) -> None:  # fmt: skip
         self.steps, self.given, self.returned = steps, given, returned
         self._how, self._buffered = how, buffered
         self._tabling, self.others = tabling, tabling.others

@@ -364,12 +364,9 @@ class Written:
         return place
 
     def row(
-        self,
-        result: Spot,
-        loop: Routine | None,
-        operands: Iterable[Spot],
+        self, result: Spot, loop: Routine | None, operands: Iterable[Spot],
         heard: int = native.ALL_ERRORS,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write the rows of an elementwise step, which may be in place over an operand."""
         places = [*operands, result]
         if loop is None:
@@ -389,12 +386,9 @@ class Written:
         self._each(loop, places, coalesced(shape, strides), heard)
 
     def _each(
-        self,
-        loop: Routine,
-        places: Sequence[Spot],
-        dims: list[Dimension],
+        self, loop: Routine, places: Sequence[Spot], dims: list[Dimension],
         heard: int = native.ALL_ERRORS,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write the rows of a loop over any number of dims."""
         for parts, shifts in expanded(dims, len(places)):
             *outer, inner = parts
@@ -624,14 +618,10 @@ class Written:
         ])  # fmt: skip
 
     def write(
-        self,
-        loop: Routine,
-        outer: Sequence[Dimension],
-        dims: Sequence[int],
-        strides: Sequence[int],
-        arguments: Sequence[tuple[Spot, int, Iterable[tuple[int, int]]]],
+        self, loop: Routine, outer: Sequence[Dimension], dims: Sequence[int],
+        strides: Sequence[int], arguments: Sequence[tuple[Spot, int, Iterable[tuple[int, int]]]],
         heard: int = native.ALL_ERRORS,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add a row: a loop, called along at most two `outer` axes with `dims` and `strides`.
 
         Each argument is a spot, an offset, and the sizes and strides of the axes that the loop

@@ -237,12 +237,9 @@ def _name_constants(steps: Iterable[StepKey | CallKey], expressions: dict[int, s
 
 
 def _name_steps(
-    steps: Sequence[StepKey | CallKey],
-    first: int,
-    kept: Collection[int],
-    expressions: dict[int, str],
-    tuples: Iterable[range] = (),
-) -> tuple[list[list[str]], list[list[str]]]:
+    steps: Sequence[StepKey | CallKey], first: int, kept: Collection[int],
+    expressions: dict[int, str], tuples: Iterable[range] = (),
+) -> tuple[list[list[str]], list[list[str]]]:  # fmt: skip
     """Allocate local variables; return for each step its variables, and those to clear after it.
 
     A step reuses the variable of an operand that dies there: that frees the operand as early as
@@ -298,11 +295,9 @@ def _name_steps(
 
 
 def _name_kernels(
-    steps: Sequence[StepKey | CallKey],
-    first: int,
-    ends: Iterable[Sequence[int]],
+    steps: Sequence[StepKey | CallKey], first: int, ends: Iterable[Sequence[int]],
     expressions: dict[int, str],
-) -> tuple[list[list[str]], list[list[str]]]:
+) -> tuple[list[list[str]], list[list[str]]]:  # fmt: skip
     """Do what `_name_steps` does, for steps without parts, which have one variable each.
 
     `ends` has for each step the values whose last use it is.
@@ -343,15 +338,10 @@ def _together(
 
 
 def _write_steps(
-    body: list[str],
-    indent: int,
-    steps: Sequence[StepKey | CallKey],
-    named: tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]],
-    outs: Mapping[int, str],
-    expressions: Mapping[int, str],
-    context: str = "run.context.copy()",
-    run: str = "run",
-) -> dict[int, int]:
+    body: list[str], indent: int, steps: Sequence[StepKey | CallKey],
+    named: tuple[Sequence[Sequence[str]], Sequence[Sequence[str]]], outs: Mapping[int, str],
+    expressions: Mapping[int, str], context: str = "run.context.copy()", run: str = "run",
+) -> dict[int, int]:  # fmt: skip
     """Add the lines of steps to the body; return the position of the step that each line calls.
 
     `named` is what `_name_steps` returned, `outs` what `_outs` did.

@@ -42,15 +42,11 @@ _UNKNOWN: tuple[Op | None, str] = (None, "")
 
 
 def kinds(
-    steps: Sequence[Node],
-    symbols: Mapping[str, int],
-    ordered: Collection[int] | None = None,
-    largest: int | None = None,
-    others: Collection[Op] = (),
-    known: dict[int, tuple[Op, str]] | None = None,
-    layout_of: Callable[[Node], Any] | None = None,
+    steps: Sequence[Node], symbols: Mapping[str, int], ordered: Collection[int] | None = None,
+    largest: int | None = None, others: Collection[Op] = (),
+    known: dict[int, tuple[Op, str]] | None = None, layout_of: Callable[[Node], Any] | None = None,
     classes: Mapping[int, int] = MappingProxyType({}),
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     """Return for each step ``"row"``, ``"view"``, or ``""`` if it can be neither.
 
     `ordered` are the ids that `regular` returns; `others` are ops for which the caller writes the

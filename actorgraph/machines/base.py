@@ -138,28 +138,15 @@ class Machine(Lifetime):
     """Whether runs differentiate the first output by default."""
 
     def __init__(
-        self,
-        outputs: Any,
-        *,
-        wrt: Any = None,
-        workers: int | None = None,
-        fuse: Fuse | Cut = "auto",
-        exact: bool = True,
-        jit: bool | Literal["wait"] = False,
-        native: bool | Literal["wait"] | None = None,
-        passes: Any = None,
-        seed: int = 0,
-        max_in_flight: int = 8,
-        capacity: int | Mapping[Any, int] | None = None,
-        max_bytes: int | Mapping[Any, int] | None = None,
-        device: str | Device = "cpu",
-        devices: Iterable[str | Device] | None = None,
-        lanes: int = 1,
-        captured: bool = False,
-        watch: Iterable[str] = (),
-        costs: Mapping[Any, float] | None = None,
+        self, outputs: Any, *, wrt: Any = None, workers: int | None = None,
+        fuse: Fuse | Cut = "auto", exact: bool = True, jit: bool | Literal["wait"] = False,
+        native: bool | Literal["wait"] | None = None, passes: Any = None, seed: int = 0,
+        max_in_flight: int = 8, capacity: int | Mapping[Any, int] | None = None,
+        max_bytes: int | Mapping[Any, int] | None = None, device: str | Device = "cpu",
+        devices: Iterable[str | Device] | None = None, lanes: int = 1, captured: bool = False,
+        watch: Iterable[str] = (), costs: Mapping[Any, float] | None = None,
         statistics: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if isinstance(outputs, Graph):
             raise GraphTypeError(f"a machine takes outputs such as [loss], not {outputs!r}")
         nodes = as_nodes(outputs)
@@ -207,17 +194,11 @@ class Machine(Lifetime):
     # -- runs -----------------------------------------------------------------------------------
 
     async def run(
-        self,
-        feeds: Mapping[Any, Any] | None = None,
-        *,
-        backward: bool | Mapping[Any, Any] | None = None,
-        tangents: Mapping[Any, Any] | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        run_number: int | None = None,
-        fetch: bool = True,
-        **unknown: Never,
-    ) -> Run:
+        self, feeds: Mapping[Any, Any] | None = None, *,
+        backward: bool | Mapping[Any, Any] | None = None, tangents: Mapping[Any, Any] | None = None,
+        timeout_s: float | None = None, priority: int = 0, run_number: int | None = None,
+        fetch: bool = True, **unknown: Never,
+    ) -> Run:  # fmt: skip
         """Run the graph and return the ended `Run`.
 
         Works in asyncio and trio.  Cancelling the caller cancels the run, and returns when the
@@ -260,17 +241,11 @@ class Machine(Lifetime):
         return await self._run_soon(run, timeout_s)
 
     def run_sync(
-        self,
-        feeds: Mapping[Any, Any] | None = None,
-        *,
-        backward: bool | Mapping[Any, Any] | None = None,
-        tangents: Mapping[Any, Any] | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        run_number: int | None = None,
-        fetch: bool = True,
-        **unknown: Never,
-    ) -> Run:
+        self, feeds: Mapping[Any, Any] | None = None, *,
+        backward: bool | Mapping[Any, Any] | None = None, tangents: Mapping[Any, Any] | None = None,
+        timeout_s: float | None = None, priority: int = 0, run_number: int | None = None,
+        fetch: bool = True, **unknown: Never,
+    ) -> Run:  # fmt: skip
         """Run the graph from a plain thread, which is blocked and works as one of the workers.
 
         Parameters, results and errors are those of `run`.
@@ -299,17 +274,11 @@ class Machine(Lifetime):
         return self._run_here(run, timeout_s)
 
     def start(
-        self,
-        feeds: Mapping[Any, Any] | None = None,
-        *,
-        backward: bool | Mapping[Any, Any] | None = None,
-        tangents: Mapping[Any, Any] | None = None,
-        timeout_s: float | None = None,
-        priority: int = 0,
-        run_number: int | None = None,
-        fetch: bool = True,
-        **unknown: Never,
-    ) -> Run:
+        self, feeds: Mapping[Any, Any] | None = None, *,
+        backward: bool | Mapping[Any, Any] | None = None, tangents: Mapping[Any, Any] | None = None,
+        timeout_s: float | None = None, priority: int = 0, run_number: int | None = None,
+        fetch: bool = True, **unknown: Never,
+    ) -> Run:  # fmt: skip
         """Start a run and return it at once; await it, or call its ``result()``.
 
         Parameters are those of `run`; feeds that do not fit raise here.
@@ -379,17 +348,10 @@ class Machine(Lifetime):
         )
 
     def _prepare(
-        self,
-        feeds: Any,
-        backward: Any,
-        tangents: Any,
-        priority: int,
-        run_number: int | None,
-        host: Callable[[Callable[[], object]], object] | None,
-        plan: Plan | None = None,
-        number: int | None = None,
-        fetch: bool | Literal["values"] = True,
-    ) -> Run:
+        self, feeds: Any, backward: Any, tangents: Any, priority: int, run_number: int | None,
+        host: Callable[[Callable[[], object]], object] | None, plan: Plan | None = None,
+        number: int | None = None, fetch: bool | Literal["values"] = True,
+    ) -> Run:  # fmt: skip
         """Check the arguments of a run, and make it.
 
         `plan` replaces that of the mode; `number` is reused from a run that was not started.
@@ -424,17 +386,10 @@ class Machine(Lifetime):
         return run
 
     def _run_of(
-        self,
-        plan: Plan,
-        feeds: Any,
-        seeds: Mapping[Node, Any],
-        priority: int,
-        host: Callable[[Callable[[], object]], object] | None,
-        *,
-        number: int | None = None,
-        drawn: int | None = None,
-        trusted: bool = False,
-    ) -> Run:
+        self, plan: Plan, feeds: Any, seeds: Mapping[Node, Any], priority: int,
+        host: Callable[[Callable[[], object]], object] | None, *, number: int | None = None,
+        drawn: int | None = None, trusted: bool = False,
+    ) -> Run:  # fmt: skip
         """Return a run of a plan, not started; start the machine's core if there is none.
 
         `trusted` says that seeds are arrays that fit, and need no check.  `number` is unique in the

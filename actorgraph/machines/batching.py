@@ -58,23 +58,14 @@ class Batching:
     `tangents` are the nodes that tangents are given for.  Raises `GraphTypeError` or `ShapeError`
     for what cannot be cut or joined.
 
-    Attributes
-    ----------
-    inputs : tuple of Node
-        The feeds that outputs and wrt depend on.
-    whole : tuple of Node
-        The nodes that are computed for the whole batch, and passed to every slice.
+    - `inputs`: the feeds that outputs and wrt depend on
+    - `whole`: the nodes that are computed for the whole batch, and passed to every slice
     """
 
     def __init__(
-        self,
-        outputs: Iterable[Node],
-        wrt: Iterable[Node],
-        *,
-        dim: str,
-        reduce: Reduce | None = None,
-        tangents: Iterable[Node] = (),
-    ) -> None:
+        self, outputs: Iterable[Node], wrt: Iterable[Node], *, dim: str,
+        reduce: Reduce | None = None, tangents: Iterable[Node] = (),
+    ) -> None:  # fmt: skip
         outputs, wrt = tuple(outputs), tuple(wrt)
         self.dim = dim
         nodes = dict.fromkeys((*outputs, *wrt))

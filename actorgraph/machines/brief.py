@@ -40,14 +40,9 @@ def share_of(run: Run, least: float) -> float:
 
 
 def start_or_compute(
-    machine: Machine,
-    feeds: Mapping[str, Any],
-    *,
-    priority: int,
-    most_us: float,
-    share: float = 1.0,
-    host: Callable[[Callable[[], object]], object] | None,
-) -> Run:
+    machine: Machine, feeds: Mapping[str, Any], *, priority: int, most_us: float,
+    share: float = 1.0, host: Callable[[Callable[[], object]], object] | None,
+) -> Run:  # fmt: skip
     """Return a forward run that was started, or computed if it takes less than `most_us`.
 
     `host` calls a function on the loop that waits for the run; None if a thread waits.

@@ -59,13 +59,9 @@ class Calling:
         self._bundles = [[place[node.id] for node in nodes] for nodes, _ in spec.bundles]
 
     def start(
-        self,
-        steps: Steps,
-        ports: Sequence[Channel],
-        credited: Sequence[tuple[Any, Any, Task]],
-        targets: Sequence[tuple[Any, Any, Task]],
-        spent: Sequence[Any],
-    ) -> None:
+        self, steps: Steps, ports: Sequence[Channel], credited: Sequence[tuple[Any, Any, Task]],
+        targets: Sequence[tuple[Any, Any, Task]], spent: Sequence[Any],
+    ) -> None:  # fmt: skip
         """Set the steps and the channels, and park the task.
 
         For each port with credits, `credited` has what its producer waits for, the function that

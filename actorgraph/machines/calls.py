@@ -39,16 +39,9 @@ class Call:
     )  # fmt: skip
 
     def __init__(
-        self,
-        run: Run,
-        owner: Any,
-        task: Task,
-        known: Task,
-        put: Callable[[Any], object],
-        signal: object,
-        kernel: Waiting,
-        args: tuple[Any, ...],
-    ) -> None:
+        self, run: Run, owner: Any, task: Task, known: Task, put: Callable[[Any], object],
+        signal: object, kernel: Waiting, args: tuple[Any, ...],
+    ) -> None:  # fmt: skip
         self.run, self.owner, self.task, self.known = run, owner, task, known
         self.put, self.signal = put, signal
         self.kernel, self.args = kernel, args

@@ -94,16 +94,10 @@ class Report:
         ] + [f"give {count} credits of {key}" for key, count in self.credits.items()]
 
 
-def _is_pair(key: object) -> bool:
-    return isinstance(key, tuple) and len(key) == 2
-
-
 def report(
-    machine: Any,
-    plan: Plan,
-    lanes: Iterable[Iterable[tuple[Any, str, int]]],
+    machine: Any, plan: Plan, lanes: Iterable[Iterable[tuple[Any, str, int]]],
     limits: Mapping[Any, int],
-) -> Report:
+) -> Report:  # fmt: skip
     """Return the report on a machine's mode; parameters as in `Machine.check`.
 
     A plan that is to be cut by cost, and is not yet, is checked with one task per node.
@@ -120,7 +114,9 @@ def report(
     for lane in (lanes := several("a list of lists, one for each worker, as lanes", lanes)):
         if not isinstance(lane, Iterable):
             raise GraphError(f"a lane is a list of (node or name, kind, run), got {lane!r}")
-    if not isinstance(limits, Mapping) or any(not _is_pair(key) for key in limits):
+    if not isinstance(limits, Mapping) or any(
+        not isinstance(key, tuple) or len(key) != 2 for key in limits
+    ):
         raise GraphError(f"credits are a dict {{(task, task): int}}, got {shown(limits)}")
     orders = [[known.action(entry) for entry in lane] for lane in lanes]
     runs = 1 + max([run for lane in orders for _, run in lane], default=1)

@@ -78,14 +78,10 @@ class Claim:
 
 
 def fitted(
-    plan: Plan,
-    binding: Binding,
-    regular: bool,
-    max_bytes: Limits,
-    workers: int,
+    plan: Plan, binding: Binding, regular: bool, max_bytes: Limits, workers: int,
     claims: Callable[[Any, Binding, bool], Claim] | None = None,
     in_sequence: Callable[[Any], Plan] = Plan.in_sequence,
-) -> tuple[Plan, Binding, Claim]:
+) -> tuple[Plan, Binding, Claim]:  # fmt: skip
     """Return a plan by which a run fits into `max_bytes`: its own, or that in sequential order.
 
     `claims` computes the claim of a run, default `claim_of`; `in_sequence` returns the plan that

@@ -115,11 +115,9 @@ class Compiled:
         return is_along(step, symbols)
 
     def tabling(
-        self,
-        symbols: Mapping[str, int],
-        ordered: Collection[int],
+        self, symbols: Mapping[str, int], ordered: Collection[int],
         errors: Mapping[str, Any] | None = None,
-    ) -> Tabling | None:
+    ) -> Tabling | None:  # fmt: skip
         """Return how steps are run as tables, None if they are not.
 
         Results of steps in `ordered` have strides in C order.  `errors` is the `np.errstate` of all
@@ -138,11 +136,6 @@ class Compiled:
         from actorgraph.jit import lowering as jit
 
         return tabling._replace(others=jit.ROWS, largest=_QUICK_BYTES)
-
-    @cached_property
-    def has_waves(self) -> bool:
-        """Whether loops may feed one another (see `control.waves`)."""
-        return self.overlaps and sum(["loop" in node.attrs for node in self.joint.order]) > 1
 
     @cached_property
     def overlaps(self) -> bool:
@@ -262,7 +255,7 @@ class Compiled:
     @cached_property
     def has_user_ops(self) -> bool:
         """Whether there are, or may be in bodies, ops of users, which see the caller's context."""
-        return any(op.checked or op.kernel is not None for op in self._ops)
+        return any(op.calls_others for op in self._ops)
 
     @cached_property
     def fits_any_thread(self) -> bool:
@@ -276,7 +269,7 @@ class Compiled:
     def fits_loop_thread(self) -> bool:
         """As `fits_any_thread`, for that of the loop, which calls asynchronous ops anyway."""
         others = [op for op in self._ops if op.runs_on != "loop"]
-        calls = any(op.waits or op.checked or op.kernel is not None for op in others)
+        calls = any(op.waits or op.calls_others for op in others)
         return not (calls or self.placing or self.unsized)
 
     def placed(self, node: Node, kernel: Any, lane: Lane | None) -> Any:
@@ -301,7 +294,7 @@ class Compiled:
             from actorgraph.jit import lowering as jit
 
             lowered = jit.fused(lowered, self.result_of, symbols, self.is_apart)
-        if self.has_waves:
+        if self.overlaps and sum(["loop" in node.attrs for node in self.joint.order]) > 1:
             from actorgraph.control.waves import with_waves
 
             lowered = [with_waves(steps, self.joint) for steps in lowered]
@@ -347,18 +340,11 @@ class Compiled:
 
 
 def compiled(
-    outputs: Mapping[str, Node],
-    wrt: Sequence[Node],
-    mode: Mode,
-    device: Device,
-    watch: tuple[str, ...] = (),
-    interpreter: Callable[..., Any] | None = None,
-    passes: Sequence[Pass] = (),
-    jit: bool | str = False,
-    placing: Residents | None = None,
-    native: bool | str = False,
-    strands: int = 1,
-) -> Compiled:
+    outputs: Mapping[str, Node], wrt: Sequence[Node], mode: Mode, device: Device,
+    watch: tuple[str, ...] = (), interpreter: Callable[..., Any] | None = None,
+    passes: Sequence[Pass] = (), jit: bool | str = False, placing: Residents | None = None,
+    native: bool | str = False, strands: int = 1,
+) -> Compiled:  # fmt: skip
     """Differentiate and rewrite the graph of a machine for a mode.
 
     Early passes rewrite the forward nodes, late ones the joint graph.  With `watch` or an

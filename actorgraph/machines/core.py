@@ -49,16 +49,9 @@ class Core:
     """Networks and runs of a machine, by the machine's options."""
 
     def __init__(
-        self,
-        *,
-        workers: int,
-        slots: int = 0,
-        seed: int,
-        max_in_flight: int,
-        max_bytes: Limits = None,
-        capacities: Capacities,
-        counted: bool,
-    ) -> None:
+        self, *, workers: int, slots: int = 0, seed: int, max_in_flight: int,
+        max_bytes: Limits = None, capacities: Capacities, counted: bool,
+    ) -> None:  # fmt: skip
         self.lock = threading.RLock()
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}

@@ -35,12 +35,9 @@ class DeviceStep:
     """Steps parameters, each with its slot of the solver, by gradients on devices."""
 
     def __init__(
-        self,
-        solver: AbstractSolver[Any],
-        parameters: Sequence[Node],
-        slots: Sequence[Any],
+        self, solver: AbstractSolver[Any], parameters: Sequence[Node], slots: Sequence[Any],
         placing: Residents,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._solver, self._placing = solver, placing
         self._parameters, self._slots = parameters, slots
 

@@ -79,9 +79,10 @@ class WakeUp:
 
     def __call__(self) -> None:
         """End the wait."""
-        self._notify(self._end)
+        self._notify(self.end)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the wait, called in its loop."""
         event = self._event
         if hasattr(event, "wait"):
             event.set()

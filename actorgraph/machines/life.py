@@ -63,15 +63,9 @@ class Lifetime(Answering, ABC):
     """Makes plans and runs of microbatches, if anything: see `pipeline.batches`."""
 
     def __init__(
-        self,
-        *,
-        workers: int,
-        seed: int,
-        max_in_flight: int,
-        max_bytes: Limits,
-        capacities: Capacities,
-        statistics: bool,
-    ) -> None:
+        self, *, workers: int, seed: int, max_in_flight: int, max_bytes: Limits,
+        capacities: Capacities, statistics: bool,
+    ) -> None:  # fmt: skip
         self.workers = positive("workers", workers)
         self.seed = whole("seed", seed)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
@@ -134,13 +128,9 @@ class Lifetime(Answering, ABC):
         """Start a run and return it at once."""
 
     def stream(
-        self,
-        source: Iterable[Any] | AsyncIterable[Any],
-        *,
-        max_in_flight: int | None = None,
-        ordered: bool = True,
-        **options: Any,
-    ) -> Stream:
+        self, source: Iterable[Any] | AsyncIterable[Any], *, max_in_flight: int | None = None,
+        ordered: bool = True, **options: Any,
+    ) -> Stream:  # fmt: skip
         """Run the graph for each item of `source`, pipelined; iterate with ``for``, ``async for``.
 
         Parameters

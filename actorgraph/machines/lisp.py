@@ -128,8 +128,7 @@ def _interpreted(
 
 def _is_plain(step: Node, kernel: Any) -> bool:
     """Return whether a step is nothing but its kernel's call on its operands."""
-    op = step.op
-    return not (isinstance(kernel, int) or op.waits or op.checked or op.kernel is not None)
+    return not (isinstance(kernel, int) or step.op.waits or step.op.calls_others)
 
 
 def _for_user(task: Task, step: Node) -> Node:

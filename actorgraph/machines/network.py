@@ -55,13 +55,9 @@ class KernelCache:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        arenas: Arenas,
-        guarded: Callable[[Any, Node], Any],
-        free_lists: Callable[[], FreeLists] | None,
-        shares: bool = False,
-    ) -> None:
+        self, plan: Plan, arenas: Arenas, guarded: Callable[[Any, Node], Any],
+        free_lists: Callable[[], FreeLists] | None, shares: bool = False,
+    ) -> None:  # fmt: skip
         self._plan, self._arenas = plan, arenas
         self._guarded, self._free_lists, self._shares = guarded, free_lists, shares
         self._kept: dict[tuple[int, bool], tuple[Binding, list[Any]]] = {}
@@ -125,18 +121,10 @@ class Network:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        ready: list[deque[Task]],
-        *,
-        arenas: Arenas,
-        capacities: Capacities,
-        max_in_flight: int,
-        errors: Mapping[str, Any] | None,
-        counted: bool,
-        recycling: bool = True,
+        self, plan: Plan, ready: list[deque[Task]], *, arenas: Arenas, capacities: Capacities,
+        max_in_flight: int, errors: Mapping[str, Any] | None, counted: bool, recycling: bool = True,
         replaces: Network | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         compiled = plan.compiled
         is_small = len(compiled.joint.order) <= _MOST_PLAIN
         self._is_plain = replaces is None and is_small and compiled.may_begin_plain

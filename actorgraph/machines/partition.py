@@ -81,15 +81,9 @@ class Partition:
         return {step.id: lane for spec, lane in placed for step in spec.steps}
 
     def layout(
-        self,
-        index: int,
-        symbols: Mapping[str, int],
-        in_buffers: bool,
-        arenas: Arenas,
-        free_lists: FreeLists | None,
-        program: Program | None,
-        of_run: RunMemory | None = None,
-    ) -> Callable[[Any], list[Any]]:
+        self, index: int, symbols: Mapping[str, int], in_buffers: bool, arenas: Arenas,
+        free_lists: FreeLists | None, program: Program | None, of_run: RunMemory | None = None,
+    ) -> Callable[[Any], list[Any]]:  # fmt: skip
         """Return a function that leases the arrays of a run's turn of a task, with the arena last.
 
         Without `in_buffers` each item is None.  If the task's program has parts, the items are in
@@ -164,13 +158,9 @@ UNCUT = Partition((), (), set(), set(), (), (), _NONE)
 
 
 def partitioned(
-    compiled: Compiled,
-    cut: Cut,
-    costs: Costs,
-    symbols: Mapping[str, int],
-    workers: int,
+    compiled: Compiled, cut: Cut, costs: Costs, symbols: Mapping[str, int], workers: int,
     measured: bool = False,
-) -> tuple[Partition, str | None]:
+) -> tuple[Partition, str | None]:  # fmt: skip
     """Return the partition of a mode, and why it is one sequence, if it is.
 
     For the cut `by_cost`, one sequence replaces the tasks if these gain too little.  `measured`
@@ -200,12 +190,9 @@ def partitioned(
 
 
 def _rows_us(
-    compiled: Compiled,
-    costs: Costs,
-    symbols: Mapping[str, int],
-    ordered: Collection[int],
+    compiled: Compiled, costs: Costs, symbols: Mapping[str, int], ordered: Collection[int],
     measured: bool,
-) -> dict[int, float]:
+) -> dict[int, float]:  # fmt: skip
     """Return the costs of steps that become rows of tables: without the call, if predicted.
 
     Steps of less than `_BRIEF_US` are left out: a second thread gains nothing by them.  Views are
@@ -252,12 +239,9 @@ def _without_calls(costs: Costs, rows: Collection[int]) -> dict[int, float]:
 
 
 def _worthwhile(
-    compiled: Compiled,
-    cut: Cut,
-    costs: tuple[Costs, Costs],
-    symbols: Mapping[str, int],
+    compiled: Compiled, cut: Cut, costs: tuple[Costs, Costs], symbols: Mapping[str, int],
     workers: int,
-) -> _Connected | None:
+) -> _Connected | None:  # fmt: skip
     """Return the tasks of a cut, None if it is `by_cost` and hardly faster than one sequence.
 
     The cut uses the first costs, the comparison the second.
@@ -296,8 +280,7 @@ def _connected(
         for spec in specs
         for step in spec.steps
         # Most have nothing that could.
-        if (step.attrs or step.op.kernel is not None or step.op.checked)
-        and depends_on_symbols(step)
+        if (step.attrs or step.op.calls_others) and depends_on_symbols(step)
     ]
     return specs, bound, lanes
 
@@ -317,12 +300,9 @@ def _with_ports(
 
 
 def _buffers(
-    compiled: Compiled,
-    tasks: Sequence[TaskSpec],
-    costs: Costs,
-    over: frozenset[int],
+    compiled: Compiled, tasks: Sequence[TaskSpec], costs: Costs, over: frozenset[int],
     regular_ids: set[int],
-) -> tuple[list[frozenset[int]], list[frozenset[int]]]:
+) -> tuple[list[frozenset[int]], list[frozenset[int]]]:  # fmt: skip
     """Return for each task the steps that write into buffers, and into arrays that leave."""
     buffered, out = [_NONE] * len(tasks), [_NONE] * len(tasks)
     if compiled.interpreter is not None or compiled.placing is not None:

@@ -46,50 +46,30 @@ _BINDINGS_KEPT = 128  # twice what `Repeats` keeps
 class Plan:
     """A mode of a machine, cut at its first run, and bound for the sizes of each.
 
-    Attributes
-    ----------
-    compiled, cut, partition, latest : Compiled, Cut, Partition, Binding or None
-        Its records.  The partition is `UNCUT` before the first run; `latest` is the newest binding.
-    names : Names
-        The nodes that its runs may be read for.
-    collect : callable
-        Makes the results of a run that has succeeded.
-    inline : Inline
-        The mode as one function, for direct runs.
-    given_costs : mapping or None
-        Microseconds of the user's nodes, forward, in place of predictions.
-    factors : mapping
-        For each of the user's nodes, derivative included, actual over predicted cost.
-    workers : int
-        Workers that the cut assumes.
-    sequential : str or None
-        Why the mode is one sequence, if it is.
-    result_count : int
-        Results that a run receives from its tasks.
-    name : str
-        Its name for users: the kind of the mode, or "step".
-    network : callable or None
-        Makes its networks, if not `machines.network.Network`.
-    note : str
-        What `explain` says of it in addition to its cut.
-    repeats : Repeats
-        Bindings by the shapes of feeds that have passed all checks.
+    - `compiled`, `cut`, `partition`, `latest`: its records.  The partition is `UNCUT` before the
+      first run; `latest` is the newest binding.
+    - `names`: the nodes that its runs may be read for
+    - `collect`: makes the results of a run that has succeeded
+    - `inline`: the mode as one function, for direct runs
+    - `given_costs`: microseconds of the user's nodes, forward, in place of predictions
+    - `factors`: for each of the user's nodes, derivative included, actual over predicted cost
+    - `workers`: workers that the cut assumes
+    - `sequential`: why the mode is one sequence, if it is
+    - `result_count`: results that a run receives from its tasks
+    - `name`: its name for users: the kind of the mode, or "step"
+    - `network`: makes its networks, if not `machines.network.Network`
+    - `note`: what `explain` says of it in addition to its cut
+    - `repeats`: bindings by the shapes of feeds that have passed all checks
     """
 
     in_order = "in sequential order"
     """The order in which runs need least memory, for the text of `MemoryLimitError`."""
 
     def __init__(
-        self,
-        compiled: Compiled,
-        cut: Cut,
-        *,
-        names: Names | None = None,
-        collect: Callable[[Any], Collected] | None = None,
-        inline: Inline | None = None,
-        costs: Mapping[Node, float] | None = None,
-        workers: int = 1,
-    ) -> None:
+        self, compiled: Compiled, cut: Cut, *, names: Names | None = None,
+        collect: Callable[[Any], Collected] | None = None, inline: Inline | None = None,
+        costs: Mapping[Node, float] | None = None, workers: int = 1,
+    ) -> None:  # fmt: skip
         self.compiled, self.cut = compiled, cut
         self.names = names or Names(compiled.nodes, compiled.outputs)
         self.collect = collect or Reader(compiled, self.names.nodes).collect

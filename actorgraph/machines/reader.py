@@ -94,7 +94,10 @@ class Reader:
             again = derivative is not None and derivative in read
             if isinstance(known, int) and derivative is None and node not in self._zeros:
                 self._fresh.append((node, known))
-            elif self._is_own_array(value) and isinstance(place, int) and not again:
+            elif (
+                self._kind == "backward" and isinstance(place, int) and not again
+                and self._is_parameter(compiled.leaf_index.get(value))
+            ):  # fmt: skip
                 self._slopes.append((node, compiled.leaf_index[value], place))
             elif self._kind == "forward" and self._is_parameter(compiled.leaf_index.get(value)):
                 self._parameters.append((node, compiled.leaf_index[value]))
@@ -202,11 +205,6 @@ class Reader:
             return np.array(node.attrs["value"])
         array = run.leaves[index]
         return present(array) if self._is_parameter(index) else np.array(array, order="C")
-
-    def _is_own_array(self, value: Node) -> bool:
-        """Return whether this is a parameter in a backward mode, whose own array is returned."""
-        index = self._compiled.leaf_index.get(value)
-        return self._is_parameter(index) and self._kind == "backward"
 
     def _is_parameter(self, index: int | None) -> bool:
         if index is None:

@@ -58,13 +58,9 @@ class Rows:
     """
 
     def __init__(
-        self,
-        wanted: Iterable[Node],
-        dim: str,
-        *,
-        active: Iterable[Node] = (),
+        self, wanted: Iterable[Node], dim: str, *, active: Iterable[Node] = (),
         reduce: Reduce | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.dim, self._reduce = dim, reduce
         self._word = re.compile(rf"\b{re.escape(dim)}\b")
         self._active = set(active)

@@ -288,7 +288,6 @@ class Run(AbstractRun):
             self.core.finish(self)
 
     def fail(self, error: BaseException) -> None:
-        """End the run because of an op's error."""
         cause = error.__cause__
         if isinstance(cause, KeyboardInterrupt) and in_main_thread():
             self.core.interrupted = True
@@ -304,7 +303,6 @@ class Run(AbstractRun):
         self.core.abort(self, cause)
 
     def expire(self) -> None:
-        """End the run because its deadline has passed."""
         if not self.done:
             self.abort(self._timeout(self._progress()))
 

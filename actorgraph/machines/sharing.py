@@ -20,12 +20,9 @@ from actorgraph.memory.travelling import Places
 
 
 def placed(
-    tasks: Sequence[TaskSpec],
-    leaving: Sequence[Collection[int]],
-    over: Collection[int],
-    ordered: Collection[int],
-    symbols: Mapping[str, int],
-) -> Places | None:
+    tasks: Sequence[TaskSpec], leaving: Sequence[Collection[int]], over: Collection[int],
+    ordered: Collection[int], symbols: Mapping[str, int],
+) -> Places | None:  # fmt: skip
     """Return the places of values that are `leaving` connected tasks; None if there are none.
 
     The steps `over` overwrite their first operand.  Small values have no place; nor have those that

@@ -83,12 +83,9 @@ class Step:
         return f"<Step of {self._machine!r} by {type(self._solver).__name__}>"
 
     def __call__(
-        self,
-        feeds: Mapping[Any, Any] | None = None,
-        *,
-        run_number: int | None = None,
+        self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None,
         **unknown: Never,
-    ) -> Run:
+    ) -> Run:  # fmt: skip
         """Step once and return the ended run, whose outputs are those before the update.
 
         Blocks the calling thread, which works as one of the workers.
@@ -149,12 +146,9 @@ class Step:
         return usual.sequential is not None and known.run_us < SYNC_US
 
     async def run(
-        self,
-        feeds: Mapping[Any, Any] | None = None,
-        *,
-        run_number: int | None = None,
+        self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None,
         **unknown: Never,
-    ) -> Run:
+    ) -> Run:  # fmt: skip
         """Step once; only the update blocks the event loop.  See `__call__`."""
         if unknown:
             raise refusal(self.run, (), unknown)
@@ -238,12 +232,9 @@ class _Ahead:
     """
 
     def __init__(
-        self,
-        solver: AbstractSolver[Any],
-        parameters: Sequence[Node],
-        slots: Sequence[Any],
+        self, solver: AbstractSolver[Any], parameters: Sequence[Node], slots: Sequence[Any],
         run: Run,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._solver, self._slots, self._run = solver, slots, run
         compiled = run.plan.compiled
         joint = compiled.joint
@@ -294,12 +285,9 @@ class _Updating:
     """
 
     def __init__(
-        self,
-        compiled: Compiled,
-        parameters: Sequence[Node],
-        update: Callable[[Sequence[Array], Sequence[Array]], None],
-        check: Check | None,
-    ) -> None:
+        self, compiled: Compiled, parameters: Sequence[Node],
+        update: Callable[[Sequence[Array], Sequence[Array]], None], check: Check | None,
+    ) -> None:  # fmt: skip
         self._reader = Reader(compiled, compiled.outputs.values(), derivatives=False)
         self._update, self._check = update, check
         joint, result_of = compiled.joint, compiled.result_of

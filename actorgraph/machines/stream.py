@@ -36,12 +36,9 @@ class Stream:
     _closed = True  # for `__del__`, if `__init__` raises
 
     def __init__(
-        self,
-        start: Callable[[Any], Run],
-        source: Iterable[Any] | AsyncIterable[Any],
-        max_in_flight: int,
-        ordered: bool,
-    ) -> None:
+        self, start: Callable[[Any], Run], source: Iterable[Any] | AsyncIterable[Any],
+        max_in_flight: int, ordered: bool,
+    ) -> None:  # fmt: skip
         if isinstance(source, Mapping) or not isinstance(source, (Iterable, AsyncIterable)):
             raise FeedError(f"a stream takes an iterable of feeds, got {type(source).__name__}")
         self._start, self._source = start, source
@@ -283,11 +280,9 @@ class _Fetch:
     """
 
     def __init__(
-        self,
-        items: AsyncIterator[Any],
-        stream: weakref.ref[Stream],
+        self, items: AsyncIterator[Any], stream: weakref.ref[Stream],
         notify: Callable[[Callable[[], object]], object],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._items, self._stream, self._notify = items, stream, notify
         self._running = self._cancelled = False
         self._scope: anyio.CancelScope | None = None

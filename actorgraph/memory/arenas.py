@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, islice
 from typing import Any, TypeAlias, final
@@ -24,7 +24,7 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import Buffers, Memory, Unallocated, aligned
 from actorgraph.memory.free_lists import FreeList, Recycling
-from actorgraph.memory.travelling import RunMemory
+from actorgraph.memory.travelling import RunArrays, RunMemory
 from actorgraph.types import bind_shape
 
 _CROWDED = 64
@@ -180,15 +180,10 @@ class Layout:
     """
 
     def __init__(
-        self,
-        arenas: Arenas,
-        buffers: Buffers,
-        steps: Sequence[Node],
-        symbols: Mapping[str, int],
-        free_lists: Mapping[int, FreeList | None],
-        sizes: Sequence[int] = (),
+        self, arenas: Arenas, buffers: Buffers, steps: Sequence[Node], symbols: Mapping[str, int],
+        free_lists: Mapping[int, FreeList | None], sizes: Sequence[int] = (),
         of_run: RunMemory | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._arenas, self._sizes, self._of_run = arenas, sizes, of_run
         self._buffers, self._steps, self._symbols = buffers, steps, symbols
         self._writing = [
@@ -216,8 +211,8 @@ class Layout:
                     within = place - ends[part] + sizes[part]
                     self._inside_parts.setdefault(part, []).append((within, view))
         self._free_lists: list[tuple[int, FreeList]] = []
-        # Place, free list, and the number of a host or what `RunArrays.take` needs for a value.
-        self._travelling: list[tuple[int, FreeList, Any]] = []
+        # Place, free list, and the method of the run's memory that gives an array, with arguments.
+        self._travelling: list[tuple[int, FreeList, Callable[..., Any], Sequence[Any]]] = []
         where = {} if of_run is None else of_run.places.where
         hosts = [] if of_run is None else of_run.places.hosts
         for step in self._writing:
@@ -226,9 +221,10 @@ class Layout:
                 continue
             if step.id in where:
                 value = step.id, bind_shape(step.dims, symbols, 0), step.dtype
-                self._travelling.append((place, free_list, value))
+                self._travelling.append((place, free_list, RunArrays.take, value))
             elif step.id in hosts:
-                self._travelling.append((place, free_list, hosts.index(step.id)))
+                host = (hosts.index(step.id),)
+                self._travelling.append((place, free_list, RunArrays.host, host))
             else:
                 self._free_lists.append((place, free_list))
         self._count = len(written)
@@ -258,12 +254,12 @@ class Layout:
                 found = [None] * (self._count + 1)
             for place, free_list in self._free_lists:
                 found[place] = free_list.take()
-            for place, free_list, value in self._travelling:
+            for place, free_list, take, given in self._travelling:
                 held = run.memory
                 if held is None:
                     assert self._of_run is not None
                     held = run.memory = self._of_run.take()
-                array = held.host(value) if type(value) is int else held.take(*value)
+                array = take(held, *given)
                 found[place] = free_list.take() if array is None else array
             for place, view in self._inside:
                 found[place] = _shown(view, found)
@@ -291,7 +287,7 @@ class Layout:
     def free_lists(self) -> list[FreeList]:
         """Return the free lists of the steps whose results leave the turn."""
         of_run = () if self._of_run is None else self._of_run.free_lists()
-        others = [one for _, one, _ in self._travelling]
+        others = [one for _, one, *_ in self._travelling]
         return [*[one for _, one in self._free_lists], *others, *of_run]
 
     def forget(self, arena: _Arena) -> None:

@@ -198,12 +198,9 @@ def bulky(order: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
 
 
 def peak_bytes(
-    steps: Sequence[Node],
-    kept: Collection[Node],
-    symbols: Mapping[str, int],
-    without: Collection[int] = (),
-    early: Mapping[int, int] | None = None,
-) -> int:
+    steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, int],
+    without: Collection[int] = (), early: Mapping[int, int] | None = None,
+) -> int:  # fmt: skip
     """Return the most live bytes if arrays die at their last use; views count nothing.
 
     Arrays appear at their step, those in `early` at the position that it gives.

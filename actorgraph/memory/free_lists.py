@@ -136,13 +136,9 @@ class FreeLists(dict[Any, FreeList]):
         self._live, self._reserved = live, reserved
 
     def of(
-        self,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        handed_out: bool,
-        use: int,
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], handed_out: bool, use: int,
         number: int = -1,
-    ) -> FreeList | None:
+    ) -> FreeList | None:  # fmt: skip
         """Return the free list of such arrays, and let it keep `use` more; None for small arrays.
 
         Arrays handed out to users have lists of their own, as users may keep any number of them.

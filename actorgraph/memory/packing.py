@@ -71,13 +71,10 @@ def pack(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Place]
 
 
 def assign(
-    steps: Sequence[Node],
-    kept: Collection[Node],
-    planned: Collection[int],
-    symbols: Mapping[str, int],
-    preallocated: Collection[int] = (),
+    steps: Sequence[Node], kept: Collection[Node], planned: Collection[int],
+    symbols: Mapping[str, int], preallocated: Collection[int] = (),
     together: Iterable[tuple[int, int]] = (),
-) -> Buffers:
+) -> Buffers:  # fmt: skip
     """Plan the buffers of the `planned` steps for one binding.
 
     The steps `preallocated` write into arrays that leave the turn but exist from its beginning;

@@ -48,12 +48,9 @@ class Places:
     """
 
     def __init__(
-        self,
-        total: int,
-        values: Mapping[int, tuple[int, Place]],
-        loans: Sequence[int],
+        self, total: int, values: Mapping[int, tuple[int, Place]], loans: Sequence[int],
         overwrites: Mapping[int, int],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.total_bytes = total
         used = sorted({place.loan for _, place in values.values()} - {-1})
         self.hosts = [loans[one] for one in used]

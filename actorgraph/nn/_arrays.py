@@ -81,12 +81,9 @@ def fed(leaves: list[Any]) -> dict[str, Any]:
 
 
 def made_for(
-    leaves: list[Any],
-    known: MutableMapping[Any, Any],
-    key: Callable[[], Hashable],
-    make: Callable[[list[Any]], Any],
-    name: str,
-) -> Any:
+    leaves: list[Any], known: MutableMapping[Any, Any], key: Callable[[], Hashable],
+    make: Callable[[list[Any]], Any], name: str,
+) -> Any:  # fmt: skip
     """Return the result of `make` for arrays of these dtypes and dims, from the cache `known`.
 
     `make` takes the leaves with nodes in the place of arrays; other leaves stay as they are.  `key`

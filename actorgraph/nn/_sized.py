@@ -15,7 +15,6 @@ class Layer(Module):
     """A module whose settings are attributes under the names of its constructor's parameters."""
 
     def extra_repr(self) -> str:
-        """Return the settings; see `Module.extra_repr`."""
         return settings(self)
 
 
@@ -46,7 +45,6 @@ class Sized(Layer, ABC):
             self.make(size)
 
     def prepare(self, *args: Any) -> None:
-        """Make parameters for the input; see `Module.prepare`."""
         x = args[0]
         if getattr(self, self.size_name) is None and isinstance(x, Node):
             size = x.dims[self.axis] if x.ndim > max(self.axis, 0) else None
@@ -58,7 +56,6 @@ class Sized(Layer, ABC):
             self.start(size)
 
     def prepare_for(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Make parameters for a state; see `Module.prepare_for`."""
         shape = shapes.get("weight", ())
         # The shape of an empty weight proves nothing: a corrupt file could claim any size.
         if getattr(self, self.size_name) is None and len(shape) > self.weight_axis and all(shape):

@@ -58,14 +58,9 @@ class AdaptiveLogSoftmaxWithLoss(Layer):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        n_classes: int,
-        cutoffs: Sequence[int],
-        div_value: float = 4.0,
-        head_bias: bool = False,
-        dtype: Any = "float32",
-    ) -> None:
+        self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0,
+        head_bias: bool = False, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         first, *others = ends = (*cutoffs, n_classes)
         if not others or [0, *ends] != sorted({0, *ends}) or any(int(one) != one for one in ends):
             raise GraphTypeError(

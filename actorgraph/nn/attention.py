@@ -34,14 +34,9 @@ class MultiheadAttention(Layer):
     """
 
     def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        batch_first: bool = False,
-        dtype: Any = "float32",
-    ) -> None:
+        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
+        batch_first: bool = False, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         if embed_dim % num_heads:
             raise GraphTypeError(f"{num_heads} heads cannot share {embed_dim} features evenly")
         self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
@@ -54,16 +49,10 @@ class MultiheadAttention(Layer):
             self.out_proj.bias.value[...] = 0
 
     def forward(
-        self,
-        query: Node,
-        key: Any,
-        value: Any,
-        key_padding_mask: Any = None,
-        need_weights: bool = True,
-        attn_mask: Any = None,
-        average_attn_weights: bool = True,
+        self, query: Node, key: Any, value: Any, key_padding_mask: Any = None,
+        need_weights: bool = True, attn_mask: Any = None, average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Node, Node | None]:
+    ) -> tuple[Node, Node | None]:  # fmt: skip
         """Return the result, and the weights of attention where they are needed.
 
         Parameters
@@ -124,18 +113,10 @@ class _TransformerLayer(Module):
     norms = 2
 
     def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        dtype: Any = "float32",
-    ) -> None:
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+        norm_first: bool = False, bias: bool = True, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         """Take the settings.
 
         Parameters
@@ -197,16 +178,10 @@ class TransformerDecoderLayer(_TransformerLayer):
     multihead_attn: MultiheadAttention
 
     def forward(
-        self,
-        tgt: Node,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
-        tgt_is_causal: bool = False,
-        memory_is_causal: bool = False,
-    ) -> Node:
+        self, tgt: Node, memory: Any, tgt_mask: Any = None, memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool = False, memory_is_causal: bool = False,
+    ) -> Node:  # fmt: skip
         """Return what the layer makes of `tgt`; masks as those of `MultiheadAttention`."""
         look = _looking(self.self_attn, None, tgt_key_padding_mask, tgt_mask, tgt_is_causal)
         look_back = _looking(

@@ -138,7 +138,6 @@ class Sequential(ModuleDict):
         self[str(len(self.entries))] = module
 
     def forward(self, *args: Any) -> Any:
-        """Return what the last module returns."""
         for module in self.entries.values():
             args = (module(*args),)
         return args[0] if len(args) == 1 else args
@@ -157,9 +156,7 @@ class Lambda(Module):
         self.function = function
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the function returns."""
         return self.function(*args, **kwargs)
 
     def extra_repr(self) -> str:
-        """Return the function's name; see `Module.extra_repr`."""
         return getattr(self.function, "__name__", repr(self.function))

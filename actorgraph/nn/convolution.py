@@ -48,18 +48,10 @@ class _Forward(_Conv):
     """A convolution of an image (batch, channels, ...)."""
 
     def __init__(
-        self,
-        in_channels: int | None,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        dtype: Any = "float32",
-    ) -> None:
+        self, in_channels: int | None, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
+        padding_mode: str = "zeros", dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         """Take the settings.
 
         Parameters
@@ -86,11 +78,9 @@ class _Forward(_Conv):
         return self.out_channels, size // self.groups, *self.kernel_size
 
     def size_of_weight(self, shape: tuple[int, ...]) -> int:
-        """Return the channels; see `Sized.size_of_weight`."""
         return shape[1] * self.groups
 
     def forward(self, x: Node) -> Node:
-        """Return the convolution of `x`."""
         padding = self.padding
         if self.padding_mode != "zeros":
             widths = [(width, width) for width in per_axis(padding, self.axes)]
@@ -108,18 +98,10 @@ class _Transposed(_Conv):
     weight_axis = 0
 
     def __init__(
-        self,
-        in_channels: int | None,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        dtype: Any = "float32",
-    ) -> None:
+        self, in_channels: int | None, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, output_padding: Any = 0, groups: int = 1, bias: bool = True,
+        dilation: Any = 1, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         """Take the settings.
 
         Parameters
@@ -141,7 +123,6 @@ class _Transposed(_Conv):
         return size, self.out_channels // self.groups, *self.kernel_size
 
     def forward(self, x: Node) -> Node:
-        """Return the transposed convolution of `x`."""
         result: Node = type(self).of(
             x, self.weight, self.bias, self.stride, self.padding, self.output_padding,
             self.groups, self.dilation,

@@ -134,13 +134,9 @@ def constant(shape: Any, value: float, dtype: Any = "float32") -> Array:
 
 
 def uniform(
-    shape: Any,
-    low: float = 0.0,
-    high: float = 1.0,
-    dtype: Any = "float32",
-    *,
+    shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32", *,
     seed: int | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Return uniform numbers in [low, high).
 
     Parameters
@@ -170,13 +166,9 @@ def uniform(
 
 
 def normal(
-    shape: Any,
-    mean: float = 0.0,
-    std: float = 1.0,
-    dtype: Any = "float32",
-    *,
+    shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32", *,
     seed: int | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Return normal numbers; other parameters and errors as those of `uniform`.
 
     Examples

@@ -17,10 +17,6 @@ from actorgraph.nn.stateless import Stateless
 from actorgraph.node import Node
 
 
-def _over_channels(x: Node) -> Node:
-    return ops.softmax(x, -3)
-
-
 def _same(x: Node) -> Node:
     return x
 
@@ -29,13 +25,9 @@ def _same(x: Node) -> Node:
 
 
 def _cross_entropy(
-    x: Node,
-    targets: Any,
-    weight: Any = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
+    x: Node, targets: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Node:
+) -> Node:  # fmt: skip
     classes = getattr(targets, "dtype", np.dtype(int)).kind in "iu"
     return ops.cross_entropy(
         x, targets, weight, ignore_index=ignore_index if classes else None, reduction=reduction,
@@ -63,7 +55,8 @@ _OF: dict[int, dict[str, Callable[..., Any]]] = {
         "Hardswish": ops.hardswish, "Hardtanh": ops.hardtanh, "LeakyReLU": ops.leaky_relu,
         "Softshrink": ops.softshrink, "Threshold": ops.threshold, "LogSigmoid": ops.logsigmoid,
         "Softplus": ops.softplus, "Softsign": ops.softsign, "Tanhshrink": ops.tanhshrink,
-        "RReLU": ops.rrelu, "GLU": ops.glu, "Softmax": ops.softmax, "Softmax2d": _over_channels,
+        "RReLU": ops.rrelu, "GLU": ops.glu, "Softmax": ops.softmax,
+        "Softmax2d": lambda x: ops.softmax(x, -3),
         "Softmin": ops.softmin, "LogSoftmax": ops.log_softmax, "Identity": _same,
         "Dropout": ops.dropout, "Dropout1d": ops.dropout1d, "Dropout2d": ops.dropout2d,
         "Dropout3d": ops.dropout3d, "Sparsemax": ops.sparsemax,

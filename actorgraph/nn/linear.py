@@ -49,7 +49,6 @@ class Linear(Sized):
         )
 
     def forward(self, x: Node) -> Node:
-        """Return the map of `x`."""
         return ops.linear(x, self.weight, self.bias)
 
 
@@ -76,18 +75,10 @@ class LinearCrossEntropyLoss(Layer):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        *,
-        out_features: tuple[int, ...] = (),
-        bias: bool = False,
-        reduction: str = "mean",
-        weight: Any = None,
-        ignore_index: int | None = None,
-        label_smoothing: float = 0.0,
-        dtype: Any = "float32",
-    ) -> None:
+        self, in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (),
+        bias: bool = False, reduction: str = "mean", weight: Any = None,
+        ignore_index: int | None = None, label_smoothing: float = 0.0, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         check_reduction(reduction)
         self.in_features, self.num_classes = in_features, num_classes
         self.out_features, self.reduction = out_features, reduction
@@ -96,7 +87,6 @@ class LinearCrossEntropyLoss(Layer):
         self.linear = Linear(in_features, num_classes * prod(out_features), bias, dtype)
 
     def forward(self, x: Node, target: Any) -> Node:
-        """Return the loss of `x`."""
         logits = self.linear(x)
         if self.out_features:
             logits = ops.reshape(logits, (-1, self.num_classes, *self.out_features))
@@ -113,20 +103,15 @@ class Bilinear(Module):
     """``x1^T weight[k] x2 + bias[k]`` for each output k."""
 
     def __init__(
-        self,
-        in1_features: int,
-        in2_features: int,
-        out_features: int,
-        bias: bool = True,
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         bound = 1 / sqrt(max(in1_features, 1))
         shape = out_features, in1_features, in2_features
         self.weight = _draws.uniform(shape, bound, dtype)
         self.bias = _draws.uniform((out_features,), bound, dtype) if bias else None
 
     def forward(self, x1: Node, x2: Any) -> Node:
-        """Return the map of both."""
         return ops.bilinear(x1, x2, self.weight, self.bias)
 
 
@@ -137,7 +122,6 @@ class PReLU(Module):
         self.weight = _draws.filled((num_parameters,), init, dtype)
 
     def forward(self, x: Node) -> Node:
-        """Return `ops.prelu` of the input."""
         return ops.prelu(x, self.weight)
 
 
@@ -154,12 +138,9 @@ class Embedding(Layer):
     """
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
         weight = init.normal((num_embeddings, embedding_dim), dtype=dtype)
@@ -168,5 +149,4 @@ class Embedding(Layer):
         self.weight: Any = Parameter(weight)
 
     def forward(self, index: Node) -> Node:
-        """Return a row for each number."""
         return ops.embedding(index, self.weight, self.padding_idx)

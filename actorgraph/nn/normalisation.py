@@ -24,7 +24,6 @@ class _PerChannel(Sized):
     ranks: tuple[int, ...]
 
     def make(self, size: int) -> None:
-        """Make ones and zeros; see `Sized.make`."""
         self.weight = _draws.filled((size,), 1, self.dtype) if self.affine else None
         self.bias = _draws.filled((size,), 0, self.dtype) if self.affine else None
 
@@ -59,20 +58,14 @@ class BatchNorm2d(_PerChannel):
     ranks: tuple[int, ...] = (4,)
 
     def __init__(
-        self,
-        num_features: int | None,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        dtype: Any = "float32",
-    ) -> None:
+        self, num_features: int | None, eps: float = 1e-5, momentum: float = 0.1,
+        affine: bool = True, track_running_stats: bool = True, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         self.eps, self.momentum = real("eps", eps), real("momentum", momentum)
         self.affine, self.track_running_stats, self.dtype = affine, track_running_stats, dtype
         self.start(num_features)
 
     def make(self, size: int) -> None:
-        """Make weights and statistics; see `Sized.make`."""
         super().make(size)
         if self.track_running_stats:
             self.running_mean: Any = Buffer(np.zeros(size, self.dtype))
@@ -80,7 +73,6 @@ class BatchNorm2d(_PerChannel):
             self.num_batches_tracked: Any = Buffer(np.array(0, "int64"))
 
     def forward(self, x: Node) -> Node:
-        """Return `x`, normalised."""
         self._check(x)
         if not self.track_running_stats:
             return ops.batch_norm(x, scale=self.weight, bias=self.bias, eps=self.eps).y
@@ -125,17 +117,13 @@ class InstanceNorm2d(_PerChannel):
     ranks: tuple[int, ...] = (4,)
 
     def __init__(
-        self,
-        num_features: int | None,
-        eps: float = 1e-5,
-        affine: bool = False,
+        self, num_features: int | None, eps: float = 1e-5, affine: bool = False,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.eps, self.affine, self.dtype = real("eps", eps), affine, dtype
         self.start(num_features)
 
     def forward(self, x: Node) -> Node:
-        """Return `x`, normalised."""
         self._check(x)
         return ops.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
 
@@ -159,19 +147,14 @@ class GroupNorm(Layer):
     """
 
     def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, real("eps", eps)
         self.weight = _draws.filled((num_channels,), 1, dtype) if affine else None
         self.bias = _draws.filled((num_channels,), 0, dtype) if affine else None
 
     def forward(self, x: Node) -> Node:
-        """Return `x`, normalised."""
         return ops.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
@@ -191,13 +174,9 @@ class LayerNorm(Layer):
     """
 
     def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        dtype: Any = "float32",
-    ) -> None:
+        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         self.normalized_shape, self.eps = per_axis(normalized_shape, 1), real("eps", eps)
         self.weight = _draws.filled(self.normalized_shape, 1, dtype) if elementwise_affine else None
         self.bias = (
@@ -205,7 +184,6 @@ class LayerNorm(Layer):
         )
 
     def forward(self, x: Node) -> Node:
-        """Return `x`, normalised."""
         return ops.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
@@ -216,15 +194,11 @@ class RMSNorm(Layer):
     """
 
     def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float | None = None,
-        elementwise_affine: bool = True,
+        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.normalized_shape, self.eps = per_axis(normalized_shape, 1), eps
         self.weight = _draws.filled(self.normalized_shape, 1, dtype) if elementwise_affine else None
 
     def forward(self, x: Node) -> Node:
-        """Return `x`, normalised."""
         return ops.rms_norm(x, self.normalized_shape, self.weight, self.eps)

@@ -25,16 +25,10 @@ class _Recurrent(Layer, ABC):
     states: ClassVar[int] = 1
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Take the settings.
 
         Parameters

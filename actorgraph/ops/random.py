@@ -135,12 +135,8 @@ def normal_share(x: float) -> float:
 class PhiloxStream:
     """Random numbers that follow from three integers of 64 bits.
 
-    Parameters
-    ----------
-    seed, draw : int
-        The key.
-    number : int, optional
-        The stream of this key; two of them are 2**192 words apart.
+    - `seed`, `draw`: the key
+    - `number`: the stream of this key; two of them are 2**192 words apart
 
     Examples
     --------

@@ -45,15 +45,9 @@ class Microbatches:
     """
 
     def __init__(
-        self,
-        outputs: Sequence[Node],
-        wrt: Sequence[Node],
-        *,
-        dim: str,
-        reduce: Reduce | None,
-        chosen: Choice | Chosen,
-        trains: bool,
-    ) -> None:
+        self, outputs: Sequence[Node], wrt: Sequence[Node], *, dim: str, reduce: Reduce | None,
+        chosen: Choice | Chosen, trains: bool,
+    ) -> None:  # fmt: skip
         self._new = partial(Batching, tuple(outputs), tuple(wrt), dim=dim, reduce=reduce)
         self.batching = self._new()
         self._chosen, self._trains, self._choosing = chosen, trains, Lock()
@@ -101,15 +95,10 @@ class Microbatches:
     # -- runs -----------------------------------------------------------------------------------
 
     def run(
-        self,
-        machine: Machine,
-        given: Mapping[Node, Any],
-        mode: Mode,
-        seeds: Mapping[Node, Any],
-        priority: int,
-        run_number: int | None,
+        self, machine: Machine, given: Mapping[Node, Any], mode: Mode, seeds: Mapping[Node, Any],
+        priority: int, run_number: int | None,
         host: Callable[[Callable[[], object]], object] | None,
-    ) -> Run:
+    ) -> Run:  # fmt: skip
         """Check the arguments of a run, and make it, with its parts.
 
         Raises `FeedError` or `MemoryLimitError` if an argument does not fit, or if there are too

@@ -15,14 +15,9 @@ from actorgraph.schedules.orders import schedule as named
 
 
 def scheduled(
-    given: Any,
-    nodes: Sequence[Node],
-    *,
-    stages: int | None,
-    microbatches: int | None,
-    chunks: int | None,
-    extra_warmup: int,
-) -> tuple[Schedule, list[int] | None]:
+    given: Any, nodes: Sequence[Node], *, stages: int | None, microbatches: int | None,
+    chunks: int | None, extra_warmup: int,
+) -> tuple[Schedule, list[int] | None]:  # fmt: skip
     """Return a schedule, and for a dynamic one the credits of its lanes.
 
     Parameters are those of `Pipeline`; `nodes` are its outputs and wrt.  Raises `ScheduleError` if

@@ -15,14 +15,9 @@ from actorgraph.schedules.actions import Schedule
 
 
 def run(
-    target: str,
-    schedules: Sequence[Any],
-    *,
-    stages: int | None,
-    microbatches: int,
-    runs: int,
+    target: str, schedules: Sequence[Any], *, stages: int | None, microbatches: int, runs: int,
     **options: Any,
-) -> list[Measured]:
+) -> list[Measured]:  # fmt: skip
     """Build the graph of a target and measure it by each schedule; return the fastest first.
 
     The first output is the loss, others are outputs of the pipeline, which takes the options too;

@@ -53,13 +53,9 @@ def cut_by_placement(nodes: Sequence[Node]) -> list[list[Node]]:
 
 
 def cut_by_cost(
-    nodes: Sequence[Node],
-    stages: int,
-    *,
-    costs: Mapping[int, float],
-    sizes: Mapping[int, float],
+    nodes: Sequence[Node], stages: int, *, costs: Mapping[int, float], sizes: Mapping[int, float],
     slack: float = 0.0,
-) -> list[list[Node]]:
+) -> list[list[Node]]:  # fmt: skip
     """Return consecutive parts of the build order whose slowest is as fast as possible.
 
     No part is empty.  `nodes` are in build order; leaves are left out.  `costs` has the time of

@@ -49,13 +49,9 @@ class Stages(Residents):
         return cut
 
     def connected(
-        self,
-        tasks: list[TaskSpec],
-        result_of: Mapping[Node, int],
-        joint: Joint,
-        costs: Costs,
+        self, tasks: list[TaskSpec], result_of: Mapping[Node, int], joint: Joint, costs: Costs,
         symbols: Mapping[str, int],
-    ) -> tuple[list[TaskSpec], list[Lane | None]]:
+    ) -> tuple[list[TaskSpec], list[Lane | None]]:  # fmt: skip
         """Return the tasks of stages with ports and sends, and the lane of each."""
         self.sources(joint)
         specs = connect(tasks, result_of)

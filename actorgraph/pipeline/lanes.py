@@ -477,18 +477,10 @@ class Lanes:
     """
 
     def __init__(
-        self,
-        plan: StagedPlan,
-        ready: list[deque[Task]],
-        *,
-        arenas: Arenas,
-        capacities: Capacities,
-        max_in_flight: int,
-        errors: Mapping[str, Any] | None,
-        counted: bool,
-        recycling: bool,
+        self, plan: StagedPlan, ready: list[deque[Task]], *, arenas: Arenas, capacities: Capacities,
+        max_in_flight: int, errors: Mapping[str, Any] | None, counted: bool, recycling: bool,
         flag: Flag,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.plan, self.ready, self.errors, self.counted = plan, ready, errors, counted
         self.flag = flag
         self.replica, self.give = 0, arenas.idle.append

@@ -119,29 +119,15 @@ class Pipeline(Machine):
     """
 
     def __init__(
-        self,
-        loss: Node,
-        wrt: Any = None,
-        *,
-        stages: int | Literal["auto"] | None = None,
+        self, loss: Node, wrt: Any = None, *, stages: int | Literal["auto"] | None = None,
         schedule: Name | Literal["auto", "dynamic"] | Schedule = "1f1b",
-        microbatches: int | Literal["auto"] | None = None,
-        split: str = "batch",
-        reduce: Reduce | None = None,
-        outputs: Any = (),
-        chunks: int | None = None,
-        extra_warmup: int = 0,
-        workers: int | None = None,
-        max_in_flight: int = 2,
-        max_bytes: int | Mapping[Any, int] | None = None,
-        seed: int = 0,
-        training: bool = True,
-        exact: bool = True,
-        jit: bool | Literal["wait"] = False,
-        passes: Any = None,
-        watch: Iterable[str] = (),
-        devices: Iterable[str | Device] = ("cpu",),
-    ) -> None:
+        microbatches: int | Literal["auto"] | None = None, split: str = "batch",
+        reduce: Reduce | None = None, outputs: Any = (), chunks: int | None = None,
+        extra_warmup: int = 0, workers: int | None = None, max_in_flight: int = 2,
+        max_bytes: int | Mapping[Any, int] | None = None, seed: int = 0, training: bool = True,
+        exact: bool = True, jit: bool | Literal["wait"] = False, passes: Any = None,
+        watch: Iterable[str] = (), devices: Iterable[str | Device] = ("cpu",),
+    ) -> None:  # fmt: skip
         losses = as_nodes(loss)
         if len(losses) != 1:
             raise GraphError(f"a pipeline has one loss, got {len(losses)}; name others as outputs=")

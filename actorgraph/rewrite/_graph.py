@@ -165,13 +165,9 @@ class RewrittenCopies:
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        order: Sequence[Node],
-        passes: Sequence[Pass],
-        outputs: Iterable[Node],
+        self, graph: Graph, order: Sequence[Node], passes: Sequence[Pass], outputs: Iterable[Node],
         kept: Iterable[Node],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.sources: dict[int, Node] = {}
         self._graph = graph
         self._rewriter = Rewriter(graph, passes)

@@ -65,16 +65,10 @@ class Model:
     """
 
     def __init__(
-        self,
-        device_of: Sequence[int],
-        costs: Costs,
-        *,
-        t_fb: Amount | None = None,
-        latency: PerLink = 0,
-        bandwidth: PerLink | None = None,
-        message_size: Amount = 0,
+        self, device_of: Sequence[int], costs: Costs, *, t_fb: Amount | None = None,
+        latency: PerLink = 0, bandwidth: PerLink | None = None, message_size: Amount = 0,
         speeds: PerDevice = 1,
-    ) -> None:
+    ) -> None:  # fmt: skip
         devices = 1 + max(device_of)
         rates = per_device("speeds", speeds, devices, positive=True)
         times: dict[Any, Amount] = {}

@@ -39,13 +39,8 @@ class _Size(NamedTuple):
 
 
 def schedule(
-    name: Name,
-    *,
-    stages: int,
-    microbatches: int,
-    chunks: int | None = None,
-    extra_warmup: int = 0,
-) -> Schedule:
+    name: Name, *, stages: int, microbatches: int, chunks: int | None = None, extra_warmup: int = 0,
+) -> Schedule:  # fmt: skip
     """Return a named schedule.
 
     Parameters

@@ -22,16 +22,10 @@ from actorgraph.schedules.simulation import Simulation, simulate
 
 
 def recommend(
-    *,
-    stages: int,
-    microbatches: int,
-    costs: Costs,
-    memory: PerDevice | None = None,
-    chunks: Sequence[int] = (1, 2),
-    schedules: Iterable[str] | None = None,
-    whole: Costs | None = None,
-    **setting: Unpack[Setting],
-) -> list[Simulation]:
+    *, stages: int, microbatches: int, costs: Costs, memory: PerDevice | None = None,
+    chunks: Sequence[int] = (1, 2), schedules: Iterable[str] | None = None,
+    whole: Costs | None = None, **setting: Unpack[Setting],
+) -> list[Simulation]:  # fmt: skip
     """Return the simulations of all schedules that fit, the fastest first.
 
     Parameters

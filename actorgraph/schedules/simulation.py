@@ -176,21 +176,12 @@ def cells_for(rows: list[list[Bar]], makespan: float, width: int | None) -> floa
 
 
 def simulate(
-    schedule: Name | Schedule,
-    *,
-    costs: Costs,
-    stages: int | None = None,
-    microbatches: int | None = None,
-    chunks: int | None = None,
-    extra_warmup: int = 0,
-    t_fb: Amount | None = None,
-    latency: PerLink = 0,
-    bandwidth: PerLink | None = None,
-    message_size: Amount = 0,
-    speeds: PerDevice = 1,
-    activation_size: PerDevice = 1,
+    schedule: Name | Schedule, *, costs: Costs, stages: int | None = None,
+    microbatches: int | None = None, chunks: int | None = None, extra_warmup: int = 0,
+    t_fb: Amount | None = None, latency: PerLink = 0, bandwidth: PerLink | None = None,
+    message_size: Amount = 0, speeds: PerDevice = 1, activation_size: PerDevice = 1,
     weight_size: PerDevice = 0,
-) -> Simulation:
+) -> Simulation:  # fmt: skip
     """Return the times and the memory of a schedule.
 
     Parameters
@@ -273,12 +264,9 @@ def simulate(
 
 
 def _check_given(
-    schedule: Schedule,
-    stages: int | None,
-    microbatches: int | None,
-    chunks: int | None,
+    schedule: Schedule, stages: int | None, microbatches: int | None, chunks: int | None,
     extra_warmup: int,
-) -> None:
+) -> None:  # fmt: skip
     """Refuse options that contradict a schedule."""
     held = {
         "stages": (stages, schedule.devices),

@@ -57,13 +57,9 @@ _EVENTS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-stor
 
 
 def asgi(
-    server: Server,
-    *,
-    admit: Admit | None = None,
-    repository_token: str | None = None,
-    registry: Any = None,
-    metrics: bool = True,
-) -> App:
+    server: Server, *, admit: Admit | None = None, repository_token: str | None = None,
+    registry: Any = None, metrics: bool = True,
+) -> App:  # fmt: skip
     """Return an application that serves the models of `server`.
 
     Models are warmed up when the ASGI host starts its lifespan, and the server is drained when it

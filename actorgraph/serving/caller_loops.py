@@ -10,7 +10,7 @@ from math import inf
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from actorgraph.machines.event_loops import in_trio
+from actorgraph.machines.event_loops import WakeUp, in_trio
 
 Call: TypeAlias = Callable[[], object]
 
@@ -100,13 +100,6 @@ def _of_asyncio(running: Any, in_place_us: float) -> CallerLoop:
 def _of_trio(token: Any, in_place_us: float) -> CallerLoop:
     trio: Any = sys.modules["trio"]
 
-    class Waiter:
-        def __init__(self) -> None:
-            self.event = trio.Event()
-
-        def __await__(self) -> Any:
-            return self.event.wait().__await__()
-
     async def after(seconds: float, function: Call) -> None:
         await trio.sleep(seconds)
         function()
@@ -114,11 +107,8 @@ def _of_trio(token: Any, in_place_us: float) -> CallerLoop:
     def call_later(seconds: float, function: Call) -> None:
         trio.lowlevel.spawn_system_task(after, seconds, function, context=Context())
 
-    def wake(waiter: Waiter) -> None:
-        waiter.event.set()
-
     call_soon = token.run_sync_soon
-    return CallerLoop(in_place_us, call_soon, call_soon, call_later, Waiter, wake)
+    return CallerLoop(in_place_us, call_soon, call_soon, call_later, WakeUp, WakeUp.end)
 
 
 def _ignored(*_: Any) -> Any:

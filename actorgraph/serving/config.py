@@ -263,16 +263,10 @@ def _kinds(config: type[Config | ServerConfig]) -> dict[str, str]:
 _OF_MODEL, _OF_SERVER = _kinds(Config), _kinds(ServerConfig)
 
 
-def _ints(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(",")))
-
-
-def _bool(text: str) -> bool:
-    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-
-
 _READ: dict[str, Callable[[str], Any]] = {
-    "bool": _bool, "int": int, "float": float, "str": str, "tuple[int, ...]": _ints,
+    "bool": lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()],
+    "tuple[int, ...]": lambda text: tuple(map(int, text.split(","))),
+    "int": int, "float": float, "str": str,
 }  # fmt: skip
 
 

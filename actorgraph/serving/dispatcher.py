@@ -330,12 +330,9 @@ class Dispatcher:
             self._finish(batch, loop, None, answers)
 
     def _finish(
-        self,
-        batch: RequestBatch,
-        loop: CallerLoop | None,
-        error: BaseException | None,
+        self, batch: RequestBatch, loop: CallerLoop | None, error: BaseException | None,
         answers: Sequence[Answer] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Answer the requests of a batch; if it failed, queue each of them to run alone.
 
         `loop` is the one in which this is called, if any.

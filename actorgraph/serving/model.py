@@ -73,16 +73,9 @@ class ServedModel:
     """
 
     def __init__(
-        self,
-        name: str,
-        version: str,
-        machine: Machine,
-        signature: Signature,
-        config: Config,
-        example: Mapping[Any, Any] | None = None,
-        *,
-        owned: bool = False,
-    ) -> None:
+        self, name: str, version: str, machine: Machine, signature: Signature, config: Config,
+        example: Mapping[Any, Any] | None = None, *, owned: bool = False,
+    ) -> None:  # fmt: skip
         self.name, self.version, self.config = name, version, config
         self.signature, self.machine, self._owned = signature, machine, owned
         self._example = None if example is None else signature.arrays(example)
@@ -104,13 +97,9 @@ class ServedModel:
     # -- for users ------------------------------------------------------------------------------
 
     async def infer(
-        self,
-        inputs: Mapping[Any, Any],
-        *,
-        deadline_s: float | None = None,
-        priority: int = 0,
+        self, inputs: Mapping[Any, Any], *, deadline_s: float | None = None, priority: int = 0,
         request_id: str | None = None,
-    ) -> dict[str, Array]:
+    ) -> dict[str, Array]:  # fmt: skip
         """Answer a request; works in asyncio and trio.
 
         Cancelling the caller withdraws the request, whatever its state; others of its batch go on.
@@ -156,14 +145,9 @@ class ServedModel:
         return self._result_of(request, call.request_id)
 
     async def stream(
-        self,
-        inputs: Mapping[Any, Any],
-        *,
-        max_steps: int | None = None,
-        deadline_s: float | None = None,
-        priority: int = 0,
-        request_id: str | None = None,
-    ) -> AsyncGenerator[dict[str, Array]]:
+        self, inputs: Mapping[Any, Any], *, max_steps: int | None = None,
+        deadline_s: float | None = None, priority: int = 0, request_id: str | None = None,
+    ) -> AsyncGenerator[dict[str, Array]]:  # fmt: skip
         """Yield the answer of each step; a model without `feedback` has one step.
 
         `feedback` says which outputs become inputs of the next step.  A step starts when the reader
@@ -211,13 +195,9 @@ class ServedModel:
             runs.request_dispatch()
 
     def infer_sync(
-        self,
-        inputs: Mapping[Any, Any],
-        *,
-        deadline_s: float | None = None,
-        priority: int = 0,
+        self, inputs: Mapping[Any, Any], *, deadline_s: float | None = None, priority: int = 0,
         request_id: str | None = None,
-    ) -> dict[str, Array]:
+    ) -> dict[str, Array]:  # fmt: skip
         """Answer a request from a plain thread, which blocks; otherwise like `infer`.
 
         Raises

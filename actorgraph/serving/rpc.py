@@ -54,12 +54,9 @@ _WATCH_S = 0.5
 
 
 def grpc(
-    server: Server,
-    *,
-    admit: Callable[[Context], object] | None = None,
-    repository_token: str | None = None,
-    options: Iterable[tuple[str, Any]] = (),
-) -> Any:
+    server: Server, *, admit: Callable[[Context], object] | None = None,
+    repository_token: str | None = None, options: Iterable[tuple[str, Any]] = (),
+) -> Any:  # fmt: skip
     """Return a `grpc.aio.Server` with the models of `server`, for the running asyncio loop.
 
     The caller runs it: ``add_insecure_port`` or ``add_secure_port``, ``await start()``, and at the
@@ -382,12 +379,9 @@ def _array(name: str, tensor: Mapping[str, Any], dtype: protocol.Dtype, shape: l
 
 
 def _response(
-    model: ServedModel,
-    parsed: protocol.ParsedRequest,
-    results: Mapping[str, Array],
-    *,
+    model: ServedModel, parsed: protocol.ParsedRequest, results: Mapping[str, Array], *,
     raw: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """Return the results as a message: raw if the inputs were, or if a datatype needs it."""
     response = message("inference.ModelInferResponse")(
         model_name=model.name, model_version=model.version, id=parsed.identity or ""

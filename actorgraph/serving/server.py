@@ -118,18 +118,11 @@ class Server:
         self._starting = self._leaving = self.draining = self._closed = False
 
     def add(
-        self,
-        name: str,
-        outputs: Any,
-        *,
-        inputs: Any = None,
-        example: Mapping[str, Any] | None = None,
-        version: str = "1",
-        feedback: Mapping[str, str] | None = None,
-        until: str | None = None,
-        mask: str | None = None,
-        **config: Any,
-    ) -> ServedModel:
+        self, name: str, outputs: Any, *, inputs: Any = None,
+        example: Mapping[str, Any] | None = None, version: str = "1",
+        feedback: Mapping[str, str] | None = None, until: str | None = None,
+        mask: str | None = None, **config: Any,
+    ) -> ServedModel:  # fmt: skip
         """Serve a model and return it.
 
         Parameters
@@ -177,14 +170,9 @@ class Server:
         self._entries = {**self._entries, name: {**self._entries.get(name, {}), version: entry}}
 
     def _new_entry(
-        self,
-        name: str,
-        version: str,
-        outputs: Any,
-        example: Mapping[str, Any] | None = None,
-        config: Mapping[str, Any] = MappingProxyType({}),
-        **shaped: Any,
-    ) -> _Entry:
+        self, name: str, version: str, outputs: Any, example: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] = MappingProxyType({}), **shaped: Any,
+    ) -> _Entry:  # fmt: skip
         for what, text in (("name", name), ("version", version)):
             if not isinstance(text, str) or not text or "/" in text or not text.isprintable():
                 raise GraphError(f"the {what} of a model is a word without '/', got {shown(text)}")
@@ -471,13 +459,9 @@ class Server:
 
 
 def _made(
-    name: str,
-    version: str,
-    example: Mapping[str, Any] | None,
-    shaped: Mapping[str, Any],
-    configure: Callable[[Mapping[str, Any]], Config],
-    outputs: Any,
-) -> ServedModel:
+    name: str, version: str, example: Mapping[str, Any] | None, shaped: Mapping[str, Any],
+    configure: Callable[[Mapping[str, Any]], Config], outputs: Any,
+) -> ServedModel:  # fmt: skip
     outputs, example, declared = built(outputs, example)
     config = configure(declared)
     owned = not isinstance(outputs, Machine)

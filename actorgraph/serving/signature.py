@@ -30,17 +30,10 @@ class Signature:
     """
 
     def __init__(
-        self,
-        outputs: Mapping[str, Node],
-        inputs: Any = None,
-        *,
-        batched: bool,
-        dim: str | None,
-        feedback: Mapping[str, str] | None = None,
-        until: str | None = None,
-        mask: str | None = None,
-        buckets: tuple[int, ...] = (),
-    ) -> None:
+        self, outputs: Mapping[str, Node], inputs: Any = None, *, batched: bool, dim: str | None,
+        feedback: Mapping[str, str] | None = None, until: str | None = None,
+        mask: str | None = None, buckets: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
         self.outputs = dict(outputs)
         nodes = topological_order(outputs.values())
         needed = [node for node in nodes if node.op is INPUT]

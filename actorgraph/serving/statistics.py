@@ -134,7 +134,6 @@ class NodeTimes(Instrument):
         self.busy_s = defaultdict[str, float](float)  # by thread or lane
 
     def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
-        """Count a turn."""
         if run.core is not self._machine._core:
             return
         lanes = run.plan.partition.lanes
@@ -146,7 +145,6 @@ class NodeTimes(Instrument):
         self._add(task.spec.name, device, worker, ended - started)
 
     def on_job(self, job: Job, started: float, ended: float) -> None:
-        """Count a job of a lane."""
         if id(job.node) in self._on_lanes:
             self._add(job.name, job.lane.device.name, job.lane.name, ended - started)
 

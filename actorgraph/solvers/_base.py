@@ -302,12 +302,9 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         return float(lr(self._main.steps)) if callable(lr) else lr
 
     def prepared(
-        self,
-        slots: Sequence[Slot[State]],
-        grads: Sequence[Any],
-        values: Sequence[Any],
+        self, slots: Sequence[Slot[State]], grads: Sequence[Any], values: Sequence[Any],
         caller: Caller = HOST,
-    ) -> Sequence[Any] | None:
+    ) -> Sequence[Any] | None:  # fmt: skip
         """Return the clipped gradients of a step, or None if this call makes no step."""
         if self._in_graph is not None:
             raise GraphError(
@@ -563,13 +560,9 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         return slots
 
     def advance(
-        self,
-        slots: Sequence[Slot[State]],
-        values: Sequence[Array],
-        outs: Sequence[Array],
-        states: Sequence[State] | None,
-        first: Sequence[tuple[Any, ...]] = (),
-    ) -> GraphError | None:
+        self, slots: Sequence[Slot[State]], values: Sequence[Array], outs: Sequence[Array],
+        states: Sequence[State] | None, first: Sequence[tuple[Any, ...]] = (),
+    ) -> GraphError | None:  # fmt: skip
         """Commit the values and states of a step for all parameters.
 
         `states` is None where the calls in `first` write values and states themselves.

@@ -272,7 +272,6 @@ class LoopSolver(AbstractSolver[Arrays]):
         return getattr(self.update, "__func__", None) is LoopSolver.update
 
     def init(self, value: Array) -> Arrays:
-        """Return the arrays before the first step; see `AbstractSolver.init`."""
         state = Arrays(0, {})
         self.complete(state, self.loop().arrays, value)
         return state
@@ -288,11 +287,9 @@ class LoopSolver(AbstractSolver[Arrays]):
                         part[...] = self.starts[name]
 
     def update(self, state: Arrays, grad: Array, current: Array, out: Array) -> Arrays:
-        """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         return updated([(self, state, grad, current, out)], False)[0]
 
     def by_lines(self, given: Stepped[Arrays], shared: bool) -> list[Arrays] | None:
-        """Write the stepped parameters; see `AbstractSolver.by_lines`."""
         if not all(slot.solver.has_loop for slot in given[0]):
             return None
         each = zip(*given, strict=True)
@@ -428,11 +425,9 @@ class LoopSolver(AbstractSolver[Arrays]):
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def pack(self, state: Arrays) -> dict[str, Any]:
-        """Return the count and the arrays; see `AbstractSolver.pack`."""
         return {"step": state.step, **state.arrays}
 
     def unpack(self, state: Arrays, packed: Mapping[str, Any]) -> Arrays:
-        """Return a state of the count and the arrays; see `AbstractSolver.unpack`."""
         arrays = {
             name: np.array(packed[name], like.dtype, order="C")
             for name, like in state.arrays.items()
@@ -593,11 +588,9 @@ def _drawn(
 
 
 def _shared_calls(
-    pieces: Sequence[tuple[_Plan, Sequence[Array]]],
-    shared: bool,
-    state: Any,
+    pieces: Sequence[tuple[_Plan, Sequence[Array]]], shared: bool, state: Any,
     failures: list[BaseException],
-) -> list[tuple[Any, ...]]:
+) -> list[tuple[Any, ...]]:  # fmt: skip
     """Return calls that compute the pieces in this thread and, if `shared`, in helpers.
 
     Helpers run under this state of `ERRORS` and append what they raise to `failures`.
@@ -620,11 +613,8 @@ def _shared_calls(
 
 
 def _help(
-    work: Iterable[object],
-    ended: list[bool],
-    state: Any,
-    failures: list[BaseException],
-) -> None:
+    work: Iterable[object], ended: list[bool], state: Any, failures: list[BaseException],
+) -> None:  # fmt: skip
     """Do a helper's part; the calling thread waits until `ended` is ``[True]`` again.
 
     `ended` is cleared before the helper draws a piece, and the caller looks at it when no piece is

@@ -74,12 +74,9 @@ def norm_factor(xp: Any, grads: Sequence[Any], bound: float) -> Any:
 
 
 def clipped(
-    caller: Caller,
-    grads: Sequence[Any],
-    share: float | None,
-    value: float | None,
+    caller: Caller, grads: Sequence[Any], share: float | None, value: float | None,
     norm: float | None,
-) -> Sequence[Any]:
+) -> Sequence[Any]:  # fmt: skip
     """Return gradients times a share, with elements and then their norm brought within bounds."""
     if share is not None or value is not None:
         grads = scaled(caller, grads, share, value)

@@ -31,7 +31,6 @@ class AdaDelta(LoopSolver):
     weight_decay: float = 0.0
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         lines = (
             "square = square * rho + g * g * rest",
             "g = sqrt(moved + eps) / sqrt(square + eps) * g",
@@ -43,5 +42,4 @@ class AdaDelta(LoopSolver):
         )
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         return self.weight_decay, self.rho, 1.0 - self.rho, self.eps, self.rate

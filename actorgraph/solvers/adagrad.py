@@ -35,11 +35,9 @@ class AdaGrad(LoopSolver):
         self.starts = {"total": self.initial_accumulator_value}
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         lines = "total = total + g * g", "p = p - g / (sqrt(total) + eps) * rate"
         return penalised(self.weight_decay != 0, lines, ("total",), ("eps", "rate"))
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         rate = self.rate / (1.0 + (step - 1) * self.lr_decay)
         return self.weight_decay, self.eps, rate

@@ -33,11 +33,9 @@ class Adam(TwoMoments):
     amsgrad: bool = False
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         return adam_loop("g = g + decay * p" if self.weight_decay else "", self.amsgrad)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         scale, rate = sqrt(1.0 - beta2**step), self.rate / (1.0 - beta1**step)
         return *self.decays, scale, self.eps, rate, self.weight_decay

@@ -27,7 +27,6 @@ class Adamax(TwoMoments):
     lr: Rate = 2e-3
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         lines = (
             "mean = mean * beta1 + g * rest1",
             "largest = maximum(largest * beta2, abs(g) + eps)",
@@ -37,7 +36,6 @@ class Adamax(TwoMoments):
         return penalised(self.weight_decay != 0, lines, ("mean", "largest"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         rate = self.rate / (1.0 - beta1**step)
         return self.weight_decay, beta1, 1.0 - beta1, beta2, self.eps, rate

@@ -28,11 +28,9 @@ class AdamW(TwoMoments):
     amsgrad: bool = False
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         return adam_loop("p = p * decay", self.amsgrad)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         lr, scale = self.rate, sqrt(1.0 - beta2**step)
         rate, decay = lr / (1.0 - beta1**step), 1.0 - lr * self.weight_decay

@@ -40,7 +40,6 @@ class BarzilaiBorwein(LoopSolver):
         self._length: float | None = None
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         return _LOOP
 
     def numbers(self, step: int) -> tuple[float, ...]:

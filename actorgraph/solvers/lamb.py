@@ -42,7 +42,6 @@ class LAMB(TwoMoments):
         return _LAMB
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         share, scale = 1.0 - beta1**step, sqrt(1.0 - beta2**step)
         return *self.decays, share, scale, self.eps, self.weight_decay, self.rate

@@ -66,15 +66,10 @@ class LBFGS:
     """
 
     def __init__(
-        self,
-        lr: float = 1.0,
-        max_iter: int = 20,
-        max_eval: int | None = None,
-        tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9,
-        history_size: int = 100,
+        self, lr: float = 1.0, max_iter: int = 20, max_eval: int | None = None,
+        tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
         line_search_fn: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.lr, self.max_iter = real("lr", lr), positive("max_iter", max_iter)
         self.max_eval = max_iter * 5 // 4 if max_eval is None else positive("max_eval", max_eval)
         self.tolerance_grad = real("tolerance_grad", tolerance_grad)
@@ -322,11 +317,9 @@ class _Search:
 
 
 def _cubic(
-    one: tuple[Any, ...],
-    other: tuple[Any, ...],
-    low: float | None = None,
+    one: tuple[Any, ...], other: tuple[Any, ...], low: float | None = None,
     high: float | None = None,
-) -> float:
+) -> float:  # fmt: skip
     """Return the minimum, within bounds, of the cubic through two points with their slopes."""
     (x1, f1, _, g1), (x2, f2, _, g2) = one, other
     bounds = sorted((x1, x2)) if low is None or high is None else [low, high]

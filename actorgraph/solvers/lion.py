@@ -38,10 +38,8 @@ class Lion(LoopSolver):
     weight_decay: float = 0.0
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         return _LION
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         (beta1, beta2), lr = self.betas, self.rate
         return beta1, 1.0 - beta1, beta2, 1.0 - beta2, 1.0 - lr * self.weight_decay, lr

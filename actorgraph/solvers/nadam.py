@@ -36,7 +36,6 @@ class NAdam(TwoMoments):
         self._products = [1.0]
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         lines = (
             *MOMENTS,
             "p = p - (g * ahead + mean * behind) / (sqrt(variance) / scale + eps)",
@@ -45,7 +44,6 @@ class NAdam(TwoMoments):
         return penalised(self.weight_decay != 0, lines, ("mean", "variance"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         while len(self._products) <= step + 1:
             self._products.append(self._products[-1] * self._momentum(len(self._products)))
         lr, now, then = self.rate, self._momentum(step), self._momentum(step + 1)

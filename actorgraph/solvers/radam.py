@@ -31,7 +31,6 @@ class RAdam(TwoMoments):
     """
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         lines = (
             *MOMENTS,
             "p = p - mean * (plain + scaled / (sqrt(variance) + eps))",
@@ -40,7 +39,6 @@ class RAdam(TwoMoments):
         return penalised(self.weight_decay != 0, lines, ("mean", "variance"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         rate, rest = self.rate / (1.0 - beta1**step), 1.0 - beta2**step
         limit = 2.0 / (1.0 - beta2) - 1.0

@@ -34,7 +34,6 @@ class RMSProp(LoopSolver):
     centered: bool = False
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         lines = ["square = square * alpha + g * g * rest"]
         lines += ["mean = mean * alpha + g * rest"] if self.centered else []
         root = "sqrt(square - mean * mean)" if self.centered else "sqrt(square)"
@@ -48,5 +47,4 @@ class RMSProp(LoopSolver):
         )  # fmt: skip
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         return self.weight_decay, self.alpha, 1.0 - self.alpha, self.eps, self.momentum, self.rate

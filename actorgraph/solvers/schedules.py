@@ -129,13 +129,9 @@ def _one_cycle(
 
 
 def one_cycle(
-    lr: float,
-    steps: int,
-    pct_start: float = 0.3,
-    div_factor: float = 25.0,
-    final_div_factor: float = 1e4,
-    anneal: str = "cos",
-) -> Schedule:
+    lr: float, steps: int, pct_start: float = 0.3, div_factor: float = 25.0,
+    final_div_factor: float = 1e4, anneal: str = "cos",
+) -> Schedule:  # fmt: skip
     """Return a rate that rises to `lr` and falls to nearly 0.
 
     Source: L. Smith and N. Topin, "Super-Convergence", 2018.
@@ -281,15 +277,9 @@ class plateau:
     """
 
     def __init__(
-        self,
-        lr: float,
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        cooldown: int = 0,
-        min_lr: float = 0.0,
-        mode: str = "min",
-    ) -> None:
+        self, lr: float, factor: float = 0.1, patience: int = 10, threshold: float = 1e-4,
+        cooldown: int = 0, min_lr: float = 0.0, mode: str = "min",
+    ) -> None:  # fmt: skip
         self.lr, self.factor = real("lr", lr), real("factor", factor, below=1.0)
         self.patience, self.cooldown = patience, cooldown
         self.threshold, self.min_lr = real("threshold", threshold), real("min_lr", min_lr)

@@ -52,9 +52,7 @@ class SGD(LoopSolver):
         self.starts = {"velocity": -0.0}
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
         return _loop(self.weight_decay != 0, self.l1 != 0, self.momentum != 0, self.nesterov)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the settings; see `LoopSolver.numbers`."""
         return self.rate, self.momentum, self.weight_decay, self.l1

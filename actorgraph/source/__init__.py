@@ -41,17 +41,10 @@ Function = Callable[..., Any]
 
 
 def autodiff(
-    func: Function,
-    wrt: int | tuple[int, ...] = (0,),
-    *,
-    mode: str = "reverse",
-    motion: str = "joint",
-    preserve_result: bool = False,
-    check_dims: bool = True,
-    optimized: bool = True,
-    verbose: int = 0,
-    input_derivative: str = DefaultOne,
-) -> Function:
+    func: Function, wrt: int | tuple[int, ...] = (0,), *, mode: str = "reverse",
+    motion: str = "joint", preserve_result: bool = False, check_dims: bool = True,
+    optimized: bool = True, verbose: int = 0, input_derivative: str = DefaultOne,
+) -> Function:  # fmt: skip
     """Return a new function, written from the source of `func`, that computes a derivative.
 
     Parameters
@@ -112,17 +105,10 @@ def autodiff(
 
 
 def grad(
-    func: Function,
-    wrt: int | tuple[int, ...] = (0,),
-    *,
-    mode: str = "reverse",
-    motion: str = "joint",
-    preserve_result: bool = False,
-    check_dims: bool = True,
-    optimized: bool = True,
-    verbose: int = 0,
-    input_derivative: str = DefaultOne,
-) -> Function:
+    func: Function, wrt: int | tuple[int, ...] = (0,), *, mode: str = "reverse",
+    motion: str = "joint", preserve_result: bool = False, check_dims: bool = True,
+    optimized: bool = True, verbose: int = 0, input_derivative: str = DefaultOne,
+) -> Function:  # fmt: skip
     """Return the gradient of a function of floats and arrays; parameters are those of `autodiff`.
 
     In forward mode the gradient takes one call for each element.

@@ -7,9 +7,11 @@ see a write.
 from __future__ import annotations
 
 import ast
+from types import FunctionType
 from typing import Any, NamedTuple
 
-from actorgraph.source.scope import UNKNOWN, Scope, bound_names, is_numpy, walk_own
+from actorgraph.source.reading import UnsupportedSyntax, read
+from actorgraph.source.scope import UNKNOWN, WRITING, Scope, bound_names, is_numpy, walk_own
 
 _VIEWS = frozenset(
     "reshape ravel asarray asanyarray ascontiguousarray asfortranarray require atleast_1d "
@@ -79,6 +81,8 @@ class Aliases:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             self._writes.setdefault(ast.unparse(node.value), []).append(place)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if any(self.scope.resolve(node.func) is one for one in WRITING) and node.args:
+                self._writes.setdefault(ast.unparse(node.args[0]), []).append(place)
             if node.func.attr in CHANGING:
                 name = ast.unparse(node.func.value)
                 self._writes.setdefault(name, []).append(place)
@@ -213,7 +217,19 @@ class Aliases:
         for field in parts:
             value = getattr(node, field)
             found |= set().union(*map(self._refers, value if isinstance(value, list) else [value]))
+        for over in getattr(node, "generators", ()):  # elements may be rows
+            found |= self._refers(over.iter) if found & bound_names([over.target]) else set()
         return found
+
+
+def changes_global(function: Any, name: str) -> bool:
+    """Return whether the source of a function says that it changes the value of a global."""
+    if not isinstance(function, FunctionType) or name not in function.__code__.co_names:
+        return False
+    try:
+        return Aliases(Scope(function, read(function)), "").changed(name)
+    except UnsupportedSyntax:  # no source
+        return False
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None]]:

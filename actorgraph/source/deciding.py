@@ -272,21 +272,13 @@ class Deciding:
         value = self.test(value)
         return logical_not(value) if isinstance(value, Node) else not value
 
-    def and_(self, *parts: Callable[[], Any]) -> Any:
-        """Return the ``and`` of values; each is computed only if those before are true."""
-        return self._joined(parts[0](), parts[1:], ends=False)
+    def joined(self, ends: bool, exact: bool, *parts: Callable[[], Any]) -> Any:
+        """Return the ``and`` of values, or if true `ends` it their ``or``.
 
-    def or_(self, *parts: Callable[[], Any]) -> Any:
-        """Return the ``or`` of values; each is computed only if those before are false."""
-        return self._joined(parts[0](), parts[1:], ends=True)
-
-    def and_bools(self, *parts: Callable[[], Any]) -> Any:
-        """Return the ``and`` of values, which is the last of them, or the first that is false."""
-        return self._joined(parts[0](), parts[1:], ends=False, exact=True)
-
-    def or_bools(self, *parts: Callable[[], Any]) -> Any:
-        """Return the ``or`` of values, which is the last of them, or the first that is true."""
-        return self._joined(parts[0](), parts[1:], ends=True, exact=True)
+        Each is computed only if those before do not end it.  If `exact`, not only the truth
+        matters: it is the last value computed.
+        """
+        return self._joined(parts[0](), parts[1:], ends, exact)
 
     def _joined(
         self, value: Any, rest: Sequence[Callable[[], Any]], ends: bool, exact: bool = False

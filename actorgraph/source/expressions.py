@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from actorgraph.source.aliases import Aliases
+from actorgraph.source.aliases import Aliases, changes_global
 from actorgraph.source.fence import reason
 from actorgraph.source.reading import refuse
 from actorgraph.source.rules import OPERATORS, Derived, Kernel, is_literal, on_nodes, trace
@@ -57,10 +57,6 @@ class Expressions(ABC):
             node = self.origin
         return refuse(node, text or reason(node), self.scope.function)
 
-    def is_shared(self, name: str) -> bool:
-        """Return whether another name may see a write into the value of a name."""
-        return not self.aliases.is_fresh(name) or bool(self.aliases.alias_of(name))
-
     def refuse_shared(self, base: ast.expr) -> None:
         """Raise if another name may see a write into the value of an expression."""
         name = ast.unparse(base)
@@ -104,17 +100,23 @@ class Expressions(ABC):
         names = [
             name
             for name in sorted(found - scope.nested.keys())
-            if self.names.count(name) > inside.count(name)
-            and (name in scope.locals or isinstance(scope.resolve(_load(name)), _CHANGEABLE))
+            if (name in scope.locals or isinstance(scope.resolve(_load(name)), _CHANGEABLE))
+            and (  # a function that calls this one may read a global
+                self.names.count(name) > inside.count(name)
+                or (is_numpy(called) and name not in scope.locals)
+            )
         ]
         if names:
             line = ast.unparse(call).split("\n")[0]
-            if is_numpy(called):  # it writes, even if what it writes is there already
+            if is_numpy(called):
                 out = [word.value for word in call.keywords if word.arg == "out"]
                 place = 0 if called in WRITING else -1
                 written = sorted(loads([*out, call.args[place]][:1]) & {*names})
-                if written:
-                    raise self.refused(call, CHANGES.format(line, written[0]))
+            else:
+                written = [name for name in names if changes_global(called, name)]
+            if written:  # even if what it writes is there already
+                raise self.refused(call, CHANGES.format(line, written[0]))
+            if is_numpy(called):
                 return text  # type: ignore[no-any-return]
             given = [ast.parse(repr(one), mode="eval").body for one in (line, names)]
             values = [text.func, *given, *map(_load, names)]
@@ -330,6 +332,8 @@ class Expressions(ABC):
 
     def _as_call(self, target: str, node: ast.Call) -> None:
         scope = self.scope
+        if scope.reads_text(node):
+            raise self.refused(node, "a number read from a text has no gradient; take the number")
         function = scope.resolve(node.func)
         text, extra = ast.unparse(node.func), []
         if isinstance(node.func, ast.Attribute) and function is UNKNOWN:

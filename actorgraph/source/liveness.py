@@ -7,12 +7,13 @@ nothing is added.
 from __future__ import annotations
 
 import ast
-from copy import deepcopy
 from typing import Any
 
 from actorgraph.source.scope import bound_names, walk_own
 from actorgraph.source.steps import loads
 
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+"""They have names of their own."""
 _OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -23,18 +24,7 @@ def assigned(block: Any) -> set[str]:
         for node in walk_own(block)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)
     }
-    return bound_names(_without_comprehensions(block)) | deleted
-
-
-def _without_comprehensions(block: Any) -> list[ast.AST]:
-    """Return statements without comprehensions and lambdas, which have names of their own."""
-    kinds = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
-
-    class Cut(ast.NodeTransformer):
-        def generic_visit(self, node: ast.AST) -> ast.AST:
-            return ast.Constant(None) if isinstance(node, kinds) else super().generic_visit(node)
-
-    return [Cut().visit(deepcopy(stmt)) for stmt in block]
+    return bound_names(block, _COMPREHENSIONS) | deleted
 
 
 def _read(node: Any) -> set[str]:
@@ -82,7 +72,7 @@ def _statement(node: Any, after: set[str], closed: set[str]) -> set[str]:
         return live.union(*[_read(h.type) for h in node.handlers if h.type is not None])
     if isinstance(node, _OWN):
         return (after - {getattr(node, "name", "")}) | _read(node)
-    return (after - bound_names(_without_comprehensions([node]))) | _read(node)
+    return (after - bound_names([node], _COMPREHENSIONS)) | _read(node)
 
 
 def _loop(node: Any, after: set[str], closed: set[str]) -> set[str]:

@@ -84,14 +84,13 @@ class Converted(Deciding):
         state = _Carried(self, names)
         graph = graph_of("while", [holds])
 
-        def looped(init: list[Node]) -> list[Node]:
+        def looped(init: list[Node]) -> Any:
             def ask(carry: list[Node]) -> Any:
                 with state.at(carry):
                     value = self.test(test(), place)
                 return value if isinstance(value, Node) else np.bool_(value)
 
-            last: list[Node] = while_loop(ask, partial(state.through, body=body), init)
-            return last
+            return while_loop(ask, partial(state.through, body=body), init)
 
         state.run(graph, looped)
 
@@ -137,11 +136,10 @@ class Converted(Deciding):
         def iteration(index: Node, carry: list[Node]) -> list[Node]:
             return state.through(carry, body, item_at(index))
 
-        def counted(init: list[Node]) -> list[Node]:
-            last: list[Node] = fori_loop(0, count, iteration, init)
-            return last
+        def counted(init: list[Node]) -> Any:
+            return fori_loop(0, count, iteration, init)
 
-        def tested(init: list[Node]) -> list[Node]:
+        def tested(init: list[Node]) -> Any:
             assert has_stopped is not None
 
             def ask(carry: list[Node]) -> Any:
@@ -158,15 +156,13 @@ class Converted(Deciding):
                 return [index + 1, *iteration(index, rest)]
 
             start = innermost(graph).constant(np.int64(0))
-            last: list[Node] = while_loop(ask, step, [start, *init])
-            return last[1:]
+            return while_loop(ask, step, [start, *init])[1:]
 
-        def along(init: list[Node]) -> list[Node]:
+        def along(init: list[Node]) -> Any:
             def step(carry: list[Node], x: Any) -> Any:
                 return state.through(carry, body, x), None
 
-            last: list[Node] = scan(step, init, over)[0]
-            return last
+            return scan(step, init, over)[0]
 
         plain = isinstance(over, Node)
         state.run(graph, tested if has_stopped else along if plain else counted)
@@ -458,10 +454,6 @@ def _enumerate(over: Any, start: Any = 0) -> Any:
     return _Several((_Range(graph, start, int(endless), 1), over))
 
 
-def _reversed(over: Any) -> Any:
-    return getitem(over, slice(None, None, -1)) if isinstance(over, Node) else reversed(over)
-
-
 def _len(x: Any) -> Any:
     if not isinstance(x, Node):
         return len(x)
@@ -502,7 +494,9 @@ def _of_math(name: str) -> Any:
 
 
 _BUILTINS: dict[Any, Any] = {
-    range: _range, zip: _zip, enumerate: _enumerate, reversed: _reversed, len: _len,
+    range: _range, zip: _zip, enumerate: _enumerate, len: _len, reversed: lambda over: (
+        getitem(over, slice(None, None, -1)) if isinstance(over, Node) else reversed(over)
+    ),
     int: _to(lambda: "int64", int), float: _to(FLOAT.get, float), bool: _to(lambda: "bool", bool),
     min: _extreme(minimum, min), max: _extreme(maximum, max), sum: _over(sum_of, sum),
     any: _over(any_of, builtins.any), all: _over(all_of, builtins.all),

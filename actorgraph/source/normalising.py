@@ -174,9 +174,10 @@ class Normaliser(Expressions):
         if isinstance(target, ast.Subscript):
             target.slice = node.target.slice = self.passive(node.target.slice)  # type: ignore[union-attr]
         value = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
-        if isinstance(target, ast.Name) and self.is_shared(target.id):
+        name, aliases = getattr(target, "id", ""), self.aliases
+        if name and (not aliases.is_fresh(name) or aliases.alias_of(name)):
             helper = self.scope.help("refuse_array", refuse_array)
-            self.emit("passive", f"{helper}({target.id}, {target.id!r})")
+            self.emit("passive", f"{helper}({name}, {name!r})")
         self.bind(node.target, value)
 
     def bind(self, target: ast.expr, value: ast.expr) -> None:

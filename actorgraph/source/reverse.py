@@ -335,7 +335,10 @@ class ReverseWriter:
         """Return statements that add the results of a call to the cotangents of its operands."""
         if len(targets) == 1:
             return self.give(targets[0], call, state, certain=False)
-        names = [self._slot(step, f"part{i}_t", f"part{i}") for i in range(len(targets))]
+        names = [
+            self._slot(step, f"part{i}_t", f"part{i}") if self._is_active(target) else "_"
+            for i, target in enumerate(targets)
+        ]
         lines = parse(f"{', '.join(names)} = {call}")
         for target, name in zip(targets, names, strict=True):
             lines += self.give(target, name, state, certain=False)
@@ -347,17 +350,8 @@ class ReverseWriter:
             raise self.session.missing(self.scope, step, "adjoint")
         name = self.scope.help(f"{step.function.__name__}_adjoint", rule)
         args = [self.b(step.target), step.target, *map(ast.unparse, step.args)]
-        call = _call(name, args, step.kwargs)
-        if len(step.args) == 1 or step.function in LINEAR:
-            return self.give(step.args[0], call, state, certain=False)
-        names = [
-            self._slot(step, f"part{i}_t", f"part{i}") if self._is_active(arg) else "_"
-            for i, arg in enumerate(step.args)
-        ]
-        lines = parse(f"{', '.join(names)} = {call}")
-        for name, arg in zip(names, step.args, strict=True):
-            lines += self.give(arg, name, state, certain=False)
-        return lines
+        targets = step.args[:1] if step.function in LINEAR else step.args
+        return self._spread(step, _call(name, args, step.kwargs), targets, state)
 
     def _item_adjoint(self, step: Statement, state: State) -> list[ast.stmt]:
         base = ast.unparse(step.args[0])

@@ -39,7 +39,6 @@ _SIGNS = {
     "floor_divide": "//", "remainder": "%",
 }  # fmt: skip
 _MATH = {"fabs": "absolute", "pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan"}
-_PLAIN = (np.ndarray, np.generic, float)
 _LIKE = {"sum_like": support.sum_like, "broadcast_like": support.broadcast_like}
 
 
@@ -200,12 +199,9 @@ class InlineRule:
 
 
 def inline(
-    function: Any,
-    args: Sequence[ast.expr],
-    words: dict[str, ast.expr],
-    active: Sequence[int],
+    function: Any, args: Sequence[ast.expr], words: dict[str, ast.expr], active: Sequence[int],
     forward: bool = False,
-) -> InlineRule | None:
+) -> InlineRule | None:  # fmt: skip
     """Return the text of a derivative, or None if it depends on ranks or on a variable keyword.
 
     Arguments are named ``x0``, ``x1`` ..., the result ``y``, its cotangent ``ct``, tangents of the
@@ -384,7 +380,7 @@ class Derived:
         """Return the derivative as nodes, for derivatives of higher order."""
         nodes, _ = flatten((seed, args))
         graph = next(node.graph for node in nodes if isinstance(node, Node))
-        given = [graph.lift(one) if isinstance(one, _PLAIN) else one for one in args]
+        given = [graph.lift(one) if isinstance(one, support.NUMBERS) else one for one in args]
         result = on_nodes(self.function)(*given, **kwargs)
         several, results = _listed(result)
         moving, shape = flatten([given[i] for i in self.active])
@@ -426,7 +422,7 @@ def _seed_leaves(seed: Any, moving: Sequence[Any]) -> list[Any]:
                 _seed_leaves(parts[0], primal)
             )  # fmt: skip
         elif isinstance(primal, Node) or (
-            isinstance(primal, _PLAIN) and np.asarray(primal).dtype.kind in "fc"
+            isinstance(primal, support.NUMBERS) and np.asarray(primal).dtype.kind in "fc"
         ):
             leaves.append(np.zeros(np.shape(primal)) if tan is None else tan)
     return leaves
@@ -442,7 +438,9 @@ def _shaped(shape: Any, parts: Sequence[Any], single: bool) -> Any:
 
 
 def _numeric(leaf: Any) -> Any:
-    return np.asarray(leaf) if isinstance(leaf, _PLAIN) else leaf
+    if not isinstance(leaf, support.NUMBERS):
+        return leaf
+    return np.asarray(support.plain(leaf, "an operand"))
 
 
 def _kind_of(leaf: Any) -> Any:

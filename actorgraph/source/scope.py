@@ -307,7 +307,22 @@ class Scope:
             pass
         if isinstance(target, Scope) and not self.active.isdisjoint(target.captured):
             return True
+        if self.reads_text(node):
+            return True
         return any(map(self.is_active, [*node.args, *[word.value for word in node.keywords]]))
+
+    def reads_text(self, node: ast.Call) -> bool:
+        """Return whether a call makes a number of a text that shows an active value."""
+        texts = [
+            part for arg in node.args for part in ast.walk(arg)
+            if isinstance(part, ast.JoinedStr) or (
+                isinstance(part, ast.Call)
+                and any(self.resolve(part.func) is one for one in (str, repr, format))
+            )
+        ]  # fmt: skip
+        shown = {one.id for text in texts for one in ast.walk(text) if isinstance(one, ast.Name)}
+        target = self.resolve(node.func)
+        return (target is float or target is np.float64) and not self.active.isdisjoint(shown)
 
 
 class _NamedLambdas(ast.NodeTransformer):
@@ -365,13 +380,14 @@ def changes_nothing(function: Any, call: ast.Call) -> bool:
     return is_numpy(function) and not writes_out(function, call)
 
 
-def walk_own(body: Any) -> list[ast.AST]:
-    """Return the nodes of a body in order, without those of nested functions and classes."""
+def walk_own(body: Any, apart: tuple[type[ast.AST], ...] = ()) -> list[ast.AST]:
+    """Return the nodes of a body in order, without those of functions, classes and `apart`."""
     nodes: list[ast.AST] = []
+    whole = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, *apart)
 
     def visit(node: ast.AST) -> None:
         nodes.append(node)
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+        if not isinstance(node, whole):
             for child in ast.iter_child_nodes(node):
                 visit(child)
 
@@ -380,10 +396,10 @@ def walk_own(body: Any) -> list[ast.AST]:
     return nodes
 
 
-def bound_names(body: Any) -> set[str]:
-    """Return the names that statements bind."""
+def bound_names(body: Any, apart: tuple[type[ast.AST], ...] = ()) -> set[str]:
+    """Return the names that statements bind, but for those inside of `apart`."""
     names: set[str] = set()
-    for node in walk_own(body):
+    for node in walk_own(body, apart):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):

@@ -269,10 +269,9 @@ class _Definition:
     def _on_while(self, node: Any) -> list[ast.stmt]:
         test = self.expressions.test(node.test)
         if node.stopped:
-            whole = _expression(
-                f"{HELPER}.and_(lambda: {HELPER}.not_({node.stopped}), lambda: x)", node
-            )
-            whole.args[1].body = test
+            goes_on = f"lambda: {HELPER}.not_({node.stopped})"
+            whole = _expression(f"{HELPER}.joined(False, False, {goes_on}, lambda: x)", node)
+            whole.args[3].body = test
             test = whole
         names = sorted(assigned([*node.body, ast.Expr(node.test)]))
         ask, body = self.scope.fresh("test"), self.scope.fresh("body")
@@ -408,15 +407,16 @@ class _Expressions(ast.NodeTransformer):
     def test(self, node: ast.expr) -> Any:
         """Return an expression of which only the truth matters."""
         if isinstance(node, ast.BoolOp):
-            return self._joined(node, "", self.test)
+            return self._joined(node, False, self.test)
         return self.visit(node)
 
-    def _joined(self, node: ast.BoolOp, suffix: str, visit: Any) -> Any:
-        name = "and_" if isinstance(node.op, ast.And) else "or_"
-        return self._call(name + suffix, node, *node.values, visit=visit)
+    def _joined(self, node: ast.BoolOp, exact: bool, visit: Any) -> Any:
+        call = self._call("joined", node, *node.values, visit=visit)
+        call.args[:0] = [ast.Constant(isinstance(node.op, ast.Or)), ast.Constant(exact)]
+        return _located_one(call, node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
-        return self._joined(node, "bools", self.visit)
+        return self._joined(node, True, self.visit)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         if not isinstance(node.op, ast.Not):

@@ -14,6 +14,7 @@ import numpy as np
 
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.ops.broadcasting import _BROADCAST_LIKE, _SUM_LIKE
+from actorgraph.options import is_masked
 
 CHANGES = (
     "{} changes {}, and a change by a call has no gradient; assign the result of a function, or "
@@ -21,7 +22,8 @@ CHANGES = (
 )
 _SMALL = 1024
 """So many elements are written faster than a view of one number is made."""
-_NUMBERS = (float, np.ndarray, np.generic)
+_ARRAYS = (np.ndarray, np.generic)
+NUMBERS = (float, *_ARRAYS)
 
 
 def sum_like(ct: Any, like: Any) -> Any:
@@ -38,6 +40,7 @@ def broadcast_like(x: Any, like: Any) -> Any:
     given = getattr(x, "shape", ())
     if given == shape:
         return x
+    plain(like, "an operand")
     if not given and like.size <= _SMALL:
         filled = np.empty(shape, getattr(x, "dtype", float))
         filled.fill(x)
@@ -80,14 +83,14 @@ def zero_of(value: Any) -> Any:
     if isinstance(value, (bool, str)):
         return None
     number: Any = value
-    return number * 0.0 if isinstance(value, (int, *_NUMBERS)) else None
+    return number * 0.0 if isinstance(value, (int, *NUMBERS)) else None
 
 
 def _zeros(value: Any) -> Any:
     """Return a zero cotangent to write into."""
     if isinstance(value, (list, tuple)):
         return [None] * len(value)
-    return zero_of(value) if isinstance(value, np.ndarray) else {}
+    return zero_of(plain(value, "an operand")) if isinstance(value, np.ndarray) else {}
 
 
 def _get(value: Any, index: Any) -> Any:
@@ -318,6 +321,16 @@ def refuse_view(value: Any, name: str, source: str) -> Any:
     return value
 
 
+def plain(value: Any, what: str) -> Any:
+    """Return a value, or raise for an array whose arithmetic is not that of the rules."""
+    if type(value) is np.ndarray:
+        return value
+    if (masked := is_masked(value)) or isinstance(value, np.matrix):
+        kind, way = ("masked array", ".filled(...)") if masked else ("matrix", "np.asarray(...)")
+        raise FeedError(f"{what} is a {kind}, which has no gradient here; give an array: {way}")
+    return value
+
+
 def differentiable(value: Any, name: str) -> None:
     """Raise `GraphTypeError` for a value without a gradient."""
     if isinstance(value, (list, tuple)):
@@ -325,10 +338,10 @@ def differentiable(value: Any, name: str) -> None:
             differentiable(part, name)
     elif isinstance(value, dict):
         differentiable(list(value.values()), name)
-    elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f":
+    elif isinstance(plain(value, f"argument {name}"), _ARRAYS) and value.dtype.kind == "f":
         return
     elif not isinstance(value, float):
-        what = value.dtype if isinstance(value, (np.ndarray, np.generic)) else type(value).__name__
+        what = value.dtype if isinstance(value, _ARRAYS) else type(value).__name__
         raise GraphTypeError(
             f"argument {name} is {shown(value)} ({what}), which has no gradient here; pass a float "
             "or an array of floats (of complex ones ag.grad), or choose another wrt"
@@ -343,6 +356,7 @@ def check_inputs(**values: Any) -> None:
 
 def fitting(seed: Any, value: Any, what: str, default: str, check: bool) -> Any:
     """Return the seed (or tangent), or its default; raise if its shape is wrong."""
+    plain(value, "the result")
     if seed is None:
         if default == "required":
             raise FeedError(f"the {what} has to be given")
@@ -353,7 +367,7 @@ def fitting(seed: Any, value: Any, what: str, default: str, check: bool) -> Any:
                 "scalar; or return its sum, or pass input_derivative=ag.source.DefaultOnes"
             )
         return np.ones_like(value) if shape else 1.0
-    if check and isinstance(value, _NUMBERS) and np.shape(seed) != np.shape(value):
+    if check and isinstance(value, NUMBERS) and np.shape(seed) != np.shape(value):
         raise ShapeError(
             f"shape mismatch between a value {np.shape(value)} and its {what} {np.shape(seed)}"
         )
@@ -372,13 +386,13 @@ def finished(ct: Any, value: Any) -> Any:
         return {key: finished(item_of(ct, key), part) for key, part in value.items()}
     if ct is None:
         return zero_of(value)
-    if isinstance(value, np.ndarray):
+    if isinstance(plain(value, "the result"), np.ndarray):
         if type(ct) is not np.ndarray or ct.shape != value.shape or not ct.flags.writeable:
             ct = np.array(np.broadcast_to(ct, value.shape))
         if ct.dtype is not value.dtype:
             _refuse_complex(ct)
             ct = ct.astype(value.dtype)
-    elif isinstance(ct, (np.ndarray, np.generic)) and ct.dtype.kind == "c":
+    elif isinstance(ct, _ARRAYS) and ct.dtype.kind == "c":
         _refuse_complex(ct)
     return ct
 

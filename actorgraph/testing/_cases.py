@@ -35,14 +35,9 @@ class Case:
     """
 
     def __init__(
-        self,
-        op: Op | None,
-        sample: Any,
-        dtype: str = "float64",
-        repeat: bool = False,
-        call: Callable[..., Node] | None = None,
-        sizes: str = "known",
-    ) -> None:
+        self, op: Op | None, sample: Any, dtype: str = "float64", repeat: bool = False,
+        call: Callable[..., Node] | None = None, sizes: str = "known",
+    ) -> None:  # fmt: skip
         self.op, self.sample, self.sizes = op, sample, sizes
         self.rng = np.random.default_rng(len(op.name) if op else 7)
         self.graph = Graph()
@@ -120,11 +115,9 @@ class Case:
         }
 
     def difference(
-        self,
-        nodes: Sequence[Node],
-        directions: Mapping[Node, Array],
+        self, nodes: Sequence[Node], directions: Mapping[Node, Array],
         feeds: Mapping[Node, Array] | None = None,
-    ) -> list[Array]:
+    ) -> list[Array]:  # fmt: skip
         """Return central differences of `nodes` along `directions`."""
         ahead = evaluate(nodes, {**self.moved(directions, EPS), **(feeds or {})})
         behind = evaluate(nodes, {**self.moved(directions, -EPS), **(feeds or {})})

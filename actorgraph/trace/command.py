@@ -21,15 +21,9 @@ MACHINES: dict[str, Callable[..., Machine]] = {
 
 
 def trace(
-    target: str,
-    *,
-    machine: str = "actor",
-    workers: int | None = None,
-    fuse: str = "auto",
-    runs: int = 1,
-    backward: bool = False,
-    cold: bool = False,
-) -> Trace:
+    target: str, *, machine: str = "actor", workers: int | None = None, fuse: str = "auto",
+    runs: int = 1, backward: bool = False, cold: bool = False,
+) -> Trace:  # fmt: skip
     """Call the function of a target, and record runs of its outputs; blocks until they have ended.
 
     The first run, which compiles the machine, is recorded only if `cold`.

@@ -118,16 +118,10 @@ class Experiment:
 
 @answering
 def experiment(
-    outputs: Any,
-    feeds: Mapping[Any, Any],
-    *,
-    lanes: Iterable[int] = (1, 2, 4, 8),
-    devices: int | Sequence[str | Device] = 1,
-    captured: Iterable[bool] = (False, True),
-    backward: bool = False,
-    gpu: GPU | None = None,
-    machine: Making | None = None,
-) -> Experiment:
+    outputs: Any, feeds: Mapping[Any, Any], *, lanes: Iterable[int] = (1, 2, 4, 8),
+    devices: int | Sequence[str | Device] = 1, captured: Iterable[bool] = (False, True),
+    backward: bool = False, gpu: GPU | None = None, machine: Making | None = None,
+) -> Experiment:  # fmt: skip
     """Return the time of a run by the number of lanes, simulated or measured.
 
     Parameters
@@ -197,14 +191,9 @@ def experiment(
 
 
 def _simulated(
-    make: Callable[..., Machine],
-    run: Callable[[Machine], None],
-    devices: int,
-    lanes: int,
-    captured: bool,
-    gpu: GPU,
-    bound: Mapping[str, int],
-) -> ExperimentRow:
+    make: Callable[..., Machine], run: Callable[[Machine], None], devices: int, lanes: int,
+    captured: bool, gpu: GPU, bound: Mapping[str, int],
+) -> ExperimentRow:  # fmt: skip
     symbols = dict(bound)
 
     def work(step: Node) -> StepLoad:
@@ -243,12 +232,9 @@ def _bound(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _measured(
-    make: Callable[..., Machine],
-    run: Callable[[Machine], None],
-    devices: Sequence[str | Device],
-    lanes: int,
-    captured: bool,
-) -> ExperimentRow:
+    make: Callable[..., Machine], run: Callable[[Machine], None], devices: Sequence[str | Device],
+    lanes: int, captured: bool,
+) -> ExperimentRow:  # fmt: skip
     with make(devices, lanes, captured=captured) as machine:
         for _ in range(2):
             run(machine)

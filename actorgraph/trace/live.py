@@ -108,7 +108,6 @@ class Live(Instrument):
                 self._counts[run.core] = _Counts(str(run.plan.names.nodes[0].graph.name))
 
     def on_error(self, run: Run, error: BaseException) -> None:
-        """Count a failure."""
         counts = self._counts.get(run.core)
         if counts is not None:
             with run.core.lock:
@@ -116,7 +115,6 @@ class Live(Instrument):
                 counts.late += isinstance(error, TimeoutError)
 
     def on_run_end(self, run: Run) -> None:
-        """Count an end."""
         counts = self._counts.get(run.core)
         if counts is not None:
             with run.core.lock:

@@ -26,11 +26,9 @@ _SWEEPS = 4
 
 
 def page(
-    records: Records,
-    predicted: Mapping[str, Sequence[PredictedSlice]],
-    summary: Summary,
+    records: Records, predicted: Mapping[str, Sequence[PredictedSlice]], summary: Summary,
     title: str,
-) -> str:
+) -> str:  # fmt: skip
     """Return the page."""
     content = {
         "duration": records.duration_s * 1e6,

@@ -55,11 +55,9 @@ class Recorder(Instrument):
         self.turns = Turns(self.lanes)
 
     def on_job(self, job: Job, started: float, ended: float) -> None:
-        """Note a job of a device's lane."""
         self.jobs.append((job, started, ended))
 
     def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
-        """Note a turn."""
         self.turns.extend((task, run.number, run.microbatch, started, ended))
 
     def _notes(self, run: Run) -> RunNotes:
@@ -75,7 +73,6 @@ class Recorder(Instrument):
         self._notes(run).feeds = started, ended, threading.current_thread().name
 
     def on_run_start(self, run: Run) -> None:
-        """Note a start."""
         notes = self._notes(run)
         notes.started, notes.microbatch = perf_counter(), run.microbatch
 
@@ -86,17 +83,13 @@ class Recorder(Instrument):
         self.networks[run.network] = None
 
     def on_direct(self, run: Run, started: float, ended: float) -> None:
-        """Note a direct run."""
         self._notes(run).direct = started, ended, threading.current_thread().name
 
     def on_call(self, task: Task, run: Run, started: float, ended: float) -> None:
-        """Note an asynchronous call."""
         self._notes(run).calls.append((task.spec.name, started, ended))
 
     def on_error(self, run: Run, error: BaseException) -> None:
-        """Note the error of a run."""
         self._notes(run).error = type(error).__name__
 
     def on_run_end(self, run: Run) -> None:
-        """Note an end."""
         self._notes(run).ended = perf_counter()

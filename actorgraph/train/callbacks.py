@@ -161,14 +161,9 @@ class EarlyStopping(Callback):
     """
 
     def __init__(
-        self,
-        monitor: str = "val_loss",
-        *,
-        patience: int = 5,
-        min_delta: float = 0.0,
-        mode: str | None = None,
-        restore_best: bool = False,
-    ) -> None:
+        self, monitor: str = "val_loss", *, patience: int = 5, min_delta: float = 0.0,
+        mode: str | None = None, restore_best: bool = False,
+    ) -> None:  # fmt: skip
         self.patience, self.restore_best = patience, flag("restore_best", restore_best)
         self._best = _Best(monitor, mode, min_delta)
         self._bad = 0
@@ -234,14 +229,9 @@ class Checkpoint(Callback):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        monitor: str | None = None,
-        mode: str | None = None,
-        every_steps: int | None = None,
-        keep: int = 1,
-    ) -> None:
+        self, path: str | os.PathLike[str], *, monitor: str | None = None, mode: str | None = None,
+        every_steps: int | None = None, keep: int = 1,
+    ) -> None:  # fmt: skip
         self.path, self.keep = Path(path), positive("keep", keep)
         self.every_steps = None if every_steps is None else positive("every_steps", every_steps)
         self._best = None if monitor is None else _Best(monitor, mode)
@@ -258,7 +248,6 @@ class Checkpoint(Callback):
         self.save(trainer)
 
     def on_interrupt(self, trainer: Trainer) -> None:
-        """Save."""
         self.save(trainer)
 
     def save(self, trainer: Trainer, name: str = "last") -> None:

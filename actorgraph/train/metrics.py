@@ -76,7 +76,6 @@ class _Mean(Metric):
         self.reset()
 
     def reset(self) -> None:
-        """Forget all batches."""
         self._total, self._count = 0.0, 0
 
     def compute(self) -> float:
@@ -116,7 +115,6 @@ class MeanOf(_Mean):
         self.function, self.name = function, getattr(function, "__name__", "function")
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Add a batch."""
         value = np.asarray(self.function(prediction, target))
         if value.ndim:
             self._add(value)
@@ -174,7 +172,6 @@ class Accuracy(_Mean):
         self.threshold = threshold
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Add a batch."""
         found, wanted = _counting(prediction, target, self.threshold)
         self._total += float(np.count_nonzero(found == wanted))
         self._count += wanted.size
@@ -199,7 +196,6 @@ class TopK(_Mean):
         self.k, self.name = positive("k", k), f"top_{k}"
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Add a batch."""
         target = np.asarray(target)
         counts = target != IGNORED
         scores, wanted = np.asarray(prediction)[counts], target[counts]
@@ -224,7 +220,6 @@ class MSE(_Mean):
     name = "mse"
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Add a batch."""
         self._add(np.abs(np.subtract(prediction, target)) ** 2)
 
 
@@ -245,7 +240,6 @@ class MAE(_Mean):
     name = "mae"
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Add a batch."""
         self._add(np.abs(np.subtract(prediction, target)))
 
 
@@ -266,7 +260,6 @@ class Perplexity(_Mean):
     name = "perplexity"
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Add a batch."""
         target = np.asarray(target)
         counts = target != IGNORED
         logits, wanted = np.asarray(prediction, np.float64)[counts], target[counts]
@@ -275,7 +268,6 @@ class Perplexity(_Mean):
         self._add(total - np.take_along_axis(logits, wanted[:, None], axis=1)[:, 0])
 
     def of_mean(self, mean: float) -> float:
-        """Return the perplexity."""
         with np.errstate(over="ignore"):
             return float(np.exp(mean))
 
@@ -287,11 +279,9 @@ class _ClassCounts(Metric):
         self.reset()
 
     def reset(self) -> None:
-        """Forget all batches."""
         self._matrix = np.zeros((0, 0), np.int64)
 
     def update(self, prediction: Any, target: Any) -> None:
-        """Add a batch."""
         found, wanted = _counting(prediction, target)
         if not wanted.size:
             return
@@ -322,7 +312,6 @@ class Confusion(_ClassCounts):
     name = "confusion"
 
     def compute(self) -> Array:
-        """Return the matrix."""
         return self._matrix
 
 
@@ -396,7 +385,6 @@ class SpanF1(Metric):
         self.reset()
 
     def reset(self) -> None:
-        """Forget all batches."""
         self._right = self._taken = self._wanted = 0
 
     def update(self, prediction: Any, target: Any) -> None:

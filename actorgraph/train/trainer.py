@@ -105,16 +105,10 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        model: Module,
-        loss: Callable[[Any, Any], Any],
-        solver: Any,
-        *,
-        metrics: Iterable[Any] = (),
-        machine: Callable[..., Any] = ActorMachine,
-        stages: int | None = None,
-        callbacks: Iterable[Callback] | None = None,
-    ) -> None:
+        self, model: Module, loss: Callable[[Any, Any], Any], solver: Any, *,
+        metrics: Iterable[Any] = (), machine: Callable[..., Any] = ActorMachine,
+        stages: int | None = None, callbacks: Iterable[Callback] | None = None,
+    ) -> None:  # fmt: skip
         if not isinstance(model, Module):
             raise GraphTypeError(f"a trainer needs an ag.nn.Module, got {shown(model)}")
         if not callable(loss):
@@ -154,13 +148,8 @@ class Trainer:
     # -- training -------------------------------------------------------------------------------
 
     def fit(
-        self,
-        loader: Iterable[Any],
-        epochs: int,
-        *,
-        validation: Any = None,
-        resume: Any = None,
-    ) -> History:
+        self, loader: Iterable[Any], epochs: int, *, validation: Any = None, resume: Any = None,
+    ) -> History:  # fmt: skip
         """Train for some epochs and return the history.
 
         After Ctrl-C the current step is completed, callbacks are called (`Checkpoint` saves), and
@@ -187,13 +176,8 @@ class Trainer:
             return _driven(self._fit(loader, epochs, validation, resume))  # type: ignore[no-any-return]
 
     async def afit(
-        self,
-        loader: Iterable[Any],
-        epochs: int,
-        *,
-        validation: Any = None,
-        resume: Any = None,
-    ) -> History:
+        self, loader: Iterable[Any], epochs: int, *, validation: Any = None, resume: Any = None,
+    ) -> History:  # fmt: skip
         """Train as `fit` does, without blocking the event loop while a step runs.
 
         Batches are made in the loop's thread, unless the loader has workers.  Cancelling waits for

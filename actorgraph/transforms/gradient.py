@@ -24,16 +24,9 @@ _SEEDS = ("required", "one", "ones")
 
 @answering
 def grad(
-    f: Any,
-    argnums: Any = 0,
-    *,
-    wrt: Any = None,
-    has_aux: bool = False,
-    input_derivative: str = "one",
-    seed: Any = None,
-    exact: bool = True,
-    passes: Any = None,
-) -> Any:
+    f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False,
+    input_derivative: str = "one", seed: Any = None, exact: bool = True, passes: Any = None,
+) -> Any:  # fmt: skip
     """Return the gradient of a node as nodes, or of a function as a function.
 
     Parameters
@@ -91,16 +84,9 @@ def grad(
 
 @answering
 def value_and_grad(
-    f: Any,
-    argnums: Any = 0,
-    *,
-    wrt: Any = None,
-    has_aux: bool = False,
-    input_derivative: str = "one",
-    seed: Any = None,
-    exact: bool = True,
-    passes: Any = None,
-) -> Any:
+    f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False,
+    input_derivative: str = "one", seed: Any = None, exact: bool = True, passes: Any = None,
+) -> Any:  # fmt: skip
     """Return (value, gradient), with `has_aux` ((value, aux), gradient); otherwise like `grad`.
 
     Examples

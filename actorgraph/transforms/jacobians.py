@@ -31,14 +31,9 @@ from actorgraph.transforms.staging import (
 
 @answering
 def jacobian(
-    f: Any,
-    argnums: Any = 0,
-    *,
-    wrt: Any = None,
-    has_aux: bool = False,
-    exact: bool = True,
+    f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False, exact: bool = True,
     passes: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Return the Jacobian, by forward or reverse mode, whichever takes fewer passes.
 
     Parameters
@@ -149,14 +144,9 @@ def _probed(
 
 @answering
 def hessian(
-    f: Any,
-    argnums: Any = 0,
-    *,
-    wrt: Any = None,
-    has_aux: bool = False,
-    exact: bool = True,
+    f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False, exact: bool = True,
     passes: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Return the matrix of second derivatives of a scalar: the Jacobian of the gradient.
 
     Parameters and errors are those of `jacobian`; use `hvp` if products with it are enough.

@@ -23,15 +23,9 @@ from actorgraph.transforms.staging import (
 
 @answering
 def vjp(
-    f: Any,
-    *primals: Any,
-    argnums: Any = None,
-    wrt: Any = None,
-    has_aux: bool = False,
-    input_derivative: str = "required",
-    exact: bool = True,
-    passes: Any = None,
-) -> Any:
+    f: Any, *primals: Any, argnums: Any = None, wrt: Any = None, has_aux: bool = False,
+    input_derivative: str = "required", exact: bool = True, passes: Any = None,
+) -> Any:  # fmt: skip
     """Return the value at the primals and the function from cotangents to gradients.
 
     On nodes, ``vjp(outputs, wrt, seeds)`` returns the gradients in the structure of `wrt`, which
@@ -123,12 +117,9 @@ def _vjp_of_nodes(
 
 
 def cotangents_of(
-    seeds: Any,
-    nodes: list[Node],
-    structure: Structure,
-    what: str,
+    seeds: Any, nodes: list[Node], structure: Structure, what: str,
     input_derivative: str = "required",
-) -> list[Node]:
+) -> list[Node]:  # fmt: skip
     """Return the seeds of results: given in their structure, or the default."""
     if seeds is None and input_derivative != "required":
         return [seed_of(node, None, input_derivative, what) for node in nodes]
@@ -143,16 +134,9 @@ def cotangents_of(
 
 @answering
 def jvp(
-    f: Any,
-    primals: Any = None,
-    tangents: Any = None,
-    *,
-    argnums: Any = None,
-    wrt: Any = None,
-    has_aux: bool = False,
-    exact: bool = True,
-    passes: Any = None,
-) -> Any:
+    f: Any, primals: Any = None, tangents: Any = None, *, argnums: Any = None, wrt: Any = None,
+    has_aux: bool = False, exact: bool = True, passes: Any = None,
+) -> Any:  # fmt: skip
     """Return the value at the primals and its tangent along the tangents (forward mode).
 
     Parameters
@@ -220,16 +204,9 @@ def pushed(
 
 @answering
 def hvp(
-    f: Any,
-    primals: Any = None,
-    tangents: Any = None,
-    *,
-    argnums: Any = None,
-    wrt: Any = None,
-    has_aux: bool = False,
-    exact: bool = True,
-    passes: Any = None,
-) -> Any:
+    f: Any, primals: Any = None, tangents: Any = None, *, argnums: Any = None, wrt: Any = None,
+    has_aux: bool = False, exact: bool = True, passes: Any = None,
+) -> Any:  # fmt: skip
     """Return the product of the Hessian with the tangents; the Hessian is never built.
 
     Forward over reverse, in about the time of three evaluations.

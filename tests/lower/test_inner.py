@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.lower.inner import ALONE, InnerLoop
+from actorgraph.devices.structs import IDLE
+from actorgraph.lower.inner import InnerLoop
 
 
 def body():
@@ -49,7 +50,7 @@ def test_memory_of_a_loop_changes_no_bit_and_is_there_for_the_next_call(order, s
         rooms = [np.empty((5, 4, 4)), np.empty((5, 4, 4))] if stored else [[], []]
         entered, stack = rooms if stored else [room.append for room in rooms]
         given = [weight], [carry], [xs]
-        calls.append((loop(ALONE, range(5), None, (), *given, [entered], [stack]), rooms))
+        calls.append((loop(IDLE, range(5), None, (), *given, [entered], [stack]), rooms))
 
     wanted = [carry]
     for x in xs:

@@ -573,9 +573,57 @@ def element_of_a_list_written(x):
     return np.sum(y)
 
 
+def rows_of_a_list_written(x):
+    y = np.outer(x, x)
+    rows = [row for row in y]  # noqa: C416
+    y[0] = 2.0
+    return np.sum(rows[0])
+
+
+SEEN = np.ones(2)
+
+
+def _notes(x):
+    SEEN[:] = x
+
+
+def _copies(x):
+    np.copyto(SEEN, x)
+    return np.sum(x)
+
+
+def noted(x):
+    _notes(x)
+    return np.sum(SEEN * x)
+
+
+def copied(x):
+    return _copies(x) + np.sum(SEEN * x)
+
+
+def copied_further_inside(x):
+    return copied_by_a_callee(x) + np.sum(SEEN * x)
+
+
+def copied_by_a_callee(x):
+    return _copies(x)
+
+
+@each("function", [noted, copied, copied_further_inside])
+def test_a_helper_that_writes_what_is_already_there_into_a_global_is_refused(function):
+    with pytest.raises(source.UnsupportedSyntax, match="changes SEEN, and a change by a call"):
+        source.grad(function)(SEEN.copy())
+
+
+def test_rows_that_a_comprehension_keeps_are_refused_where_their_array_is_written():
+    with pytest.raises(source.UnsupportedSyntax, match="may change rows"):
+        source.grad(rows_of_a_list_written)
+
+
 @each(
     ("function", "text"),
     [
+        (rows_of_a_list_written, "rows would see in Python that y changes"),
         (written_by_a_callee, "writes into an argument"),
         (written_behind_a_callee, r"_rest\(y\) returns what it got, or a part of it"),
         (part_of_a_buffer, r"_rest\(y\) returns what it got, or a part of it"),

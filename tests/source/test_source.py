@@ -345,6 +345,15 @@ def escapes(x):
     return list(map(lambda y: y * x, [1.0]))[0]  # noqa: C417, RUF015
 
 
+def reads_a_text(x):
+    print(f"{x}")
+    return 2.0 * float(f"{x}")
+
+
+def reads_another_text(x):
+    return x * np.float64(str(x))
+
+
 @each(
     ("function", "text", "offset"),
     [
@@ -362,6 +371,8 @@ def escapes(x):
         (attribute, "use a dict", 1),
         (pattern, "a pattern cannot take active values apart", 2),
         (escapes, "holds the active x", 1),
+        (reads_a_text, "a number read from a text has no gradient", 2),
+        (reads_another_text, "a number read from a text has no gradient", 1),
     ],
 )
 def test_what_is_fenced_says_file_line_reason_and_way_out(function, text, offset):
@@ -582,6 +593,36 @@ def test_recorded_arrays_are_not_copied_and_a_loop_of_reads_is_linear():
     assert "add_at" in text
     assert ".copy()" not in text
     np.testing.assert_allclose(source.grad(f)(np.arange(5.0)), 2 * np.arange(5.0))
+
+
+KINDS = {
+    "a matrix, .* np.asarray": np.ones((2, 2)).view(np.matrix),
+    r"a masked array, .* \.filled": np.ma.array(np.ones((2, 2)), mask=np.eye(2)),
+}
+
+
+@each(("kind", "value"), KINDS.items())
+def test_arrays_with_an_arithmetic_of_their_own_are_refused(kind, value):
+    def by_closure(x):
+        return np.sum(x * value)
+
+    def unsummed(x):
+        return x * value
+
+    def of_two(x, y):
+        return np.sum(x * y)
+
+    def of_a_part(x):
+        return (x * value)[0, 1]
+
+    plain, vector = np.ones((2, 2)), {"input_derivative": source.DefaultOnes}
+    for function, args, options in (
+        (by_closure, [value], {}), (by_closure, [value], {"mode": "forward"}),
+        (by_closure, [plain], {}), (of_two, [plain, value], {}), (of_a_part, [plain], {}),
+        (unsummed, [plain], vector),
+    ):  # fmt: skip
+        with pytest.raises(FeedError, match=kind):
+            source.grad(function, **options)(*args)
 
 
 def test_changes_of_a_closure_and_of_globals_are_seen():

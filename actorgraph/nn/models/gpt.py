@@ -86,15 +86,9 @@ class GPT(Module):
     """
 
     def __init__(
-        self,
-        tokens: int,
-        length: int,
-        width: int = 128,
-        heads: int = 4,
-        layers: int = 4,
-        dropout: float = 0.0,
-        dtype: Any = "float32",
-    ) -> None:
+        self, tokens: int, length: int, width: int = 128, heads: int = 4, layers: int = 4,
+        dropout: float = 0.0, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         self.length = length
         made = [_Layer(width, heads, dropout, dtype) for _ in range(layers)]
         self.transformer = ModuleDict(

@@ -37,12 +37,9 @@ class MLP(Sequential):
     """
 
     def __init__(
-        self,
-        *widths: int | None,
-        activation: Callable[[], Module] = ReLU,
-        dropout: float = 0.0,
+        self, *widths: int | None, activation: Callable[[], Module] = ReLU, dropout: float = 0.0,
         dtype: Any = "float32",
-    ) -> None:
+    ) -> None:  # fmt: skip
         if len(widths) < 2 or None in widths[1:]:
             raise ValueError(f"an MLP has the widths of input and output at least, got {widths}")
         layers: list[Module] = []

@@ -36,7 +36,6 @@ class _Block(Module):
             self.downsample = Sequential(conv, BatchNorm2d(after, dtype=dtype))
 
     def forward(self, x: Node) -> Node:
-        """Return what the block makes of images."""
         y = x
         for number in range(1, self.count + 1):
             y = getattr(self, f"bn{number}")(getattr(self, f"conv{number}")(y))
@@ -71,15 +70,9 @@ class ResNet(Module):
     """
 
     def __init__(
-        self,
-        blocks: Sequence[int],
-        *,
-        wide: bool = False,
-        classes: int = 1000,
-        channels: int = 3,
-        width: int = 64,
-        dtype: Any = "float32",
-    ) -> None:
+        self, blocks: Sequence[int], *, wide: bool = False, classes: int = 1000, channels: int = 3,
+        width: int = 64, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
         self.conv1 = Conv2d(channels, width, 7, 2, 3, bias=False, dtype=dtype)
         self.bn1 = BatchNorm2d(width, dtype=dtype)
         before, self.stages = width, len(blocks)
