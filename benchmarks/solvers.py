@@ -56,7 +56,8 @@ def torch(name: str, size: int, how: str, scope: ExitStack) -> Trial:
     import torch
 
     kind = {"RMSProp": "RMSprop"}.get(name, name)
-    values, grads = [[torch.from_numpy(one) for one in part] for part in arrays(size)]
+    # Copies, because PyTorch's own arrays begin at a cache line.
+    values, grads = [[torch.from_numpy(one).clone() for one in part] for part in arrays(size)]
     for value, grad in zip(values, grads, strict=True):
         value.requires_grad_()
         value.grad = grad

@@ -44,8 +44,13 @@ _TEXTS = {
 }  # fmt: skip
 """Definitions that compare no NaN in order, which would raise a flag that NumPy does not raise."""
 
-_PIECE_BYTES, _SHARED_BYTES = 1 << 17, 4 << 20
-"""Bytes of an array's piece; bytes of a call above which helpers share it."""
+_PIECE_BYTES, _LONGER, _SHARED_BYTES = 1 << 17, 4, 4 << 20
+"""Bytes of an array's piece; how many times as long a piece is past the caches, where a core begins
+to prefetch anew in each; bytes of a call above which helpers share it."""
+
+_TOGETHER = 4
+"""Past the caches so many vectors are loaded before one is stored.  A load waits for a store before
+it whose address is the same modulo 4096, and arrays may lie so that there is one each time."""
 
 _BRIEF_ELEMENTS = 1 << 15
 """Elements of all arrays together below which a call keeps the GIL: it takes some 5 us."""
@@ -90,7 +95,10 @@ def _rounds_as_numpy(part: ast.expr, arrays: Collection[str], numbers: Collectio
 
 
 def _loop(lines: ElementLines, name: str, char: str, lanes: int, past: bool) -> list[str]:
-    """Return the text of a function that computes elements ``from`` to ``to`` of a place."""
+    """Return the text of a function that computes elements ``from`` to ``to`` of a place.
+
+    They are whole vectors of so many lanes, several of them if it stores `past` the caches.
+    """
     text = VectorLines(char, lanes, texts=_TEXTS)
 
     def pointer(place: int) -> str:
@@ -110,27 +118,36 @@ def _loop(lines: ElementLines, name: str, char: str, lanes: int, past: bool) -> 
     text.lines += ["  br label %test", "test:", "  %i = phi i64 [%from, %entry], [%next, %body]",
                    "  %more = icmp slt i64 %i, %to", "  br i1 %more, label %body, label %over",
                    "body:"]  # fmt: skip
-    for one, source in sources.items():
-        # Asking for what lies ahead brings nothing; from 1 KB on it hinders the hardware's own
-        # prefetching, and a step of Adam takes a sixth longer (Zen 4).
-        values[one] = text.load(text.new(f"getelementptr {text.kind}, ptr {source}, i64 %i"))
-    arrays = {*values}.difference(lines.numbers)
-    for line in lines.lines:
-        match ast.parse(line).body:
-            case [ast.Assign(targets=[ast.Name(id=into)], value=part)] if _rounds_as_numpy(
-                part, arrays, lines.numbers
-            ):
-                values[into] = text.write(part, values)
-                arrays.add(into)
-            case _:
-                raise NotImplementedError(line)
-    for one, result in results.items():
-        how = "64, !nontemporal !0" if past and one == "p" else text.size
-        at = text.new(f"getelementptr {text.kind}, ptr {result}, i64 %i")
-        text.lines.append(f"  store {text.type} {values[one]}, ptr {at}, align {how}")
+    places = [text.new(f"add i64 %i, {k * lanes}") for k in range(_TOGETHER if past else 1)]
+
+    def at(array: str, place: str) -> str:
+        return text.new(f"getelementptr {text.kind}, ptr {array}, i64 {place}")
+
+    # Asking for what lies ahead brings nothing; from 1 KB on it hinders the hardware's own
+    # prefetching, and a step of Adam takes a sixth longer (Zen 4).
+    loaded = [
+        values | {one: text.load(at(source, place)) for one, source in sources.items()}
+        for place in places
+    ]
+    for place, values in zip(places, loaded, strict=True):
+        arrays = {*values}.difference(lines.numbers)
+        for line in lines.lines:
+            match ast.parse(line).body:
+                case [ast.Assign(targets=[ast.Name(id=into)], value=part)] if _rounds_as_numpy(
+                    part, arrays, lines.numbers
+                ):
+                    values[into] = text.write(part, values)
+                    arrays.add(into)
+                case _:
+                    raise NotImplementedError(line)
+        for one, result in results.items():
+            how = "64, !nontemporal !0" if past and one == "p" else text.size
+            text.lines.append(
+                f"  store {text.type} {values[one]}, ptr {at(result, place)}, align {how}"
+            )
     return [
         f"define internal void @{name}(ptr %args, ptr %numbers, i64 %from, i64 %to) {{", "entry:",
-        *text.lines, f"  %next = add i64 %i, {lanes or 1}", "  br label %test",
+        *text.lines, f"  %next = add i64 %i, {len(places) * (lanes or 1)}", "  br label %test",
         "over:", "  ret void", "}",
     ]  # fmt: skip
 
@@ -149,6 +166,8 @@ entry:
   %past.at = getelementptr i64, ptr %block, i64 {past}
   %past.word = load i64, ptr %past.at
   %past = icmp ne i64 %past.word, 0
+  %times = select i1 %past, i64 {longer}, i64 1
+  %most = mul i64 %times, {piece}
   %numbers = getelementptr i64, ptr %block, i64 {numbers}
   %sizes = getelementptr i64, ptr %block, i64 {sizes}
   %clear.at = getelementptr i64, ptr %block, i64 {clear}
@@ -191,13 +210,13 @@ measure:
   %q.next = add i64 %q, 1
   br label %piece
 piece:
-  %from = phi i64 [0, %measure], [%to, %look], [%to, %tail]
-  %number = phi i64 [%number.first, %measure], [%number.next, %look], [%number.next, %tail]
-  %mine = phi i64 [%mine.first, %measure], [%mine, %look], [%drawn.next, %tail]
+  %from = phi i64 [0, %measure], [%to, %look], [%to, %cached]
+  %number = phi i64 [%number.first, %measure], [%number.next, %look], [%number.next, %cached]
+  %mine = phi i64 [%mine.first, %measure], [%mine, %look], [%drawn.next, %cached]
   %left = icmp slt i64 %from, %size
   br i1 %left, label %look, label %test
 look:
-  %far = add i64 %from, {piece}
+  %far = add i64 %from, %most
   %to = call i64 @llvm.smin.i64(i64 %far, i64 %size)
   %number.next = add i64 %number, 1
   %is.mine = icmp eq i64 %number, %mine
@@ -211,13 +230,14 @@ work:
   call void @one(ptr %args, ptr %numbers, i64 %from, i64 %begin)
   br i1 %past, label %uncached, label %cached
 uncached:
-  call void @past(ptr %args, ptr %numbers, i64 %begin, i64 %end)
+  %most.past = and i64 %whole, {together}
+  %end.past = add i64 %begin, %most.past
+  call void @past(ptr %args, ptr %numbers, i64 %begin, i64 %end.past)
   fence seq_cst
-  br label %tail
+  br label %cached
 cached:
-  call void @many(ptr %args, ptr %numbers, i64 %begin, i64 %end)
-  br label %tail
-tail:
+  %begin.cached = phi i64 [%begin, %work], [%end.past, %uncached]
+  call void @many(ptr %args, ptr %numbers, i64 %begin.cached, i64 %end)
   call void @one(ptr %args, ptr %numbers, i64 %end, i64 %to)
   %drawn.next = atomicrmw add ptr %drawn.at, i64 1 seq_cst
   br label %piece
@@ -250,6 +270,7 @@ def _text(lines: ElementLines, char: str) -> str:
         drawn=_DRAWN, raised=_RAISED, past=_PAST, shared=_SHARED, numbers=_NUMBERS,
         sizes=_NUMBERS + len(lines.numbers), clear=_CLEAR, tell=_TELL, mask=native.ALL_ERRORS,
         item=np.dtype(char).itemsize, piece=_PIECE_BYTES // np.dtype(char).itemsize, whole=-width,
+        longer=_LONGER, together=-width * _TOGETHER,
     )  # fmt: skip
     return "\n".join(text) + SHARE + driver + native.entry_text("update", "O")
 

@@ -28,9 +28,10 @@ from actorgraph.devices.threads import start
 _MOST = 3
 """Most helpers: a few cores use up the bandwidth of memory."""
 
-_LOOKS, _PATIENCE, _IDLE_S = 10_000, 2_000, 5.0
-"""Polls of a helper before it sleeps, some 0.2 ms; polls of a caller that waits for helpers before
-it yields its core; seconds before an idle helper's thread ends."""
+_LOOKS, _OFTEN, _PATIENCE, _IDLE_S = 10_000, 64, 2_000, 5.0
+"""Polls of a helper before it sleeps, some 0.2 ms; polls (a power of 2) after which it yields its
+core each time, as a machine's worker may have been woken on it; polls of a caller that waits for
+helpers before it yields its core; seconds before an idle helper's thread ends."""
 
 _OWNER, _FUNCTION, _ARGUMENT, _INSIDE, _WATCHING, _YIELD = range(0, 48, 8)
 """Byte offsets of the words: whether a caller holds them; its function and argument; helpers inside
@@ -89,16 +90,25 @@ entry:
   %argument.at = getelementptr i8, ptr %shared, i64 {_ARGUMENT}
   %inside.at = getelementptr i8, ptr %shared, i64 {_INSIDE}
   %watching.at = getelementptr i8, ptr %shared, i64 {_WATCHING}
+  %yield.at = getelementptr i8, ptr %shared, i64 {_YIELD}
+  %yield = load ptr, ptr %yield.at
   %came = atomicrmw add ptr %watching.at, i64 1 seq_cst
   br label %look
 look:
-  %looks = phi i64 [0, %entry], [0, %leave], [%looks.next, %none]
+  %looks = phi i64 [0, %entry], [0, %leave], [%looks.next, %again]
   %seen = load atomic ptr, ptr %argument.at seq_cst, align 8
   %nothing = icmp eq ptr %seen, null
   br i1 %nothing, label %none, label %enter
 none:
   %looks.next = add i64 %looks, 1
   call void @llvm.x86.sse2.pause()
+  %odd = and i64 %looks.next, {_OFTEN - 1}
+  %often = icmp eq i64 %odd, 0
+  br i1 %often, label %let, label %again
+let:
+  %yielded = call i32 %yield()
+  br label %again
+again:
   %more = icmp slt i64 %looks.next, {_LOOKS}
   br i1 %more, label %look, label %over
 enter:

@@ -89,6 +89,14 @@ def test_a_helper_that_nobody_calls_ends_and_another_begins(one_helper, tmp_path
     assert met(one_helper) >= 2
 
 
+def test_a_helper_that_polls_lets_other_threads_have_its_core(one_helper):
+    yields = []
+    let = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: yields.append(1) or 0)
+    one_helper.words[helpers._YIELD // 8] = ctypes.cast(let, ctypes.c_void_p).value
+    one_helper._help(one_helper._address)
+    assert len(yields) == helpers._LOOKS // helpers._OFTEN
+
+
 def test_helpers_of_another_call_serve_nobody_else(one_helper):
     one_helper.words[helpers._OWNER // 8] = 1
     assert one_helper.call() == 0

@@ -96,14 +96,18 @@ def test_machine_code_has_the_bits_of_numpy(name, dtype, asked_for, monkeypatch)
         assert code.call is not None, code.reason
 
 
+@pytest.mark.parametrize("cache", [0, 1 << 30], ids=["past the caches", "cached"])
 @pytest.mark.parametrize("name", ["momentum", "adam", "lamb"])
-def test_what_several_threads_compute_together_has_the_bits_of_numpy(name, asked_for, monkeypatch):
+def test_what_several_threads_compute_together_has_the_bits_of_numpy(
+    name, cache, asked_for, monkeypatch
+):
     monkeypatch.setenv(NATIVE, "0")
     wanted = trained(SOLVERS[name], "float32", steps=40)
     asked_for.clear()
     code_of.cache_clear()
     monkeypatch.setenv(NATIVE, "wait")
     monkeypatch.setattr(elementwise, "_SHARED_BYTES", 0)
+    monkeypatch.setattr(elementwise, "_CACHE_BYTES", cache)
     monkeypatch.setattr(elementwise, "_PIECE_BYTES", 64)
     monkeypatch.setattr(HELPERS, "count", 2)
     assert trained(SOLVERS[name], "float32", steps=40) == wanted
@@ -132,7 +136,7 @@ def test_sums_of_lbfgs_are_machine_code_with_the_bits_of_numpy(asked_for, monkey
 
 
 @pytest.mark.parametrize("past", [0, 1])
-@pytest.mark.parametrize("size", [1, 15, 16, 17, 1000])
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 47, 1000])
 def test_elements_before_and_after_whole_lines_of_the_cache_are_computed_too(
     size, past, asked_for, monkeypatch, tmp_path
 ):

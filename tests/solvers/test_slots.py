@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pytest
 
+import actorgraph as ag
 from actorgraph import solvers
 from actorgraph.devices import elementwise
 from actorgraph.dual import Dual
@@ -113,3 +114,19 @@ def test_an_update_may_write_an_array_at_any_address(shift, monkeypatch):
     value, grad, out = unaligned(whole, shift), unaligned(whole, shift), unaligned(whole, shift)
     solver.update(solver.init(value), grad, value, out)
     np.testing.assert_array_equal(out, 0.5)
+
+
+def test_parameters_and_states_begin_at_a_cache_line(monkeypatch):
+    monkeypatch.setenv(NATIVE, "0")
+    weights = [ag.nn.Parameter(np.ones(size, "float32")) for size in (1, 3, 70_001, 70_002)]
+    for number, weight in enumerate(weights):
+        weight.name, weight.grad = f"w{number}", np.ones(weight.shape, "float32")
+    first, second = solvers.Adam(lr=0.5), solvers.Adam(lr=0.5)
+    first.step(weights)
+    second.load_state_dict(first.state_dict())
+    second.step(weights)
+    arrays = [weight.array for weight in weights]
+    for solver in (first, second):
+        arrays += [one for slot in solver._latest for one in slot.state.arrays.values()]
+    assert len(arrays) == 4 + 16
+    assert {one.ctypes.data % 64 for one in arrays} == {0}
