@@ -195,7 +195,6 @@ class Tabling(NamedTuple):
     - `largest`: bytes of the largest result of a row, None for the default
     - `others`: writers of rows for internal ops, ``write(rows, step)``
     - `flag`: set by a walk as soon as it has released the GIL
-    - `often`: whether the steps have been called often, so that no part is interpreted
     - `known`: cache of `walkable.kinds` for this binding
     - `classes`: `kernels.class_numbers` of the nodes that steps were made of
     - `planned`: where the arrays lie that runs of a binding, as items, are given; None if unknown
@@ -213,7 +212,6 @@ class Tabling(NamedTuple):
     flag: Flag | None = None
     known: dict[int, tuple[Op, str]] | None = None
     strands: int = 1
-    often: bool = False
     classes: Mapping[int, int] = MappingProxyType({})
     planned: Callable[[tuple[tuple[str, int], ...]], Buffers] | None = None
 
@@ -386,16 +384,15 @@ def _take(
 
             own, own_how = steps[begin:end], how[begin:end]
             stretch = Stretch(own, part.given, part.returned, own_how, buffered, tabling)
-        often = tabling is not None and tabling.often
-        _call(made, part, steps, kernels, how, stretch, often)
+        _call(made, part, steps, kernels, how, stretch)
     made.take(steps[done:], kernels[done:], how[done:])
 
 
 def _call(
     made: _Numbering, part: Part, steps: Sequence[Node], kernels: Sequence[int], how: Sequence[int],
-    stretch: Stretch | None = None, often: bool = False,
+    stretch: Stretch | None = None,
 ) -> None:  # fmt: skip
-    """Add the call of a part, which a table may compute; if called `often` it is not stepped."""
+    """Add the call of a part, which a table may compute."""
     begin, end, given, returned, _, parts = part
     inner = _Numbering({node.id: number for number, node in enumerate(given)}, len(given))
     own, own_how = steps[begin:end], how[begin:end]
@@ -403,13 +400,12 @@ def _call(
     called = [chosen.setdefault(number, len(chosen)) for number in kernels[begin:end]]
     for one in parts:
         moved = one._replace(begin=one.begin - begin, end=one.end - begin)
-        _call(inner, moved, own, called, own_how, often=often)
+        _call(inner, moved, own, called, own_how)
     if not parts:
         inner.take(own, called, own_how)
     sizes = inner.sizes() if parts else None
     key = DirectKey(len(given), tuple(inner.keys), inner.of(returned), True, sizes)
-    code = None if often else stepping_code(key)
-    program = inner.program(code or direct_code(key), own)
+    program = inner.program(stepping_code(key) or direct_code(key), own)
     written = sum([one & keys.INTO > 0 for one in own_how])
     made.items.append(Subprogram(program, tuple(chosen), written, stretch))
     made.keys.append(CallKey(made.of(given), len(returned), bool(written)))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from actorgraph.graph import Node
+from actorgraph.lower.collector import paused
 from actorgraph.lower.program import CALLS_TILL_ROWS, Program, lower_directly
 from actorgraph.machines.compiled import Binding, Compiled, Direct
 from actorgraph.machines.process import THIS
@@ -19,11 +20,6 @@ MEMORIES_KEPT = 4
 _SMALL_BYTES = 256 * 1024
 """Buffers up to this size are always kept: batches of requests have many sizes."""
 
-_PLAIN_STEPS = 512
-"""Functions of fewer steps get tables only when the rows of these are due: most graphs run less
-often, and texts with tables would be a tenth of their first run.  Parts of longer functions share
-their text."""
-
 _NEVER = 1 << 62
 
 
@@ -34,23 +30,31 @@ class Inline:
     given back.  `program` is None before the first direct run.  The `buffered` steps write into
     memory that the function keeps.
 
-    Functions of few steps begin without tables.  After `plain_turns` turns of a binding the
-    `Inline` of `with_tables` replaces this one.  `first` is the key of its functions without
-    buffers in `Binding.direct`, ``first + 1`` of those with them, so functions of the two do not
-    mix.
+    Functions begin without tables: these took a tenth of a first run, and most graphs run too
+    seldom to get that back.  After `plain_turns` turns of a binding the `Inline` of `with_tables`
+    replaces this one, `replaces`.  `first` is the key of its functions without buffers in
+    `Binding.direct`, ``first + 1`` of those with them, so functions of the two do not mix.
     """
 
     def __init__(
-        self, compiled: Compiled, *, keeps_derivatives: bool = True, plain: bool = True
+        self,
+        compiled: Compiled,
+        *,
+        keeps_derivatives: bool = True,
+        replaces: Inline | None = None,
     ) -> None:
         self.program: Program | None = None
         self.steps: Sequence[Node] = ()
         self.buffered: frozenset[int] = frozenset()
-        self.first = 0 if plain else 2
+        self.first = 0 if replaces is None else 2
         self.plain_turns = _NEVER
         self._compiled = compiled
-        self._keeps_derivatives, self._plain = keeps_derivatives, plain
+        self._keeps_derivatives, self._plain = keeps_derivatives, replaces is None
+        self._ordered: Collection[int] = ()
         self._with_memory: list[Binding] = []
+        if replaces is not None:
+            self.steps, self._ordered = replaces.steps, replaces._ordered
+            self.buffered = replaces.buffered
 
     @property
     def under_way(self) -> UnderWay:
@@ -77,7 +81,7 @@ class Inline:
 
     def with_tables(self) -> Inline:
         """Return an `Inline` whose functions have tables from the beginning."""
-        return Inline(self._compiled, keeps_derivatives=self._keeps_derivatives, plain=False)
+        return Inline(self._compiled, keeps_derivatives=self._keeps_derivatives, replaces=self)
 
     def give_up_memory(self) -> None:
         """Drop the functions that are not in use, and their buffers."""
@@ -86,6 +90,10 @@ class Inline:
 
     def make(self, binding: Binding, in_buffers: bool) -> Direct:
         """Return a new function."""
+        with paused():
+            return self._make(binding, in_buffers)
+
+    def _make(self, binding: Binding, in_buffers: bool) -> Direct:
         with THIS.making:
             self.program = self.program or self._lower(binding.symbols)
         program, steps = self.program, self.steps
@@ -122,22 +130,29 @@ class Inline:
 
     def _lower(self, symbols: Mapping[str, int]) -> Program:
         """Return the program; the caller sets it last, as other threads read it without a lock."""
+        compiled = self._compiled
+        if not self.steps:
+            self._choose(symbols)
+        steps, results = self.steps, list(compiled.result_of)
+        leaves, tabling = [leaf.node for leaf in compiled.joint.leaves], None
+        if self._plain and compiled.may_begin_plain:
+            self.plain_turns = CALLS_TILL_ROWS
+        else:
+            tabling = compiled.tabling(symbols, self._ordered)
+        if tabling is not None:
+            tabling = tabling._replace(planned=self._laid)
+        large = bulky(steps, symbols)
+        return lower_directly(steps, leaves, results, self.buffered, tabling=tabling, bulky=large)
+
+    def _choose(self, symbols: Mapping[str, int]) -> None:
+        """Set the steps, and which of them write into buffers."""
         from actorgraph.lower.simplify import combined_steps
 
         compiled, joint = self._compiled, self._compiled.joint
-        results = list(compiled.result_of)
-        [steps] = compiled.lowered([combined_steps(joint, compiled.late)], symbols)
-        self.steps = steps
-        ordered = regular(steps)
+        [self.steps] = compiled.lowered([combined_steps(joint, compiled.late)], symbols)
+        self._ordered = regular(self.steps)
         values = set(joint.values.values())
-        outliving = [node for node in results if self._keeps_derivatives or node in values]
-        self.buffered = writable(steps, outliving, ordered)
-        leaves, tabling = [leaf.node for leaf in joint.leaves], None
-        if self._plain and len(steps) < _PLAIN_STEPS and compiled.may_begin_plain:
-            self.plain_turns = CALLS_TILL_ROWS
-        else:
-            tabling = compiled.tabling(symbols, ordered)
-        if tabling is not None:
-            tabling = tabling._replace(often=not self._plain, planned=self._laid)
-        large = bulky(steps, symbols)
-        return lower_directly(steps, leaves, results, self.buffered, tabling=tabling, bulky=large)
+        outliving = [
+            node for node in compiled.result_of if self._keeps_derivatives or node in values
+        ]
+        self.buffered = writable(self.steps, outliving, self._ordered)

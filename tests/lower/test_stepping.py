@@ -160,7 +160,7 @@ def test_parts_of_a_table_are_called_one_by_one_until_their_text_pays_and_errors
     monkeypatch.setattr(stepping, "_FEWEST_OF_PARTS", stepping._FEWEST)
     stepping_code.cache_clear()
     loss = irregular(700, lambda value: ag.ops.log(value * 0.0).named("doomed"))
-    with ag.TapeMachine([loss], native=True) as machine, np.errstate(divide="raise"):
+    with ag.TapeMachine([loss], native="wait") as machine, np.errstate(divide="raise"):
         compiled = []
         for _ in range(stepping._FEWEST + stepping._SPREAD + 1):
             with pytest.raises(NodeError, match="'doomed'") as caught:

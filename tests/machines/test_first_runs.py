@@ -29,22 +29,29 @@ GRAPHS = {
         "x = g.input('x', shape=(200, 300), dtype='float64');"
         "y = sum(np.exp(x * k).sum() for k in range(1, 9))"
     ),
+    "many steps": (
+        "x = y = g.input('x', shape=(4,), dtype='float64')\n"
+        "for k in range(800): y = np.tanh(y) + k\n"
+        "y = y.sum()"
+    ),
 }  # fmt: skip
 
 
 def imported(graph, kind):
     """Return the modules that are imported after a graph has run in a fresh process."""
-    code = f"""
+    code = textwrap.dedent(
+        """
         import sys
         import numpy as np
         import actorgraph as ag
         g = ag.Graph()
-        {graph}
-        with ag.{kind}([y]) as machine:
-            machine.run_sync({{"x": np.ones(x.shape)}}, backward=True)
+        GRAPH
+        with ag.KIND([y]) as machine:
+            machine.run_sync({"x": np.ones(x.shape)}, backward=True)
         print(*sys.modules)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
+        """
+    )
+    command = [sys.executable, "-c", code.replace("GRAPH", graph).replace("KIND", kind)]
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
@@ -117,6 +124,28 @@ def test_nothing_is_asked_of_tables_for_tasks_of_few_steps(monkeypatch):
     with ag.ActorMachine([chain(64)], fuse="none", native="wait") as machine:
         machine.start({"x": np.ones((64, 64))}).result()
     assert not asked
+
+
+@tabled
+def test_functions_of_many_steps_have_tables_after_some_runs_with_the_same_bits():
+    y = x = ag.Graph("many").input("x", shape=(4,), dtype="float64")
+    for number in range(400):
+        y = np.tanh(y) + x * number
+    feeds, found = {"x": np.linspace(-1, 1, 4)}, []
+    with ag.LispMachine([y]) as lisp, ag.TapeMachine([y], native=True) as machine:
+        wanted = lisp.run_sync(feeds)[y].value.tobytes()
+        for _ in range(CALLS_TILL_ROWS + 2):
+            assert machine.run_sync(feeds)[y].value.tobytes() == wanted
+            [plan] = machine._plans.values()
+            program = plan.inline.program  # None between the one without tables and the one with
+            found.append(program and [one.stretch is not None for one in program.parts])
+        written = threading.Event()
+        BACKGROUND.submit(written.set)
+        assert written.wait(60)
+        assert machine.run_sync(feeds)[y].value.tobytes() == wanted
+        assert all(part.is_walked for part in program.parts)
+    assert not any(any(one) for one in found[: CALLS_TILL_ROWS - 1])
+    assert found[-3:] == [None, [True], [True]]
 
 
 def test_large_networks_are_made_once(monkeypatch):
