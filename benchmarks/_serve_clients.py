@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -254,8 +254,7 @@ class Process:
     """A server of `benchmarks._serve_peers`, from its start to its end."""
 
     def __init__(self, system: str, model: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = _free_port()
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks._serve_peers"]
         self._process = subprocess.Popen(
             [*command, system, model, str(self.port)],
@@ -293,6 +292,15 @@ class Process:
                 self._process.wait(5.0)
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 continue
+
+
+def _free_port() -> int:
+    """Return a free port whose next one, which ours use for gRPC, is free too."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
+            with suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + 1)):
+                return port
 
 
 def check(found: Any, wanted: Any) -> None:

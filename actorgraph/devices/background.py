@@ -4,6 +4,9 @@ One daemon thread does submitted work in order; it starts with the first work an
 left.  A fork waits for the work in progress, because LLVM's locks would stay locked in the child;
 so does the end of the process, because LLVM must not be torn down meanwhile.
 
+Python hands over the GIL every 5 ms where several threads want it.  An event loop would wait so
+long, or a multiple, again and again while the work lasts; so meanwhile it is handed over sooner.
+
 Importing this registers what a fork calls.  `lower.asking` imports it with the first machine, so
 that no run does, and nothing here imports `logging` before there is something to log.
 """
@@ -12,15 +15,20 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import final
 
 from actorgraph.devices.threads import start
 
 _EXIT_S = 10.0
 """Most seconds that the end of the process waits for the work in progress."""
+
+_SWITCH_S = 0.0005
+"""Python's interval of handing over the GIL during work."""
 
 
 @final
@@ -85,7 +93,8 @@ class Background:
                     work = self._pending.popleft()
                 except IndexError:
                     continue
-                work()
+                with _yielding():
+                    work()
                 del work
 
     def before_fork(self) -> None:
@@ -108,6 +117,22 @@ class Background:
         self._pending.clear()
         if self._working.acquire(timeout=_EXIT_S):
             self._working.release()
+
+
+@contextmanager
+def _yielding() -> Iterator[None]:
+    """Have all threads hand over the GIL often, unless they do already or the user changes that."""
+    before = sys.getswitchinterval()
+    if before <= _SWITCH_S:
+        yield
+        return
+    sys.setswitchinterval(_SWITCH_S)
+    ours = sys.getswitchinterval()  # in whole microseconds
+    try:
+        yield
+    finally:
+        if sys.getswitchinterval() == ours:
+            sys.setswitchinterval(before)
 
 
 BACKGROUND = Background()

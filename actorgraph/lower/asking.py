@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from actorgraph.devices.background import BACKGROUND
+from actorgraph.lower.collector import paused
 from actorgraph.ops.windows import MOVES
 
 TRIES = 8
@@ -53,7 +54,8 @@ class Asking:
 
     def _set(self) -> None:
         try:
-            self.made = self._write()
+            with paused():  # a full collection would hold the GIL for tens of ms
+                self.made = self._write()
         except Exception as error:  # noqa: BLE001 - the Python form stays
             self.fault = given_up(error)
 

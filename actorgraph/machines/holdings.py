@@ -84,7 +84,8 @@ def live_bytes(machine: Any, graph: Graph, core: Core | None, plans: Sequence[Pl
         results = _new([*parts, *core.tally.arrays(), *lent], known)
         del runs, duals, parts
         tasks = [task for network in core.networks.values() for task in network.tasks]
-        arenas += sum([task.program.walked_bytes for task in tasks if task.program is not None])
+        programs = dict.fromkeys([task.program for task in tasks])  # networks may share them
+        arenas += sum([one.walked_bytes for one in programs if one is not None])
     live = LiveBytes(parameters, arenas, results, feeds, scratch_bytes())
     peak = _most(live, _PEAKS.get(machine, live))
     if core is not None:

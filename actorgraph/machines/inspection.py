@@ -115,7 +115,7 @@ def _tables(plan: Plan, networks: Iterable[Network]) -> str:
     """Return how many steps may run as tables, how tables have fared, and what is interpreted."""
     found = [plan.inline.program]
     found += [task.program for one in networks if one.plan is plan for task in one.tasks]
-    programs = [program for program in found if program is not None]
+    programs = [program for program in dict.fromkeys(found) if program is not None]
     stretches = [part.stretch for one in programs for part in one.parts if part.stretch]
     steps, every = [sum([len(one.steps) for one in some]) for some in (stretches, programs)]
     rows, lines = sum([one.covered for one in stretches]), list[str]()

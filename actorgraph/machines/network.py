@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -117,24 +117,26 @@ class Network:
 
     `ready` are the ready queues of the class of priority, one per worker; `errors` is the
     `np.errstate` of the runs, None for NumPy's defaults; with `recycling` arrays that leave a turn
-    come from free lists; `replaces` is the one without tables.
+    come from free lists; `replaces` is the one without tables.  The tasks share their programs, and
+    the tables of these, with those of the network `like`.
     """
 
     def __init__(
         self, plan: Plan, ready: list[deque[Task]], *, arenas: Arenas, capacities: Capacities,
         max_in_flight: int, errors: Mapping[str, Any] | None, counted: bool, recycling: bool = True,
-        replaces: Network | None = None,
+        replaces: Network | None = None, like: Network | None = None,
     ) -> None:  # fmt: skip
         compiled = plan.compiled
         is_small = len(compiled.joint.order) <= _MOST_PLAIN
-        self._is_plain = replaces is None and is_small and compiled.may_begin_plain
+        begins = replaces is None and is_small and compiled.may_begin_plain
+        self.is_plain = begins if like is None else like.is_plain
         enough = any(len(spec.steps) >= FEWEST_ROWS for spec in plan.partition.tasks)
-        self._gets_tables = self._is_plain and enough
+        self._gets_tables = self.is_plain and enough
         self._calls: int = 0 if replaces is None else replaces.runs
         self.runs: int = self._calls  # taken so far
         self.plan, self.ready, self.arenas, self.errors = plan, ready, arenas, errors
         self.capacities, self.max_in_flight, self.counted = capacities, max_in_flight, counted
-        self.replica, self.regular, self._recycling = 0, True, recycling
+        self.replica, self.regular, self._recycling, self._like = 0, True, recycling, like
         self.binding: Binding | None = None
         self.bound_kernels: list[Any] = []
         shares = plan.workers == 1  # several seldom take tasks in the order of the plan of places
@@ -147,6 +149,7 @@ class Network:
         with paused():
             self.tasks = [Task(spec, ready) for spec in plan.partition.tasks]
             self._connect()
+        self._like = None  # it may end before this one
         if replaces is not None:
             for task, before in zip(self.tasks, replaces.tasks, strict=True):
                 task.turns, task.seconds = before.turns, before.seconds
@@ -208,7 +211,7 @@ class Network:
 
     @cached_property
     def _tabling(self) -> Tabling | None:
-        return None if self._is_plain else self.plan.tabling(self.errors)
+        return None if self.is_plain else self.plan.tabling(self.errors)
 
     def _to_device(self, spec: TaskSpec) -> Callable[[Any], Any]:
         return self.plan.compiled.to_device(self.plan.partition.lane(spec.index))
@@ -278,26 +281,10 @@ class Network:
             return
         credited_in, credited_out = self._credited(ports), self._credited(outs)
         kernel_of, kernels = numbered(kernels) if len(kernels) > 1 else ((0,), kernels)
-        cut, tabling = self.plan.partition, None
-        if len(spec.steps) >= FEWEST_ROWS:
-            tabling = self._tabling
-        if tabling is not None and spec.index in self.memory_index:
-            tabling = tabling._replace(planned=lru_cache(1)(partial(self._buffers, task)))
-        program = lower(
-            spec,
-            kernel_of,
-            preferred=preferred,
-            credited_in=credited_in,
-            credited_out=credited_out,
-            bound=self._kernel_cache.bound_index,
-            long_steps=cut.long_steps,
-            buffered=cut.buffered[spec.index],
-            leaving=cut.leaving[spec.index],
-            bulky=cut.bulky,
-            over=cut.over,
-            tabling=tabling,
+        known = None if self._like is None else self._like.tasks[spec.index].program
+        program = task.program = known or self._lowered(
+            spec, kernel_of, preferred, credited_in, credited_out
         )
-        task.program = program
         args: list[Any] = [task, Message, Dead, fail]
         for channel in ports:
             args += (channel.messages, channel.queue)
@@ -321,9 +308,39 @@ class Network:
         args += [index for _, index in spec.results]
         task.start(program.make(*args), ports[preferred].messages)
 
-    def _buffers(self, task: Task, symbols: tuple[tuple[str, int], ...]) -> Buffers:
-        index, cut = task.spec.index, self.plan.partition
-        return cut.buffers(index, task.program, self._recycling, dict(symbols))
+    def _lowered(
+        self,
+        spec: TaskSpec,
+        kernel_of: Sequence[int],
+        preferred: int,
+        credited_in: Sequence[int],
+        credited_out: Sequence[int],
+    ) -> Program:
+        cut, recycling, made = self.plan.partition, self._recycling, list[Program]()
+
+        # Without this network, which the program may outlive.
+        def buffers(symbols: tuple[tuple[str, int], ...]) -> Buffers:
+            return cut.buffers(spec.index, made[0], recycling, dict(symbols))
+
+        tabling = self._tabling if len(spec.steps) >= FEWEST_ROWS else None
+        if tabling is not None and spec.index in self.memory_index:
+            tabling = tabling._replace(planned=buffers)
+        program = lower(
+            spec,
+            kernel_of,
+            preferred=preferred,
+            credited_in=credited_in,
+            credited_out=credited_out,
+            bound=self._kernel_cache.bound_index,
+            long_steps=cut.long_steps,
+            buffered=cut.buffered[spec.index],
+            leaving=cut.leaving[spec.index],
+            bulky=cut.bulky,
+            over=cut.over,
+            tabling=tabling,
+        )
+        made.append(program)
+        return program
 
     def _signal(self, task: Task, queue: Any) -> Any:
         """Return what the task's `wait` is compared with: the queue, or the task's `Calling`."""
@@ -406,6 +423,8 @@ class Networks(dict[Any, Network]):
             if len(self) >= _KEPT:
                 self.drop_idle(others)
             options = self._options if plain is None else {**self._options, "replaces": plain}
+            if run.plan.network is None:
+                options = {**options, "like": self._alike(run, plain)}
             network = self[key] = (run.plan.network or Network)(
                 run.plan,
                 self._scheduler.ready_queues(rank),
@@ -415,6 +434,15 @@ class Networks(dict[Any, Network]):
             )
             network.replica = replica
         return network
+
+    def _alike(self, run: Run, plain: Network | None) -> Network | None:
+        """Return a network of a run's plan and `np.errstate`, to replace `plain` one with tables.
+
+        It has tables, if any such network has.
+        """
+        alike = [one for one in self.values() if one.plan is run.plan and one.errors == run.errors]
+        with_tables = [one for one in alike if not one.is_plain]
+        return next(iter(with_tables or (() if plain else alike)), None)
 
     def give_up_memory(self, plan: Plan) -> None:
         """Drop all memory that is kept for later runs, because a run of `plan` ran out of memory.

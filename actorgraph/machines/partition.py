@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -69,6 +69,7 @@ class Partition:
     over: frozenset[int]  # steps that write over their first operand
     lanes: Sequence[Lane | None] = ()  # per task, None for the host; empty if all run there
     ordered: Collection[int] = _NONE  # results in C order in every run whose leaves are
+    _laid: dict[Any, Buffers] = field(default_factory=dict)  # the latest, for other networks
 
     def lane(self, index: int) -> Lane | None:
         """Return the lane of a task, None for the host."""
@@ -134,10 +135,17 @@ class Partition:
         from actorgraph.memory.packing import assign
 
         spec = self.tasks[index]
-        preallocated = self.preallocated(index, symbols) if recycling else ()
         together = () if program is None else program.stretches
-        planned = self.buffered[index]
-        return assign(spec.steps, spec.kept, planned, symbols, preallocated, together)
+        key = index, recycling, tuple(symbols.items()), tuple(together)
+        found = self._laid.get(key)
+        if found is None:
+            if len(self._laid) > 2 * len(self.tasks):
+                self._laid.clear()
+            preallocated = self.preallocated(index, symbols) if recycling else ()
+            planned = self.buffered[index]
+            found = assign(spec.steps, spec.kept, planned, symbols, preallocated, together)
+            self._laid[key] = found
+        return found
 
     def preallocated(self, index: int, symbols: Mapping[str, int]) -> list[int]:
         """Return the steps of a task whose arrays leave the turn, and are taken at its start."""

@@ -81,9 +81,9 @@ class Dispatcher:
 
     # -- admission ------------------------------------------------------------------------------
 
-    def check_room(self) -> None:
-        """Raise `Overloaded` if a request would be refused now."""
-        self.queue.check_room(len(self.batches), self.inflight)
+    def check_room(self, coming: int = 0) -> None:
+        """Raise `Overloaded` if a request behind those `coming` would be refused."""
+        self.queue.check_room(len(self.batches), self.inflight, coming)
 
     def add(self, request: Request) -> None:
         """Queue a request; `NotReady` or `Overloaded` if it is refused."""

@@ -294,10 +294,13 @@ class ServedModel:
 
     # -- admission ------------------------------------------------------------------------------
 
-    def check_room(self) -> None:
-        """Raise `Overloaded` if a request would be refused now, before its body is read."""
+    def check_room(self, coming: int = 0) -> None:
+        """Raise `Overloaded` if a request behind those `coming` would be refused.
+
+        It is asked before the body of the request is read.
+        """
         with self.reading():
-            self._dispatcher.check_room()
+            self._dispatcher.check_room(coming)
 
     def refused(self, error: Exception, request: Request | None = None) -> None:
         """Count a request that was refused."""

@@ -2,10 +2,15 @@
 
 Under overload most requests are refused.  The scope, task and messages that an ASGI host makes for
 each of them would take interpreter time from those that are served.
+
+Requests come in bursts: a loop reads from all its connections before it begins a task.  So those
+count that were let in and whose tasks have not begun, but not those whose bodies are awaited, which
+a client may send as slowly as it likes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -29,16 +34,27 @@ def refusing(server: Server) -> Any:
     except ImportError:
         return "auto"
 
+    coming: Counter[Inference] = Counter()
+
+    def begun(route: Inference) -> None:
+        coming[route] -= 1
+        if not coming[route]:
+            del coming[route]
+
     class Refusing(HttpToolsProtocol):
         """Refuses some requests by itself, and drops their bodies."""
 
         refused = False  # the latest request
 
         def on_headers_complete(self) -> None:
-            reply = _refusal(server, self.url, self.scope) if self._is_usual() else None
+            route = _route(self.url) if self._is_usual() else None
+            reply = None if route is None else _refusal(server, route, self.scope, coming[route])
             self.refused = reply is not None
             if reply is None:
                 super().on_headers_complete()
+                if route is not None:
+                    coming[route] += 1
+                    self.loop.call_soon(begun, route)  # behind the first step of its task
                 return
             status, headers, body = reply
             lines = _lines([*self.server_state.default_headers, *headers])
@@ -77,14 +93,13 @@ def refusing(server: Server) -> Any:
     return Refusing
 
 
-def _refusal(server: Server, url: bytes, scope: Any) -> Reply | None:
+def _refusal(server: Server, route: Inference, scope: Any, coming: int) -> Reply | None:
     """Return the reply to an inference request that is refused now, and count it; else None."""
-    route = _route(url)
-    if route is None or not server.accepting:
+    if not server.accepting:
         return None
     PROTOCOL.set("http")
     try:
-        server.taking(route.name, route.version)
+        server.taking(route.name, route.version, coming)
     except Overloaded as error:
         with suppress(Overloaded), logged("http", server, route.name, route.version):
             raise

@@ -27,16 +27,16 @@ class RequestQueue:
         """Insert a request by its order."""
         insort(self.requests, request, key=_ORDER)
 
-    def _is_full(self, runs: int, inflight: int) -> bool:
-        """Return whether one more request would exceed `max_queued`."""
+    def _is_full(self, runs: int, inflight: int, coming: int = 0) -> bool:
+        """Return whether one more request than those `coming` would exceed `max_queued`."""
         config = self._config
         free = (self._max_runs - runs) * config.max_batch_size
         startable = max(0, min(free, config.max_inflight - inflight))
-        return len(self.requests) >= config.max_queued + startable
+        return len(self.requests) + coming >= config.max_queued + startable
 
-    def check_room(self, runs: int, inflight: int) -> None:
-        """Raise `Overloaded` where ``overflow="reject"`` refuses a request that came now."""
-        if self._config.overflow == "reject" and self._is_full(runs, inflight):
+    def check_room(self, runs: int, inflight: int, coming: int = 0) -> None:
+        """Raise `Overloaded` where ``overflow="reject"`` refuses one behind those `coming`."""
+        if self._config.overflow == "reject" and self._is_full(runs, inflight, coming):
             raise self.overload(inflight)
 
     def make_room(self, request: Request, runs: int, inflight: int) -> Request | None:

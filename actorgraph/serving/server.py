@@ -235,8 +235,11 @@ class Server:
             raise ModelNotFound(f"model {name!r} is not loaded: {entry.reason}")
         return entry.model
 
-    def taking(self, name: str, version: str | None = None) -> ServedModel:
-        """Return a model, or raise `NotReady` or `Overloaded` if it refuses requests now."""
+    def taking(self, name: str, version: str | None = None, coming: int = 0) -> ServedModel:
+        """Return a model, or raise `NotReady` or `Overloaded` if it refuses requests now.
+
+        So many requests are `coming` that were let in already.
+        """
         if not self.accepting:
             error = NotReady("the server takes no requests: it is starting or stopping")
             if self.draining:
@@ -244,7 +247,7 @@ class Server:
                     self.model(name, version).refused(error)
             raise error
         model = self.model(name, version)
-        model.check_room()
+        model.check_room(coming)
         return model
 
     def logs(self, name: str, version: str | None = None) -> bool:

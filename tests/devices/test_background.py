@@ -53,6 +53,46 @@ def test_work_that_is_done_is_not_referred_to_and_what_is_to_be_kept_is():
     assert [one() is None for one in references] == [True, False]
 
 
+def interval_while(work=lambda: None):
+    """Return Python's interval of handing over the GIL during work that calls a function."""
+    found, done = [], threading.Event()
+
+    def looking():
+        work()
+        found.append(sys.getswitchinterval())
+
+    BACKGROUND.submit(looking)
+    BACKGROUND.submit(done.set)
+    assert done.wait(30)
+    with BACKGROUND._working:
+        return found[0]
+
+
+def test_during_work_the_gil_is_handed_over_sooner_and_afterwards_as_before():
+    before = sys.getswitchinterval()
+    assert interval_while() < before / 4
+    assert sys.getswitchinterval() == before
+
+
+@pytest.mark.parametrize("chosen_s", [0.002, 0.0001])
+def test_an_interval_that_a_user_chooses_during_work_stays(chosen_s):
+    before = sys.getswitchinterval()
+    try:
+        assert interval_while(lambda: sys.setswitchinterval(chosen_s)) == pytest.approx(chosen_s)
+        assert sys.getswitchinterval() == pytest.approx(chosen_s)
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_an_interval_that_is_short_already_stays():
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(0.0001)
+        assert interval_while() == sys.getswitchinterval() == pytest.approx(0.0001)
+    finally:
+        sys.setswitchinterval(before)
+
+
 @forks
 def test_work_that_had_not_begun_at_a_fork_is_done_in_parent_and_child():
     asked = """

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 
+from actorgraph.lower.asking import Asking
 from actorgraph.lower.collector import paused
 
 nobody_freezes = pytest.mark.skipif(
@@ -77,3 +78,11 @@ def test_what_somebody_has_frozen_stays_frozen(collected):
     finally:
         gc.unfreeze()
     assert len(kept) == 10_001
+
+
+def test_nothing_is_collected_while_machine_code_is_written():
+    pytest.importorskip("llvmlite", reason="the extra native is not installed")
+    asking = Asking(gc.isenabled, 0, wait=True)
+    asking.count()
+    assert asking.made is False
+    assert gc.isenabled()

@@ -1,8 +1,16 @@
-"""Which network a run gets, and which networks a machine drops."""
+"""Which network a run gets, what networks share, and which ones a machine drops."""
 
+import gc
+import weakref
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.lower.program import CALLS_TILL_ROWS
 from actorgraph.machines.network import Networks
+from actorgraph.memory import packing
 
 
 def run(network, plan=None):
@@ -35,3 +43,84 @@ def test_runs_of_a_sequence_go_to_the_replica_that_fewest_of_them_use():
         assert networks._least_used("plan", runs) == expected
         runs += [run(network, "plan"), run(second, "another")]
     assert networks._least_used("plan", runs) == 1
+
+
+@pytest.fixture
+def machine():
+    g = ag.Graph()
+    y = g.input("x", (4, 4))
+    for _ in range(300):
+        y = ag.ops.tanh(y)
+    with ag.ActorMachine([y], workers=2, native=True) as made:
+        yield made
+
+
+def taken(machine, *others):
+    """Return a run, not started, with the network that it gets beside others."""
+    found = machine._prepare({"x": np.ones((4, 4), "float32")}, False, None, 0, None, host=None)
+    found.network = found.core.networks.of(found, others)
+    return found
+
+
+def programs(network):
+    return [task.program for task in network.tasks]
+
+
+def test_networks_of_one_plan_share_their_programs_and_so_their_tables(machine):
+    first = taken(machine)
+    second = taken(machine, first)
+    assert second.network is not first.network
+    assert programs(second.network) == programs(first.network)
+
+
+def test_a_network_with_tables_shares_programs_with_others_that_have_tables_only(machine):
+    first = taken(machine)
+    second = taken(machine, first)
+    plain = first.network
+    plain.runs = second.network.runs = CALLS_TILL_ROWS
+    first = taken(machine)
+    assert first.network is not plain
+    assert programs(first.network)[0] is not programs(plain)[0]
+    replaced = second.network
+    second = taken(machine, first)
+    assert second.network is not replaced
+    assert programs(second.network) == programs(first.network)
+    assert not second.network.is_plain
+
+
+def test_a_network_begins_with_tables_where_others_of_its_plan_have_them(machine):
+    plain = taken(machine)
+    plain.network.runs = CALLS_TILL_ROWS
+    first = taken(machine)
+    second = taken(machine, first)
+    assert not second.network.is_plain
+    assert programs(second.network) == programs(first.network)
+
+
+def test_networks_under_different_errstates_share_nothing(machine):
+    first = taken(machine)
+    second = machine._prepare({"x": np.ones((4, 4), "float32")}, False, None, 0, None, host=None)
+    second.errors = {"over": "raise"}
+    second.network = second.core.networks.of(second, [])
+    assert programs(second.network)[0] is not programs(first.network)[0]
+
+
+def test_a_program_does_not_keep_the_network_that_it_was_made_for(machine):
+    first = taken(machine)
+    second = taken(machine, first)
+    gone = weakref.ref(first.network)
+    second.core.networks.drop_idle([second])
+    first.network.close()
+    del first
+    gc.collect()
+    assert gone() is None
+
+
+def test_where_steps_write_is_planned_once_for_all_networks_of_a_plan(machine, monkeypatch):
+    first = taken(machine)
+    first.network._adopt(first.binding, True)
+    asked = []
+    monkeypatch.setattr(packing, "assign", lambda *given: asked.append(given))
+    second = taken(machine, first)
+    second.network._adopt(second.binding, True)
+    assert asked == []

@@ -59,13 +59,13 @@ class Listening:
     """Protocols of an application, ours or uvicorn's own, without a network."""
 
     def __init__(self, server):
-        self.server, self.state = server, ServerState()
+        self.server, self.state, self._ours = server, ServerState(), refusing(server)
         app = ag.serving.asgi(server)
         self._config = uvicorn.Config(app, access_log=False, log_level="critical")
         self._config.load()
 
     def connection(self, *, ours=True):
-        kind = refusing(self.server) if ours else HttpToolsProtocol
+        kind = self._ours if ours else HttpToolsProtocol
         made = kind(self._config, self.state, {}, asyncio.get_running_loop())
         made.connection_made(Wire())
         return made
@@ -133,6 +133,53 @@ async def test_the_answer_is_the_applications_and_nothing_else_is_made(listening
     assert connection.transport.written  # at once: no task had its turn
     assert connection.cycle is None
     assert listening.state.total_requests == 3
+
+
+INPUT = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1, 1]}]}'
+NARROW = request("/v2/models/narrow/infer", INPUT)
+
+
+@pytest.fixture
+async def narrow(gate):
+    """Give a server of a model that has room for one request more."""
+    async with ag.serving.Server() as server, asyncio.TaskGroup() as tasks:
+        model = server.add(
+            "narrow", outputs(), max_inflight=1, max_queued=1, request_timeout_s=600.0
+        )
+        tasks.create_task(model.infer(rows(1)))
+        await entered(gate)
+        yield Listening(server)
+
+
+async def status(listening, connection):
+    while listening.state.tasks:
+        await asyncio.wait(listening.state.tasks)
+    connection.connection_lost(None)
+    ((found, _, _),) = answers_in(connection.transport.written)
+    return found
+
+
+async def test_of_requests_that_come_in_one_turn_those_without_room_get_no_task(narrow, gate):
+    connections = [narrow.connection() for _ in range(4)]
+    for connection in connections:
+        connection.data_received(NARROW)
+    assert [bool(one.transport.written) for one in connections] == [False, True, True, True]
+    await until(lambda: narrow.server.model("narrow").queued == 1)
+    gate.open(2)
+    assert [await status(narrow, one) for one in connections] == [200, 503, 503, 503]
+
+
+async def test_a_request_whose_body_is_to_come_takes_no_room(narrow, gate):
+    slow, quick = narrow.connection(), narrow.connection()
+    slow.data_received(NARROW[:-5])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    quick.data_received(NARROW)
+    await until(lambda: narrow.server.model("narrow").queued == 1)
+    slow.data_received(NARROW[-5:])
+    await until(lambda: slow.transport.written)
+    gate.open(2)
+    assert [await status(narrow, one) for one in (slow, quick)] == [503, 200]
 
 
 async def test_it_is_counted_and_logged_as_if_the_application_had_refused_it(listening, caplog):
