@@ -9,7 +9,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, LoopRule, Memory, Op, Sample
+from actorgraph.op import KEPT, Attrs, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import limited, zero
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, public, unary
 from actorgraph.ops._rules import declare, on, raises, returns
@@ -40,7 +40,7 @@ ASTYPE: Op = declare(
     samples=tuple(
         on(shape, dtype=to) for shape in ((3, 4), (), (0, 2)) for to in ("float64", "complex128")
     ),
-    loop=LoopRule("value", "x"), linear=(0,),
+    loop=LoopRule("value", "x"), linear=(0,), memory=KEPT, traced=True,
 )  # fmt: skip
 
 # The adjoint of real -> complex.
