@@ -76,7 +76,6 @@ def flip(x: Node, axis: Any = None) -> Node:
 
 _ROLL: Op = declare(
     "roll", "a[*s] -> a[*s]", lambda xp, x, shift, axis: xp.roll(x, shift, axis), linear=(0,),
-    memory=KEPT,
     vjp=(
         lambda ct, y, x, shift, axis: build(_ROLL, ct, shift=tuple(-by for by in shift), axis=axis),
     ),
