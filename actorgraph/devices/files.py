@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 
 import numpy as np
 
@@ -30,6 +31,11 @@ def write_whole(place: str, content: bytes) -> None:
     """Write a file atomically, and make its directory."""
     os.makedirs(os.path.dirname(place), exist_ok=True)
     draft = f"{place}.{os.getpid()}"
-    with open(draft, "wb") as file:
-        file.write(content)
-    os.replace(draft, place)
+    try:
+        with open(draft, "wb") as file:
+            file.write(content)
+        os.replace(draft, place)
+    except OSError:  # each process would leave its own on a disk that is full
+        with suppress(OSError):
+            os.remove(draft)
+        raise

@@ -13,6 +13,15 @@ MOST_ARGUMENTS = 4
 """Most arguments of a row's loop; behind them the loop finds the bases of the walk."""
 
 FLOATS, _OTHERS = "fd", "?ilLB"
+
+CASTS = {
+    "?f": "uitofp", "?d": "uitofp", "?i": "zext", "?l": "zext", "if": "sitofp", "id": "sitofp",
+    "il": "sext", "lf": "sitofp", "ld": "sitofp", "li": "trunc", "lL": "bitcast", "Ll": "bitcast",
+    "Bl": "zext", "fd": "fpext", "df": "fptrunc",
+}  # fmt: skip
+"""The instruction of each cast that gives NumPy's bits.  Casts of floats to integers are left out:
+their result is undefined where it is out of range."""
+
 _INTEGER_LOOPS = frozenset(
     "add subtract multiply negative absolute equal not_equal less less_equal greater "
     "greater_equal maximum minimum logical_and logical_or logical_not logical_xor bitwise_and "

@@ -35,7 +35,7 @@ import numpy as np
 
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
-from actorgraph.devices.listed import MOST_ARGUMENTS
+from actorgraph.devices.listed import CASTS, MOST_ARGUMENTS
 from actorgraph.devices.structs import (
     ALIGNED,
     ARRAY_TYPE,
@@ -261,8 +261,6 @@ class Runtime:
 
         A cast is named by the codes of two dtypes, ``"cast_fd"``; 0 is returned if there is none.
         """
-        from actorgraph.devices.walk_text import CASTS
-
         cast = name.removeprefix("cast_")
         if cast != name:
             name = "cast_" + "_".join(map(str, map(ord, cast))) if cast in CASTS else ""

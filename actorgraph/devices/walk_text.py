@@ -3,6 +3,8 @@
 `text` fills in the positions of words in a row, a block and a spec, which `native` defines.
 """
 
+from actorgraph.devices.listed import CASTS
+
 _BLOCK = "*specs count *rows end type *clear *test mask.long computing dead.offset none"
 _HEADS = (
     ("rows", 2, "ptr"), ("clear", 5, "ptr"), ("test", 6, "ptr"), ("mask.long", 7, "i64"),
@@ -433,13 +435,6 @@ _SELECT = """  %flag = load i8, ptr %at0
   store {kind} %chosen, ptr %at3"""
 
 KINDS = {"?": "i8", "B": "i8", "i": "i32", "l": "i64", "L": "i64", "f": "float", "d": "double"}
-CASTS = {
-    "?f": "uitofp", "?d": "uitofp", "?i": "zext", "?l": "zext", "if": "sitofp", "id": "sitofp",
-    "il": "sext", "lf": "sitofp", "ld": "sitofp", "li": "trunc", "lL": "bitcast", "Ll": "bitcast",
-    "Bl": "zext", "fd": "fpext", "df": "fptrunc",
-}  # fmt: skip
-"""The instruction of each cast that gives NumPy's bits.  Casts of floats to integers are left out:
-their result is undefined where it is out of range."""
 
 
 def loaded(base: str, names: str, first: int = 0) -> str:

@@ -30,8 +30,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from actorgraph.devices import vectors
+from actorgraph.devices.listed import CASTS
 from actorgraph.devices.vectors import VectorLines
-from actorgraph.devices.walk_text import CASTS, KINDS
+from actorgraph.devices.walk_text import KINDS
 from actorgraph.graph import Node
 from actorgraph.op import CONSTANT, LoopRule, Op
 from actorgraph.types import Dim

@@ -145,13 +145,14 @@ def may_gain(tasks: int, workers: int, alone_us: float) -> bool:
 
 
 def gains(
-    tasks: Sequence[Collection[int]], costs: Sequence[float], workers: int, alone_us: float
-) -> bool:
+    tasks: Sequence[Collection[int]], costs: Sequence[float], workers: int, alone_us: float,
+    worth: float = _WORTH,
+) -> bool:  # fmt: skip
     """Return whether tasks are predicted to end clearly sooner on several workers than in sequence.
 
     It simulates a free worker taking the task that became ready first.  `tasks` has the tasks that
     each waits for; `alone_us` is the time of the steps in sequence, in which workers share tiles of
-    large products.
+    large products, and `worth` the largest share of it that counts.
     """
     left = TopologicalSorter(dict(enumerate(tasks)))
     left.prepare()
@@ -167,4 +168,4 @@ def gains(
         left.done(task)
         for other in left.get_ready():
             heappush(ready, (ended, other))
-    return last < _WORTH * alone_us
+    return last < worth * alone_us

@@ -363,7 +363,6 @@ class Stretch:
         ordered = self._tabling.ordered
         layouts = Layouts(self.steps, symbols, regular(self.steps) if ordered is None else ordered)
         laid, laid.odd = copy(self), {}
-        laid.copied, _ = self._lying(symbols, False)
         for position, step in enumerate(self.steps):
             spot = layouts.of(step)
             if is_view(step) or (spot is not None and spot.is_flat):
@@ -425,6 +424,7 @@ class Stretch:
             return None
         from actorgraph.lower.strands import stranded
 
+        self.copied, _ = self._lying(symbols, False)
         return stranded(self, symbols, self._tabling.strands)
 
     def _around(

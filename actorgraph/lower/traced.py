@@ -117,8 +117,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         made.assign(self)
         return made
 
-    def astype(self, dtype: Any, copy: bool = True) -> Traced:
-        """Return an array of another dtype."""
+    def astype(self, dtype: Any, order: str = "C", *, copy: bool = True) -> Traced:
+        """Return a C-contiguous array of another dtype."""
         if np.dtype(dtype) == self.dtype:
             return self.copy() if copy else self
         made = self._new(self.shape, dtype)

@@ -7,7 +7,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from actorgraph.devices.listed import MOST_ARGUMENTS, may_have_loop
+from actorgraph.devices.listed import CASTS, MOST_ARGUMENTS, may_have_loop
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import class_numbers
 from actorgraph.lower.matmul import is_small
@@ -33,6 +33,7 @@ _MATRIX_BYTES = 16 * 1024 * 1024
 wait for it while other threads run Python.  Ctrl-C waits for the end of a walk."""
 
 SUM = REGISTRY["sum"]
+_ASTYPE = REGISTRY["astype"]
 AS_INTEGERS = str.maketrans("fd", "il")  # floats are copied more slowly
 RESHAPE = REGISTRY["reshape"]
 """The op whose result is a view of an operand in C order, else a copy."""
@@ -143,6 +144,8 @@ def _may_be_traced(step: Node, symbols: Mapping[str, int]) -> bool:
     if step.dtype.char not in "?fdil" or not (
         op.traced(step) if callable(op.traced) else op.traced
     ):
+        return False
+    if op is _ASTYPE and step.inputs[0].dtype.char + step.dtype.char not in CASTS:
         return False
     shapes = tuple([bind_shape(part.dims, symbols, 1) for part in step.inputs])
     result = bind_shape(step.dims, symbols, 1)

@@ -264,11 +264,26 @@ def _worthwhile(
         alone_us += weighed[node.id] / shared
     if not may_gain(len(tasks_made), workers, alone_us):
         return None
+    if not (compiled.jit or compiled.has_waves):
+        # Connecting takes five times as long as this, and makes tasks only a little shorter.
+        work = [work_us(spec, weighed) for spec in tasks_made]
+        if not gains(_needed(tasks_made), work, workers, alone_us, worth=1.0):
+            return None
     connected = _connected(compiled, tasks_made, costs[0], symbols)
     tasks = connected[0]
     before = [[port.producer for port in spec.ports if port.producer is not None] for spec in tasks]
     sooner = gains(before, [work_us(spec, weighed) for spec in tasks], workers, alone_us)
     return connected if sooner else None
+
+
+def _needed(tasks: Sequence[TaskSpec]) -> list[set[int]]:
+    """Return for each task the numbers of those that it waits for."""
+    of = {step.id: number for number, spec in enumerate(tasks) for step in spec.steps}
+    needed = [
+        {of[part.id] for step in spec.steps for part in step.inputs if part.id in of}
+        for spec in tasks
+    ]
+    return [one - {number} for number, one in enumerate(needed)]
 
 
 def _connected(

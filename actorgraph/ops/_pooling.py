@@ -15,7 +15,7 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import FRESH_OUT, KEPT, Op, Sample
+from actorgraph.op import FRESH, FRESH_OUT, KEPT, Op, Sample
 from actorgraph.ops._arrays import combine_at, is_traced, through_float32
 from actorgraph.ops._rules import declare, on
 from actorgraph.ops.windows import Frame, frame_of, known, out_sizes, pads_of, taps
@@ -314,5 +314,5 @@ _SPREAD: Op = declare(
         on((2, 1, 2, 3), **_PLAIN, divisor="all", size=(4, 5)),
         on((2, 4), (2, 6), **_OVERLAP, divisor="inside", size=None),
     ),
-    doc="Each average's share given back to the entries of its window.",
+    memory=FRESH, traced=True, doc="Each average's share given back to the entries of its window.",
 )  # fmt: skip

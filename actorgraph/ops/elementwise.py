@@ -9,7 +9,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, LoopRule, Memory, Op, Sample
+from actorgraph.op import FRESH, Attrs, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import limited, zero
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, public, unary
 from actorgraph.ops._rules import declare, on, raises, returns
@@ -33,14 +33,14 @@ def _cast_back(ct: Node, y: Node, x: Node, dtype: str) -> Node | None:
 
 
 ASTYPE: Op = declare(
-    "astype", _to_dtype, lambda xp, x, dtype: x.astype(dtype), vjp=(_cast_back,),
+    "astype", _to_dtype, lambda xp, x, dtype: x.astype(dtype, order="C"), vjp=(_cast_back,),
     jvp=lambda tans, y, x, dtype: (
         None if tans[0] is None or y.dtype.kind not in "fcV" else astype(tans[0], dtype)
     ),
     samples=tuple(
         on(shape, dtype=to) for shape in ((3, 4), (), (0, 2)) for to in ("float64", "complex128")
     ),
-    loop=LoopRule("value", "x"), linear=(0,),
+    loop=LoopRule("value", "x"), linear=(0,), memory=FRESH, traced=True,
 )  # fmt: skip
 
 # The adjoint of real -> complex.

@@ -13,7 +13,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Memory, Op, Sample
+from actorgraph.op import KEPT, Attrs, Memory, Op, Sample
 from actorgraph.ops._arrays import machine_epsilon, raise_if
 from actorgraph.ops._rules import as_of, declare, on, raises, returns, tangents
 from actorgraph.ops.arithmetic import neg
@@ -192,6 +192,7 @@ def _triangle(name: str, doc: str) -> Op:
     op = declare(
         name, "a[*s, m, n] -> a[*s, m, n]", forward, vjp=(vjp,), linear=(0,),
         samples=(on((3, 4), k=0), on((2, 3, 3), k=-1), on((2, 0), k=1)), doc=doc,
+        memory=KEPT,
     )  # fmt: skip
     return op
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT_OUT, MEAN, SPREAD, Along, Op, Sample
+from actorgraph.op import KEPT, KEPT_OUT, MEAN, SPREAD, Along, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import (
     accumulator,
@@ -94,7 +94,7 @@ _DEVIATION: Op = declare(
     ),
     vjp=(lambda ct, y, x, **attrs: build(_DEVIATION, ct, **attrs),), linear=(0,), cost=each(4),
     samples=(on((3, 4), axis=(0, 1), ddof=1), on((2, 3), axis=(1,), ddof=0)),
-    doc="(x - mean(x)) / (n - ddof) over axes.",
+    memory=KEPT, traced=True, doc="(x - mean(x)) / (n - ddof) over axes.",
 )  # fmt: skip
 
 

@@ -286,7 +286,7 @@ _WIDE = {"kernel": (2,), "stride": (1,), "padding": ((0, 0),), "dilation": (2,),
 
 _IM2COL: Op = declare(
     "im2col", "x[*s] -> x[*out]", _im2col_forward, shape=_im2col_shape, vjp=(_im2col_vjp,),
-    linear=(0,), memory=FRESH_OUT, moves_windows=True, samples=(
+    linear=(0,), memory=FRESH_OUT, traced=True, moves_windows=True, samples=(
         on((2, 2, 4, 3), **_GEOMETRY, size=None), on((1, 2, 5), **_WIDE, size=None),
         on((0, 2, 5), **_WIDE, size=None),
     ),
@@ -296,7 +296,7 @@ _COL2IM: Op = declare(
     "col2im",
     lambda arity, attrs: "x[*s] -> x[*out]" if arity == 1 else "x[*s] -> a[*t] -> x[*out]",
     _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
-    memory=FRESH_OUT, moves_windows=True, samples=(
+    memory=FRESH_OUT, traced=True, moves_windows=True, samples=(
         on((1, 2, 3, 12), **_GEOMETRY, size=(4, 3)), on((1, 4, 3), (1, 2, 5), **_WIDE, size=None),
     ),
 )  # fmt: skip

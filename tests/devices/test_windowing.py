@@ -141,11 +141,11 @@ def test_convolutions_of_machines_move_windows_by_machine_code_with_the_same_bit
         windowing.Moves, "__call__", lambda *given: used.append(given[-1]) or call(*given)
     )
     g, rng = ag.Graph(), np.random.default_rng(3)
-    x = g.input("x", (8, 16, 24, 24), dtype)
+    x = g.input("x", (16, 16, 24, 24), dtype)  # too large for rows
     w = g.parameter("w", rng.normal(size=(24, 16, 3, 3)).astype(dtype))
     y = ops.conv2d(x, w, stride=1, padding=1) + ops.conv2d(x * 2.0, w, stride=1, padding=1)
     loss = ops.square(ops.unfold(ops.conv2d(y, np.ones((4, 24, 1, 1), dtype)), 2)).sum()
-    feeds = {"x": rng.normal(size=(8, 16, 24, 24)).astype(dtype)}
+    feeds = {"x": rng.normal(size=(16, 16, 24, 24)).astype(dtype)}
     found = []
     for machine in (ag.LispMachine, ag.TapeMachine):
         options = {} if machine is ag.LispMachine else {"native": "wait"}

@@ -13,6 +13,7 @@ from actorgraph.lower.cuts import sequential
 from actorgraph.lower.fusion import gains, may_gain
 from actorgraph.lower.rates import Rates
 from actorgraph.lower.regions import TaskSpec, by_region
+from actorgraph.machines import partition
 from actorgraph.machines.actor import CUTS
 from actorgraph.testing._examples import results
 
@@ -199,7 +200,10 @@ def test_what_may_not_gain_by_its_turns_alone_does_not_gain():
 
 
 def test_steps_that_a_table_saves_the_calls_of_are_not_weighed_with_them(monkeypatch):
-    """Branches of steps of 0.3 us and less: 6 us a branch are not worth a turn."""
+    """Branches of steps of 0.3 us and less: 6 us a branch are not worth a turn.
+
+    Tasks that clearly gain nothing are not connected, which would take as long as differentiating.
+    """
     pytest.importorskip("llvmlite")
     x = ag.Graph().input("x", (8,), dtype="float64")
     ends = []
@@ -212,6 +216,11 @@ def test_steps_that_a_table_saves_the_calls_of_are_not_weighed_with_them(monkeyp
     rates = Rates(call_us=0.5, transcendental_flops_per_us=300.0)
     monkeypatch.setattr("actorgraph.machines.partition.rates", lambda: rates)
     monkeypatch.setattr("actorgraph.lower.cost.rates", lambda: rates)
+    connect, connected = partition._connected, []
+    monkeypatch.setattr(
+        partition, "_connected", lambda *given: connected.append(given[1]) or connect(*given)
+    )
     with ag.ActorMachine([loss], workers=2) as machine:
         machine.start({"x": np.ones(8)}).result()
         assert "2 workers would end hardly sooner than one" in machine.explain()
+    assert len(connected) == 1

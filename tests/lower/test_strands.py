@@ -420,10 +420,11 @@ def test_groups_and_products_in_strands_have_the_bits_that_one_thread_gives(
 
 def test_halves_of_a_chain_with_jit_meet_nobody_from_its_begin_to_its_end():
     g = ag.Graph()
-    x, w = g.input("x", (64, 64)), g.parameter("w", np.linspace(-0.1, 0.1, 4096).reshape(64, 64))
+    numbers = np.linspace(-0.1, 0.1, 4096, dtype="float32").reshape(64, 64)
+    x, w = g.input("x", (64, 64)), g.parameter("w", numbers)
     y = x
     for _ in range(6):
-        y = ops.relu(y @ w.astype("float32") + x) * 0.5
+        y = ops.relu(y @ w + x) * 0.5
     feeds = {"x": np.random.default_rng(4).standard_normal((64, 64), "f")}
     with compiled(pieces_us=1e9) as patch:
         patch.setattr(HELPERS, "count", 1)

@@ -88,3 +88,32 @@ def test_large_products_of_a_matrix_with_its_own_transpose_are_left_to_numpy(dty
     assert check([chain(y.transpose() @ y)[:6]], feeds) == ["table", "matmul", "table"]
     assert check([chain(y @ y.transpose())], feeds) == ["table"]  # it is small
     assert check([chain(y.transpose() @ (y * 2.0))[:6]], feeds) == ["table"]
+
+
+IMAGES = (2, 3, 8, 10)
+WHOLE = [
+    lambda x: (x > 0.3).astype("float32") * x, lambda x: x.astype("float64").astype("float32"),
+    lambda x: x.transpose().astype("float64").astype("float32"),
+    lambda x: ops.where(x > 0.0, x, 0.0) * (x > 0.1).astype("int64").astype("float32"),
+    lambda x: ops.var(x, 1), lambda x: ops.std(x, 0), lambda x: ops.max(x, 0),
+    lambda x: ops.avg_pool2d(x.reshape(IMAGES), 3, 1), lambda x: ops.im2col(x.reshape(IMAGES), 3),
+    lambda x: ops.unfold(x.reshape(IMAGES), (3, 2), padding=1, stride=(1, 2)),
+    lambda x: ops.fold(x.reshape(2, 24, 10), (3, 7), (2, 3)),
+    lambda x: ops.col2im(x.reshape(2, 5, 4, 12), (6, 6), (2, 3)),
+]  # fmt: skip
+BESIDE = [
+    ops.tril, ops.triu, lambda x: (x.astype("int64") * 3).astype("float32"),
+]  # fmt: skip
+
+
+def test_casts_spreads_and_windows_are_rows_and_interrupt_no_table():
+    """Forward and backward; what is behind a step whose layout is unknown has no rows."""
+    values = np.random.default_rng(3).normal(size=(6, 80)).astype("float32")
+    for form in WHOLE + BESIDE:
+        x = ag.Graph().input("x", (6, 80), "float32")
+        y = form(x * 1.5)
+        for _ in range(6):
+            y = ops.tanh(y * 1.1)
+        loss = ops.square(y).sum()
+        for found in (check([loss], {"x": values}), check([loss], {"x": values}, True, [x])):
+            assert found == ["table"] or (form in BESIDE and found.count("table") == 1)

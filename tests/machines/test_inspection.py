@@ -29,7 +29,7 @@ def test_a_machine_tells_how_many_steps_are_walked_as_tables():
     y = chain(ops.argsort(chain(x), axis=0).astype("float32"))
     with ag.TapeMachine([y], native="wait") as machine:
         machine.run_sync({"x": ones(4, 4)})
-        assert "tables: 16 of 34 steps in 1 stretch; rows of 16 are written" in machine.explain()
+        assert "tables: 33 of 34 steps in 2 stretches; rows of 33 are written" in machine.explain()
         assert "# the 16 steps of f0 in the calling thread\n" in machine.source
     with ag.TapeMachine([y], native=False) as machine:
         machine.run_sync({"x": ones(4, 4)})
