@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -42,6 +43,17 @@ def has_llvmlite() -> bool:
         return find_spec("llvmlite") is not None
     except ImportError:  # of an import hook that forbids it
         return False
+
+
+def has_global_lock() -> bool:
+    """Return whether this is CPython with its global lock, which calls of machine code may keep."""
+    # `sysconfig` would tell as well, but takes 3 ms of the first run.
+    return sys.implementation.name == "cpython" and "free-threading build" not in sys.version
+
+
+def proves_tables() -> bool:
+    """Return whether tables are proved on this platform; `devices.structs` looks closer."""
+    return sys.platform == "linux" and os.uname().machine == "x86_64"
 
 
 def is_masked(value: object) -> bool:

@@ -1,14 +1,13 @@
 """The structs of Python and NumPy that machine code reads, and whether they are as expected here.
 
 Machine code finds the memory of arrays in a tuple, and the word of `AbstractRun.dead`, by fixed
-offsets.  First runs ask whether there may be machine code at all; `native` makes it.
+offsets.  `native` asks before it makes any; first runs do not.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import struct
 import sys
 from contextvars import copy_context
@@ -17,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from actorgraph.options import NATIVE, has_llvmlite
+from actorgraph.options import NATIVE, has_global_lock, has_llvmlite, proves_tables
 from actorgraph.runs import AbstractRun
 
 CONTIGUOUS, ALIGNED, WRITABLE = 0x1, 0x100, 0x400
@@ -34,7 +33,7 @@ ARRAY_TYPE: Final = id(np.ndarray)
 @cache
 def expected() -> str | None:
     """Return why tables cannot be used in this process, None if they can."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
+    if not proves_tables():
         return "it is proved on Linux with x86-64 only"
     return callable_from_python() or (None if dead_offset() else DIFFERENT)
 
@@ -45,8 +44,7 @@ def callable_from_python() -> str | None:
 
     It reads fields of some arrays and of a tuple through their structs.
     """
-    # `sysconfig` would tell as well, but takes 3 ms of the first run.
-    if sys.implementation.name != "cpython" or "free-threading build" in sys.version:
+    if not has_global_lock():
         return "it needs CPython with its global lock"
     if sys.byteorder != "little" or struct.calcsize("P") != 8:
         return "it needs a processor with 64 bits, little-endian"

@@ -25,6 +25,7 @@ from actorgraph.lower.kernels import class_numbers, is_silent, kernel
 from actorgraph.lower.program import Tabling, constant_value
 from actorgraph.node import Parameter, Variable
 from actorgraph.node_actor import LATEST
+from actorgraph.options import has_global_lock, proves_tables
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN
 
@@ -94,12 +95,8 @@ class Compiled:
 
     @cached_property
     def walks(self) -> bool:
-        """Whether steps may be run as tables."""
-        if not self.allows_native:
-            return False
-        from actorgraph.devices import structs  # needed by the first program
-
-        return structs.expected() is None
+        """Whether steps may be run as tables; there are none where structs are not as expected."""
+        return self.allows_native and proves_tables() and has_global_lock()
 
     @property
     def may_begin_plain(self) -> bool:

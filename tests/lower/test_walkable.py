@@ -95,7 +95,7 @@ def test_of_each_class_one_step_is_looked_at_even_if_merging_made_its_steps_anew
         walkable, "kind_of", lambda step, *given: looked.append(step) or kind_of(step, *given)
     )
     loss = irregular(1200)
-    with ag.TapeMachine([loss], native=True) as machine:
+    with ag.TapeMachine([loss], native="wait") as machine:
         machine.run_sync(feeds(), backward=True)
         [plan] = machine._plans.values()
         steps = plan.inline.steps or plan.partition.tasks[0].steps

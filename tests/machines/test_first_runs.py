@@ -61,6 +61,7 @@ def test_a_first_run_imports_neither_tables_nor_logging(graph, kind):
     found = imported(GRAPHS[graph], kind)
     unneeded = {"llvmlite", "logging", "actorgraph.devices.native", "actorgraph.devices.loops"}
     unneeded |= {"actorgraph.lower.table", "actorgraph.lower.table_rows"}
+    unneeded.add("actorgraph.devices.structs")
     assert "actorgraph.lower.program" in found
     if kind == "ActorMachine" and graph == "worth two workers" and native.expected() is None:
         assert "actorgraph.lower.walkable" in found
@@ -146,6 +147,20 @@ def test_functions_of_many_steps_have_tables_after_some_runs_with_the_same_bits(
         assert all(part.is_walked for part in program.parts)
     assert not any(any(one) for one in found[: CALLS_TILL_ROWS - 1])
     assert found[-3:] == [None, [True], [True]]
+
+
+@tabled
+def test_nothing_is_walked_where_structs_are_not_as_expected(monkeypatch):
+    monkeypatch.setattr(native, "RUNTIME", native.Runtime())
+    monkeypatch.setattr(native, "expected", lambda: native.DIFFERENT)
+    y, feeds = chain(64), {"x": np.linspace(-1, 1, 4096).reshape(64, 64)}
+    with ag.LispMachine([y]) as lisp, ag.TapeMachine([y], native="wait") as machine:
+        wanted = lisp.run_sync(feeds)[y].value.tobytes()
+        for _ in range(3):
+            assert machine.run_sync(feeds)[y].value.tobytes() == wanted
+        [plan] = machine._plans.values()
+        assert [part.stretch.covered for part in plan.inline.program.parts] == [0]
+    assert native.RUNTIME.reason == native.DIFFERENT
 
 
 def test_large_networks_are_made_once(monkeypatch):
