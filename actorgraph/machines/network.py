@@ -129,7 +129,7 @@ class Network:
         compiled = plan.compiled
         is_small = len(compiled.joint.order) <= _MOST_PLAIN
         begins = replaces is None and is_small and compiled.may_begin_plain
-        self.is_plain = begins if like is None else like.is_plain
+        self.is_plain: bool = begins if like is None else like.is_plain
         enough = any(len(spec.steps) >= FEWEST_ROWS for spec in plan.partition.tasks)
         self._gets_tables = self.is_plain and enough
         self._calls: int = 0 if replaces is None else replaces.runs
