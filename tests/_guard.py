@@ -13,10 +13,10 @@ import numpy as np
 from actorgraph import scratch
 from actorgraph.control import loop, waves
 from actorgraph.jit import lowering
-from actorgraph.lower import quick_rows, table, table_rows
+from actorgraph.lower import loop_table, quick_rows, table, table_rows
 from actorgraph.memory import arenas, buffers, free_lists
 
-MAKERS = table, quick_rows, loop, waves, lowering
+MAKERS = table, quick_rows, loop_table, loop, waves, lowering
 """Modules with `memory.buffers.fresh`."""
 
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
@@ -71,6 +71,14 @@ class Guard:
             patch.setattr(module, "fresh", self.fresh)
         patch.setattr(scratch, "_room", self.room)
         patch.setattr(free_lists.FreeList, "_fresh", lambda one: self.listed(one))
+        taken = loop_table.LoopTable._taken
+
+        def with_carries(loop, length, way):
+            block = taken(loop, length, way)
+            block.carries = [self.array(one.shape, one.dtype) for one in block.carries]
+            return block
+
+        patch.setattr(loop_table.LoopTable, "_taken", with_carries)
         constant = table_rows.Written.constant
 
         def kept(rows, value):

@@ -34,7 +34,7 @@ from actorgraph.lower.seen import node_like
 from actorgraph.lower.spots import Unfit
 from actorgraph.lower.text import Dead
 from actorgraph.lower.walkable import SUM, kinds
-from actorgraph.memory.buffers import Memory, is_fresh, is_view, regular, size_in_bytes
+from actorgraph.memory.buffers import Memory, fresh, is_fresh, is_view, regular, size_in_bytes
 from actorgraph.op import CONSTANT, FRESH_OUT, Op
 from actorgraph.types import bind_shape
 
@@ -210,12 +210,11 @@ class LoopTable:
         given += [np.ascontiguousarray(given[place].T) for place in self._packed]
         down = positions.step < 0
         block = self._taken(length, -1 if down else 1)
-        states = block.carries
-        if states:
-            for state, one in zip(states, carries, strict=True):
-                state[...] = one
-        else:
-            states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
+        states = block.carries or [
+            fresh(one.shape, kind) for one, kind in zip(carries, self._dtypes)
+        ]
+        for state, one in zip(states, carries, strict=True):
+            state[...] = one
         taken = (*given, *states, *arrays, *index, *stacks, *block.kept)
         words, trips, more, flags = block.words, 0, True, 0
         while more and trips < len(positions):
@@ -272,7 +271,7 @@ class LoopTable:
             block.goes = length, way
         if not block.kept:
             kept = zip(self._shapes, self._kept, strict=True)
-            block.kept = [np.empty((length, *shape), node.dtype) for shape, node in kept]
+            block.kept = [fresh((length, *shape), node.dtype) for shape, node in kept]
         return block
 
 

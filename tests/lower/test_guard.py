@@ -14,7 +14,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import loops, native
-from actorgraph.lower import table_rows
+from actorgraph.lower import loop_table, table_rows
 from actorgraph.memory.free_lists import FreeList
 from actorgraph.scratch import scratch
 from tests._guard import MAKERS, Guard
@@ -56,6 +56,7 @@ PLACES = {
     "scratch": lambda many, patch: loop(scratch(np, (COUNT,), np.dtype("d")), many),
     "lists": lambda many, patch: loop(FreeList((COUNT,), np.dtype("d")).take(), many),
     "constants": lambda many, patch: loop(constant(), many),
+    "carries": lambda many, patch: loop(carry(), many),
     **{
         one.__name__: lambda many, patch, one=one: loop(one.fresh((COUNT,), np.dtype("d")), many)
         for one in MAKERS
@@ -68,6 +69,14 @@ def constant():
     rows.kept, rows.sizes = [], []
     rows.constant(np.zeros(COUNT))
     return rows.kept[0]
+
+
+def carry():
+    block = loop_table._LoopBlock(None, None, None)
+    block.goes, block.kept, block.carries = (1, 1), [None], [np.zeros(COUNT)]
+    made = object.__new__(loop_table.LoopTable)
+    made._blocks = [block]
+    return made._taken(1, 1).carries[0]
 
 
 @pytest.mark.parametrize("place", PLACES)
