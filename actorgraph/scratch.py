@@ -83,10 +83,10 @@ def scratch_bytes() -> int:
     return sum([raw.size for raw, _ in [*_rooms]])
 
 
-def scratch_like(xp: Any, x: Any) -> Any:
+def scratch_like(xp: Any, x: Any, dtype: np.dtype[Any] | None = None) -> Any:
     """Return scratch with the layout of a ufunc's result for `x`, or None for a fresh array.
 
     So the bits of sums over it do not depend on whether it is scratch.
     """
     same_layout = xp is np and x.ndim and x.flags.c_contiguous
-    return scratch(xp, x.shape, x.dtype) if same_layout else None
+    return scratch(xp, x.shape, dtype or x.dtype) if same_layout else None

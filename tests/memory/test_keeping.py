@@ -70,6 +70,28 @@ def test_steps_of_parts_inside_parts_write_into_planned_memory():
     assert more < BYTES
 
 
+def fresh_bytes(machine, feeds, **mode):
+    """Return the most bytes that a warm machine allocates in a run."""
+    for _ in range(3):
+        machine.run_sync(feeds, **mode)
+    tracemalloc.start()
+    try:
+        machine.run_sync(feeds, **mode)
+        tracemalloc.reset_peak()
+        start = tracemalloc.get_traced_memory()[0]
+        machine.run_sync(feeds, **mode)
+        return tracemalloc.get_traced_memory()[1] - start
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_mask_that_only_one_step_reads_is_scratch():
+    x = of_depth(1, wrt=True)
+    loss = ag.ops.relu(x).mean()
+    with ag.TapeMachine([loss], workers=1) as machine:
+        assert fresh_bytes(machine, FEEDS, backward=True) < ROWS * COLUMNS
+
+
 def arrays():
     gc.collect()
     mine = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_domain)
