@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-_LEAST_BYTES, _MOST_BYTES, _MOST_ROOMS = 1 << 15, 1 << 22, 16
+_LEAST_BYTES, MOST_BYTES, _MOST_ROOMS = 1 << 15, 1 << 22, 16
 """Sizes that are worth it: malloc reuses smaller ones; for larger ones faults matter little."""
 
 _LINE = 64
@@ -42,7 +42,7 @@ _IDLE = _references([_room(0)])
 def scratch(xp: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *, cleared: bool = False) -> Any:
     """Return an array, uninitialised or `cleared`, whose memory is reused when it is dropped."""
     size = prod(shape) * dtype.itemsize
-    if xp is not np or not _LEAST_BYTES <= size <= _MOST_BYTES:
+    if xp is not np or not _LEAST_BYTES <= size <= MOST_BYTES:
         return (xp.zeros if cleared else xp.empty)(shape, dtype)
     rooms = _rooms  # `clear` may replace it
     for place, (raw, begin) in enumerate(rooms):
