@@ -24,7 +24,7 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import Buffers, Memory, Unallocated, aligned
 from actorgraph.memory.free_lists import FreeList, Recycling
-from actorgraph.memory.travelling import RunMemory
+from actorgraph.memory.travelling import RunArrays, RunMemory
 from actorgraph.types import bind_shape
 
 _CROWDED = 64
@@ -131,7 +131,8 @@ _View: TypeAlias = tuple[int, tuple[int, ...], np.dtype[Any], int]
 
 def _shown(view: _View, arrays: Sequence[Any]) -> np.ndarray[Any, Any]:
     outer, shape, dtype, begin = view
-    return np.ndarray(shape, dtype, arrays[outer], begin)
+    array = arrays[outer]
+    return np.ndarray(shape, dtype, array[0] if type(array) is tuple else array, begin)
 
 
 @final
@@ -218,10 +219,20 @@ class Layout:
         self._free_lists: list[tuple[int, FreeList]] = []
         # Place, free list, and the number of a host or what `RunArrays.take` needs for a value.
         self._travelling: list[tuple[int, FreeList, Any]] = []
+        # Places of steps that borrow: from the arena, with their ids, and values of the run.
+        self._from_arena: list[tuple[int, int]] = []
+        self._from_run: dict[Any, list[int]] = {}
         where = {} if of_run is None else of_run.places.where
+        lent = {} if of_run is None else of_run.places.lent
         hosts = [] if of_run is None else of_run.places.hosts
         for step in self._writing:
             place, free_list = written[step.id], free_lists.get(step.id)
+            if step.id in buffers.idle:
+                self._from_arena += [(place, step.id)] if step.id in free_lists else []
+            elif step.id in lent:
+                number, size = lent[step.id]
+                bytes_of = number, (size,), np.dtype(np.uint8)
+                self._from_run.setdefault(bytes_of, []).append(place)
             if free_list is None:
                 continue
             if step.id in where:
@@ -233,6 +244,9 @@ class Layout:
                 self._free_lists.append((place, free_list))
         self._count = len(written)
         self._laid: dict[_Arena, tuple[list[Any], list[Any]]] = {}
+        self._is_new = bool(  # in each turn
+            self._free_lists or self._travelling or self._from_arena or self._from_run
+        )
         self.bytes = buffers.total_bytes if self._kept else 0
         arenas.add(self)
 
@@ -251,7 +265,7 @@ class Layout:
                 laid = self._laid.get(arena)
                 if laid is None:
                     laid = self._lay(arena)
-                if not (self._free_lists or self._travelling):
+                if not self._is_new:
                     return laid[1]
                 found = laid[0].copy()
             else:
@@ -259,14 +273,18 @@ class Layout:
             for place, free_list in self._free_lists:
                 found[place] = free_list.take()
             for place, free_list, value in self._travelling:
-                held = run.memory
-                if held is None:
-                    assert self._of_run is not None
-                    held = run.memory = self._of_run.take()
+                held = self._memory_of(run)
                 array = held.host(value) if type(value) is int else held.take(*value)
                 found[place] = free_list.take() if array is None else array
             for place, view in self._inside:
                 found[place] = _shown(view, found)
+            for place, number in self._from_arena:
+                assert arena is not None
+                found[place] = self._buffers.lending(number, found[place], arena.memory)
+            for value, borrowing in self._from_run.items():
+                lent = self._memory_of(run).take(*value)
+                for place in () if lent is None else borrowing:
+                    found[place] = found[place], lent
             if not self._sizes:
                 return found
             parts = in_parts(found, self._sizes)
@@ -278,6 +296,13 @@ class Layout:
                 self._arenas.idle.append(arena)
             at_fault = self._kept if place is None else [place]
             raise Unallocated([self._writing[one] for one in at_fault], self._symbols) from error
+
+    def _memory_of(self, run: Any) -> RunArrays:
+        held: RunArrays | None = run.memory
+        if held is None:
+            assert self._of_run is not None
+            held = run.memory = self._of_run.take()
+        return held
 
     def _lay(self, arena: _Arena) -> tuple[list[Any], list[Any]]:
         arrays = self._buffers.arrays(self._steps, self._symbols, arena.memory)
