@@ -123,6 +123,7 @@ class Memory(NamedTuple):
       allocated
     - `ordered`: ``ordered(attrs) -> bool``: whether ``"any"`` becomes ``"ordered"`` with these
       attributes
+    - `scratch`: whether a forward that takes ``out`` also takes scratch memory (`scratch.scratch`)
     """
 
     layout: Literal["any", "ordered", "kept", "c"] = "any"
@@ -130,6 +131,7 @@ class Memory(NamedTuple):
     in_place: tuple[int, ...] = ()
     is_view: bool = False
     ordered: Callable[[Attrs], bool] | None = None
+    scratch: bool = False
 
     def layout_with(self, attrs: Attrs) -> str:
         """Return the layout of an application with these attributes."""
@@ -149,6 +151,8 @@ FRESH = Memory("c")
 """For ops that always return a fresh array."""
 FRESH_OUT = Memory("c", takes_out=True)
 """For those whose forward takes ``out=``."""
+FRESH_BY_SCRATCH = Memory("c", takes_out=True, scratch=True)
+"""For those that take scratch memory, too."""
 
 
 class LoopRule(NamedTuple):

@@ -50,7 +50,7 @@ from actorgraph.lower.text import Dead
 from actorgraph.lower.walkable import has_loop, kinds, may_overwrite
 from actorgraph.memory.buffers import fresh, is_view, regular, size_in_bytes
 from actorgraph.op import CONSTANT, is_symbolic
-from actorgraph.scratch import scratch
+from actorgraph.scratch import MOST_BYTES, scratch
 from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
@@ -285,7 +285,8 @@ class Stretch:
                         for place, shape, dtype in sources
                     ]
                 if own.lent:
-                    made.append(scratch(np, (own.lent,), _BYTES))
+                    memory = scratch(np, (own.lent[-1],), _BYTES)
+                    made += [memory[begin:end] for begin, end in pairwise(own.lent)]
                 block = idle_blocks.pop() if idle_blocks else own.made()
             except IndexError:  # another thread took the last idle block
                 block = own.made()
@@ -594,27 +595,31 @@ def _owners(node: Node) -> Iterator[Node]:
 class _WalkBlocks:
     """The blocks of a table; a walk has one for itself and returns it to `idle`.
 
-    If `lent` is not 0, the last array that a walk is given is memory of so many bytes.
+    If there is anything in `lent`, the last arrays that a walk is given are memory between these
+    bytes.  A walk ends when all threads have left it, so nobody touches that memory later.
     """
 
     def __init__(self, written: Written, given: int, flag: Flag | None) -> None:
         from actorgraph.devices import native
 
         self._written, self._flag, self.bytes = written, flag, 0
-        is_large = written.rooms == 1 and written.total >= _LENT_BYTES
-        self.lent = written.total if is_large else 0
+        is_large = written.total >= _LENT_BYTES and (
+            written.rooms == 1 or written.total <= MOST_BYTES
+        )
+        self.lent = written.begins if is_large else []
         self._lines = written.lines
         self._specs = written.specs(range(given, len(written.objects)))
         if self.lent:
-            lent = native.spec(_BYTES, self.lent, writable=True)
-            self._specs = np.array([*self._specs, lent], np.int64)
+            sizes = [end - begin for begin, end in pairwise(self.lent)]
+            lent = [native.spec(_BYTES, size, writable=True) for size in sizes]
+            self._specs = np.array([*self._specs, *lent], np.int64)
         self.idle = [self.made()]
 
     def made(self) -> tuple[int, Any, Any]:
         """Return the address of a new block, the block, and what must live as long."""
         from actorgraph.devices.native import BELL
 
-        block, *owned = self._written.block(self._specs, self._lines, self.lent > 0)
+        block, *owned = self._written.block(self._specs, self._lines, bool(self.lent))
         if self._flag is not None:
             block[BELL] = self._flag.address
         self.bytes += 0 if self.lent else self._written.total

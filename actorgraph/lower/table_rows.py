@@ -193,10 +193,11 @@ class Written:
     @property
     def total(self) -> int:
         """The bytes of the table's memory."""
-        return self._rooms()[-1]
+        return self.begins[-1]
 
-    def _rooms(self) -> list[int]:
-        """Return where each room begins, and the end."""
+    @property
+    def begins(self) -> list[int]:
+        """Where each room begins in the table's memory, and the end."""
         begins, end = [], 0
         for size in self.sizes[self._first_room : self._first_room + self.rooms]:
             begins.append(-(-end // 64) * 64)
@@ -235,10 +236,10 @@ class Written:
     ) -> tuple[native.Words, Memory, Any]:
         """Return a block, its memory and strand words; the caller keeps them, specs and lines.
 
-        If its memory is `lent`, a walk is given that behind the arrays.
+        If its memory is `lent`, a walk is given that behind the arrays, one for each room.
         """
         memory, strands = aligned(1 if lent else max(self.total, 1)), None
-        bases = [] if lent else [memory.ctypes.data + begin for begin in self._rooms()[:-1]]
+        bases = [] if lent else [memory.ctypes.data + begin for begin in self.begins[:-1]]
         bases += [value.ctypes.data for value in self.kept]
         block = native.block(specs, lines[: self._end], bases, self.computing)
         if self.pieces is not None:

@@ -23,10 +23,12 @@ from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import class_numbers, is_silent, kernel
 from actorgraph.lower.program import Tabling, constant_value
+from actorgraph.memory.buffers import may_borrow
 from actorgraph.node import Parameter, Variable
 from actorgraph.node_actor import LATEST
 from actorgraph.options import has_global_lock, proves_tables
 from actorgraph.rewrite import Pass
+from actorgraph.scratch import borrowing
 from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
@@ -333,7 +335,7 @@ class Compiled:
             made.parts = None
         if hasattr(made, "kept_bytes"):
             self.loops.add(made)
-        return made
+        return borrowing(made) if lane is None and may_borrow(node) else made
 
 
 def compiled(

@@ -126,7 +126,9 @@ class Inline:
 
         results, program = list(self._compiled.result_of), self.program
         together = () if program is None else program.stretches
-        return assign(self.steps, results, self.buffered, dict(symbols), together=together)
+        return assign(
+            self.steps, results, self.buffered, dict(symbols), together=together, lends=True
+        )
 
     def _lower(self, symbols: Mapping[str, int]) -> Program:
         """Return the program; the caller sets it last, as other threads read it without a lock."""

@@ -8,6 +8,7 @@ from itertools import chain
 from operator import itemgetter
 
 from actorgraph.errors import counted
+from actorgraph.graph import Node
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.machines.compiled import Binding
 from actorgraph.machines.network import Network
@@ -32,7 +33,8 @@ class MemoryPlan:
         array is allocated when it is computed and dies at its last use.  The peak may be lower if
         steps write over an operand.
     kept_bytes : int
-        Memory that the machine keeps between runs, for each worker that works on it at once.
+        Memory that the machine keeps between runs, for each worker that works on it at once, and
+        for each run in flight where the tasks of a run share memory.
     steps, buffered : int
         Steps of the mode, and how many of them write into kept memory.
     """
@@ -229,26 +231,37 @@ def _memory_plan(plan: Plan, lends: bool) -> MemoryPlan:
     results = list(plan.compiled.result_of)
     inline, tasks = plan.inline, plan.partition
     planned: frozenset[int] = inline.buffered
+    from actorgraph.machines.sharing import turns_of
     from actorgraph.memory.packing import assign  # with the first plan
 
     early: dict[int, int] = {}
+    listed: list[Node] = []
+    shared: frozenset[int] = frozenset()  # steps that write into memory of their run
     if inline.program is not None:
         order = [*inline.steps]
         kept_bytes = assign(order, results, planned, symbols).total_bytes
     else:
         order, kept_bytes = [], 0
         planned = frozenset().union(*tasks.buffered)
-        for index, spec in enumerate(tasks.tasks):
+        places = tasks.places(symbols) if lends and plan.workers == 1 else None
+        turns = range(len(tasks.tasks)) if places is None else turns_of(tasks.tasks)
+        listed = [step for spec in tasks.tasks for step in spec.steps]
+        for index in turns:
+            spec = tasks.tasks[index]
             preallocated = tasks.preallocated(index, symbols) if lends else ()
             early.update(dict.fromkeys(preallocated, len(order)))
             order += spec.steps
             laid = assign(spec.steps, spec.kept, tasks.buffered[index], symbols, preallocated)
             kept_bytes = max(kept_bytes, laid.total_bytes)
-    fresh = peak_bytes(order, results, symbols, without=planned, early=early)
+        if places is not None:
+            kept_bytes += places.total_bytes
+            shared = tasks.over.union(places.where)
+            early.update(dict.fromkeys(places.hosts, 0))
+    fresh = peak_bytes(order, results, symbols, without=planned | shared, early=early)
     return MemoryPlan(
         mode=plan.name,
         peak_bytes=kept_bytes + fresh,
-        bound_bytes=peak_bytes(order, results, symbols),
+        bound_bytes=peak_bytes(listed or order, results, symbols),
         kept_bytes=kept_bytes,
         steps=len(order),
         buffered=len(planned),

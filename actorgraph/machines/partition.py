@@ -38,7 +38,7 @@ from actorgraph.memory.buffers import (
     writable,
 )
 from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
-from actorgraph.memory.travelling import RunMemory
+from actorgraph.memory.travelling import Places, RunMemory
 from actorgraph.types import bind_shape
 
 _LEASING_US = 5.0
@@ -108,13 +108,17 @@ class Partition:
         buffers = self.buffers(index, program, free_lists is not None, symbols)
         return Layout(arenas, buffers, spec.steps, symbols, free_list_of, sizes, of_run).lease
 
-    def run_memory(self, free_lists: FreeLists, symbols: Mapping[str, int]) -> RunMemory | None:
-        """Return the memory that tasks of a run share, whose leaves are all in C order."""
+    def places(self, symbols: Mapping[str, int]) -> Places | None:
+        """Return where values lie in memory that tasks of a run share, None if there is none."""
         if len(self.tasks) < 2:
             return None
         from actorgraph.machines.sharing import placed
 
-        places = placed(self.tasks, self.leaving, self.over, self.ordered, symbols)
+        return placed(self.tasks, self.leaving, self.over, self.ordered, symbols)
+
+    def run_memory(self, free_lists: FreeLists, symbols: Mapping[str, int]) -> RunMemory | None:
+        """Return the memory that tasks of a run share, whose leaves are all in C order."""
+        places = self.places(symbols)
         if places is None:
             return None
         step_of = {step.id: step for spec in self.tasks for step in spec.steps}
@@ -143,7 +147,7 @@ class Partition:
                 self._laid.clear()
             preallocated = self.preallocated(index, symbols) if recycling else ()
             planned = self.buffered[index]
-            found = assign(spec.steps, spec.kept, planned, symbols, preallocated, together)
+            found = assign(spec.steps, spec.kept, planned, symbols, preallocated, together, True)
             self._laid[key] = found
         return found
 

@@ -14,8 +14,8 @@ from itertools import chain
 from actorgraph.graph import Node
 from actorgraph.lower.program import FEWEST_ROWS
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.memory.buffers import is_view, size_in_bytes, usage, writable
-from actorgraph.memory.packing import LENT_BYTES, Loan, Span, overwritten, pack
+from actorgraph.memory.buffers import borrowers, is_view, size_in_bytes, usage, writable
+from actorgraph.memory.packing import LENT_BYTES, Loan, Place, Span, idle, overwritten, pack
 from actorgraph.memory.travelling import Places
 
 
@@ -78,7 +78,16 @@ def placed(
         return None
     total, found = pack(spans, [*loans.values()])
     values = {number: (lives.bytes[number], found[span]) for number, span in span_of.items()}
-    return Places(total, values, [*loans], overwrites)
+    borrowing: dict[range, list[int]] = {}
+    for place in borrowers(steps, symbols):
+        borrowing.setdefault(turn_of[place], []).append(steps[place].id)
+    lent: dict[int, tuple[int, int]] = {}
+    gaps = idle(total, spans, found, borrowing)
+    for numbers, (begin, end) in zip(borrowing.values(), gaps, strict=True):
+        if end - begin >= LENT_BYTES:
+            values[~numbers[0]] = end - begin, Place(-1, begin)
+            lent |= dict.fromkeys(numbers, (~numbers[0], end - begin))
+    return Places(total, values, [*loans], overwrites, lent)
 
 
 def _read_by_one(tasks: Sequence[TaskSpec]) -> set[int]:

@@ -131,7 +131,8 @@ _View: TypeAlias = tuple[int, tuple[int, ...], np.dtype[Any], int]
 
 def _shown(view: _View, arrays: Sequence[Any]) -> np.ndarray[Any, Any]:
     outer, shape, dtype, begin = view
-    return np.ndarray(shape, dtype, arrays[outer], begin)
+    array = arrays[outer]
+    return np.ndarray(shape, dtype, array[0] if type(array) is tuple else array, begin)
 
 
 @final
@@ -213,10 +214,20 @@ class Layout:
         self._free_lists: list[tuple[int, FreeList]] = []
         # Place, free list, and the method of the run's memory that gives an array, with arguments.
         self._travelling: list[tuple[int, FreeList, Callable[..., Any], Sequence[Any]]] = []
+        # Places of steps that borrow: from the arena, with their ids, and values of the run.
+        self._from_arena: list[tuple[int, int]] = []
+        self._from_run: dict[Any, list[int]] = {}
         where = {} if of_run is None else of_run.places.where
+        lent = {} if of_run is None else of_run.places.lent
         hosts = [] if of_run is None else of_run.places.hosts
         for step in self._writing:
             place, free_list = written[step.id], free_lists.get(step.id)
+            if step.id in buffers.idle:
+                self._from_arena += [(place, step.id)] if step.id in free_lists else []
+            elif step.id in lent:
+                number, size = lent[step.id]
+                bytes_of = number, (size,), np.dtype(np.uint8)
+                self._from_run.setdefault(bytes_of, []).append(place)
             if free_list is None:
                 continue
             if step.id in where:
@@ -229,6 +240,9 @@ class Layout:
                 self._free_lists.append((place, free_list))
         self._count = len(written)
         self._laid: dict[_Arena, tuple[list[Any], list[Any]]] = {}
+        self._is_new = bool(  # in each turn
+            self._free_lists or self._travelling or self._from_arena or self._from_run
+        )
         self.bytes = buffers.total_bytes if self._kept else 0
         arenas.add(self)
 
@@ -247,7 +261,7 @@ class Layout:
                 laid = self._laid.get(arena)
                 if laid is None:
                     laid = self._lay(arena)
-                if not (self._free_lists or self._travelling):
+                if not self._is_new:
                     return laid[1]
                 found = laid[0].copy()
             else:
@@ -255,14 +269,17 @@ class Layout:
             for place, free_list in self._free_lists:
                 found[place] = free_list.take()
             for place, free_list, take, given in self._travelling:
-                held = run.memory
-                if held is None:
-                    assert self._of_run is not None
-                    held = run.memory = self._of_run.take()
-                array = take(held, *given)
+                array = take(self._memory_of(run), *given)
                 found[place] = free_list.take() if array is None else array
             for place, view in self._inside:
                 found[place] = _shown(view, found)
+            for place, number in self._from_arena:
+                assert arena is not None
+                found[place] = self._buffers.lending(number, found[place], arena.memory)
+            for value, borrowing in self._from_run.items():
+                lent = self._memory_of(run).take(*value)
+                for place in () if lent is None else borrowing:
+                    found[place] = found[place], lent
             if not self._sizes:
                 return found
             parts = in_parts(found, self._sizes)
@@ -274,6 +291,13 @@ class Layout:
                 self._arenas.idle.append(arena)
             at_fault = self._kept if place is None else [place]
             raise Unallocated([self._writing[one] for one in at_fault], self._symbols) from error
+
+    def _memory_of(self, run: Any) -> RunArrays:
+        held: RunArrays | None = run.memory
+        if held is None:
+            assert self._of_run is not None
+            held = run.memory = self._of_run.take()
+        return held
 
     def _lay(self, arena: _Arena) -> tuple[list[Any], list[Any]]:
         arrays = self._buffers.arrays(self._steps, self._symbols, arena.memory)

@@ -15,7 +15,7 @@ memory (`memory.arenas`); a run whose leaves are not all C-contiguous uses none.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from math import prod
@@ -33,6 +33,10 @@ VIEWS = ("any", "ordered")
 
 _BULKY_BYTES = 16 * 1024
 """Least size of bulky values: a part, of up to 128 steps, keeps its operands until it returns."""
+
+LENT_BYTES = 64 * 1024
+"""Least size of spans in loans: the view of a part costs 0.3 us in every turn, and small values
+suffer from a loan's lack of alignment."""
 
 Memory: TypeAlias = np.ndarray[Any, Any]
 """An array of bytes."""
@@ -215,6 +219,23 @@ def peak_bytes(
     return max(accumulate(change))
 
 
+def may_borrow(step: Node) -> bool:
+    """Return whether a step may be one of the `borrowers` for some sizes."""
+    return step.op.memory.scratch and any(
+        not all(type(dim) is int for dim in one.dims) or size_in_bytes(one, {}) >= LENT_BYTES
+        for one in (step, *step.inputs)
+    )
+
+
+def borrowers(steps: Sequence[Node], symbols: Mapping[str, int]) -> list[int]:
+    """Return the positions of the steps that take scratch memory and are large."""
+    return [
+        place for place, step in enumerate(steps)
+        if step.op.memory.scratch
+        and max([size_in_bytes(one, symbols) for one in (step, *step.inputs)]) >= LENT_BYTES
+    ]  # fmt: skip
+
+
 class Unallocated(Exception):
     """There is no memory for the results of nodes; the cause is chained.
 
@@ -236,12 +257,14 @@ class Buffers:
     - `place_of`: node id to the byte offset of its array
     - `in_place`: ids of the steps that overwrite an operand
     - `inside_of`: node id to the id of the later step in whose array it lies, if in a loan
+    - `idle`: begin and end of bytes that are lent to a step as scratch, by its id
     """
 
     total_bytes: int
     place_of: dict[int, int]
     in_place: set[int]
     inside_of: dict[int, int]
+    idle: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def arrays(
         self, steps: Sequence[Node], symbols: Mapping[str, int], memory: Memory | None = None
@@ -249,7 +272,7 @@ class Buffers:
         """Return the arrays of the planned steps, in order, in `memory` or in fresh memory.
 
         Steps of one shape and dtype at one place share an array object, so that a step in place has
-        its very operand as output.
+        its very operand as output.  With memory to borrow a step has a pair, see `scratch`.
         """
         if not self.place_of:
             return []
@@ -270,8 +293,13 @@ class Buffers:
                 shape = bind_shape(step.dims, symbols, 0)
                 end = place + prod(shape) * step.dtype.itemsize
                 views[key] = memory[place:end].view(step.dtype).reshape(shape)
-            found.append(views[key])
+            found.append(self.lending(step.id, views[key], memory))
         return found
+
+    def lending(self, number: int, array: Any, memory: Memory) -> Any:
+        """Return the array of a step, with the bytes that are lent to it if there are any."""
+        idle = self.idle.get(number)
+        return array if idle is None else (array, memory[slice(*idle)])
 
 
 def aligned(size: int) -> Memory:

@@ -21,11 +21,15 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from actorgraph.graph import Node
-from actorgraph.memory.buffers import ALIGNMENT, VIEWS, Buffers, Usage, usage
-
-LENT_BYTES = 64 * 1024
-"""Least size of spans in loans: the view of a part costs 0.3 us in every turn, and small values
-suffer from a loan's lack of alignment."""
+from actorgraph.memory.buffers import (
+    ALIGNMENT,
+    LENT_BYTES,
+    VIEWS,
+    Buffers,
+    Usage,
+    borrowers,
+    usage,
+)
 
 _GOOD = 1.02
 _WORTH_BYTES = 1 << 20
@@ -73,16 +77,19 @@ def pack(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Place]
 def assign(
     steps: Sequence[Node], kept: Collection[Node], planned: Collection[int],
     symbols: Mapping[str, int], preallocated: Collection[int] = (),
-    together: Iterable[tuple[int, int]] = (),
+    together: Collection[tuple[int, int]] = (), lends: bool = False,
 ) -> Buffers:  # fmt: skip
     """Plan the buffers of the `planned` steps for one binding.
 
     The steps `preallocated` write into arrays that leave the turn but exist from its beginning;
     they serve as loans.  What a range of steps `together` reads stays until its end, if that takes
-    no more memory.
+    no more memory.  If the plan `lends`, steps outside of such ranges borrow what is idle.
     """
-    lives = usage(steps, kept, symbols)
-    found = _laid(steps, lives, planned, preallocated)
+    lives, borrowing = usage(steps, kept, symbols), []
+    if lends:
+        walked = {place for one in together for place in range(*one)}
+        borrowing = [place for place in borrowers(steps, symbols) if place not in walked]
+    found = _laid(steps, lives, planned, preallocated, borrowing)
     within = {place: one for one in together if one[0] for place in range(*one)}
     lengthened = False
     for i, step in enumerate(steps if within else ()):
@@ -91,13 +98,38 @@ def assign(
             lives.last[step.id], lengthened = end, True
     if not lengthened:
         return found
-    longer = _laid(steps, lives, planned, preallocated)
+    longer = _laid(steps, lives, planned, preallocated, borrowing)
     return longer if longer.total_bytes <= found.total_bytes else found
 
 
+def idle(
+    total: int, spans: Sequence[Span], places: Sequence[Place], turns: Iterable[range]
+) -> list[tuple[int, int]]:
+    """Return the begin and end of the largest gap in the room during each of the `turns`.
+
+    `spans` and `turns` are sorted by their begin.
+    """
+    found, alive, number = list[tuple[int, int]](), list[int](), 0
+    for turn in turns:
+        while number < len(spans) and spans[number].begin < turn.stop:
+            if places[number].loan < 0:
+                alive.append(number)
+            number += 1
+        alive = [one for one in alive if spans[one].end >= turn.start]
+        taken = sorted([(places[one].begin, _padded(spans[one].size)) for one in alive])
+        begin, gaps = 0, []
+        for at, size in (*taken, (total, 0)):
+            gaps.append((at - begin, begin))
+            begin = max(begin, at + size)
+        size, begin = max(gaps)
+        found.append((begin, begin + max(0, size)))
+    return found
+
+
 def _laid(
-    steps: Sequence[Node], lives: Usage, planned: Collection[int], preallocated: Collection[int]
-) -> Buffers:
+    steps: Sequence[Node], lives: Usage, planned: Collection[int], preallocated: Collection[int],
+    borrowing: Sequence[int],
+) -> Buffers:  # fmt: skip
     spans: list[Span] = []
     loans: list[Loan] = []
     hosts: list[int] = []
@@ -125,6 +157,15 @@ def _laid(
             number: hosts[places[span].loan]
             for number, span in span_of.items()
             if places[span].loan >= 0
+        },
+        {
+            steps[place].id: gap
+            for place, gap in zip(
+                borrowing,
+                idle(total, spans, places, [range(one, one + 1) for one in borrowing]),
+                strict=True,
+            )
+            if gap[1] - gap[0] >= LENT_BYTES
         },
     )
 

@@ -45,13 +45,17 @@ class Places:
     `values` have sizes and places by id.  `hosts` are the ids of the results that lend their
     arrays, numbered from 1.  The ends of values cut arrays into *cells*, numbered through all
     arrays; `whole` has the cells of each.  `overwrites` has the operand that a value lies over.
+    Bytes that the steps of a turn borrow one after another are a value; `lent` has its number,
+    which is negative, and its size by the ids of these steps.
     """
 
     def __init__(
         self, total: int, values: Mapping[int, tuple[int, Place]], loans: Sequence[int],
         overwrites: Mapping[int, int],
+        lent: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:  # fmt: skip
         self.total_bytes = total
+        self.lent = lent or {}
         used = sorted({place.loan for _, place in values.values()} - {-1})
         self.hosts = [loans[one] for one in used]
         number = {loan: place for place, loan in enumerate([-1, *used])}
@@ -99,7 +103,7 @@ class RunArrays:
         # A view of an array refers to that array only if the array's own base is no array.
         self._buffers = [(ctypes.c_char * one.nbytes).from_buffer(one) for one in (raw, *hosts)]
         self._shift = -ctypes.addressof(self._buffers[0]) % ALIGNMENT
-        self._occupant: list[int] = [-1] * places.cells
+        self._occupant: list[int | None] = [None] * places.cells
         self._values: dict[int, Any] = {}
         self._lock = Lock()
 
@@ -137,6 +141,6 @@ class RunArrays:
         occupant, values = self._occupant, self._values
         for cell in cells:
             one = occupant[cell]
-            if one >= 0 and getrefcount(values[one]) != _IDLE:
+            if one is not None and getrefcount(values[one]) != _IDLE:
                 return False
         return True

@@ -27,6 +27,12 @@ _BLOCK = 1 << 17
 """Entries of a block that is processed at a time; of places a quarter of this."""
 
 
+def _is_block(step: Node) -> bool:
+    """Return whether an image batch is one block: rows would take memory for all blocks at once."""
+    sizes = [dim for dim in step.inputs[0].dims if isinstance(dim, int)]
+    return prod(sizes) <= _BLOCK
+
+
 def _pooled_shape(
     checks: Checks, x: Shape, *like: Shape, kernel: Ints, stride: Ints, padding: Any,
     dilation: Ints, ceil: bool, **more: Any,
@@ -203,7 +209,8 @@ _PLAIN = {
 PLACES: Op = declare(
     "max_pool_places", "r[*s] -> r[*t] -> int64[*t]", _places_forward,
     samples=(on((1, 4, 5), (1, 2, 2), **_PLAIN),), memory=FRESH_OUT,
-    doc="Number, within the last axes, of the entry that each maximum comes from.", traced=True,
+    doc="Number, within the last axes, of the entry that each maximum comes from.",
+    traced=_is_block,
 )  # fmt: skip
 
 
@@ -220,7 +227,7 @@ MAX: Op = declare(
         on((2, 1, 4, 5), **_PLAIN), on((2, 6), **_OVERLAP),
         on((7,), **(_OVERLAP | {"dilation": (2,)})), on((0, 1, 4, 5), **_PLAIN),
     ),
-    memory=FRESH_OUT, doc="Maximum over windows.", traced=True,
+    memory=FRESH_OUT, doc="Maximum over windows.", traced=_is_block,
 )  # fmt: skip
 """Maximum over windows of trailing axes."""
 

@@ -143,7 +143,7 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
 where_positive: Binary = binary(
     "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
     "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2,
-    rule="where(greater(y, 0), x, 0)", memory=IN_PLACE,
+    rule="where(greater(y, 0), x, 0)", memory=IN_PLACE._replace(scratch=True),
     notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(

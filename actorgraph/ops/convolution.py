@@ -21,7 +21,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import FRESH_OUT, Attrs, Op
+from actorgraph.op import FRESH_BY_SCRATCH, Attrs, Op
 from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._declare import over_axes
 from actorgraph.ops._rules import as_of, declare, on, raises, returns
@@ -322,7 +322,7 @@ CONV: Op = declare(
         *(on(x, w, **attrs, size=None) for x, w, _, attrs in _CASES),
         on((0, 3, 4), (2, 3, 1), **_CASES[2][3], size=None),
     ),
-    memory=FRESH_OUT, in_blas=True, doc="Convolution over trailing axes.",
+    memory=FRESH_BY_SCRATCH, in_blas=True, doc="Convolution over trailing axes.",
     traced=True, convolves="forward", moves_windows=True,
 )  # fmt: skip
 """Convolution, linear in the input and in the weight."""
@@ -337,7 +337,7 @@ TRANSPOSE: Op = declare(
         on((1, 2, 2), (2, 2, 2), (1, 2, 5), **_CASES[1][3], size=None, extra=(0,)),
         on((1, 2, 2), (2, 2, 2), **_CASES[1][3], size=None, extra=(1,)),
     ),
-    memory=FRESH_OUT, in_blas=True, traced=True, convolves="backward", moves_windows=True,
+    memory=FRESH_BY_SCRATCH, in_blas=True, traced=True, convolves="backward", moves_windows=True,
     doc="Transposed convolution: the adjoint of convolution in its input.",
 )  # fmt: skip
 """The adjoint of convolution in its input."""
@@ -350,7 +350,7 @@ _WEIGHT: Op = declare(
     ),
     linear=(0, 1), cost=lambda shapes, result, attrs: _flops(result, shapes[1]),
     samples=tuple(on(x, y, **attrs, size=w[2:]) for x, w, y, attrs in _CASES),
-    memory=FRESH_OUT, in_blas=True, doc="Adjoint of convolution in its weight.",
+    memory=FRESH_BY_SCRATCH, in_blas=True, doc="Adjoint of convolution in its weight.",
     traced=True, convolves="weight", moves_windows=True,
 )  # fmt: skip
 

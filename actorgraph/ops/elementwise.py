@@ -13,6 +13,7 @@ from actorgraph.op import FRESH, Attrs, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import limited, zero
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, public, unary
 from actorgraph.ops._rules import declare, on, raises, returns
+from actorgraph.scratch import scratch_like
 from actorgraph.types import dtype_of
 
 __all__ = [
@@ -168,8 +169,10 @@ def select_positive(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
     if xp is not np or x.dtype.itemsize not in _WORDS:
         return xp.where(xp.greater(y, zero(xp, y)), x, zero(xp, x))
     word = _WORDS[x.dtype.itemsize]
-    kept = np.greater(y, zero(np, y))
-    kept = kept.astype(word) if y.size <= _FEW else kept.view(np.int8)
+    few = y.size <= _FEW
+    mask = None if few else scratch_like(np, y, np.dtype(np.bool))
+    kept = np.greater(y, zero(np, y), out=mask)
+    kept = kept.astype(word) if few else kept.view(np.int8)
     if out is None:
         return np.multiply(x.view(word), kept).view(x.dtype)
     np.multiply(x.view(word), kept, out.view(word))

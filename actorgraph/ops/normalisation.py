@@ -127,7 +127,8 @@ _STAGES = (MEAN, (SPREAD, (("r", "divide(1, sqrt(add(multiply(v, n), eps)))"),))
 
 _NORMALIZE: Op = declare(
     "standardize", "f[*s] -> f[*s]", _normalize_forward, vjp=(_normalize_derivative,),
-    jvp=tangents(_normalize_derivative), cost=each(6), samples=_SAMPLES, memory=IN_PLACE,
+    jvp=tangents(_normalize_derivative), cost=each(6), samples=_SAMPLES,
+    memory=IN_PLACE._replace(scratch=True),
     doc="Values without their mean over axes, divided by their standard deviation.", traced=True,
     along=Along(_STAGES, "multiply(subtract(x, m), r)", (False, False)),
 )  # fmt: skip

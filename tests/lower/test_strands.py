@@ -20,6 +20,7 @@ from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.helpers import HELPERS
 from actorgraph.jit import groups as forming
 from actorgraph.lower import quick_rows, strands, table, table_rows
+from actorgraph.scratch import scratch_bytes
 from actorgraph.testing._examples import check_in_turn, expected, results
 from tests._soak import drawn
 from tests.machines._graphs import graphs
@@ -597,6 +598,20 @@ def test_one_sequence_that_a_worker_runs_has_strands_too():
         [plan] = machine._plans.values()
         assert plan.sequential is not None
         assert "pieces in 2 strands" in machine.explain()
+
+
+def test_strands_of_all_tables_write_into_one_memory():
+    loss, feeds = columns(side=96)
+    with ag.LispMachine([loss]) as lisp:
+        wanted = lisp.run_sync(feeds)[loss].value
+    with forced(), ag.ActorMachine([loss], native="wait", workers=2) as machine:
+        for _ in range(20):
+            assert machine.run_sync(feeds)[loss].value == wanted
+        [written] = rows_of(machine)
+        [plan] = machine._plans.values()
+        assert written.rooms > 2
+        assert 128 * 1024 <= written.total <= scratch_bytes()
+        assert plan.inline.program.walked_bytes == 0
 
 
 def test_threads_that_run_one_machine_or_several_have_their_bits():

@@ -93,9 +93,12 @@ def test_one_actor_a_node_needs_hardly_more_memory_than_is_alive_at_once():
             machine.run_sync(given, backward=True)
             peak = kept + tracemalloc.get_traced_memory()[1] - start
             [plan] = machine.memory_plan()
+            [places] = [one.partition.places({}) for one in machine._plans.values()]
     finally:
         tracemalloc.stop()
     assert peak <= 1.1 * plan.bound_bytes
+    assert 0.95 * peak <= plan.peak_bytes <= 1.05 * peak
+    assert plan.kept_bytes == places.total_bytes > 0
 
 
 def test_an_intermediate_value_that_is_returned_as_a_view_has_memory_of_its_own():
@@ -121,5 +124,7 @@ def test_only_large_values_that_leave_a_task_have_places():
     escaping = {node.id for spec in cut.tasks for node, _ in spec.results}
     assert found.where
     assert not escaping & found.where.keys()
-    assert all(np.prod(steps[number].shape) * 4 >= 64 * 1024 for number in found.where)
+    large = [number for number in found.where if number not in dict(found.lent.values())]
+    assert all(np.prod(steps[number].shape) * 4 >= 64 * 1024 for number in large)
+    assert all(size >= 64 * 1024 for _, size in found.lent.values())
     assert any(part is not None for *_, part in found.where.values())

@@ -6,6 +6,7 @@ import tracemalloc
 from threading import Event
 
 import numpy as np
+import pytest
 
 import actorgraph as ag
 from actorgraph.devices.background import BACKGROUND
@@ -14,6 +15,8 @@ from actorgraph.lower.spots import Spot, view_spot
 from actorgraph.memory.free_lists import FreeList
 from actorgraph.scheduler import Pool
 from actorgraph.scratch import scratch, scratch_bytes
+from actorgraph.testing._examples import results
+from benchmarks.graphs import convnet
 
 ROWS, COLUMNS = 256, 256
 BYTES = ROWS * COLUMNS * 4
@@ -68,6 +71,42 @@ def test_steps_of_parts_inside_parts_write_into_planned_memory():
         more = tracemalloc.get_traced_memory()[1] - start
         tracemalloc.stop()
     assert more < BYTES
+
+
+def fresh_bytes(machine, feeds, **mode):
+    """Return the most bytes that a warm machine allocates in a run."""
+    for _ in range(3):
+        machine.run_sync(feeds, **mode)
+    tracemalloc.start()
+    try:
+        machine.run_sync(feeds, **mode)
+        tracemalloc.reset_peak()
+        start = tracemalloc.get_traced_memory()[0]
+        machine.run_sync(feeds, **mode)
+        return tracemalloc.get_traced_memory()[1] - start
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_mask_that_only_one_step_reads_is_scratch():
+    x = of_depth(1, wrt=True)
+    loss = ag.ops.relu(x).mean()
+    with ag.TapeMachine([loss], workers=1) as machine:
+        assert fresh_bytes(machine, FEEDS, backward=True) < 1.5 * ROWS * COLUMNS
+
+
+@pytest.mark.parametrize("kind", [ag.ActorMachine, ag.TapeMachine])
+@pytest.mark.parametrize("native", [False, "wait"])
+def test_columns_lie_in_planned_memory_that_is_idle_meanwhile(kind, native):
+    loss, feeds = convnet(2)
+    nodes = [loss, *loss.graph.parameters]
+    with ag.LispMachine([loss]) as lisp:
+        wanted = results(lisp.run_sync(feeds, backward=True), nodes)
+    with kind([loss], workers=1, native=native, fuse="none") as machine:
+        for _ in range(4):
+            run = machine.start(feeds, backward=True).result()
+            assert results(run, nodes) == wanted
+        assert scratch_bytes() == 0
 
 
 def arrays():

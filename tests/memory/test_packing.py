@@ -17,6 +17,7 @@ from actorgraph.memory.packing import (
     _by_size,
     _by_time,
     assign,
+    idle,
     pack,
 )
 from tests._soak import drawn
@@ -52,6 +53,24 @@ def test_no_two_spans_that_live_at_once_overlap(lay, spans, loans):
         for other, where in list(zip(spans, places, strict=True))[:i]:
             if span.begin <= other.end and other.begin <= span.end and place.loan == where.loan:
                 assert end <= where.begin or where.begin + other.size <= place.begin
+
+
+@drawn(100, soak=2000)
+@given(spans(), loans(), st.lists(st.integers(0, 30), max_size=8))
+def test_what_is_idle_in_a_turn_is_the_largest_gap_between_what_lives_then(spans, loans, starts):
+    total, places = pack(spans, loans)
+    turns = [range(one, one + 1 + one % 3) for one in sorted(starts)]
+    for turn, (begin, end) in zip(turns, idle(total, spans, places, turns), strict=True):
+        free = np.ones(total // ALIGNMENT, np.bool)
+        for span, place in zip(spans, places, strict=True):
+            if place.loan < 0 and span.begin < turn.stop and turn.start <= span.end:
+                until = place.begin + span.size + ALIGNMENT - 1
+                free[place.begin // ALIGNMENT : until // ALIGNMENT] = False
+        runs = "".join(map(str, free.astype(int))).split("0")
+        assert free[begin // ALIGNMENT : end // ALIGNMENT].all()
+        assert begin % ALIGNMENT == 0
+        assert 0 <= begin <= end <= total
+        assert end - begin == ALIGNMENT * max(map(len, runs))
 
 
 def test_a_span_lies_in_a_loan_only_while_nobody_writes_there():

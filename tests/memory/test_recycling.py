@@ -3,9 +3,10 @@
 from threading import Barrier, Thread
 
 import numpy as np
+import pytest
 
 from actorgraph.memory.free_lists import FreeList, Recycling
-from actorgraph.scratch import scratch, scratch_like
+from actorgraph.scratch import borrowing, scratch, scratch_like
 
 FLOAT = np.dtype("float32")
 SHAPE = 128, 128
@@ -52,6 +53,37 @@ def test_threads_that_hold_scratch_at_once_have_rooms_of_their_own():
     for thread in threads:
         thread.join()
     assert len({*places}) == 3
+
+
+def test_a_call_takes_scratch_from_its_caller_one_after_the_other_and_only_in_its_thread():
+    taken, lent = [], np.ones(2 * 128 * 128 * 4 + 64, np.uint8)
+
+    def kernel(x, out=None):
+        taken[:] = [scratch(np, SHAPE, FLOAT, cleared=one == 0) for one in range(3)]
+        other = Thread(target=lambda: taken.append(scratch(np, SHAPE, FLOAT)))
+        other.start()
+        other.join()
+        return np.add(x, x, out=out)
+
+    x, out = np.ones(3), np.empty(3)
+    assert borrowing(kernel)(x, out=(out, lent)) is out
+    assert [np.may_share_memory(lent, one) for one in taken] == [True, True, False, False]
+    assert not np.may_share_memory(taken[0], taken[1])
+    assert not taken[0].any()
+    assert not np.may_share_memory(lent, scratch(np, SHAPE, FLOAT))
+    for given in ({}, {"out": None}, {"out": out}):
+        assert borrowing(kernel)(x, **given).tolist() == [2, 2, 2]
+        assert not any(np.may_share_memory(lent, one) for one in taken)
+
+
+def test_what_was_lent_to_a_call_that_fails_is_lent_to_nobody_after_it():
+    def kernel(x, out):
+        raise ArithmeticError
+
+    lent = np.empty(128 * 128 * 4, np.uint8)
+    with pytest.raises(ArithmeticError):
+        borrowing(kernel)(np.ones(3), out=(np.empty(3), lent))
+    assert not np.may_share_memory(lent, scratch(np, SHAPE, FLOAT))
 
 
 def test_a_recycled_result_lies_as_the_kernels_own_and_is_not_written_while_somebody_holds_it():
