@@ -118,18 +118,18 @@ def _loop(lines: ElementLines, name: str, char: str, lanes: int, past: bool) -> 
     text.lines += ["  br label %test", "test:", "  %i = phi i64 [%from, %entry], [%next, %body]",
                    "  %more = icmp slt i64 %i, %to", "  br i1 %more, label %body, label %over",
                    "body:"]  # fmt: skip
-    places = [text.new(f"add i64 %i, {k * lanes}") for k in range(_TOGETHER if past else 1)]
+    firsts = [text.new(f"add i64 %i, {k * lanes}") for k in range(_TOGETHER if past else 1)]
 
-    def at(array: str, place: str) -> str:
-        return text.new(f"getelementptr {text.kind}, ptr {array}, i64 {place}")
+    def element(array: str, number: str) -> str:
+        return text.new(f"getelementptr {text.kind}, ptr {array}, i64 {number}")
 
     # Asking for what lies ahead brings nothing; from 1 KB on it hinders the hardware's own
     # prefetching, and a step of Adam takes a sixth longer (Zen 4).
     loaded = [
-        values | {one: text.load(at(source, place)) for one, source in sources.items()}
-        for place in places
+        values | {one: text.load(element(source, first)) for one, source in sources.items()}
+        for first in firsts
     ]
-    for place, values in zip(places, loaded, strict=True):
+    for first, values in zip(firsts, loaded, strict=True):
         arrays = {*values}.difference(lines.numbers)
         for line in lines.lines:
             match ast.parse(line).body:
@@ -142,12 +142,11 @@ def _loop(lines: ElementLines, name: str, char: str, lanes: int, past: bool) -> 
                     raise NotImplementedError(line)
         for one, result in results.items():
             how = "64, !nontemporal !0" if past and one == "p" else text.size
-            text.lines.append(
-                f"  store {text.type} {values[one]}, ptr {at(result, place)}, align {how}"
-            )
+            at = element(result, first)
+            text.lines.append(f"  store {text.type} {values[one]}, ptr {at}, align {how}")
     return [
         f"define internal void @{name}(ptr %args, ptr %numbers, i64 %from, i64 %to) {{", "entry:",
-        *text.lines, f"  %next = add i64 %i, {len(places) * (lanes or 1)}", "  br label %test",
+        *text.lines, f"  %next = add i64 %i, {len(firsts) * (lanes or 1)}", "  br label %test",
         "over:", "  ret void", "}",
     ]  # fmt: skip
 

@@ -137,6 +137,11 @@ class Compiled:
         return tabling._replace(others=jit.ROWS, largest=_QUICK_BYTES)
 
     @cached_property
+    def has_waves(self) -> bool:
+        """Whether loops may feed one another (see `control.waves`)."""
+        return self.overlaps and sum(["loop" in node.attrs for node in self.joint.order]) > 1
+
+    @cached_property
     def overlaps(self) -> bool:
         """Whether loops, or parts of one, may run at the same time."""
         return not (self.placing or self.interpreter or self.watch)
@@ -293,7 +298,7 @@ class Compiled:
             from actorgraph.jit import lowering as jit
 
             lowered = jit.fused(lowered, self.result_of, symbols, self.is_apart)
-        if self.overlaps and sum(["loop" in node.attrs for node in self.joint.order]) > 1:
+        if self.has_waves:
             from actorgraph.control.waves import with_waves
 
             lowered = [with_waves(steps, self.joint) for steps in lowered]

@@ -14,8 +14,8 @@ from itertools import chain
 from actorgraph.graph import Node
 from actorgraph.lower.program import FEWEST_ROWS
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.memory.buffers import borrowers, is_view, size_in_bytes, usage, writable
-from actorgraph.memory.packing import LENT_BYTES, Loan, Place, Span, idle, overwritten, pack
+from actorgraph.memory.buffers import LENT_BYTES, borrowers, is_view, size_in_bytes, usage, writable
+from actorgraph.memory.packing import Loan, Place, Span, idle, overwritten, pack
 from actorgraph.memory.travelling import Places
 
 
