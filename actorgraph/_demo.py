@@ -277,7 +277,6 @@ def _verdict(difference: float) -> str:
 
 
 def _here() -> str:
-    """Return the path of this file, relative if possible."""
     path = Path(__file__)
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 

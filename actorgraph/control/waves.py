@@ -213,7 +213,6 @@ class _WaveKernel:
         return [*[(one, f"in a wave of {len(loops)} loops") for one in loops], *split]
 
     def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Return an array for rows from a free list."""
         most = 2 * len(self._nodes)
         if len(self._lists) > most:  # of other lengths
             self._lists.clear()

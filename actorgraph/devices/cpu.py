@@ -90,10 +90,7 @@ class CPU(Device):
 
     name = "cpu"
     is_host = True
-
-    @property
-    def xp(self) -> Any:
-        return np
+    xp = np
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
         """Return the array itself."""

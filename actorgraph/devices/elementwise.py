@@ -337,7 +337,6 @@ class ElementCode:
 
 @cache
 def _packer(numbers: int, places: int) -> Callable[..., bytes]:
-    """Return what packs the words of a block."""
     return struct.Struct(f"{_NUMBERS}q{numbers}d{places}q").pack
 
 

@@ -201,7 +201,6 @@ def _read(ufunc: np.ufunc, chars: str) -> Routine | None:
 
 
 def _struct_agrees(struct: _Struct, ufunc: np.ufunc) -> bool:
-    """Return whether the struct agrees with the attributes of the ufunc."""
     counts = struct.nin, struct.nout, struct.nargs, struct.ntypes
     if counts != (ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes):
         return False

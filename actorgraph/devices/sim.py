@@ -238,13 +238,10 @@ def _critical(steps: list[_SimulatedStep]) -> tuple[str, ...]:
 class Sim(Device):
     """A GPU of a `SimulatedGPUs`."""
 
+    xp = np  # called only for shapes that are unknown before a run
+
     def __init__(self, simulation: SimulatedGPUs, number: int) -> None:
         self.name, self.simulation = f"sim:{number}", simulation
-
-    @property
-    def xp(self) -> Any:
-        """NumPy, which is called only for shapes that are unknown before a run."""
-        return np
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
         """Return the array itself; the lane counts the time of the copy."""

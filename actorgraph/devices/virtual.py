@@ -38,6 +38,8 @@ class Virtual(Device):
         Additional time of other work, the longer of both; bytes are those of operands and result.
     """
 
+    xp = np
+
     def __init__(
         self, name: str, latency_s: float = 0.0, bytes_per_s: float = inf, kernel_s: float = 0.0,
         kernel_bytes_per_s: float = inf,
@@ -48,10 +50,6 @@ class Virtual(Device):
     def _part(self, name: str) -> Virtual:
         times = self.latency_s, self.bytes_per_s, self.kernel_s, self.kernel_bytes_per_s
         return Virtual(name, *times)
-
-    @property
-    def xp(self) -> Any:
-        return np
 
     def to_device(self, array: Any) -> Any:
         """Return a copy with the same strides."""

@@ -214,7 +214,6 @@ class LoopWriter:
         return _Value(self._new(f"icmp ne i8 {result}, 0") if char == "?" else result, char)
 
     def _store(self, step: Node) -> None:
-        """Store the value of a step if it is a result."""
         for place, node in enumerate(self.outputs, len(self.inputs) + 1):
             if node.id == step.id:
                 value, kind = self.values[step.id].name, KINDS[step.dtype.char]
@@ -277,7 +276,6 @@ class LoopWriter:
         self.lines.append(f"  store double {total}, ptr {at}")
 
     def _each_row(self) -> None:
-        """Write the code of a row."""
         for node in self.inputs:  # loaded once, not for each element
             if self.levels[node.id] == "row":
                 self.values[node.id] = self._load(node)

@@ -54,7 +54,6 @@ def _is_small_and_fixed(node: Node) -> bool:
 
 
 def _is_view_of_constants(node: Node) -> bool:
-    """Return whether a node is a view of constants."""
     shows = bool(node.inputs) and all(part.op is CONSTANT for part in node.inputs)
     return shows and is_view(node) and _is_small_and_fixed(node)
 

@@ -81,7 +81,6 @@ class PartedRows(QuickRows):
         self._within[self._room] = self._scratch
 
     def parts(self, step: Node) -> int:
-        """Return the number of threads."""
         return self.rooms
 
     def wrote_all(self) -> None:

@@ -73,7 +73,6 @@ def cut_steps(
 
 
 def _joined(parts: Sequence[Part], needed: Mapping[int, int]) -> Part:
-    """Return a part that consists of consecutive parts."""
     if len(parts) == 1:
         return parts[0]._replace(is_walked=True)
     end = parts[-1].end

@@ -63,7 +63,6 @@ def parted(
 
 
 def _is_slice(step: Node) -> bool:
-    """Return whether a step is a view that only slices axes."""
     index = step.attrs.get("index", ()) if step.op is _GETITEM else ()
     return bool(index) and all(isinstance(part, slice) for part in index)
 

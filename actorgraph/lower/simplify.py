@@ -129,7 +129,6 @@ def _merged_within(
 
 
 def _with_inputs(node: Node, replacement: Mapping[int, Node]) -> Node:
-    """Return the node with its inputs replaced."""
     for part in node.inputs if replacement else ():
         if part.id in replacement:
             inputs = tuple([replacement.get(part.id, part) for part in node.inputs])

@@ -182,7 +182,6 @@ def _ends(count: int, parts: int, unit: int) -> tuple[int, ...] | None:
 
 
 def _parts(row: TableRow, number: int, ends: Sequence[int]) -> list[TableRow]:
-    """Return the parts of a row along an axis."""
     axes = _axes(row)
     assert axes is not None, "who knows an axis knows the loop"
     found = []

@@ -101,7 +101,6 @@ def strides_of(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
 
 @lru_cache(4096)
 def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
-    """Return whether an array is C-contiguous."""
     wanted = zip(shape, strides, strides_of(shape, size), strict=True)
     return not any(n > 1 and a != b for n, a, b in wanted)
 

@@ -349,7 +349,6 @@ class Written:
         return Spot(len(self.sizes) - 1, 0, value.shape, value.strides, value.itemsize)
 
     def _view(self, step: Node) -> Spot:
-        """Return the spot of a view."""
         [of] = step.inputs
         if step.op is RESHAPE:  # it may copy, into scratch memory that outlives its step
             place = Traced(self, self.place(of), of.dtype).reshape(self._shape(step)).place

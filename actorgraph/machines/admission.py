@@ -46,11 +46,6 @@ class Admission:
         """How many runs have not ended."""
         return len(self.in_flight) + len(self.queued) + len(self.direct)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no run passes through actors, or waits for that."""
-        return not (self.in_flight or self.queued)
-
     def is_alone(self) -> bool:
         """Return whether at most one run is in flight, and none is queued."""
         return len(self.in_flight) < 2 and not self.queued

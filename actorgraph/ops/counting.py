@@ -182,7 +182,6 @@ def digitize(x: Node, bins: Any, right: bool = False) -> Node:
 
 
 def _edges(x: Node, bins: Any, limits: Any) -> tuple[Node, Node]:
-    """Return the edges and `x` in their dtype."""
     if isinstance(bins, (str, bool)):
         raise GraphTypeError(f"histogram: bins is a number of bins or their edges, got {bins!r}")
     if not isinstance(bins, (int, np.integer)):

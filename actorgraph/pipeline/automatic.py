@@ -197,7 +197,6 @@ def _shortest_s(machine: Machine, feeds: Mapping[Node, Any], trains: bool) -> fl
 
 
 def _fastest_run(pipeline: Pipeline, feeds: Mapping[Node, Any], trains: bool) -> Measured:
-    """Return the measurement of the fastest of some runs."""
     from actorgraph.pipeline.measuring import timed_run
 
     def run() -> None:

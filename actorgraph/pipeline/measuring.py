@@ -151,7 +151,6 @@ class _Turns(Instrument):
         self.turns: list[_Turn] = []
 
     def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
-        """Record a turn."""
         if run.microbatch is not None and run.core is self._core:
             self.turns.append(_Turn(task, run.microbatch, started, ended))
 

@@ -40,7 +40,8 @@ def broadcast_like(x: Any, like: Any) -> Any:
     given = getattr(x, "shape", ())
     if given == shape:
         return x
-    plain(like, "an operand")
+    if type(like) is not np.ndarray:
+        plain(like, "an operand")
     if not given and like.size <= _SMALL:
         filled = np.empty(shape, getattr(x, "dtype", float))
         filled.fill(x)
@@ -338,7 +339,7 @@ def differentiable(value: Any, name: str) -> None:
             differentiable(part, name)
     elif isinstance(value, dict):
         differentiable(list(value.values()), name)
-    elif isinstance(plain(value, f"argument {name}"), _ARRAYS) and value.dtype.kind == "f":
+    elif isinstance(value, _ARRAYS) and plain(value, name).dtype.kind == "f":
         return
     elif not isinstance(value, float):
         what = value.dtype if isinstance(value, _ARRAYS) else type(value).__name__

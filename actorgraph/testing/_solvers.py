@@ -65,12 +65,10 @@ def _parameter(name: str = "W") -> Parameter:
 
 
 def _dual_of(parameter: Parameter, grad: Any) -> Dual:
-    """Return the Dual of a parameter, as from a run."""
     return Dual(parameter.value, grad, node=parameter)
 
 
 def _ones(*shape: int, dtype: str = "float64") -> Dual:
-    """Return a parameter of ones with a gradient of ones."""
     return Dual(np.ones(shape, dtype), np.ones(shape, dtype))
 
 

@@ -42,7 +42,6 @@ def _threads(lanes: Iterable[str]) -> dict[str, int]:
 
 
 def _tracks(process: int, name: str, threads: Mapping[str, int]) -> list[Event]:
-    """Return the events that name and order a process and its threads."""
     named = [
         {"ph": "M", "name": "process_name", "pid": process, "tid": 1, "args": {"name": name}},
         {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 1,

@@ -183,5 +183,4 @@ def _line(tag: str, cells: Sequence[str], kinds: Sequence[str]) -> str:
 
 
 def _largest(values: Sequence[float], count: int) -> set[int]:
-    """Return the indices of the `count` largest values."""
     return set(sorted(range(len(values)), key=values.__getitem__, reverse=True)[:count])

@@ -1,0 +1,37 @@
+"""What generated functions check of the values that they get."""
+
+import numpy as np
+import pytest
+
+from actorgraph import source
+from actorgraph.errors import FeedError
+from tests._each import each
+
+KINDS = {
+    "a matrix, .* np.asarray": np.ones((2, 2)).view(np.matrix),
+    r"a masked array, .* \.filled": np.ma.array(np.ones((2, 2)), mask=np.eye(2)),
+}
+
+
+@each(("kind", "value"), KINDS.items())
+def test_arrays_with_an_arithmetic_of_their_own_are_refused(kind, value):
+    def by_closure(x):
+        return np.sum(x * value)
+
+    def unsummed(x):
+        return x * value
+
+    def of_two(x, y):
+        return np.sum(x * y)
+
+    def of_a_part(x):
+        return (x * value)[0, 1]
+
+    plain, vector = np.ones((2, 2)), {"input_derivative": source.DefaultOnes}
+    for function, args, options in (
+        (by_closure, [value], {}), (by_closure, [value], {"mode": "forward"}),
+        (by_closure, [plain], {}), (of_two, [plain, value], {}), (of_a_part, [plain], {}),
+        (unsummed, [plain], vector),
+    ):  # fmt: skip
+        with pytest.raises(FeedError, match=kind):
+            source.grad(function, **options)(*args)
