@@ -19,6 +19,7 @@ A run past its deadline raises the built-in ``TimeoutError``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from inspect import cleandoc
 from typing import Any
 
@@ -159,14 +160,16 @@ def near_names(wanted: object, known: Iterable[str], limit: int = 3) -> str:
     >>> ag.errors.near_names("wieght", ["weight", "bias"])
     "; did you mean 'weight'?"
     """
+    close = _nearest(wanted, tuple(known), limit) if isinstance(wanted, str) else ()
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+@lru_cache(64)  # pytest and notebooks ask a module again and again for what it does not have
+def _nearest(wanted: str, known: tuple[str, ...], limit: int) -> list[str]:
     from difflib import get_close_matches  # only errors pay for it
 
-    if not isinstance(wanted, str):
-        return ""
-
     by_lower = {name.lower(): name for name in known}
-    close = [by_lower[name] for name in get_close_matches(wanted.lower(), by_lower, limit)]
-    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return [by_lower[name] for name in get_close_matches(wanted.lower(), by_lower, limit)]
 
 
 def no_name(

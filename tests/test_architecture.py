@@ -32,6 +32,8 @@ import pytest
 import actorgraph as ag
 from actorgraph import op
 from actorgraph.op import REGISTRY
+from tests import _trees
+from tests._trees import tree
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "actorgraph"
@@ -129,14 +131,8 @@ def of_all(modules):
 every_module, every_public_module = of_all(FILES), of_all(PUBLIC)
 
 
-@cache
-def tree(module):
-    return ast.parse(FILES[module].read_text())
-
-
-@cache
 def nodes(module):
-    return list(ast.walk(tree(module)))
+    return _trees.nodes(FILES[module])
 
 
 def relative(module):
@@ -152,7 +148,7 @@ def is_type_checking(node):
 def at_run_time(module, inside_functions):
     """Yield the nodes of a module that run when it is imported, or ever."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    left = [tree(module)]
+    left = [tree(FILES[module])]
     while left:
         node = left.pop()
         yield node
@@ -352,7 +348,7 @@ def is_function_or_class(value):
 def defined(module):
     """Yield (name, value) of what the module itself defines in public: functions and classes."""
     loaded = importlib.import_module(module)
-    for node in tree(module).body:
+    for node in tree(FILES[module]).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         names = [target.id for target in targets if isinstance(target, ast.Name)]
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -394,7 +390,7 @@ def test_dir_of_a_namespace_lists_what_is_public_and_nothing_else():
 
 def attribute_docstrings(module):
     """Return the names that a string below their assignment documents."""
-    body = tree(module).body
+    body = tree(FILES[module]).body
     found = set()
     for node, following in pairwise(body):
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
@@ -602,9 +598,8 @@ def statements(node):
 
 def too_long(path):
     """Return what is too long in a file: its name, names of functions."""
-    text = path.read_text()
-    found = [path.name] if len(text.splitlines()) > LONGEST_FILE else []
-    for node in statements(ast.parse(text)):
+    found = [path.name] if len(path.read_text().splitlines()) > LONGEST_FILE else []
+    for node in statements(tree(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[1:] if ast.get_docstring(node) else node.body
             if body and body[-1].end_lineno - body[0].lineno + 1 > LONGEST_FUNCTION:

@@ -203,12 +203,13 @@ def _calls(step: Node) -> int:
 def _is_known(node: Node) -> bool:
     rule = rows_of(node.op)
     floats = node.inputs[: rule.of + 1] if rule is not None and rule.classes else node.inputs
-    dtypes = {node.dtype.name, *(part.dtype.name for part in floats)}
+    # A type has the name; NumPy puts that of a dtype together anew.
+    dtypes = {node.type.dtype.name, *(part.type.dtype.name for part in floats)}
     return (
         is_written(node)
         and not node.op.checked
         and dtypes <= DTYPES - _INTEGERS
-        and all(part.dtype.name in _INTEGERS for part in node.inputs[len(floats) :])
+        and all(part.type.dtype.name in _INTEGERS for part in node.inputs[len(floats) :])
         and not (is_sum(node.op) and node.dtype.kind != "f")
         and all(dim is not UNKNOWN for part in (node, *node.inputs) for dim in part.dims)
     )

@@ -4,7 +4,6 @@ import itertools
 import pkgutil
 
 import numpy as np
-import pytest
 
 import actorgraph as ag
 import actorgraph.control.in_blocks
@@ -102,7 +101,7 @@ def close(got, wanted, what):
         np.testing.assert_array_equal(got, wanted, err_msg=what)
 
 
-@pytest.mark.parametrize("name", OURS)
+@each("name", OURS)
 def test_an_op_of_rows_is_a_stack_of_single_calls(name):
     op = REGISTRY[name]
     few = 2 if rule_of(op, len(op.samples[0].shapes), op.samples[0].attrs) is in_turn else 9

@@ -1,6 +1,5 @@
 """One suite for all devices, and the laws of machines on a device under the checker."""
 
-import os
 from functools import partial
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.testing import DEVICE_LAWS, MACHINE_LAWS
+from tests._soak import SOAK
 from tests.pipeline._model import Model
 
 MAKERS = {
@@ -48,12 +48,13 @@ def test_a_pipeline_with_a_stage_there_and_one_on_the_cpu_trains_as_on_the_cpu(m
         np.testing.assert_allclose(got, wanted, 1e-12)
 
 
-KINDS = {
-    "TapeMachine": ag.TapeMachine,
-    "an actor a node": partial(ag.ActorMachine, lanes=3, fuse="none", workers=2),
-}
-if os.environ.get("ACTORGRAPH_SOAK") == "1":
-    KINDS |= {"LispMachine": ag.LispMachine, "ActorMachine": partial(ag.ActorMachine, lanes=2)}
+KINDS = {"an actor a node": partial(ag.ActorMachine, lanes=3, fuse="none", workers=2)}
+if SOAK:
+    KINDS |= {
+        "LispMachine": ag.LispMachine,
+        "TapeMachine": ag.TapeMachine,
+        "ActorMachine": partial(ag.ActorMachine, lanes=2),
+    }
 # What has been launched is done, also where its run is cancelled then.
 NOT_AHEAD = {"neighbours_of_a_run_that_is_cancelled_have_the_right_bits"}
 ON_DEVICES = [law for law in MACHINE_LAWS if law.__name__ not in NOT_AHEAD]

@@ -12,6 +12,7 @@ import pytest
 import tests._cupy as stand_in
 from actorgraph.op import REGISTRY
 from benchmarks._gpu_parity import OPS, check
+from tests._each import each
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def stream(monkeypatch):
         yield stream
 
 
-@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+@each("op", OPS.values())
 def test_every_op_and_its_gradient_run_on_strict_arrays(op, stream):
     check(stand_in.cupy, op)
 

@@ -163,7 +163,7 @@ TWO_NANS = (
 )  # fmt: skip
 
 
-@drawn(25, 2000)
+@drawn(12, 2000)
 @given(*BODIES, st.sampled_from([1, 2]))
 @example(TWO_NANS, 8, "float32", False, 1)
 def test_drawn_loops_in_parts_have_the_bits_of_the_interpreter(
@@ -173,7 +173,7 @@ def test_drawn_loops_in_parts_have_the_bits_of_the_interpreter(
         both(*drawn_loop(recipes, batch, dtype, reverse))
 
 
-@drawn(25, 2000)
+@drawn(12, 2000)
 @given(*BODIES, st.integers(0, 2**32))
 def test_pieces_in_any_order_that_they_allow_give_the_same_bits(
     recipes, batch, dtype, reverse, seed
