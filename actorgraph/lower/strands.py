@@ -342,8 +342,8 @@ class StrandRows(Written):
             if trial.gains
             else f"one thread walks, not {self.threads},"
         )
-        split = self._split
-        parts = f", {counted(split, 'step')} split between them" if split else ""
+        split = {unit.part_of for unit in self._made}
+        parts = f", {counted(len(split), 'step')} split between them" if split else ""
         return (
             f"{who} {counted(len(self.pieces.waits), 'piece')} in {self.threads} strands{parts}: "
             f"{trial.timing(self.threads)}"
@@ -434,6 +434,6 @@ class StrandRows(Written):
             ]
             spans[place] = begin, len(self.rows)
         self.pieces = Pieces(begins, spans, nearest(waits, in_turn), os.path.dirname(path()))
-        self._split = len({unit.part_of for unit in made} - {None})
         # Thousands of objects, which the collector would go through as long as the table lives.
-        del self._made, self._touched
+        self._made = [unit for unit in made if unit.part_of is not None]
+        del self._touched

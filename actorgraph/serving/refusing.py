@@ -29,17 +29,11 @@ def refusing(server: Server) -> Any:
     It answers inference requests of the usual form that find the queue full; all others go on to
     the application.
     """
+    coming: Counter[Inference] = Counter()  # by all connections
     try:
         from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
     except ImportError:
         return "auto"
-
-    coming: Counter[Inference] = Counter()
-
-    def begun(route: Inference) -> None:
-        coming[route] -= 1
-        if not coming[route]:
-            del coming[route]
 
     class Refusing(HttpToolsProtocol):
         """Refuses some requests by itself, and drops their bodies."""
@@ -52,9 +46,7 @@ def refusing(server: Server) -> Any:
             self.refused = reply is not None
             if reply is None:
                 super().on_headers_complete()
-                if route is not None:
-                    coming[route] += 1
-                    self.loop.call_soon(begun, route)  # behind the first step of its task
+                _let_in(coming, route, self.loop)
                 return
             status, headers, body = reply
             lines = _lines([*self.server_state.default_headers, *headers])
@@ -113,6 +105,19 @@ def _refusal(server: Server, route: Inference, scope: Any, coming: int) -> Reply
 def _route(url: bytes) -> Inference | None:
     """Return the inference route of a URL that is a plain path without quoting."""
     return None if b"%" in url or b"?" in url else inference_at(url.decode("latin-1"))
+
+
+def _let_in(coming: Counter[Inference], route: Inference | None, loop: Any) -> None:
+    """Count a request until its task has done its first step, which puts it into the queue."""
+    if route is not None:
+        coming[route] += 1
+        loop.call_soon(_begun, coming, route)
+
+
+def _begun(coming: Counter[Inference], route: Inference) -> None:
+    coming[route] -= 1
+    if not coming[route]:
+        del coming[route]
 
 
 def _lines(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
