@@ -9,6 +9,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import NodeError
 from actorgraph.serving import DeadlineExceeded
+from tests._until import until
 from tests.serving._http import Client, post, tensor
 from tests.serving._models import (
     Asked,
@@ -18,7 +19,6 @@ from tests.serving._models import (
     new_gate,
     outputs,
     rows,
-    until,
 )
 
 pytestmark = pytest.mark.anyio

@@ -17,6 +17,7 @@ from actorgraph.serving import (
     Overloaded,
     PayloadTooLarge,
 )
+from tests._until import until
 from tests.serving._models import (
     Asked,
     asking,
@@ -26,7 +27,6 @@ from tests.serving._models import (
     new_gate,
     outputs,
     rows,
-    until,
 )
 
 on_both_loops = pytest.mark.anyio
