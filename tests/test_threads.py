@@ -111,7 +111,7 @@ def test_a_thread_whose_job_another_has_taken_is_idle(threads, lock, monkeypatch
     add(threads, lock, meet, meet, limit=3)
     meeting.wait(WAIT_S)
 
-    names = [one.name for one in threading.enumerate() if "actorgraph-test" in one.name]
+    names = [one.name for one in threading.enumerate() if "actorgraph-test-" in one.name]
     assert sorted(names) == ["actorgraph-test-1", "actorgraph-test-2"]
 
 
