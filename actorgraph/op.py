@@ -107,6 +107,9 @@ class Together:
     first: int = 0
 
 
+Layout = Literal["any", "ordered", "kept", "c"]
+
+
 class Memory(NamedTuple):
     """What an op guarantees of its result's memory; buffer plans and cost predictions rely on it.
 
@@ -121,21 +124,21 @@ class Memory(NamedTuple):
       share memory with no other argument
     - `is_view`: whether the result is always a view of the first operand, so that nothing is
       allocated
-    - `ordered`: ``ordered(attrs) -> bool``: whether ``"any"`` becomes ``"ordered"`` with these
-      attributes
+    - `with_attrs`: ``with_attrs(attrs) -> layout``: what these attributes guarantee, if `layout`
+      does not say all
     - `scratch`: whether a forward that takes ``out`` also takes scratch memory (`scratch.scratch`)
     """
 
-    layout: Literal["any", "ordered", "kept", "c"] = "any"
+    layout: Layout = "any"
     takes_out: bool = False
     in_place: tuple[int, ...] = ()
     is_view: bool = False
-    ordered: Callable[[Attrs], bool] | None = None
+    with_attrs: Callable[[Attrs], Layout] | None = None
     scratch: bool = False
 
-    def layout_with(self, attrs: Attrs) -> str:
+    def layout_with(self, attrs: Attrs) -> Layout:
         """Return the layout of an application with these attributes."""
-        return "ordered" if self.ordered is not None and self.ordered(attrs) else self.layout
+        return self.layout if self.with_attrs is None else self.with_attrs(attrs)
 
 
 _UNKNOWN = Memory()

@@ -158,7 +158,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             raise Unfit
         rest = self.shape[1:] if axis == 0 else ()
         made = self._new((*index.shape, *rest), self.dtype) if out is None else out
-        self.rows.moved(self.place, _numbers(index), made.place, to=False, width=prod(rest))
+        of = self if self.place.is_flat else self.copy()
+        self.rows.moved(of.place, _numbers(index), made.place, to=False, width=prod(rest))
         return made
 
     def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
@@ -190,6 +191,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             return given[0]._reduced(ufunc, out[0], **named)
         if method == "at" and isinstance(given[0], Traced) and ufunc is np.add:
             result, index, values = given
+            [index] = index if isinstance(index, tuple) else (index,)
             self.rows.moved(
                 values.place, _numbers(index), result._flat().place, to=True,
                 name=f"add_{result.dtype.char}",

@@ -59,7 +59,7 @@ def regular(order: Sequence[Node]) -> set[int]:
     contiguous: set[int] = set()
     for node in order:
         memory = node.op.memory
-        layout = memory.layout if memory.ordered is None else memory.layout_with(node.attrs)
+        layout = memory.layout if memory.with_attrs is None else memory.layout_with(node.attrs)
         if layout == "any":
             continue
         parts = node.inputs if layout != "c" else ()

@@ -17,8 +17,8 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
-from actorgraph.ops._arrays import accumulator, combine_at, in_range, largest, raise_if
+from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Layout, Memory, Op, Sample
+from actorgraph.ops._arrays import accumulator, combine_at, in_range, largest, on_host, raise_if
 from actorgraph.ops._rules import NO_INTS, declare, on, raises, returns
 from actorgraph.ops.broadcasting import along_axis, axes_of
 from actorgraph.ops.reshaping import reshape, without_masks
@@ -91,7 +91,7 @@ def filled(xp: Any, index: Index, arrays: Sequence[Any]) -> Index:
 
 def check_index(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: Index) -> None:
     """Raise `IndexError` where index arrays are out of range on a device; NumPy checks itself."""
-    if xp is np:
+    if on_host(xp):
         return
     if index[:1] == (ALONG,):
         in_range(xp, arrays[0], shape[index[1]])
@@ -106,7 +106,7 @@ def _getitem_forward(xp: Any, x: Any, *arrays: Any, index: Index) -> Any:
     if not arrays:
         return x[index]
     check_index(xp, x.shape, arrays, index)
-    if len(arrays) == 1 and all(part == _FULL for part in index[:-1]):
+    if _takes_entries(index):
         places = arrays[0].astype(xp.int64) if arrays[0].dtype.kind == "u" else arrays[0]
         return x.take(places, len(index) - 1)
     return x[filled(xp, index, arrays)]
@@ -120,12 +120,25 @@ def _getitem_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, index: 
     return build(_GETITEM_ADJOINT, ct, *arrays, index=index, shape=x.dims)
 
 
-def _keeps_order(attrs: Attrs) -> bool:
-    """Return whether an index of ints and slices gives a view with strides in the same order."""
-    return all(
+def _takes_entries(index: Index) -> bool:
+    """Return whether an index takes entries along one axis, for which `numpy.take` is faster."""
+    return index[-1:] == (ARRAY,) and all(part == _FULL for part in index[:-1])
+
+
+def _layout(attrs: Attrs) -> Layout:
+    """Return what an index guarantees: a copy, or a view with strides in the same order."""
+    if _takes_entries(attrs["index"]):
+        return "c"
+    keeps_order = all(
         isinstance(part, int) or (isinstance(part, slice) and (part.step is None or part.step > 0))
         for part in attrs["index"]
     )
+    return "ordered" if keeps_order else "any"
+
+
+def _moves_rows(step: Node) -> bool:
+    """Return whether a step reads or adds entries along axis 0 by an array that tables can cast."""
+    return step.attrs["index"] == (ARRAY,) and step.inputs[1].dtype.char in "ilLB"
 
 
 _SAMPLES = (
@@ -147,7 +160,7 @@ _SAMPLES = (
 _GETITEM: Op = declare(
     "getitem", lambda arity, attrs: index_scheme("a[*s]", arity, "a[*out]"), _getitem_forward,
     shape=indexed_shape, vjp=_getitem_vjp, linear=(0,), samples=_SAMPLES,
-    memory=Memory(ordered=_keeps_order),
+    memory=Memory(with_attrs=_layout), traced=_moves_rows,
 )  # fmt: skip
 
 
@@ -180,14 +193,14 @@ def add_at(xp: Any, out: Any, values: Any, arrays: Sequence[Any], index: Index) 
     if len(index) == 1 and out.ndim > 1 and out.size:
         # Rows: one flat scatter is five times faster than ufunc.at with rows.
         rows, width = out.shape[0], out.size // out.shape[0]
-        first = arrays[0].reshape(-1, 1).astype(xp.int64)
+        first = arrays[0].reshape(-1).astype(xp.int64)
         if first.size:
             text = f"index {{}} or {{}} is out of bounds for dim {rows}"
             bad = (first.min() < -rows) | (first.max() >= rows)
             raise_if(xp, bad, IndexError, text, first)
-        places = (first * width + xp.arange(width)).reshape(-1)
+        places = (first[:, None] * width + xp.arange(width)).reshape(-1)
         combine_at(xp, "add", out.reshape(-1), places, values.reshape(-1))
-    elif xp is np:
+    elif on_host(xp):
         np.add.at(out, filled(xp, index, arrays), values)
     else:
         places = flat_places(xp, out.shape, arrays, index).reshape(-1)
@@ -216,7 +229,9 @@ _GETITEM_ADJOINT: Op = declare(
         Sample(((0, 4), (0,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
         Sample(((2, 4), (2, 4)), {"index": (ALONG, 1), "shape": (3, 4)}, ints={1: 4}),
     ),
-    memory=FRESH_OUT, traced=lambda step: len(step.inputs) == 1,
+    memory=FRESH_OUT, traced=lambda step: (
+        len(step.inputs) == 1 or (_moves_rows(step) and step.dtype.kind == "f")
+    ),
     doc="Zeros of a shape with an array added at an index; repeated indices add up.",
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
+from actorgraph.errors import NodeError
 from tests.lower.test_layouts import FLOATS, numbers
 from tests.lower.test_table import check
 
@@ -117,3 +118,71 @@ def test_casts_spreads_and_windows_are_rows_and_interrupt_no_table():
         loss = ops.square(y).sum()
         for found in (check([loss], {"x": values}), check([loss], {"x": values}, True, [x])):
             assert found == ["table"] or (form in BESIDE and found.count("table") == 1)
+
+
+def beside(part):
+    """Return the outputs of two chains with part of the first between them, and feeds."""
+    x = ag.Graph().input("x", (6, 4), "float32")
+    return [chain(part(chain(x)))], {"x": numbers((6, 4), "float32", False)}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda y: y[[1, 3, 1, -1]],
+        lambda y: y[np.array([5, -6, 5], np.int32), :],
+        lambda y: y[np.array([[0, 2, 0], [-1, 2, 1]])],
+        lambda y: y[np.array(2)],
+        lambda y: y[np.array([1, 2], np.uint8)],
+        lambda y: y[[0] * 40] * y[[-6] * 20 + [2] * 20],
+        lambda y: y[np.array([True, False, True, True, False, True])],
+        lambda y: y[np.arange(24).reshape(6, 4) % 3 == 0],
+        lambda y: y.transpose()[[1, -1, 1]],
+        lambda y: y[::-2][[1, -1, 1]],
+        lambda y: y[:, 1][[1, -1, 1]],
+        lambda y: y.reshape(2, 3, 4)[[1, -1, 1]],
+        lambda y: ops.take(y, [23, -24, 5, 5]),
+        lambda y: (y > 0)[[1, -1]].astype(str(y.dtype)) * y[0],
+    ],
+)
+def test_entries_along_axis_0_by_an_array_are_rows_forward_and_backward(part, dtype):
+    x = ag.Graph().input("x", (6, 4), dtype)
+    loss = chain(part(chain(x))).sum()
+    feeds = {"x": numbers((6, 4), dtype, False)}
+    assert check([loss], feeds) == ["table"]
+    assert check([loss], feeds, backward=True, wrt=[x]) == ["table"]
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "int16"])
+def test_an_index_of_a_dtype_that_no_row_casts_is_between_two_tables(dtype):
+    outputs, feeds = beside(lambda y: y[np.array([1, 3, 1], dtype)])
+    assert check(outputs, feeds) == ["table", "getitem", "table"]
+
+
+def test_an_index_array_that_names_nothing_fails_as_from_python():
+    g = ag.Graph()
+    x, i = g.input("x", ("n", 4), "float32"), g.input("i", ("m",), "int64")
+    loss = chain(chain(x)[i]).sum()
+    feeds = {"x": numbers((6, 4), "float32", False), "i": np.array([0, -6, 5])}
+    assert check([loss], feeds, backward=True, wrt=[x]) == ["table"]
+    with ag.TapeMachine([loss], wrt=[x], native="wait") as machine:
+        good = machine.run_sync(feeds, backward=True)[x].grad
+        for wrong in (6, -7, 1 << 62):
+            with pytest.raises(NodeError, match=f"index {wrong} is out of bounds for axis 0"):
+                machine.run_sync(feeds | {"i": np.array([0, wrong, 5])}, backward=True)
+        assert machine.run_sync(feeds, backward=True)[x].grad.tobytes() == good.tobytes()
+
+
+def test_a_scatter_refuses_an_index_of_which_the_product_with_the_width_wraps():
+    g = ag.Graph()
+    x, i = g.input("x", (3, 4), "float32"), g.input("i", (3,), "int64")
+    adjoint = ag.op.REGISTRY["getitem_adjoint"]
+    added = g.apply(adjoint, (chain(x), i), {"index": ("array",), "shape": (6, 4)})
+    feeds = {"x": numbers((3, 4), "float32", False), "i": np.array([0, -6, 0])}
+    assert check([chain(added)], feeds) == ["table"]
+    with (
+        ag.TapeMachine([chain(added)], native="wait") as machine,
+        pytest.raises(NodeError, match=f"index 0 or {1 << 62} is out of bounds for dim 6"),
+    ):
+        machine.run_sync(feeds | {"i": np.array([0, 1 << 62, 0])})
