@@ -17,7 +17,17 @@ from benchmarks._harness import Figure
 
 # What the run has told so far: it goes into the JSON, from which docs/performance.md is written.
 _TOLD: list[dict[str, object]] = []
-PACKAGES = ("actorgraph", "numpy", "torch", "jax", "anyio", "dask", "ray", "threadpoolctl")
+PACKAGES = (
+    "actorgraph",
+    "numpy",
+    "llvmlite",
+    "torch",
+    "jax",
+    "anyio",
+    "dask",
+    "ray",
+    "threadpoolctl",
+)
 LOAD = os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # before anything is measured
 RESULTS = Path(__file__).parent / "results"
 UNITS = {"us": 1e6, "ms": 1e3}

@@ -5,7 +5,9 @@ actorgraph is imported when a graph is built, so that peers can be measured with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -146,3 +148,21 @@ def matmuls(size: int = 512, count: int = 8) -> Built:
     weight = matmul_weights(size)
     ends = [x @ graph.constant(np.roll(weight, shift)) for shift in range(count)]
     return Built(graph, x, ends, np.stack(ends).sum())
+
+
+def irregular(count: int, ending: Callable[[ag.Node], ag.Node] = lambda value: value) -> ag.Node:
+    """Return a loss that needs about `count` nodes, with random ones of the last 20 as operands."""
+    import actorgraph as ag
+
+    kinds: tuple[Callable[[Any, Any], Any], ...] = (
+        lambda one, _: np.tanh(one),
+        operator.add,
+        lambda one, other: np.tanh(one @ other),
+    )
+    draw, start = random.Random(3), np.linspace(-1, 1, 16).reshape(4, 4)
+    x = ag.Graph("irregular").input("x", shape=(4, 4), dtype="float64")
+    values: list[Any] = [x, x * x.graph.parameter("w", start)]
+    while len(values) < count:
+        one, other = (values[-draw.randint(1, min(20, len(values)))] for _ in range(2))
+        values.append(draw.choice(kinds)(one, other))
+    return np.stack([*values[-30:-1], ending(values[-1])]).sum()

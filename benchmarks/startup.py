@@ -51,9 +51,12 @@ CHILD = textwrap.dedent(
 )
 
 
-def child(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh interpreter that may cache byte code, whatever this one may."""
-    allowed = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+def child(code: str, *flags: str, **changed: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter that may cache byte code, whatever this one may.
+
+    `changed` are environment variables.
+    """
+    allowed = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | changed
     command = [sys.executable, *flags, "-c", code]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=allowed)
 

@@ -1,6 +1,5 @@
 """Stepping: parts are interpreted until their text pays off; results and errors are the same."""
 
-import random
 import warnings
 import weakref
 
@@ -14,17 +13,7 @@ from actorgraph.lower import keys, stepping
 from actorgraph.lower.keys import CallKey, DirectKey, StepKey
 from actorgraph.lower.stepping import SteppingCode, stepping_code
 from actorgraph.lower.text import direct_code
-
-
-def irregular(count, ending=lambda value: value):
-    """Return a loss of about `count` steps with random operands."""
-    draw = random.Random(3)
-    x = ag.Graph().input("x", (4, 4), "float64")
-    values = [x, x * x.graph.parameter("w", np.linspace(-1, 1, 16).reshape(4, 4))]
-    while len(values) < count:
-        one, other = (values[-draw.randint(1, min(20, len(values)))] for _ in range(2))
-        values.append(draw.choice((ag.ops.tanh(one), one + other, ag.ops.tanh(one @ other))))
-    return ag.ops.stack([*values[-30:-1], ending(values[-1])]).sum()
+from benchmarks._work import irregular
 
 
 def feeds():

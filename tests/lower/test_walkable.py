@@ -14,8 +14,9 @@ from actorgraph.lower.kernels import class_numbers
 from actorgraph.lower.loop_table import LoopTable
 from actorgraph.lower.walkable import kind_of, kinds
 from actorgraph.rewrite.exact import restated
+from benchmarks._work import irregular
 from benchmarks.models import MODELS
-from tests.lower.test_stepping import feeds, irregular
+from tests.lower.test_stepping import feeds
 
 pytestmark = pytest.mark.skipif(
     native.expected() is not None, reason=f"no tables: {native.expected()}"

@@ -7,8 +7,9 @@ import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import native
 from actorgraph.lower import asking, stepping, table_rows
+from benchmarks._work import irregular
 from tests.conftest import await_threads
-from tests.lower.test_stepping import feeds, irregular
+from tests.lower.test_stepping import feeds
 
 tabled = pytest.mark.skipif(native.expected() is not None, reason=f"no tables: {native.expected()}")
 
