@@ -320,6 +320,8 @@ def test_threads_whose_start_was_struck_are_replaced(made, monkeypatch):
     done.clear()
     begin()
     assert done.wait(20)
+    if made is ThreadQueue:
+        one.stop(join=True)
 
 
 def test_blas_is_held_by_nobody_whose_start_was_struck(monkeypatch):
