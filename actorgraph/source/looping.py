@@ -232,28 +232,43 @@ class Converted(Deciding):
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def called(self, function: Any, place: int | None = None) -> Any:
+    def called(self, function: Any, place: int | None = None, *again: Any) -> Any:
         """Return the function to call in place of another.
 
-        With a `place`, arguments are read again: it raises if it made new values of them.
+        With a `place`, the arguments of the positions and names in `again`, or all, are read again:
+        it raises if it made new values of them.  Of lists that the call makes itself only what they
+        hold is read.
         """
         if isinstance(function, (FunctionType, MethodType)):
             converted = self.convert(function)
-            return converted if place is None else partial(self._checked, converted, place)
+            return converted if place is None else partial(self._checked, converted, place, again)
         try:
             return _BUILTINS.get(function, function) if callable(function) else function
         except TypeError:  # it is not hashable
             return function
 
-    def _checked(self, function: Any, place: int, *args: Any, **kwargs: Any) -> Any:
+    def _checked(
+        self, function: Any, place: int, again: tuple[Any, ...], *args: Any, **kwargs: Any
+    ) -> Any:
         result = function(*args, **kwargs)
         changed = CHANGED.get([])
-        if any(leaf is one for leaf in flatten((args, kwargs))[0] for one in changed):
+        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        read = again or [(key, False) for key in given]
+        parts = [part for key, made in read for part in [*_parts(given[key])][made:]]
+        if any(part is one for part in parts for one in changed):
             raise self.refused(
                 place, "the function writes into an argument, which in a graph becomes a new value "
                 "there, and here it is read again; return it and assign it",
             )  # fmt: skip
         return result
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield a value and what its lists, tuples and dicts hold."""
+    yield value
+    if isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _parts(part)
 
 
 def _nothing() -> None:

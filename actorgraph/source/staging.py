@@ -441,11 +441,15 @@ class _Expressions(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in ("super", "locals"):
             return node
-        call = _expression(f"{HELPER}.called(f)", node.func)
-        call.args = [node.func]
-        given = loads([*node.args, *node.keywords]) - self.bound
-        if any(map(self.definition.is_read_again, given)):
-            call.args.append(ast.Constant(self.definition.at(node)))
+        parts = [*enumerate(node.args), *[(one.arg, one.value) for one in node.keywords]]
+        again = [
+            (key, isinstance(part, (ast.List, ast.Dict, ast.Tuple))) for key, part in parts
+            if any(map(self.definition.is_read_again, loads([part]) - self.bound))
+        ]  # fmt: skip
+        unpacks = any(isinstance(part, ast.Starred) or key is None for key, part in parts)
+        given = [self.definition.at(node), *([] if unpacks else again)] if again else []
+        call = _expression(f"{HELPER}.called({', '.join(['f', *map(repr, given)])})", node.func)
+        call.args[0] = node.func
         node.func = call
         return node
 

@@ -539,6 +539,34 @@ def written_by_a_callee(x):
     return first + np.sum(y)
 
 
+def _with_one_more(items, y):
+    items.append(y)
+    return items
+
+
+def list_written_by_a_callee(x):
+    items = [x]
+    if np.sum(x) > 0.5:
+        first = _with_one_more(items, x)[0]
+    else:
+        first = x
+    return np.sum(first) + np.sum(items[-1])
+
+
+def _with_a_total(given, y):
+    given["total"] = np.sum(y)
+    return given
+
+
+def dicts_written_by_a_callee_and_read_from_there(x):
+    given = {"total": 0.0, "more": x}
+    y = 0.0
+    if np.sum(x) > 0.5:
+        given = _with_a_total(given, x)
+        y = _with_a_total({"total": 1.0, "more": x}, x)["total"]
+    return given["total"] * y
+
+
 def _rest(y):
     return y[1:]
 
@@ -625,6 +653,7 @@ def test_rows_that_a_comprehension_keeps_are_refused_where_their_array_is_writte
     [
         (rows_of_a_list_written, "rows would see in Python that y changes"),
         (written_by_a_callee, "writes into an argument"),
+        (list_written_by_a_callee, "writes into an argument"),
         (written_behind_a_callee, r"_rest\(y\) returns what it got, or a part of it"),
         (part_of_a_buffer, r"_rest\(y\) returns what it got, or a part of it"),
         (rows_written_in_their_loop, "goes over views of an array that is written to"),
@@ -637,3 +666,9 @@ def test_a_change_that_a_call_or_a_loop_hides_is_refused_in_a_graph(function, te
         ag.function(function)(x)
     given = np.array([1.0, 2.0])
     assert ag.function(function)(given) == function(given)
+
+
+def test_what_a_callee_has_written_may_be_read_where_it_is_assigned():
+    x = ag.Graph().input("x", (2,), "float64")
+    y = ag.function(dicts_written_by_a_callee_and_read_from_there)(x)
+    assert ag.LispMachine([y]).run_sync({"x": np.array([1.0, 2.0])})[y].value == 9.0
