@@ -116,7 +116,10 @@ def idle(
                 alive.append(number)
             number += 1
         alive = [one for one in alive if spans[one].end >= turn.start]
-        taken = sorted([(places[one].begin, _padded(spans[one].size)) for one in alive])
+        taken = sorted([
+            (places[one].begin, _padded(spans[one].size))
+            for one in alive if spans[one].begin < turn.stop  # the turn before may end later
+        ])  # fmt: skip
         begin, gaps = 0, []
         for at, size in (*taken, (total, 0)):
             gaps.append((at - begin, begin))
