@@ -251,7 +251,7 @@ def _memory_plan(plan: Plan, lends: bool) -> MemoryPlan:
             preallocated = tasks.preallocated(index, symbols) if lends else ()
             early.update(dict.fromkeys(preallocated, len(order)))
             order += spec.steps
-            laid = assign(spec.steps, spec.kept, tasks.buffered[index], symbols, preallocated)
+            laid = tasks.buffers(index, None, lends, symbols)
             kept_bytes = max(kept_bytes, laid.total_bytes)
         if places is not None:
             kept_bytes += places.total_bytes

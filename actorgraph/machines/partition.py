@@ -283,11 +283,10 @@ def _worthwhile(
 def _needed(tasks: Sequence[TaskSpec]) -> list[set[int]]:
     """Return for each task the numbers of those that it waits for."""
     of = {step.id: number for number, spec in enumerate(tasks) for step in spec.steps}
-    needed = [
-        {of[part.id] for step in spec.steps for part in step.inputs if part.id in of}
-        for spec in tasks
+    return [
+        {of[part.id] for step in spec.steps for part in step.inputs if part.id in of} - {number}
+        for number, spec in enumerate(tasks)
     ]
-    return [one - {number} for number, one in enumerate(needed)]
 
 
 def _connected(
