@@ -532,6 +532,15 @@ class Deciding:
             )
         return value
 
+    def array(self, place: int, value: Any) -> Any:
+        """Return what a call changes; raise for a node, whose method returns another one."""
+        if isinstance(value, Node):
+            raise self.refused(
+                place, "sort() of an array changes it, but of a node returns another one; assign "
+                "that of a function: x = np.sort(x)",
+            )  # fmt: skip
+        return value
+
     def augmented(self, name: str, who: tuple[Any, ...], x: Any, y: Any) -> Any:
         """Return `x` after an augmented assignment."""
         staged = _STAGED.get() and isinstance(x, np.ndarray)

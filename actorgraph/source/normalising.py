@@ -202,7 +202,8 @@ class Normaliser(Expressions):
     def _store(self, base: ast.expr, index: str, value: ast.expr) -> None:
         name = ast.unparse(base)
         self.refuse_shared(base)
-        atom = self.atom(value)
+        itself = isinstance(value, ast.Name) and value.id == name  # has two cotangents meanwhile
+        atom = self.temporary(value) if itself else self.atom(value)
         old, helper = self.scope.fresh("old"), self.scope.help("overwritten", overwritten)
         self.scope.locals.add(old)
         self.emit("passive", f"{old} = {helper}({name}, {index_value(index)})")

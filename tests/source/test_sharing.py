@@ -608,6 +608,12 @@ def rows_of_a_list_written(x):
     return np.sum(rows[0])
 
 
+def sorted_where_it_is(x):
+    y = x * -1.0
+    y.sort()
+    return y[0]
+
+
 SEEN = np.ones(2)
 
 
@@ -658,6 +664,7 @@ def test_rows_that_a_comprehension_keeps_are_refused_where_their_array_is_writte
         (part_of_a_buffer, r"_rest\(y\) returns what it got, or a part of it"),
         (rows_written_in_their_loop, "goes over views of an array that is written to"),
         (element_of_a_list_written, "what it is a part of would see"),
+        (sorted_where_it_is, r"sort\(\) of an array changes it, but of a node returns another one"),
     ],
 )
 def test_a_change_that_a_call_or_a_loop_hides_is_refused_in_a_graph(function, text):

@@ -676,10 +676,17 @@ def elements_named_in_two_places(x):
     return x
 
 
+def written_into_itself(x):
+    y = np.array([x, 2.0 * x, x * x]) * 1.5
+    y[:] = y
+    y[::-1] = y
+    return y[0] + 3.0 * y[1]
+
+
 @each(
     "function",
     [bound_to_its_own_keyword, rebound_in_its_loop, default_of_a_captured_name, left_in_a_branch,
-     even, dict_copied, elements_named_in_two_places],
+     even, dict_copied, elements_named_in_two_places, written_into_itself],
 )  # fmt: skip
 def test_programs_that_once_had_wrong_gradients_or_none(function):
     wanted = (function(1.3 + 1e-6) - function(1.3 - 1e-6)) / 2e-6
