@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar, get_args
 
 from actorgraph import drawing
@@ -114,6 +115,7 @@ class Graph:
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
         self._consed: dict[Any, Node] = {}
+        self._attrs: dict[Any, Attrs] = {}  # one object for equal attributes
         self.weak: dict[Any, Node] = {}
         self._owner: Node | None = None
         self._run_number: Node | None = None
@@ -322,6 +324,8 @@ class Graph:
                 if common is not None:
                     return self.apply(op, common, attrs)
                 raise explained(error, op, inputs, attrs) from None
+            if attrs:
+                attrs = self._attrs.setdefault(key_of_attrs, MappingProxyType(attrs))
             node = self._consed[key] = self._add(Node, op, inputs, attrs, type_, checks)
         return node
 

@@ -507,8 +507,9 @@ def attrs_key(value: Any) -> Hashable:
         return kind, struct.pack("d", value)
     if kind is complex:
         return kind, struct.pack("dd", value.real, value.imag)
-    if kind in (tuple, list):
-        return kind, tuple(map(attrs_key, value))
+    if kind in (tuple, list):  # mostly of axes or sizes
+        keys = [(int, one) if type(one) is int else attrs_key(one) for one in value]
+        return kind, tuple(keys)
     if isinstance(value, Mapping):
         return attrs_key(dict(value))
     if kind is slice:

@@ -39,9 +39,6 @@ _MOST_STEPS = 16
 _SMALL = 16
 """Most elements of a constant that is compared with others by its bits."""
 
-_MANY = 8
-"""Most inputs whose ids are packed into one int as a key."""
-
 
 def _kept_ids(joint: Joint) -> set[int]:
     """Return the ids of the nodes that must stay: results, and nodes with checks."""
@@ -137,13 +134,12 @@ def _with_inputs(node: Node, replacement: Mapping[int, Node]) -> Node:
 
 
 class _Equals:
-    """Finds equal nodes: one op with equal attributes on the same inputs.
-
-    Keys are ints where possible, which the garbage collector need not traverse.
-    """
+    """Finds equal nodes: one op with equal attributes on the same inputs."""
 
     def __init__(self, order: Sequence[Node]) -> None:
         self._seen: dict[Op, dict[Hashable, Node]] = {}
+        # Attributes, which many nodes share, with their keys, by id.
+        self._keys: dict[int, tuple[Any, Hashable]] = {}
         self._same = _equal_constants(order)
 
     def find(self, node: Node, part: int, add: bool = True) -> Node | None:
@@ -153,15 +149,20 @@ class _Equals:
             if not add or not is_pure(node.op):
                 return None
             seen = self._seen[node.op] = {}
-        same = self._same
-        key: Any = part + 1  # not 0, so that keys of different numbers of inputs differ
-        if len(node.inputs) > _MANY:  # shifting a long int takes time in proportion
-            key = (part, *[same.get(one.id, one.id) for one in node.inputs])
+        inputs, same, attrs = node.inputs, self._same, node.attrs
+        key: Hashable
+        if same:
+            key = (part, *[same.get(one.id, one.id) for one in inputs])
+        elif len(inputs) == 2:  # mostly, and a hot loop
+            key = part, inputs[0].id, inputs[1].id
         else:
-            for one in node.inputs:
-                key = key << 32 | same.get(one.id, one.id)
-        full_key = (key, attrs_key(node.attrs)) if node.attrs else key
-        first = seen.setdefault(full_key, node) if add else seen.get(full_key)
+            key = (part, *[one.id for one in inputs])
+        if attrs:
+            known = self._keys.get(id(attrs))
+            if known is None:
+                known = self._keys[id(attrs)] = attrs, attrs_key(attrs)
+            key = known[1], key
+        first = seen.setdefault(key, node) if add else seen.get(key)
         return None if first is node else first
 
 
@@ -183,7 +184,8 @@ def _needed(order: Sequence[Node], kept: Collection[int]) -> tuple[Node, ...]:
     needed = set(kept)
     for node in reversed(order):
         if node.id in needed:
-            needed.update([part.id for part in node.inputs])
+            for part in node.inputs:  # takes half the time of `update`
+                needed.add(part.id)
     return tuple([node for node in order if node.id in needed])
 
 

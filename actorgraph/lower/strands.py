@@ -221,9 +221,7 @@ def stranded(stretch: Any, symbols: Mapping[str, int], workers: int) -> StrandRo
         if not step.inputs:  # memory that its first reader writes
             unwritten.add(step.id)
             continue
-        key: Any = alike(step)
-        if step.attrs:
-            key = step.id if step.op.predicted else (*key, repr(step.attrs))
+        key: Any = step.id if step.op.predicted else alike(step)
         if key not in known:
             known[key] = _ROW_US + predicted_us(step, symbols, walked=True)
         written = unwritten.intersection([one.id for one in step.inputs])
