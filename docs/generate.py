@@ -12,7 +12,7 @@ from inspect import getdoc, signature
 from pathlib import Path
 from pkgutil import iter_modules
 from tempfile import TemporaryDirectory
-from textwrap import indent
+from textwrap import fill, indent
 
 import numpy as np
 
@@ -20,6 +20,8 @@ import actorgraph as ag
 from actorgraph.nn import layers
 from actorgraph.op import REGISTRY
 from actorgraph.ops import _numpy
+from actorgraph.ops._declare import BROADCAST
+from actorgraph.ops._rules import COMMON
 
 DOCS = Path(__file__).parent
 
@@ -444,17 +446,11 @@ STUB_HEAD = '''"""What `actorgraph.ops` exports, for editors and type checkers.
 Written by `python docs/generate.py`; do not edit.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from actorgraph.graph import Graph, Node
+from actorgraph.graph import Node
 from actorgraph.op import Sample as Sample, Together as Together
-from actorgraph.ops.inverses import SlogdetResult
-from actorgraph.ops.lu import LUFactorResult
-from actorgraph.ops.normalisation import BatchNorm
-from actorgraph.ops.spectral import EigResult
 
 ABOVE: dict[str, Callable[[], Any] | None]
 LATE: dict[str, str]
@@ -468,13 +464,12 @@ def _written(module):
 
 
 def ops_stub():
-    """Return the stub: functions that are written out by import, those of declarers by `def`."""
+    """Return the stub: functions whose text says enough by import, the others by `def`."""
+    public = [one for one in map(import_module, _modules()) if "._" not in one.__name__]
+    own = {name: _own(module, name) for module in public for name in module.__all__}
     imports, declared = [], []
-    for module in map(import_module, _modules()):
-        if module.__name__.rpartition(".")[2].startswith("_"):
-            continue
-        written = _written(module)
-        plain = [name for name in module.__all__ if _is_whole(module, name, written)]
+    for module in public:
+        plain = [name for name in module.__all__ if _is_whole(name, own)]
         if plain:
             names = ", ".join(f"{name} as {name}" for name in plain)
             imports.append(f"from {module.__name__} import {names}")
@@ -484,31 +479,36 @@ def ops_stub():
 
 _BARE = re.compile(r"[\w, ]+ : \w+(, optional)?")
 """An entry that says what the signature says."""
+_USUAL = {"    Any shape.", *BROADCAST.split("\n")}.union(
+    *((name.partition(":")[0] + said).split("\n") for name, said in COMMON.items())
+)
+"""What entries say that mean the same in every function."""
 
 
-def _is_whole(module, name, written):
-    """Return whether the text of a function, which editors read, says all of its parameters."""
-    text = written.get(_source(module, name))
-    return text is not None and _parameters(getattr(module, name)) <= set(text.split("\n"))
+def _own(module, name):
+    """Return the text that a function is written with, which editors read; None if it is made."""
+    function = getattr(module, name)
+    function = getattr(function, "__wrapped__", function)  # all are wrapped, see `ops._foreign`
+    written = _written(module)
+    inner = getattr(function, "__wrapped__", None)
+    made = inner is not None and inner.__name__ not in written
+    return None if made else written.get(function.__name__)
+
+
+def _is_whole(name, own):
+    """Return whether a function's own text says what its parameters mean, or names who does."""
+    followed, said = {}, own[name]
+    while said is not None and (new := {*re.findall(r"`(\w+)`", said)} & {*own} - {*followed}):
+        followed |= {one: own[one] or getdoc(getattr(ag.ops, one)) for one in new}
+        said = "\n".join([own[name], *followed.values()])
+    return said is not None and _parameters(getattr(ag.ops, name)) <= {*said.split("\n")}
 
 
 def _parameters(function):
-    """Return the lines about parameters that say more than the signature."""
+    """Return the lines about parameters that say more than the signature, and nothing usual."""
     found = re.search(r"(?ms)^Parameters\n-+\n(.*?)(?:\n\n|\Z)", getdoc(function))
     lines = found[1].split("\n") if found else []
-    return {line for line in lines if line != "    Any shape." and not _BARE.fullmatch(line)}
-
-
-def _source(module, name):
-    """Return the name that a function was written under, which may be another name of it."""
-    function = getattr(module, name)
-    function = getattr(function, "__wrapped__", function)  # all are wrapped, see `ops._foreign`
-    made = hasattr(function, "__wrapped__") and not _is_wrapped_here(module, function)
-    return None if made else function.__name__
-
-
-def _is_wrapped_here(module, function):
-    return function.__wrapped__.__name__ in _written(module)
+    return {line for line in lines if line not in _USUAL and not _BARE.fullmatch(line)}
 
 
 def _stub_of(name, function):
@@ -535,8 +535,9 @@ from actorgraph.nn.stateless import Stateless
 
 def layers_stub():
     """Return the stub of the table of layers: a class and its settings for each function."""
-    listed = "".join(f'    "{name}",\n' for name in layers.__all__)
-    return f"{LAYERS_HEAD}\n__all__ = [\n{listed}]\n" + "".join(map(_layer, layers.__all__))
+    names = ", ".join(f'"{name}"' for name in layers.__all__)
+    listed = fill(f"{names},", 100, initial_indent="    ", subsequent_indent="    ")
+    return f"{LAYERS_HEAD}\n__all__ = [\n{listed}\n]\n" + "".join(map(_layer, layers.__all__))
 
 
 def _told(default):

@@ -146,7 +146,8 @@ def as_of(other: Callable[..., Any]) -> Callable[[F], F]:
     return document
 
 
-_COMMON = {
+COMMON = {
+    "graph: Any": " : Graph or node\n    Where the node belongs.",
     "axis: Any": " : int, tuple of int, or None for all",
     "keepdims: bool": " : bool\n    Keep the axes as dims of size 1.",
     "reduction: str": ' : {"mean", "sum", "none"}',
@@ -155,9 +156,9 @@ _COMMON = {
 
 
 def complete(function: Callable[..., Any], text: str) -> str:
-    """Return the docstring with the parameters that it leaves out: by `_COMMON`, or their types.
+    """Return the docstring with the parameters that it leaves out: by `COMMON`, or their types.
 
-    A docstring without a section Parameters gets one if a parameter is in `_COMMON`.
+    A docstring without a section Parameters gets one if a parameter is in `COMMON`.
     """
     if hasattr(function, "__signature__"):  # of a variant, whose rule documents all of them
         return text
@@ -166,9 +167,9 @@ def complete(function: Callable[..., Any], text: str) -> str:
         return text
     types = unwrap(function).__annotations__
     left = {name: f"{name}: {types[name]}" for name in names if name not in said}
-    if not said and _COMMON.keys().isdisjoint(left.values()):
+    if not said and COMMON.keys().isdisjoint(left.values()):
         return text
-    more = {name: _COMMON.get(one) or _type(types[name]) for name, one in left.items()}
+    more = {name: COMMON.get(one) or _type(types[name]) for name, one in left.items()}
     return _with_parameters(text, names, said, more)
 
 

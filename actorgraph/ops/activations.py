@@ -522,7 +522,7 @@ def softshrink(x: Node, lambd: float = 0.5) -> Node:
 def hardshrink(x: Node, lambd: float = 0.5) -> Node:
     """``x`` where abs(x) > lambd, else 0; the gradient is 0 up to `lambd`.
 
-    Type ``f[*s] -> f[*s]``.
+    Type ``f[*s] -> f[*s]``.  `softshrink` has no jump.
     """
     return build(_HARDSHRINK, x, lambd=_not_negative(lambd))
 

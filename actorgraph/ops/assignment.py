@@ -248,7 +248,7 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
 @as_of(scatter)
 @along_axis("x")
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
-    """Return `x` with `src` added along an axis, as ``torch.scatter_add``.
+    """Return `x` with `src` added along an axis, as ``torch.scatter_add``; see `scatter`.
 
     For axis 1 of a matrix ``result[i, index[i, j]] += src[i, j]``; repeated positions add up.
 

@@ -59,6 +59,7 @@ def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node
     """Scale several nodes down by one factor, so that together they are no longer than `max_norm`.
 
     TensorFlow's ``clip_by_global_norm``; PyTorch's ``clip_grad_norm_`` adds 1e-6 to the norm.
+    `clip_by_norm` scales one node.
 
     Parameters
     ----------

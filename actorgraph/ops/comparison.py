@@ -97,7 +97,7 @@ def isclose(
 def allclose(
     x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Node:
-    """Whether all elements are close, as ``numpy.allclose``."""
+    """Whether `isclose` holds of all elements, as ``numpy.allclose``."""
     return all_of(isclose(x, y, rtol, atol, equal_nan))
 
 

@@ -372,13 +372,13 @@ nanstd: _Spread = _over_numbers("std", "NaN of no more than `ddof`", spread=True
 
 @as_of(cumsum)
 def nancumsum(x: Node, axis: int | None = None) -> Node:
-    """Running sum with NaN as 0, as ``numpy.nancumsum``."""
+    """`cumsum` with NaN as 0, as ``numpy.nancumsum``."""
     return cumsum(choose(isnan(x), 0, x), axis)
 
 
 @as_of(cumprod)
 def nancumprod(x: Node, axis: int | None = None) -> Node:
-    """Running product with NaN as 1, as ``numpy.nancumprod``."""
+    """`cumprod` with NaN as 1, as ``numpy.nancumprod``."""
     return cumprod(choose(isnan(x), 1, x), axis)
 
 
@@ -388,11 +388,11 @@ def _position_of(x: Node, extremum: Reduction, axis: int | None, keepdims: bool)
 
 @as_of(argmax)
 def nanargmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
-    """Position of the largest element that is not NaN; 0 where all are NaN, where NumPy raises."""
+    """`argmax` of the elements that are not NaN; 0 where all are NaN, where NumPy raises."""
     return _position_of(x, nanmax, axis, keepdims)
 
 
 @as_of(argmin)
 def nanargmin(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
-    """Position of the smallest element that is not NaN; 0 where all are NaN, where NumPy raises."""
+    """`argmin` of the elements that are not NaN; 0 where all are NaN, where NumPy raises."""
     return _position_of(x, nanmin, axis, keepdims)

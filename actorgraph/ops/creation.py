@@ -42,8 +42,6 @@ def full(graph: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Node:
 
     Parameters
     ----------
-    graph : Graph or node
-        Where the node belongs.
     shape : tuple of int, str or Dim
     fill_value : scalar, array or node
         Broadcasts to the shape; a node gets the gradient.
@@ -70,7 +68,7 @@ def _default_dtype(value: Any) -> Any:
 
 @as_of(full)
 def zeros(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
-    """Return zeros of a shape, whose dims may be symbols.
+    """Return zeros of a shape whose dims may be symbols, as `full` does.
 
     Parameters
     ----------
@@ -81,13 +79,13 @@ def zeros(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
 
 @as_of(zeros)
 def ones(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
-    """Return ones of a shape, whose dims may be symbols."""
+    """Return ones of a shape whose dims may be symbols, as `full` does."""
     return full(graph, shape, 1, dtype)
 
 
 @as_of(full)
 def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
-    """Return an array of one value in the shape of `x`, also where only a run knows it.
+    """`full` in the shape of `x`, also where only a run knows it.
 
     Parameters
     ----------
@@ -138,7 +136,6 @@ _ARANGE: Op = declare(
 
 @returns("Node: one dim; a constant where the numbers are known")
 @raises(types="The step is 0, or an argument is neither a number nor a dim.")
-@as_of(full)
 def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Node:
     """Return evenly spaced numbers in ``[start, stop)``, as ``numpy.arange``.
 
@@ -205,7 +202,6 @@ _LINSPACE: Op = declare(
 
 
 @raises(types="The ends are no floats of one dtype.", shapes="`num` is negative or None.")
-@as_of(full)
 def linspace(
     graph: Any, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None
 ) -> Node:
@@ -242,13 +238,12 @@ def logspace(
     graph: Any, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: float = 10.0,
     dtype: Any = None,
 ) -> Node:  # fmt: skip
-    """Return ``base ** linspace(start, stop)``, as ``numpy.logspace``."""
+    """Return ``base`` to the powers of `linspace`, as ``numpy.logspace``."""
     return float(base) ** linspace(graph, start, stop, num, endpoint, dtype)
 
 
 @returns("Node: a constant where the sizes are known")
 @raises(shapes="A size is negative or None.")
-@as_of(full)
 def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -> Node:
     """Return a matrix with ones on a diagonal, as ``numpy.eye``.
 

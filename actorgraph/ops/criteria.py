@@ -91,7 +91,7 @@ def poisson_nll_loss(
     x: Any, targets: Any, log_input: bool = True, full: bool = False, *, eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Node:  # fmt: skip
-    """Return ``exp(x) - target x``: minus the log likelihood of counts, reduced.
+    """Return ``exp(x) - target x``: minus the log likelihood of counts, reduced as `mse_loss`.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def margin_ranking_loss(
 
 @as_of(poisson_nll_loss)
 def soft_margin_loss(x: Any, targets: Any, *, reduction: str = "mean") -> Node:
-    """Return ``log(1 + exp(-target x))``, reduced, for targets 1 and -1."""
+    """Return ``log(1 + exp(-target x))`` of targets 1 and -1, otherwise as `poisson_nll_loss`."""
     check_reduction(reduction)
     x, targets = same_shape(x, targets)
     return reduced(softplus(neg(x * targets)), reduction)
@@ -163,7 +163,10 @@ def soft_margin_loss(x: Any, targets: Any, *, reduction: str = "mean") -> Node:
 def hinge_embedding_loss(
     x: Any, targets: Any, margin: float = 1.0, *, reduction: str = "mean"
 ) -> Node:
-    """Return x where the target is 1 and ``max(0, margin - x)`` where it is -1, reduced."""
+    """Return x where the target is 1 and ``max(0, margin - x)`` where it is -1, reduced.
+
+    Takes `x` and `targets` as `poisson_nll_loss`.
+    """
     check_reduction(reduction)
     x, targets = same_shape(x, targets)
     alike = where(targets != -1, x, 0)
@@ -283,8 +286,8 @@ def triplet_margin_loss(
 ) -> Node:  # fmt: skip
     """Return ``max(0, margin + d(anchor, positive) - d(anchor, negative))``, reduced.
 
-    ``d`` is `pairwise_distance`.  Source: V. Balntas et al., Learning shallow convolutional feature
-    descriptors with triplet losses, 2016.
+    ``d`` is `pairwise_distance`, and the reduction as of `mse_loss`.  Source: V. Balntas et al.,
+    Learning shallow convolutional feature descriptors with triplet losses, 2016.
 
     Parameters
     ----------
@@ -531,14 +534,17 @@ def pick_neg_log_softmax(logits: Node, index: Any) -> Node:
 def pick_softmax(logits: Node, index: Any) -> Node:
     """Return ``softmax(logits)`` at the index of each row, without the other entries.
 
-    ``exp(-cross_entropy)``, so that small probabilities keep their digits.
+    ``exp`` of minus `pick_neg_log_softmax`, so that small probabilities keep their digits.
     """
     return exp(neg(plain_cross_entropy(logits, index, "none")))
 
 
 @as_of(pick_neg_log_softmax)
 def pick_neg_log_sigmoid(logits: Node, index: Any) -> Node:
-    """Return ``-log(sigmoid(logits))`` at the index of each row; Ginn's `PickNegLogSigmoid`."""
+    """Return ``-log(sigmoid(logits))`` at the index of each row, else as `pick_neg_log_softmax`.
+
+    Ginn's ``PickNegLogSigmoid``.
+    """
     return neg(logsigmoid(pick(logits, index)))
 
 
@@ -578,7 +584,7 @@ def _weighted(losses: Node, weight: Any, reduction: str) -> Node:
 def binary_cross_entropy(
     probabilities: Any, targets: Any, weight: Any = None, *, reduction: str = "mean"
 ) -> Node:
-    """Return ``-t log(p) - (1 - t) log(1 - p)``, reduced.
+    """Return ``-t log(p) - (1 - t) log(1 - p)``, reduced as `mse_loss`.
 
     Logarithms end at -100, and divisors of gradients at 1e-12, so p = 0 and p = 1 are finite.
 
@@ -602,7 +608,7 @@ def bce_with_logits(
     logits: Any, targets: Any, weight: Any = None, *, pos_weight: Any = None,
     reduction: str = "mean",
 ) -> Node:  # fmt: skip
-    """Return binary cross entropy of ``sigmoid(logits)``, without overflow or cancellation.
+    """Return `binary_cross_entropy` of ``sigmoid(logits)``, without overflow or cancellation.
 
     ``w t softplus(-x) + (1 - t) softplus(x)`` for the weight w of positive targets; PyTorch's
     ``binary_cross_entropy_with_logits``.
@@ -625,7 +631,7 @@ binary_cross_entropy_with_logits = bce_with_logits
 
 @as_of(mse_loss)
 def hinge_loss(scores: Any, targets: Any, margin: float = 1.0, reduction: str = "mean") -> Node:
-    """Return ``max(0, margin - targets * scores)``, reduced; the slope at the corner is 0.
+    """Return ``max(0, margin - targets * scores)``, reduced as `mse_loss`; slope 0 at the corner.
 
     Parameters
     ----------

@@ -191,7 +191,7 @@ _NO_AXES = "An axis is given twice or does not exist, or there are no points alo
 @raises(NO_NORM, _NO_AXES)
 @as_of(fft)
 def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
-    """Discrete Fourier transform over several axes, as ``numpy.fft.fftn``.
+    """`fft` over several axes, as ``numpy.fft.fftn``.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ _WHOLE = "Node: float; along the last axis by default twice the entries less 2"
 @raises(_NO_REAL, NO_POINTS)
 @as_of(fft)
 def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
-    """Half of the spectrum of real signals, as ``numpy.fft.rfft``.
+    """Half of the `fft` of real signals, as ``numpy.fft.rfft``.
 
     Parameters
     ----------
@@ -369,7 +369,7 @@ def _split(x: Node, s: Any, axes: Any) -> tuple[Any, Any, int, Any]:
 @as_of(fftn)
 @as_of(rfft)
 def rfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
-    """Transform real signals over several axes, as ``numpy.fft.rfftn``: half of the spectrum."""
+    """`fftn` with the last axis transformed by `rfft`, as ``numpy.fft.rfftn``."""
     places, sizes, last, size = _split(x, s, axes)
     half = rfft(x, size, last, norm)
     return fftn(half, sizes, places, norm) if places else half
@@ -378,7 +378,7 @@ def rfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> 
 @returns(_WHOLE)
 @as_of(fftn)
 def irfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
-    """Undo `rfftn`, as ``numpy.fft.irfftn``."""
+    """Undo `rfftn`, as ``numpy.fft.irfftn``: a real `ifftn`."""
     places, sizes, last, size = _split(x, s, axes)
     return irfft(ifftn(x, sizes, places, norm) if places else x, size, last, norm)
 
@@ -390,28 +390,28 @@ _rfft, _irfft, _rfftn, _irfftn = rfft, irfft, rfftn, irfftn
 @returns(_WHOLE)
 @as_of(irfftn)
 def hfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
-    """Transform signals with real spectra, given by half, as ``torch.fft.hfftn``."""
+    """Transform signals with real spectra, given by half, as ``torch.fft.hfftn`` and `irfftn`."""
     return _irfftn(conj(x), s, axes, OTHER_NORM[checked(x, norm)])
 
 
 @returns(_HALF)
 @as_of(rfftn)
 def ihfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
-    """Undo `hfftn`, as ``torch.fft.ihfftn``."""
+    """Undo `hfftn`, as ``torch.fft.ihfftn``; otherwise as `rfftn`."""
     return conj(_rfftn(x, s, axes, OTHER_NORM[checked(x, norm)]))
 
 
 @returns("Node: float; complex64 gives float32")
 @as_of(irfft)
 def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
-    """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``."""
+    """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft`` and `irfft`."""
     return _irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm)])
 
 
 @returns("Node: complex, with ``n // 2 + 1`` entries along the axis")
 @as_of(rfft)
 def ihfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
-    """Undo `hfft`, as ``numpy.fft.ihfft``."""
+    """Undo `hfft`, as ``numpy.fft.ihfft``; otherwise as `rfft`."""
     return conj(_rfft(x, n, axis, OTHER_NORM[checked(x, norm)]))
 
 

@@ -154,9 +154,9 @@ _SLOGDET: Op = declare(
 @returns("SlogdetResult: nodes `sign`, of the dtype of `x`, and `logabsdet`, real; shape (...)")
 @as_of(inv)
 def slogdet(x: Node) -> SlogdetResult:
-    """Return sign and logarithm of the modulus of determinants, as ``numpy.linalg.slogdet``.
+    """Return sign and logarithm of the modulus of `det`, as ``numpy.linalg.slogdet``.
 
-    The gradient of the logarithm is ``inv(A)^H`` (Giles 2008, 2.2.4, divided by the
+    The gradient of the logarithm is `inv` of ``A^H`` (Giles 2008, 2.2.4, divided by the
     determinant).  A real sign is piecewise constant; a complex one has its gradient.  A singular
     matrix gives sign 0 and -inf, and its gradient raises in the run.
     """
@@ -342,6 +342,6 @@ _RANK: Op = declare(
 def matrix_rank(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
 ) -> Node:
-    """Return the rank of each matrix, as ``numpy.linalg.matrix_rank``; no gradient."""
+    """Return ranks, as ``numpy.linalg.matrix_rank`` with the tolerances of `pinv`; no gradient."""
     x = as_matrices(x)
     return build(_RANK, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))

@@ -140,14 +140,14 @@ def softmax(x: Node, axis: int = -1) -> Node:
 @as_of(softmax)
 @along_axis("x")
 def log_softmax(x: Node, axis: int = -1) -> Node:
-    """Return ``x - log(sum(exp(x)))`` along an axis, computed from ``x - max(x)``."""
+    """Return the logarithm of `softmax`: ``x - log(sum(exp(x)))``, computed from ``x - max(x)``."""
     return build(_LOG_SOFTMAX, x, axis=one_axis(axis, x.ndim))
 
 
 @as_of(softmax)
 @along_axis("x")
 def softmin(x: Node, axis: int = -1) -> Node:
-    """Return ``softmax(-x)`` along an axis."""
+    """Return `softmax` of ``-x``."""
     return softmax(-x, axis)
 
 
@@ -258,7 +258,7 @@ mse = mse_loss
 
 @as_of(mse_loss)
 def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
-    """Return ``abs(x - y)``, reduced; the slope is 0 where x = y."""
+    """Return ``abs(x - y)``, reduced as `mse_loss`; the slope is 0 where x = y."""
     check_reduction(reduction)
     return reduced(abs(subtract(*same_shape(x, y))), reduction)
 
@@ -286,7 +286,7 @@ def above_zero(value: Any, name: str, least: float) -> float:
 def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Node:
     """Return ``d^2 / 2`` up to ``d = abs(x - y) = delta``, then ``delta (d - delta / 2)``, reduced.
 
-    Source: P. J. Huber, Robust estimation of a location parameter, 1964.
+    Otherwise as `mse_loss`.  Source: P. J. Huber, Robust estimation of a location parameter, 1964.
 
     Parameters
     ----------

@@ -172,7 +172,7 @@ def diag(x: Node, k: int = 0) -> Node:
 @raises(types="`x` is no node.")
 @as_of(diag)
 def diagflat(x: Node, k: int = 0) -> Node:
-    """Return the diagonal matrix of the flattened array, as ``numpy.diagflat``.
+    """Return `diag` of the flattened array, as ``numpy.diagflat``.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def tril(x: Node, k: int = 0) -> Node:
 @returns("Node of the shape of `x`; the gradient is the same triangle of the cotangent")
 @as_of(tril)
 def triu(x: Node, k: int = 0) -> Node:
-    """Keep the upper triangle of each matrix, with zeros below the `k`-th diagonal.
+    """Keep the upper triangle of each matrix, with zeros below the `k`-th diagonal; see `tril`.
 
     Parameters
     ----------

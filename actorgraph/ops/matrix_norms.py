@@ -86,8 +86,8 @@ def cond(x: Node, p: Any = None) -> Node:
     ----------
     p : optional
         An order of `matrix_norm`: the norm of `x` times that of its inverse, which raises in the
-        run for a singular matrix.  None, 2 and -2 are the quotient of the largest and smallest
-        singular value, of matrices of any shape.
+        run for a singular matrix.  None, 2 and -2 are the quotient of the largest and smallest of
+        `svdvals`, of matrices of any shape.
     """
     if p is None or p in (2, -2):
         values = svdvals(x)
@@ -153,7 +153,7 @@ _EXP: Op = declare(
 def matrix_exp(x: Node) -> Node:
     """Return the exponential of square matrices, ``I + x + x @ x / 2 + ...``.
 
-    As ``scipy.linalg.expm`` and ``torch.linalg.matrix_exp``; the gradient costs the exponential of
-    a matrix of twice the size.
+    As ``scipy.linalg.expm`` and ``torch.linalg.matrix_exp``, of what `inv` takes; the gradient
+    costs the exponential of a matrix of twice the size.
     """
     return build(_EXP, as_square(x))

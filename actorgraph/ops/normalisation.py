@@ -226,7 +226,7 @@ def layer_norm(
 def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Node:
     """Divide by the root mean square over the trailing axes, as ``torch.nn.functional.rms_norm``.
 
-    ``x / sqrt(mean(x^2) + eps) * weight``.
+    ``x / sqrt(mean(x^2) + eps) * weight``; otherwise as `layer_norm`.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def group_norm(
     num_groups : int
         Divides the channels.
     weight, bias : node or array, optional
-        One entry per channel.
+        One entry per channel, where `layer_norm` has one per place.
     """
     axes = _behind_channels(x)
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
@@ -270,7 +270,7 @@ def group_norm(
 def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
     """Normalise each channel of each sample over its places.
 
-    PyTorch's ``instance_norm`` without running statistics.
+    PyTorch's ``instance_norm`` without running statistics: `group_norm` of groups of one.
 
     Parameters
     ----------
@@ -305,7 +305,8 @@ def batch_norm(
 
     Training: without `mean` and `var`, those of the batch are used (the biased variance, as in
     PyTorch) and returned for running statistics, the variance unbiased.  Evaluation: the given
-    `mean` and `var` are used and returned; gradients flow to them if they are nodes.
+    `mean` and `var` are used and returned; gradients flow to them if they are nodes.  `group_norm`
+    normalises each sample by itself.
 
     Parameters
     ----------
@@ -337,7 +338,7 @@ def local_response_norm(
     """Divide by a power of the mean square over neighbouring channels, as PyTorch does.
 
     ``x / (k + alpha mean)^beta``, the mean over `size` channels around each, zeros beyond the
-    ends.  Source: A. Krizhevsky et al., ImageNet classification, 2012.  Built of other ops.
+    ends; `x` as of `group_norm`.  Source: A. Krizhevsky et al., ImageNet classification, 2012.
 
     Parameters
     ----------
@@ -364,7 +365,7 @@ def running_batch_norm(
     x: Node, scale: Any, bias: Any, running_mean: Node, running_var: Node, *, training: bool,
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Node:  # fmt: skip
-    """Normalise each channel by the batch in training, by running statistics in evaluation.
+    """Do `batch_norm` by the batch in training, by running statistics in evaluation.
 
     In training every run that computes the result ends by moving the buffers towards the batch's
     mean and unbiased variance, ``running = (1 - momentum) running + momentum batch``, as PyTorch

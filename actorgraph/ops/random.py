@@ -362,7 +362,7 @@ def _shifted(drawn: Node, by: Any, scale: Any) -> Node:
 def normal(
     graph: Graph | Node, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: Any = "float32"
 ) -> Node:
-    """Draw normal numbers.
+    """Draw normal numbers; graph, shape and dtype are those of `uniform`.
 
     Parameters
     ----------
@@ -378,7 +378,7 @@ def truncated_normal(
     graph: Graph | Node, shape: Any, mean: Any = 0.0, std: Any = 1.0, *, low: float = -2.0,
     high: float = 2.0, dtype: Any = "float32",
 ) -> Node:  # fmt: skip
-    """Draw normal numbers that lie between `low` and `high` standard deviations from the mean.
+    """Draw numbers of `normal` that lie `low` to `high` standard deviations from the mean.
 
     By the inverse of the distribution function, so that far tails take no longer.
 
@@ -530,7 +530,8 @@ def _alpha(x: Node, mask: Node | None, p: float) -> Node:
 def alpha_dropout(x: Node, p: float = 0.5, training: bool = False) -> Node:
     """Set elements to the least value of `selu`, and keep mean 0 and variance 1 by an affine map.
 
-    Source: G. Klambauer et al., Self-normalizing neural networks, 2017.
+    A `dropout` for nets of `selu`.  Source: G. Klambauer et al., Self-normalizing neural networks,
+    2017.
     """
     return _alpha(x, kept(x, p, training), p)
 

@@ -109,6 +109,7 @@ def lstm_cell(
 
     With the gates i, f, g, o, in this order, of ``x w_ih^T + b_ih + h w_hh^T + b_hh``:
     ``c' = sigmoid(f) c + sigmoid(i) tanh(g)`` and ``h' = sigmoid(o) tanh(c')``.
+    `rnn_cell` has no gates.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ def gru_cell(
 
     With the gates r, z, n, in this order, of ``a = x w_ih^T + b_ih`` and ``b = h w_hh^T + b_hh``:
     ``r = sigmoid(a_r + b_r)``, ``z = sigmoid(a_z + b_z)``, ``n = tanh(a_n + r b_n)`` and
-    ``h' = n + z (h - n)``.
+    ``h' = n + z (h - n)``; otherwise as `rnn_cell`.
 
     Parameters
     ----------

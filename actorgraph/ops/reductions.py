@@ -209,7 +209,7 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
 @as_of(cumsum)
 @along_axis("x")
 def cumprod(x: Node, axis: int | None = None) -> Node:
-    """Running product along `axis`; the dtype is kept, also of integers.
+    """Running product along `axis`, otherwise as `cumsum`.
 
     Type ``n[*s] -> n[*s]``.  The gradient is a linear recurrence that never divides: it is right
     where factors are zero.

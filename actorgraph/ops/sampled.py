@@ -241,7 +241,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
 
 @as_of(trapezoid)
 def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
-    """Running integral by the trapezoidal rule, one shorter than `y`."""
+    """Running integral by the rule of `trapezoid`, one shorter than `y`."""
     return cumsum(_areas(y, x, dx, axis), axis)
 
 

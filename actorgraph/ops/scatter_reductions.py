@@ -211,7 +211,7 @@ def index_reduce(
     """Return `x` with slices of `source` reduced into an axis, as ``torch.index_reduce``.
 
     For axis 0 and "amax" ``result[index[i]] = maximum(result[index[i]], source[i])``; `index_add`
-    is "sum".
+    is "sum", `scatter_reduce` takes a position for each entry.
     """
     _check(reduce)
     return _reduced(x, *of_slices(x, axis, index, source), reduce, include_self)

@@ -108,7 +108,7 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
 @as_of(sort)
 @along_axis("x")
 def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
-    """Return the int64 positions that sort along an axis; equal values keep their order."""
+    """Return the int64 positions that `sort` along an axis; equal values keep their order."""
     if axis is None:
         x, axis = ravel(x), 0
     return build(_ARGSORT, x, axis=one_axis(axis, x.ndim), descending=bool(descending))
@@ -343,7 +343,7 @@ def nonzero(x: Node) -> tuple[Node, ...]:
 @returns("Node of int64 and shape ``(None, x.ndim)``, without a gradient")
 @as_of(nonzero)
 def argwhere(x: Node) -> Node:
-    """Return where elements are not zero, one row for each, as ``numpy.argwhere``."""
+    """Return what `nonzero` does as one row for each element, as ``numpy.argwhere``."""
     return stack(nonzero(x), 1)
 
 

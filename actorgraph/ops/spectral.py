@@ -137,7 +137,7 @@ _EIGVALSH: Op = declare(
 @returns("Node: real, shape (..., n), ascending")
 @as_of(eigh)
 def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
-    """Return the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``.
+    """Return the eigenvalues that `eigh` finds, as ``numpy.linalg.eigvalsh``.
 
     The gradient is ``V diag(ct) V^H``.  Where eigenvalues coincide, it is right for functions that
     are symmetric in them, such as their sum.
@@ -287,7 +287,7 @@ _SVDVALS: Op = declare(
 @returns("Node: real, shape (..., min(m, n)), descending")
 @as_of(svd)
 def svdvals(x: Node) -> Node:
-    """Return the singular values of matrices, as ``numpy.linalg.svdvals``.
+    """Return the singular values that `svd` finds, as ``numpy.linalg.svdvals``.
 
     The gradient is ``U diag(ct) Vh``; of values that coincide, or are 0, it is one of several
     subgradients.
@@ -399,7 +399,7 @@ def eig(x: Node) -> EigResult:
 @returns("Node: complex, shape (..., n), in LAPACK's order")
 @as_of(inv)
 def eigvals(x: Node) -> Node:
-    """Return the eigenvalues of square matrices, as ``numpy.linalg.eigvals``.
+    """Return the eigenvalues that `eig` finds, as ``numpy.linalg.eigvals``.
 
     The gradient is ``V^-H diag(ct) V^H``; a matrix without a basis of eigenvectors V has none, and
     raises in the run or gives numbers without meaning.

@@ -349,7 +349,7 @@ def _weights(x: Node, given: Any) -> Node:
 
 @as_of(cov)
 def corrcoef(x: Node, y: Any = None, rowvar: bool = True) -> Node:
-    """Correlation coefficients of variables, as ``numpy.corrcoef``."""
+    """Correlation coefficients: `cov` divided by standard deviations, as ``numpy.corrcoef``."""
     found = cov(x, y, rowvar)
     if not found.ndim:
         return found / found

@@ -339,7 +339,7 @@ def col2im(
     columns: Node, size: Any, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1,
 ) -> Node:  # fmt: skip
-    """Add rows of windows into an image; where windows overlap, their entries add up.
+    """Add rows of windows, as of `im2col`, into an image; where windows overlap, entries add up.
 
     Parameters
     ----------
