@@ -84,8 +84,7 @@ def test_copies_of_a_graph_convert_as_it_does():
 
 
 def test_a_symbolic_dim_is_a_number_in_arithmetic():
-    graph = ag.Graph()
-    x = graph.input("x", ("batch", 3), "float32")
+    x = ag.Graph().input("x", ("batch", 3), "float32")
     mean, scaled = x.sum() / x.shape[0], x * (2 * x.size + 1)
     values = evaluate([mean, scaled], {x: np.ones((4, 3), "float32")})
     assert values[0] == 3
@@ -94,8 +93,7 @@ def test_a_symbolic_dim_is_a_number_in_arithmetic():
 
 
 def test_a_dim_that_no_input_has_is_refused_with_what_counts():
-    graph = ag.Graph()
-    x = graph.input("x", ("batch",), "float32")
+    x = ag.Graph().input("x", ("batch",), "float32")
     with pytest.raises(ag.GraphTypeError, match=r"no input has the dim .*ag\.ops\.size_of"):
         x * (x.shape[0] // 2)
 

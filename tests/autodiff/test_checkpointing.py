@@ -26,8 +26,7 @@ def leaves(g):
 
 def chained(wrap):
     """A fan-out around blocks, so that the order of sums of cotangents matters."""
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
     y = wrap(block)(v, w)
     z = wrap(block)(y, w) + y * 1e8
     return v, w, (wrap(block)(z * 1e-8, w) * v + z).sum()
@@ -35,8 +34,7 @@ def chained(wrap):
 
 def branching(wrap):
     """A block of two results that captures a node and uses what is built outside too."""
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
     outside = ag.ops.exp(v)
 
     def fork(v):
@@ -48,8 +46,7 @@ def branching(wrap):
 
 
 def nested(wrap):
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
 
     def outer(v, w):
         return wrap(block)(wrap(block)(v, w) * 0.1, w)
@@ -58,15 +55,13 @@ def nested(wrap):
 
 
 def twice_the_same(wrap):
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
     plain = block(v, w)
     return v, w, (wrap(block)(v, w) * wrap(block)(v, w) * plain).sum()
 
 
 def trivial(wrap):
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
     same, constant = wrap(lambda v: (v, v.graph.constant(np.ones(5))))(v)
     return v, w, (same @ w * constant).sum()
 
@@ -115,8 +110,7 @@ def random_graph(seed, wrap):
     without checkpoints and two with them, and sums of cotangents another order.
     """
     rng = np.random.default_rng(seed)
-    g = ag.Graph()
-    v, w = leaves(g)
+    v, w = leaves(ag.Graph())
     count = iter(range(1000))
 
     def piece(depth):
@@ -205,8 +199,7 @@ def test_checkpoints_survive_a_copy_of_the_graph():
 
 
 def peak_bytes(wrap, machine, symbolic=False):
-    g = ag.Graph()
-    v = g.input("v", (100_000,), "float64")
+    v = ag.Graph().input("v", (100_000,), "float64")
 
     def stage(v):
         for _ in range(8):

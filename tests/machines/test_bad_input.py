@@ -373,8 +373,7 @@ def test_a_node_has_no_truth_value_length_or_items():
 
 @machines
 def test_dims_known_only_in_a_run_are_checked_there(machine_type):
-    graph = ag.Graph()
-    x = graph.input("x", (None,), "float64")
+    x = ag.Graph().input("x", (None,), "float64")
     y = ag.ops.tanh(x)
     with machine_type([y], wrt=[x]) as machine:
         run = machine.run_sync({"x": np.ones(3)}, backward={y: np.ones(3)})

@@ -289,8 +289,7 @@ def test_a_dim_that_no_input_has_is_refused():
 
 
 def test_an_input_that_has_the_dim_twice_cannot_be_cut():
-    g = ag.Graph()
-    x = g.input("x", shape=("n", "n"))
+    x = ag.Graph().input("x", shape=("n", "n"))
     with pytest.raises(ShapeError, match="'x' has the shape .'n', 'n'.; a batch is cut"):
         Batching([x.mean()], [], dim="n")
 

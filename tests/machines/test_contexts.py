@@ -6,17 +6,19 @@ import anyio
 import pytest
 
 import actorgraph as ag
-from actorgraph.machines.base import Machine
-from tests.machines.test_overlapping_calls import LOOP, THREAD, feeds, machines
+from tests.machines.test_overlapping_calls import (
+    LOOP,
+    THREAD,
+    anyio_backend,
+    feeds,
+    machines,
+    size,
+)  # fmt: skip
+
+__all__ = ["anyio_backend", "size"]
 
 
-@pytest.fixture(autouse=True, params=["small", "large"])
-def size(request, monkeypatch):
-    """Have runs go where they may, or all of them through actors."""
-    if request.param == "large":
-        monkeypatch.setattr(Machine, "_small", lambda machine, run, sequential_us=0.0: False)
-
-
+pytestmark = pytest.mark.usefixtures("size")
 REQUEST = ContextVar("REQUEST", default="nobody")
 _seen = []
 

@@ -175,8 +175,7 @@ def test_a_run_that_was_made_before_the_end_is_not_computed_after_it():
 # NumPy 2.5 still lets an owner do so.
 @pytest.mark.filterwarnings("ignore:Setting the (shape|dtype):DeprecationWarning")
 def test_a_result_that_its_owner_has_changed_in_form_spoils_no_later_run():
-    g = ag.Graph()
-    x = g.input("x", (100, 100), "float64")
+    x = ag.Graph().input("x", (100, 100), "float64")
     y = np.tanh(x * 2.0)
     feeds = {"x": np.ones((100, 100))}
     with ag.ActorMachine([y, y.sum()], fuse="all", workers=1, statistics=True) as machine:

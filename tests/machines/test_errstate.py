@@ -45,8 +45,7 @@ def test_errors_are_raised_where_the_caller_says_so(machine_type, options, way):
 @machines
 @ways
 def test_small_products_raise_or_warn_of_overflow_as_the_caller_says(machine_type, options, way):
-    graph = ag.Graph()
-    x = graph.input("x", (2, 2), "float64")
+    x = ag.Graph().input("x", (2, 2), "float64")
     y = x @ x
     huge = {"x": np.full((2, 2), 1e200)}
     with machine_type([y], **options) as machine:

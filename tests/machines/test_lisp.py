@@ -45,8 +45,7 @@ def test_what_is_not_watched_passes(machine_type):
 
 @machines
 def test_a_bad_gradient_is_named_after_the_forward_node(machine_type):
-    graph = ag.Graph()
-    x = graph.parameter("x", np.zeros(2))
+    x = ag.Graph().parameter("x", np.zeros(2))
     root = ag.ops.sqrt(x).named("root")
     with machine_type([root.sum()], watch=("nan", "inf")) as machine, np.errstate(all="ignore"):
         machine.run_sync()

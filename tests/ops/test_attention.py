@@ -44,8 +44,7 @@ def test_masks_equal_those_of_pytorch_to_second_order():
 
 
 def test_a_query_that_sees_no_key_gets_zeros_and_no_gradient():
-    g = ag.Graph()
-    x = g.input("x", (2, 3), "float64")
+    x = ag.Graph().input("x", (2, 3), "float64")
     seen = np.array([[False, False], [True, True]])
     y = attention(x, x.graph.constant(np.ones((2, 3))), np.ones((2, 3)) * 2, mask=seen)
 
@@ -127,8 +126,7 @@ def test_several_heads_equal_those_of_pytorch(biased, causal):
 
 
 def test_projections_may_be_given_one_by_one():
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4), "float64")
+    x = ag.Graph().input("x", (2, 3, 4), "float64")
     value, w, o = draw((2, 3, 4), (12, 4), (5, 4))
     both = [
         ag.ops.multi_head_attention(x, x, x, 2, in_proj_weight=weights, out_proj_weight=o)
@@ -153,8 +151,7 @@ def test_large_scores_neither_overflow_nor_change_the_dtype(dtype):
 
 
 def test_causal_mask_and_bool_mask_hold_together():
-    g = ag.Graph()
-    x = g.input("x", (3, 2), "float64")
+    x = ag.Graph().input("x", (3, 2), "float64")
     (value,) = draw((3, 2))
     seen = np.array([[1, 1, 1], [0, 1, 1], [1, 0, 1]], bool)
 

@@ -212,8 +212,7 @@ def test_convolution_keeps_float32():
 
 
 def test_an_infinite_value_outside_of_a_window_does_not_reach_it():
-    g = ag.Graph()
-    x = g.input("x", (1, 1, 4), "float64")
+    x = ag.Graph().input("x", (1, 1, 4), "float64")
     value = np.array([[[1.0, 2.0, 3.0, np.inf]]])
 
     (y,) = evaluate(ag.ops.conv1d(x, np.ones((1, 1, 2))), {x: value})
@@ -267,8 +266,7 @@ def test_dtypes_of_convolutions_do_not_mix():
 
 
 def test_a_window_that_does_not_fit_raises_in_the_run():
-    g = ag.Graph()
-    x = g.input("x", (1, 1, "n"), "float64")
+    x = ag.Graph().input("x", (1, 1, "n"), "float64")
 
     with pytest.raises(ShapeError, match="does not fit in size 1"):
         evaluate(ag.ops.conv1d(x, np.ones((1, 1, 2))), {x: np.ones((1, 1, 1))})

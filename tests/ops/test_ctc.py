@@ -168,8 +168,7 @@ def test_inputs_batches_and_targets_may_be_empty():
 
 @pytest.mark.parametrize("machine", [ag.LispMachine, ag.ActorMachine])
 def test_machines_train_through_ctc(machine):
-    g = ag.Graph()
-    w = g.parameter("w", logits().astype("f4"))
+    w = ag.Graph().parameter("w", logits().astype("f4"))
     loss = ag.ops.ctc_loss(ag.ops.log_softmax(w), TARGETS, STEPS, COUNTS)
 
     with machine([loss]) as running:

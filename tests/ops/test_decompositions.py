@@ -303,8 +303,7 @@ def test_dims_that_only_the_run_knows_are_refused_where_results_are_cut(name):
 
 
 def test_other_misuses_say_what_to_do():
-    g = ag.Graph()
-    x = g.input("x", (3, 3), "float64")
+    x = ag.Graph().input("x", (3, 3), "float64")
     with pytest.raises(GraphTypeError, match="mode is 'reduced', 'complete' or 'r', got 'raw'"):
         ag.ops.qr(x, mode="raw")
     with pytest.raises(GraphTypeError, match="eigh: UPLO is 'L', 'U' or None, got 'l'"):

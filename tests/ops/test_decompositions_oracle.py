@@ -66,8 +66,7 @@ def test_residuals_of_lstsq_agree_with_pytorch(dtype):
         values,
     )
     a, b = map(torch.tensor, values)
-    graph = ag.Graph()
-    ours = evaluate(ag.ops.lstsq(*map(graph.constant, values)), {})
+    ours = evaluate(ag.ops.lstsq(*map(ag.Graph().constant, values)), {})
     for mine, other in zip(ours, torch.linalg.lstsq(a, b, driver="gelsd"), strict=True):
         np.testing.assert_allclose(mine, other.numpy(), rtol=1e-9)
 

@@ -30,8 +30,7 @@ def values(build, *arrays, dtype="float64"):
 
 def test_large_gradients_of_relu_are_masked():
     x, seed = np.random.default_rng(0).normal(size=(2, 123, 131))
-    graph = ag.Graph()
-    node = graph.input("x", x.shape, "float64")
+    node = ag.Graph().input("x", x.shape, "float64")
     [dx] = ag.gradients([ops.relu(node)], [node], seeds=[seed])
     for feed in (x, np.asfortranarray(x)):
         np.testing.assert_array_equal(evaluate([dx], {node: feed})[0], np.where(x > 0, seed, 0))

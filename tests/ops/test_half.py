@@ -69,8 +69,7 @@ def test_long_averages_in_float16_are_summed_in_float32():
 
 
 def test_gradient_of_a_mean_of_more_numbers_than_float16_counts_is_not_lost():
-    g = ag.Graph()
-    x = g.input("x", (70_000,), "float16")
+    x = ag.Graph().input("x", (70_000,), "float16")
     [slope] = ag.gradients(ag.ops.mean(x), [x])
 
     [found] = evaluate([slope], {x: np.ones(70_000, "float16")})

@@ -60,8 +60,7 @@ def shape_of_run(node, **symbols):
 
 @each("index", INDICES)
 def test_getitem_equals_numpy(index):
-    g = ag.Graph()
-    x = g.input("x", X.shape, "float64")
+    x = ag.Graph().input("x", X.shape, "float64")
 
     y = ag.ops.getitem(x, index)
 
@@ -72,8 +71,7 @@ def test_getitem_equals_numpy(index):
 
 @each("index", INDICES)
 def test_the_gradient_of_getitem_adds_into_zeros(index):
-    g = ag.Graph()
-    x = g.input("x", X.shape, "float64")
+    x = ag.Graph().input("x", X.shape, "float64")
     weight = np.sin(np.arange(X[index].size)).reshape(X[index].shape)
     expected = np.zeros_like(X)
     np.add.at(expected, index, weight)
@@ -87,8 +85,7 @@ def test_the_gradient_of_getitem_adds_into_zeros(index):
 @each("index", INDICES)
 @each("shape", [("a", "b", "c"), (None, None, None)])
 def test_getitem_and_its_second_derivative_need_no_known_dims(index, shape):
-    g = ag.Graph()
-    x = g.input("x", shape, "float64")
+    x = ag.Graph().input("x", shape, "float64")
     y = ag.ops.getitem(x, index)
 
     (dx,) = ag.gradients((y * y * y).sum(), [x])
@@ -121,8 +118,7 @@ def test_basic_indexing_of_symbolic_dims_has_the_shape_that_numpy_gives(data):
 
 
 def test_slices_of_symbols_have_readable_dims():
-    g = ag.Graph()
-    x = g.input("x", ("n", 4))
+    x = ag.Graph().input("x", ("n", 4))
 
     assert ag.ops.getitem(x, slice(10)).shape == (dim_min(10, n), 4)
     assert ag.ops.getitem(x, slice(1, None)).shape == (dim_max(n - 1, 0), 4)
@@ -135,8 +131,7 @@ def test_slices_of_symbols_have_readable_dims():
 
 
 def test_shifted_slices_of_one_symbol_can_be_subtracted():
-    g = ag.Graph()
-    x = g.input("x", ("n",), "float64")
+    x = ag.Graph().input("x", ("n",), "float64")
 
     steps = ag.ops.getitem(x, slice(1, None)) - ag.ops.getitem(x, slice(None, -1))
 
@@ -145,8 +140,7 @@ def test_shifted_slices_of_one_symbol_can_be_subtracted():
 
 
 def test_dims_may_stand_in_an_index():
-    g = ag.Graph()
-    x = g.input("x", ("n", 4), "float64")
+    x = ag.Graph().input("x", ("n", 4), "float64")
     size = x.shape[0]
 
     half, last = ag.ops.getitem(x, slice(size // 2)), ag.ops.getitem(x, size - 1)
@@ -188,8 +182,7 @@ def test_a_gather_of_more_rows_than_its_index_dtype_counts_bytes_is_right(dtype)
 
 def test_equal_index_expressions_are_one_node():
     """Regression: Gorgonia hashes a slice's start as one byte, so that x[1:] and x[257:] merge."""
-    g = ag.Graph()
-    x = g.input("x", (600, 4))
+    x = ag.Graph().input("x", (600, 4))
     getitem = ag.ops.getitem
 
     assert getitem(x, slice(0, 600)) is x
@@ -237,8 +230,7 @@ def test_an_index_that_cannot_fit_is_a_shape_error(index, text):
 
 @pytest.mark.parametrize("index", [5, np.array([5]), np.array([[0], [-6]])])
 def test_an_index_out_of_a_symbols_range_raises_in_the_run(index):
-    g = ag.Graph()
-    x = g.input("x", ("n",), "float64")
+    x = ag.Graph().input("x", ("n",), "float64")
 
     y = ag.ops.getitem(x, index)
 
@@ -249,8 +241,7 @@ def test_an_index_out_of_a_symbols_range_raises_in_the_run(index):
 @each("axis", [None, 0, 1, -1])
 @each("indices", [2, [0, 2, 0], [[1, -1]], np.zeros((2, 0), int)])
 def test_take_equals_numpy(axis, indices):
-    g = ag.Graph()
-    x = g.input("x", X.shape, "float64")
+    x = ag.Graph().input("x", X.shape, "float64")
 
     y = ag.ops.take(x, indices, axis)
 
@@ -276,8 +267,7 @@ def test_take_along_an_axis_that_is_not_there_is_a_shape_error():
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 def test_one_hot_has_a_one_at_each_index(dtype):
-    g = ag.Graph()
-    i = g.input("i", (2, "n"), "uint8")
+    i = ag.Graph().input("i", (2, "n"), "uint8")
 
     y = ag.ops.one_hot(i, 4, dtype)
 
@@ -290,8 +280,7 @@ def test_one_hot_has_a_one_at_each_index(dtype):
 
 @pytest.mark.parametrize("wrong", [4, -1])
 def test_one_hot_of_a_class_that_is_not_there_raises_in_the_run(wrong):
-    g = ag.Graph()
-    i = g.input("i", (2,), "int64")
+    i = ag.Graph().input("i", (2,), "int64")
 
     with pytest.raises(IndexError, match="are out of range for 4 classes"):
         evaluate(ag.ops.one_hot(i, 4), {i: np.array([0, wrong])})
@@ -310,8 +299,7 @@ def test_one_hot_wants_integers_and_a_depth():
 @pytest.mark.parametrize("index", [(ROWS,), (slice(None), COLS), (ROWS, slice(1, 3), 2)], ids=str)
 def test_gradients_of_getitem_equal_those_of_pytorch(index):
     torch = pytest.importorskip("torch")
-    g = ag.Graph()
-    x = g.input("x", X.shape, "float64")
+    x = ag.Graph().input("x", X.shape, "float64")
     y = ag.ops.getitem(x, index)
 
     (grad,) = evaluate(ag.gradients((y * y * y).sum(), [x]), {x: X})

@@ -149,8 +149,7 @@ def test_sigmoid_keeps_its_relative_accuracy_in_the_tail():
 
 @pytest.mark.parametrize(("op", "sign"), [(ag.ops.softplus, 1), (ag.ops.logsigmoid, -1)])
 def test_second_derivatives_of_softplus_and_logsigmoid_keep_their_digits_in_the_tail(op, sign):
-    g = ag.Graph()
-    x = g.input("x", shape=(3,), dtype="float64")
+    x = ag.Graph().input("x", shape=(3,), dtype="float64")
     [slope] = ag.gradients(ag.ops.sum(op(x)), [x])
     [bend] = ag.gradients(ag.ops.sum(slope), [x])
     places = np.array([20.0, 50.0, 700.0])

@@ -94,8 +94,7 @@ def test_the_square_root_has_an_infinite_slope_at_zero():
 
 
 def test_a_guarded_square_root_gets_nothing_from_the_branch_that_is_not_taken():
-    g = ag.Graph()
-    x = g.input("x", (2,), "float64")
+    x = ag.Graph().input("x", (2,), "float64")
     y = ops.where(x > 0, ops.sqrt(ops.where(x > 0, x, 1.0)), 0.0)
     (got,) = evaluate(ag.gradients(y.sum(), [x]), {x: np.array([0.0, 4.0])})
     np.testing.assert_array_equal(got, [0, 0.25])

@@ -122,16 +122,14 @@ def test_matmul_of_mixed_dtypes_names_both_nodes_and_the_way_out():
 
 
 def test_matmul_of_bools_is_a_type_error():
-    g = ag.Graph()
-    x = g.input("x", (3, 3), "bool")
+    x = ag.Graph().input("x", (3, 3), "bool")
 
     with pytest.raises(GraphTypeError, match="bool is not a number"):
         ag.ops.matmul(x, x)
 
 
 def test_matmul_takes_an_array_on_either_side():
-    g = ag.Graph()
-    x = g.input("x", (3, 3), "float64")
+    x = ag.Graph().input("x", (3, 3), "float64")
     a, b = arrays((3, 3), (3, 3))
 
     left, right = evaluate([ag.ops.matmul(a, x), ag.ops.matmul(x, a)], {x: b})
@@ -173,8 +171,7 @@ def test_dot_equals_numpy_up_to_rank_2(left, right):
 
 
 def test_dot_takes_python_scalars():
-    g = ag.Graph()
-    x = g.input("x", (3,), "float32")
+    x = ag.Graph().input("x", (3,), "float32")
 
     (result,) = evaluate(ag.ops.dot(2, x), {x: np.ones(3, "float32")})
 

@@ -31,8 +31,7 @@ def graph_of(logits, targets, reduction="mean"):
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_softmax_sums_to_one_and_log_softmax_is_its_log(axis, dtype):
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4), dtype)
+    x = ag.Graph().input("x", (2, 3, 4), dtype)
     value = np.linspace(-3, 3, 24).reshape(2, 3, 4).astype(dtype)
 
     p, log_p = evaluate([ag.ops.softmax(x, axis), ag.ops.log_softmax(x, axis)], {x: value})
@@ -45,8 +44,7 @@ def test_softmax_sums_to_one_and_log_softmax_is_its_log(axis, dtype):
 
 def test_softmax_and_log_softmax_of_one_node_never_merge():
     """Regression: Gorgonia leaves the flag that tells the two apart out of the hash."""
-    g = ag.Graph()
-    x = g.input("x", (3, 4))
+    x = ag.Graph().input("x", (3, 4))
 
     nodes = {ag.ops.softmax(x), ag.ops.log_softmax(x), ag.ops.softmax(x, 0)}
 
@@ -56,8 +54,7 @@ def test_softmax_and_log_softmax_of_one_node_never_merge():
 
 @pytest.mark.parametrize("shift", [1e4, -1e4])
 def test_softmax_is_stable_far_from_zero(shift):
-    g = ag.Graph()
-    x = g.input("x", (3,), "float32")
+    x = ag.Graph().input("x", (3,), "float32")
     value = np.array([1, 2, 3], "float32")
     nodes = [ag.ops.softmax(x), ag.ops.log_softmax(x)]
 
@@ -90,8 +87,7 @@ def test_few_classes_are_computed_like_many(rows, classes, order):
 
 
 def test_softmax_gives_masked_entries_nothing():
-    g = ag.Graph()
-    x = g.input("x", (3,), "float64")
+    x = ag.Graph().input("x", (3,), "float64")
     p = ag.ops.softmax(x)
 
     value, grad = evaluate([p, *ag.gradients((p * p).sum(), [x])], {x: np.array([0, -np.inf, 0])})
@@ -103,8 +99,7 @@ def test_softmax_gives_masked_entries_nothing():
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_softmax_of_nothing_is_nothing(name, shape):
-    g = ag.Graph()
-    x = g.input("x", shape, "float32")
+    x = ag.Graph().input("x", shape, "float32")
     y = getattr(ag.ops, name)(x)
 
     results = evaluate([y, *ag.gradients(y.sum(), [x])], {x: np.zeros(shape, "float32")})
@@ -257,8 +252,7 @@ def test_a_reduction_in_the_place_of_the_weight_is_told_its_name(function):
 
 @pytest.mark.parametrize("function", [ag.ops.cross_entropy, ag.ops.mse_loss])
 def test_an_unknown_reduction_lists_the_known_ones(function):
-    g = ag.Graph()
-    x = g.input("x", (3, 4))
+    x = ag.Graph().input("x", (3, 4))
 
     with pytest.raises(GraphTypeError, match=r"one of \('mean', 'sum', 'none'\), got 'avg'"):
         function(x, x, reduction="avg")
@@ -295,8 +289,7 @@ def test_cross_entropy_differentiates_thrice_with_dims_only_a_run_knows(reductio
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_mse_loss_is_the_squared_difference(reduction):
-    g = ag.Graph()
-    x = g.input("x", (2, 3), "float64")
+    x = ag.Graph().input("x", (2, 3), "float64")
     a, b = np.arange(6.0).reshape(2, 3), np.ones((2, 3))
     loss = ag.ops.mse_loss(x, b, reduction=reduction)
 
@@ -317,8 +310,7 @@ def test_mse_loss_never_broadcasts(left, right):
 
 
 def test_mse_loss_of_an_empty_batch_is_nan_without_a_warning():
-    g = ag.Graph()
-    x = g.input("x", ("n", 2), "float32")
+    x = ag.Graph().input("x", ("n", 2), "float32")
     loss = ag.ops.mse_loss(x, x * 2)
 
     value, grad = evaluate([loss, *ag.gradients(loss, [x])], {x: np.zeros((0, 2), "float32")})

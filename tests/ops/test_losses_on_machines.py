@@ -161,8 +161,7 @@ def test_logsumexp_and_its_gradient_keep_their_bits_also_where_rows_overflow(kin
     rng = np.random.default_rng(3)
     values = rng.normal(size=(40, 70)).astype("float32")
     values[1] += far
-    g = ag.Graph()
-    p = g.parameter("p", values)
+    p = ag.Graph().parameter("p", values)
     loss = (ops.logsumexp(p * 1.5, axis) ** 2).sum()
     with ag.LispMachine([loss]) as lisp, kind([loss]) as machine:
         done = machine.run_sync(backward=True)

@@ -142,8 +142,7 @@ def test_targets_that_are_neither_classes_nor_probabilities_are_explained():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_mean_over_nothing_that_counts_is_nan_without_a_warning(smoothing):
-    g = ag.Graph()
-    z = g.input("z", (2, 3), "float32")
+    z = ag.Graph().input("z", (2, 3), "float32")
     loss = ag.ops.cross_entropy(z, np.array([-1, -1]), ignore_index=-1, label_smoothing=smoothing)
 
     value, gradient = evaluate([loss, *ag.gradients(loss, [z])], {z: np.ones((2, 3), "float32")})
@@ -153,8 +152,7 @@ def test_mean_over_nothing_that_counts_is_nan_without_a_warning(smoothing):
 
 
 def test_an_ignored_row_may_hold_anything():
-    g = ag.Graph()
-    z = g.input("z", (2, 3), "float64")
+    z = ag.Graph().input("z", (2, 3), "float64")
     loss = ag.ops.cross_entropy(z, np.array([-1, 0]), ignore_index=-1)
     value = np.array([[-np.inf, 0.0, -np.inf], [0.0, 0.0, 0.0]])
 
@@ -287,8 +285,7 @@ def test_binary_cross_entropy_equals_that_of_pytorch(reduction, weighted):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_binary_cross_entropy_is_finite_at_zero_and_one(dtype):
     """Regression: Gorgonia's guard 1 + 1e-16 equals 1, so p = 1 gives NaN."""
-    g = ag.Graph()
-    p = g.input("p", (4,), dtype)
+    p = ag.Graph().input("p", (4,), dtype)
     targets = np.array([0, 1, 0, 1], dtype)
     losses = ag.ops.binary_cross_entropy(p, targets, reduction="none")
 
@@ -299,8 +296,7 @@ def test_binary_cross_entropy_is_finite_at_zero_and_one(dtype):
 
 
 def test_gradient_of_binary_cross_entropy_at_zero_and_one_is_that_of_pytorch():
-    g = ag.Graph()
-    p = g.input("p", (4,), "float64")
+    p = ag.Graph().input("p", (4,), "float64")
     losses = ag.ops.binary_cross_entropy(p, np.array([0.0, 1, 0, 1]), reduction="sum")
 
     (gradient,) = evaluate(ag.gradients(losses, [p]), {p: np.array([0.0, 0, 1, 1])})
@@ -309,8 +305,7 @@ def test_gradient_of_binary_cross_entropy_at_zero_and_one_is_that_of_pytorch():
 
 
 def test_bce_with_logits_neither_overflows_nor_cancels():
-    g = ag.Graph()
-    x = g.input("x", (4,), "float32")
+    x = ag.Graph().input("x", (4,), "float32")
     targets = np.array([0, 1, 0, 1], "float32")
     loss = ag.ops.bce_with_logits(x, targets, reduction="none")
     value = np.array([1e4, 1e4, -50, 50], "float32")
@@ -322,8 +317,7 @@ def test_bce_with_logits_neither_overflows_nor_cancels():
 
 
 def test_hinge_loss_is_zero_beyond_the_margin():
-    g = ag.Graph()
-    x = g.input("x", (4,), "float64")
+    x = ag.Graph().input("x", (4,), "float64")
     targets = np.array([1.0, -1, 1, -1])
     loss = ag.ops.hinge_loss(x, targets, reduction="none")
 
@@ -412,8 +406,7 @@ def test_losses_of_equal_or_zero_arrays_have_finite_gradients():
 
 
 def test_huber_loss_squares_nothing_large():
-    g = ag.Graph()
-    x = g.input("x", (1,), "float32")
+    x = ag.Graph().input("x", (1,), "float32")
     loss = ag.ops.huber_loss(x, np.zeros(1, "f4"))
 
     value, gradient = evaluate([loss, *ag.gradients(loss, [x])], {x: np.array([1e30], "f4")})

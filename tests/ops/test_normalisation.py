@@ -145,8 +145,7 @@ def test_settings_of_norms_are_part_of_a_nodes_identity():
 
 
 def test_a_large_mean_costs_no_accuracy():
-    g = ag.Graph()
-    x = g.input("x", (1, 1000), "float32")
+    x = ag.Graph().input("x", (1, 1000), "float32")
     small = np.random.default_rng(0).normal(size=(1, 1000))
     value = (small + 1000).astype("float32")
     wide = value.astype("float64")
@@ -159,8 +158,7 @@ def test_a_large_mean_costs_no_accuracy():
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_norms_keep_the_dtype_and_half_precision_does_not_overflow(dtype):
-    g = ag.Graph()
-    x = g.input("x", (2, 4, 8), dtype)
+    x = ag.Graph().input("x", (2, 4, 8), dtype)
     value = np.linspace(-3e4, 3e4, 64).reshape(x.shape).astype(dtype)
     outputs = [
         ag.ops.layer_norm(x, 8), ag.ops.group_norm(x, 2), ag.ops.instance_norm(x),
@@ -198,8 +196,7 @@ def test_dims_that_only_a_run_knows_give_the_same_to_second_order(dims):
 
 
 def test_empty_batches_give_nothing_without_a_warning():
-    g = ag.Graph()
-    x = g.input("x", ("n", 4), "float32")
+    x = ag.Graph().input("x", ("n", 4), "float32")
     outputs = [ag.ops.layer_norm(x, 4), ag.ops.rms_norm(x, 4), ag.ops.batch_norm(x).y]
     nodes = outputs + [ag.gradients(y.sum(), [x])[0] for y in outputs]
 

@@ -200,8 +200,7 @@ def test_average_of_ones_is_one_for_every_kernel(kernel, width, padding):
 
 def test_gradient_of_an_average_pool_is_one_over_the_kernels_area():
     """Regression: Gorgonia's gradient divides by the width of the input as well."""
-    g = ag.Graph()
-    x = g.input("x", (1, 1, 6, 6), "float64")
+    x = ag.Graph().input("x", (1, 1, 6, 6), "float64")
     (dx,) = ag.gradients(ag.ops.avg_pool2d(x, (2, 3)).sum(), [x])
 
     (value,) = evaluate(dx, {x: np.zeros((1, 1, 6, 6))})
@@ -211,8 +210,7 @@ def test_gradient_of_an_average_pool_is_one_over_the_kernels_area():
 
 def test_explicit_padding_of_a_max_pool_starts_north_and_west():
     """Regression: Gorgonia's explicit padding starts from the south and the east."""
-    g = ag.Graph()
-    x = g.input("x", (1, 1, 2, 3), "float64")
+    x = ag.Graph().input("x", (1, 1, 2, 3), "float64")
     value = np.arange(6.0).reshape(1, 1, 2, 3)
     y = ag.ops.max_pool2d(x, 2, stride=1, padding=((1, 0), (1, 0)))
 
@@ -223,8 +221,7 @@ def test_explicit_padding_of_a_max_pool_starts_north_and_west():
 
 def test_global_average_pool_has_a_gradient():
     """Regression: Gorgonia's has none."""
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4, 5), "float64")
+    x = ag.Graph().input("x", (2, 3, 4, 5), "float64")
     y = ag.ops.global_avg_pool(x)
     (dx,) = ag.gradients(y.sum(), [x])
 
@@ -236,8 +233,7 @@ def test_global_average_pool_has_a_gradient():
 
 
 def test_global_max_pool_is_the_maximum_of_each_channel():
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4, 5), "float64")
+    x = ag.Graph().input("x", (2, 3, 4, 5), "float64")
     (value,) = draw(x.shape)
 
     (got,) = evaluate(ag.ops.global_max_pool(x), {x: value})
@@ -246,8 +242,7 @@ def test_global_max_pool_is_the_maximum_of_each_channel():
 
 
 def test_first_of_equal_entries_gets_the_gradient_and_nan_wins():
-    g = ag.Graph()
-    x = g.input("x", (1, 1, 6), "float64")
+    x = ag.Graph().input("x", (1, 1, 6), "float64")
     y = ag.ops.max_pool1d(x, 3)
     nodes = [y, *ag.gradients(y.sum(), [x])]
 
@@ -258,8 +253,7 @@ def test_first_of_equal_entries_gets_the_gradient_and_nan_wins():
 
 
 def test_max_pool_of_integers_stays_integer():
-    g = ag.Graph()
-    x = g.input("x", (1, 1, 4), "int8")
+    x = ag.Graph().input("x", (1, 1, 4), "int8")
 
     (value,) = evaluate(
         ag.ops.max_pool1d(x, 2, padding=1), {x: np.array([[[-9, -8, -7, -6]]], "i1")}
@@ -276,8 +270,7 @@ def test_dims_that_only_a_run_knows_give_the_same_to_second_order(name, dims, ce
     (value,) = draw((3, 2, 6, 7))
     results = []
     for shape in (dims, value.shape):
-        g = ag.Graph()
-        x = g.input("x", shape, "float64")
+        x = ag.Graph().input("x", shape, "float64")
         y = getattr(ag.ops, name)(x, 3, stride=2, padding=1, ceil_mode=ceil_mode)
         (first,) = ag.gradients((y * y * y).sum(), [x])
         results.append(evaluate([y, first, *ag.gradients((first * first).sum(), [x])], {x: value}))
@@ -288,8 +281,7 @@ def test_dims_that_only_a_run_knows_give_the_same_to_second_order(name, dims, ce
 
 @pytest.mark.parametrize("size", [1, 2, 5, 6])
 def test_same_padding_gives_size_over_stride_windows(size):
-    g = ag.Graph()
-    x = g.input("x", (1, 1, size), "float64")
+    x = ag.Graph().input("x", (1, 1, size), "float64")
     (value,) = draw(x.shape)
 
     for name in ("max_pool1d", "avg_pool1d"):
@@ -298,8 +290,7 @@ def test_same_padding_gives_size_over_stride_windows(size):
 
 
 def test_pools_keep_float32_and_take_empty_batches():
-    g = ag.Graph()
-    x = g.input("x", ("n", 1, 4, 4))
+    x = ag.Graph().input("x", ("n", 1, 4, 4))
     pools = [ag.ops.max_pool2d(x, 2), ag.ops.avg_pool2d(x, 3, stride=1, padding=1)]
     nodes = pools + [ag.gradients(y.sum(), [x])[0] for y in pools]
 

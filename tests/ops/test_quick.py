@@ -144,8 +144,7 @@ def test_log_sum_exp_is_exact_in_rows_near_zero_and_in_rows_far_from_it():
 def test_gradients_of_log_sum_exp_keep_their_digits_for_small_and_large_cotangents(
     level, cotangent
 ):
-    graph = ag.Graph()
-    x = graph.parameter("x", np.full((2, 4), level, "float32"))
+    x = ag.Graph().parameter("x", np.full((2, 4), level, "float32"))
     loss = (ag.ops.logsumexp(x, 1) * cotangent).sum()
 
     with warnings.catch_warnings(), ag.LispMachine([loss]) as machine:

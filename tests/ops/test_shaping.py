@@ -28,8 +28,7 @@ def counted(*shape):
     ],
 )
 def test_transpose_equals_numpy(shape, axes):
-    g = ag.Graph()
-    x = g.input("x", shape, "float64")
+    x = ag.Graph().input("x", shape, "float64")
     y = ag.ops.transpose(x, axes)
 
     (result,) = evaluate(y, {x: counted(*shape)})
@@ -91,8 +90,7 @@ def test_a_scalar_has_no_axis_for_what_is_more_than_along_it():
 
 
 def test_transpose_undoes_itself_in_the_gradient():
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4), "float64")
+    x = ag.Graph().input("x", (2, 3, 4), "float64")
     weight = counted(4, 2, 3)
 
     (dx,) = ag.gradients((ag.ops.transpose(x, (2, 0, 1)) * weight).sum(), [x])
@@ -109,8 +107,7 @@ def test_transpose_wants_each_axis_once(axes):
 
 
 def test_swapaxes_equals_numpy():
-    g = ag.Graph()
-    x = g.input("x", (2, 3, 4), "float64")
+    x = ag.Graph().input("x", (2, 3, 4), "float64")
 
     (result,) = evaluate(ag.ops.swapaxes(x, 0, -1), {x: counted(2, 3, 4)})
 
@@ -131,8 +128,7 @@ def test_concatenate_equals_numpy(axis):
 
 
 def test_concatenating_a_symbol_and_a_number_adds_them():
-    g = ag.Graph()
-    x = g.input("x", ("n", 2), "float64")
+    x = ag.Graph().input("x", ("n", 2), "float64")
 
     z = ag.ops.concatenate([x, np.ones((3, 2)), x])
 
@@ -237,8 +233,7 @@ def test_joining_along_an_axis_that_is_not_there_is_a_shape_error(function, axis
 
 
 def test_a_thousand_arrays_are_joined():
-    g = ag.Graph()
-    x = g.input("x", (2,), "float64")
+    x = ag.Graph().input("x", (2,), "float64")
 
     z = ag.ops.concatenate([x] * 1000)
 

@@ -265,8 +265,7 @@ def test_log_of_a_shared_softmax_leaves_the_softmax_to_others():
 
 
 def test_sum_of_nothing_keeps_its_logarithm():
-    graph = ag.Graph()
-    x = graph.input("x", (0, 3), "float64")
+    x = ag.Graph().input("x", (0, 3), "float64")
     node = ops.log(ops.exp(x).sum(axis=0))
     assert ag.rewrite.rewrite(node) is node
 

@@ -95,8 +95,7 @@ def test_lbfgs_goes_where_pytorch_s_goes(search):
         loss.backward()
         return loss
 
-    graph = ag.Graph()
-    w = graph.bind(weight, "w")
+    w = ag.Graph().bind(weight, "w")
     loss = (100.0 * (w[1:] - w[:-1] ** 2) ** 2 + (1.0 - w[:-1]) ** 2).sum()
     machine = ag.TapeMachine(loss)
 

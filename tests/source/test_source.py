@@ -4,7 +4,6 @@ import ast
 import gc
 import inspect
 import linecache
-import sys
 import traceback
 from itertools import product as pairs
 
@@ -14,6 +13,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.source.fence import ALWAYS, WHERE_ACTIVE
+from tests._child import printed_by
 from tests._each import each
 from tests.source import catalogue
 
@@ -620,11 +620,8 @@ def test_the_result_keeps_what_the_reversal_undoes():
 
 
 def test_the_package_does_not_import_the_folder():
-    import subprocess
-
     text = "import sys, actorgraph; print('actorgraph.source' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert printed_by(text) == ["False"]
 
 
 def keyed(a, *, b):

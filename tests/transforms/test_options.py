@@ -252,8 +252,7 @@ def test_a_transform_inside_another_goes_by_its_own_options():
 
 
 def test_options_of_functions_are_refused_on_nodes():
-    g = ag.Graph()
-    x = g.input("x", (), "float64")
+    x = ag.Graph().input("x", (), "float64")
     calls = [
         lambda **options: ag.grad(x, x, **options),
         lambda **options: ag.value_and_grad(x, x, **options),
