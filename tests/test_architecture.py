@@ -32,6 +32,7 @@ from actorgraph import op
 from actorgraph.op import REGISTRY
 from tests import _trees
 from tests._child import printed_by
+from tests._each import each
 from tests._trees import tree
 
 ROOT = Path(__file__).parents[1]
@@ -640,7 +641,7 @@ def test_lambdas_stand_in_tables_only(module):
     assert wrong == []
 
 
-@pytest.mark.parametrize("folder", ["actorgraph", "tests", "examples", "benchmarks", "docs"])
+@each("folder", ["actorgraph", "tests", "examples", "benchmarks", "docs"])
 def test_nothing_is_left_to_do_in_comments(folder):
     mark = re.compile("TO" + r"DO|FIX" + "ME|XX" + "X")
     files = [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests._evaluate import evaluate
 
 MIXED = [("int64", "float32"), ("bool", "float64"), ("float32", "float64"), ("int8", "int32")]
@@ -49,14 +50,11 @@ def test_advice_for_operands_of_one_kind_converts_the_array_not_the_node():
         x * np.ones(3)
 
 
-@pytest.mark.parametrize(
-    ("convert", "fed", "fits"),
-    [
+@each("convert, fed, fits", [
         (None, np.ones(3), False), ("safe", np.ones(3), False), ("same_kind", np.ones(3), True),
         ("safe", np.ones(3, "int8"), True), ("same_kind", [1, 2, 3], True),
         ("same_kind", np.ones(3, complex), False),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_feeds_are_converted_by_the_same_word(convert, fed, fits):
     graph = ag.Graph(convert=convert)
     machine = ag.TapeMachine([graph.input("x", (3,), "float32") * 2])

@@ -1,14 +1,14 @@
 """What a notebook shows of results."""
 
 import numpy as np
-import pytest
 
 import actorgraph as ag
 from actorgraph.notebook import in_words, table
+from tests._each import each
 
 
-@pytest.mark.parametrize(
-    ("array", "words"),
+@each(
+    "array, words",
     [
         (np.float32(2.5), "float32[], 2.5"),
         (np.arange(6).reshape(2, 3), "int64[2, 3], 0 to 5, mean 2.5"),

@@ -10,6 +10,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.devices.virtual import Virtual
+from tests._each import each
 
 MACHINES = [ag.ActorMachine, ag.TapeMachine, ag.LispMachine]
 every_machine = pytest.mark.parametrize("machine", MACHINES)
@@ -130,7 +131,7 @@ READS = {
 
 
 @every_device
-@pytest.mark.parametrize("shown", OTHER_ORDERS.values(), ids=OTHER_ORDERS)
+@each("shown", OTHER_ORDERS.values())
 def test_what_reads_copies_of_views_has_the_bits_of_the_cpu(shown, options):
     """NumPy adds up in the order of memory, so copies have the strides of their source."""
     given = options()

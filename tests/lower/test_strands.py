@@ -22,6 +22,7 @@ from actorgraph.jit import groups as forming
 from actorgraph.lower import quick_rows, strands, table, table_rows
 from actorgraph.scratch import scratch_bytes
 from actorgraph.testing._examples import check_in_turn, expected, results
+from tests._each import each
 from tests._soak import SOAK, drawn
 from tests.machines._graphs import graphs
 
@@ -521,7 +522,7 @@ def test_a_run_that_dies_ends_within_a_row_and_the_next_one_has_its_bits(helped,
         assert "died" in outcomes
 
 
-@pytest.mark.parametrize(
+@each(
     "settings",
     [
         {"fuse": "none"},

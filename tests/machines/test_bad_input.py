@@ -392,7 +392,7 @@ def test_dims_known_only_in_a_run_are_checked_there(machine_type):
 
 
 @machines
-@pytest.mark.parametrize("number", [1.5, "1"])
+@each("number", [1.5, "1"])
 def test_a_run_number_that_is_no_whole_number_is_refused_not_cut_off(machine_type, number):
     _, loss, _ = model()
     with (

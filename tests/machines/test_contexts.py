@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests.machines.test_overlapping_calls import (
     LOOP,
     THREAD,
@@ -67,7 +68,7 @@ async def test_ops_see_the_context_of_their_runs_caller(machine_type, options, w
 
 
 @machines
-@pytest.mark.parametrize("way", LOOKS)
+@each("way", LOOKS)
 def test_ops_see_the_context_of_a_plain_thread(machine_type, options, way):
     x = ag.Graph().input("x", (2,), "float64")
     y = LOOKS[way](ag.ops.tanh(LOOKS[way](x)))

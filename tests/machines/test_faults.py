@@ -8,6 +8,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.testing._examples import results
+from tests._each import each
 from tests.machines._faults import PLACES, TRAP, feeds, gate, new_gate, traced_model, trap
 
 MACHINES = [
@@ -81,8 +82,8 @@ UNUSUAL = [
 
 
 @machines
-@pytest.mark.parametrize("where", ["forward", "backward"])
-@pytest.mark.parametrize("raised", UNUSUAL, ids=lambda raised: raised.__name__)
+@each("where", ["forward", "backward"])
+@each("raised", UNUSUAL)
 def test_whatever_an_op_raises_is_a_node_error(machine_type, options, where, raised):
     _, outputs = traced_model(4)
     with machine_type(outputs, **options) as machine:

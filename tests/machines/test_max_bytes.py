@@ -12,6 +12,7 @@ from actorgraph.machines.admission import Admission
 from actorgraph.machines.claim import Claim, bytes_of
 from actorgraph.memory.arenas import Arenas
 from actorgraph.testing._examples import results
+from tests._each import each
 from tests._soak import SOAK
 from tests.machines._faults import gate, new_gate
 
@@ -85,7 +86,7 @@ def test_a_deep_stream_stays_below_max_bytes(machine_type, options, backward, bl
 
 
 @machines
-@pytest.mark.parametrize("backward", [False, True])
+@each("backward", [False, True])
 def test_a_run_never_holds_more_than_it_claims(machine_type, options, backward):
     loss, feed = wide(), next(feeds(1))
     with machine_type(loss, wrt=[loss.graph["x"]], max_bytes=100 * BLOCK, **options) as machine:
@@ -216,7 +217,7 @@ def test_what_runs_in_flight_hold_on_each_device_adds_up():
     assert admission.claimed(Arenas()) == {"cpu": 20, "a": 12, "b": 3}
 
 
-@pytest.mark.parametrize("max_bytes", [0, -1, 1.5, True, "1GB"])
+@each("max_bytes", [0, -1, 1.5, True, "1GB"])
 def test_max_bytes_is_a_positive_int(max_bytes):
     with pytest.raises(ValueError, match="max_bytes must be an int of at least 1"):
         ag.TapeMachine(wide(), max_bytes=max_bytes)

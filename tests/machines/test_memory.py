@@ -9,6 +9,7 @@ import actorgraph as ag
 from actorgraph.memory.buffers import regular, usage, writable
 from actorgraph.memory.packing import assign
 from actorgraph.testing._examples import results
+from tests._each import each
 from tests._soak import drawn
 from tests.machines._graphs import graphs
 
@@ -295,9 +296,9 @@ def test_results_that_show_one_array_are_copied(order):
 
 
 @pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("attribute", "value"),
+@each("kind", KINDS)
+@each(
+    "attribute, value",
     [("strides", (8, 1600)), ("shape", (400, 100)), ("dtype", "int64"), ("dtype", ">f8")],
 )
 def test_a_result_that_its_owner_has_laid_out_anew_changes_no_later_run(kind, attribute, value):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests.machines._faults import gate, new_gate, nobody_reads
 
 MACHINES = [
@@ -88,7 +89,7 @@ def test_nobody_reads_a_parameter_after_the_last_run_has_ended(machine_type, opt
 
 
 @machines
-@pytest.mark.parametrize("change", ["value", "in place", "solver", "step"])
+@each("change", ["value", "in place", "solver", "step"])
 def test_what_a_run_has_read_stays_as_long_as_somebody_has_it(machine_type, options, change):
     w = ag.Graph().parameter("W", np.full((2, 3), 3.0))
     with machine_type([(w * w).sum()], **options) as machine:
@@ -250,7 +251,7 @@ def arrays_of(run):
 
 
 @machines
-@pytest.mark.parametrize("mode", ["forward", "backward", "tangents"])
+@each("mode", ["forward", "backward", "tangents"])
 def test_results_share_memory_with_nothing(machine_type, options, mode):
     graph, outputs = sharing_graph()
     feed, seed = np.random.default_rng(0).normal(size=(2, 2, 3))

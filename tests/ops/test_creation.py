@@ -134,10 +134,8 @@ def test_logspace_is_that_of_numpy_and_of_pytorch():
     np.testing.assert_allclose(value, wanted.numpy(), rtol=1e-14)
 
 
-@pytest.mark.parametrize("indexing", ["xy", "ij"])
-@pytest.mark.parametrize(
-    "shapes", [((2,), (3,), (4,)), (("a",), ("b",), (4,)), ((None,), (3,), (None,))]
-)
+@each("indexing", ["xy", "ij"])
+@each("shapes", [((2,), (3,), (4,)), (("a",), ("b",), (4,)), ((None,), (3,), (None,))])
 def test_meshgrid_is_that_of_numpy(indexing, shapes):
     g = ag.Graph()
     xs = [g.input(f"x{i}", shape, "float64") for i, shape in enumerate(shapes)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 
 MACHINES = [
     (ag.LispMachine, {}),
@@ -169,8 +170,8 @@ def test_dropout_of_everything_is_zero_and_open_dims_are_read_in_the_run():
     assert set(np.unique(half)) == {0.0, 2.0}
 
 
-@pytest.mark.parametrize(
-    ("make", "mean", "std"),
+@each(
+    "make, mean, std",
     [
         (lambda g: ag.ops.uniform(g, (COUNT,), -1.0, 3.0, "float64"), 1.0, 4 / np.sqrt(12)),
         (lambda g: ag.ops.normal(g, (COUNT,), 2.0, 3.0), 2.0, 3.0),
@@ -179,7 +180,6 @@ def test_dropout_of_everything_is_zero_and_open_dims_are_read_in_the_run():
         # mean and standard deviation of the standard normal on [-1, 2]
         (lambda g: ag.ops.truncated_normal(g, (COUNT,), low=-1.0), 0.2296, 0.7206),
     ],
-    ids=["uniform", "normal", "bernoulli", "binomial", "truncated_normal"],
 )
 def test_moments_are_those_of_the_distribution(make, mean, std):
     node = make(ag.Graph(seed=11))

@@ -15,6 +15,7 @@ from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule
 from actorgraph.pipeline.lanes import PipelineLane
 from actorgraph.pipeline.sums import Sum
 from tests import _allocator
+from tests._each import each
 from tests._soak import SOAK
 from tests.conftest import await_threads
 from tests.pipeline._model import WIDTH, Model, assert_same_bits
@@ -36,8 +37,8 @@ def values(model):
 # -- compiled steps -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "dynamic"])
-@pytest.mark.parametrize("solver", SOLVERS)
+@each("schedule", ["1f1b", "zb-h1", "dynamic"])
+@each("solver", SOLVERS)
 def test_a_compiled_step_has_the_bits_of_a_run_and_a_step_of_the_solver(schedule, solver):
     stepped, other = Model(), Model()
     by_hand = SOLVERS[solver]()
@@ -139,8 +140,8 @@ def test_a_run_that_fails_behind_stepped_parameters_changes_none():
 # -- forward only -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schedule", [*SCHEDULES, "dynamic"])
-@pytest.mark.parametrize("how", ["no wrt", "not training", "asked"])
+@each("schedule", [*SCHEDULES, "dynamic"])
+@each("how", ["no wrt", "not training", "asked"])
 def test_a_forward_pass_goes_through_the_lists_of_any_schedule(schedule, how):
     model = Model()
     options, asked = {}, {}

@@ -5,6 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, GraphTypeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.rewrite._draw import draw
 
@@ -71,8 +72,8 @@ def test_sums_softmax_and_losses_stay():
 
 
 @every_half
-@pytest.mark.parametrize(
-    ("build", "shapes"),
+@each(
+    "build, shapes",
     [
         (lambda x, w: ops.conv2d(x, w, padding=1), [(2, 3, 5, 5), (4, 3, 3, 3)]),
         (lambda x, w: ops.conv_transpose1d(x, w), [(2, 3, 5), (3, 4, 2)]),

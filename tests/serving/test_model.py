@@ -17,6 +17,7 @@ from actorgraph.serving import (
     Overloaded,
     PayloadTooLarge,
 )
+from tests._each import each
 from tests._until import until
 from tests.serving._models import (
     Asked,
@@ -121,8 +122,8 @@ def test_a_model_is_found_by_name_and_version():
             server.add("net", outputs(), version="2")
 
 
-@pytest.mark.parametrize(
-    ("config", "says"),
+@each(
+    "config, says",
     [
         ({"max_batch": 4}, "unknown keyword 'max_batch' of a model; did you mean 'max_batch_size'"),
         ({"max_queued": -1}, "max_queued must be at least 0"),
@@ -226,8 +227,8 @@ async def test_a_failure_is_that_of_its_request_and_not_of_its_companions(error)
     assert gate.calls == 1 + 1 + 3  # each is run again alone, once
 
 
-@pytest.mark.parametrize(
-    ("build", "says"),
+@each(
+    "build, says",
     [
         (lambda x: x.sum(), "has no such dim"),
         (lambda x: x - x.mean(axis=0), "looks over all rows"),

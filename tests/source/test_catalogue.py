@@ -8,6 +8,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.autodiff.trees import flatten, unflatten
+from tests._each import each
 from tests._soak import SOAK
 from tests.source.catalogue import CATALOGUE, TRACED
 
@@ -70,7 +71,7 @@ def test_every_way_gives_the_gradient_of_finite_differences(name):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("name", sorted(TRACED))
+@each("name", sorted(TRACED))
 def test_what_can_be_traced_has_the_gradient_of_the_graph(name):
     function, args, wrt = CATALOGUE[name]
     found = ag.source.grad(function, wrt)(*args)

@@ -21,7 +21,7 @@ def nodes_of(args, graph):
     ]
 
 
-@pytest.mark.parametrize(("f", "calls"), CASES, ids=NAMES)
+@each("f, calls", CASES)
 def test_nodes_give_what_numbers_give(f, calls):
     xs = nodes_of(calls[0], ag.Graph())
     y = ag.function(f)(*xs)

@@ -103,14 +103,14 @@ def test_a_gradient_is_the_callers_own():
     assert seed[0] == x[0] == 1.0
 
 
-@pytest.mark.parametrize("wrong", [3, np.arange(3), True, "text", None])
+@each("wrong", [3, np.arange(3), True, "text", None])
 def test_what_has_no_gradient_is_refused_when_it_is_called(wrong):
     with pytest.raises(GraphTypeError, match="argument x is"):
         source.grad(cubic)(wrong)
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
+@each(
+    "options, text",
     [
         ({"mode": "sideways"}, "mode has to be"),
         ({"motion": "slow"}, "motion has to be"),
