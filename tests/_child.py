@@ -10,13 +10,14 @@ from textwrap import dedent
 ROOT = Path(__file__).parents[1]
 
 
-def printed_by(code, *options, **environment):
-    """Return the words that a program prints, which has to end well and to say nothing else."""
+def printed_by(code, *options, quiet=True, **environment):
+    """Return the words that a program prints, which has to end well and, if quiet, without more."""
     ended = subprocess.run(
         [sys.executable, *options, "-c", dedent(code)], cwd=ROOT, env=os.environ | environment,
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
-    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+    assert ended.returncode == 0, ended.stderr
+    assert not (quiet and ended.stderr), ended.stderr
     return ended.stdout.split()
 
 

@@ -123,7 +123,7 @@ child = os.fork()
 if child == 0:
     os._exit(0)
 print(os.waitpid(child, 0)[1])
-""")
+""", "-W", "ignore::DeprecationWarning", quiet=False)  # fmt: skip
     assert found == ["0"]
 
 

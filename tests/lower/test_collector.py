@@ -46,7 +46,7 @@ class Cycle:
 @in_a_child
 def test_garbage_that_has_grown_old_is_found_when_there_is_a_quarter_of_it():
     collected = collections()
-    most = len(gc.get_objects())
+    most = max(len(gc.get_objects()), 80_000)  # some are made before anything is counted
     made, first = 0, None
     while first is None or first() is not None:
         with paused():
