@@ -11,6 +11,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.devices.virtual import Virtual
 from tests._each import each
+from tests.machines.conftest import no_thread_is_left  # noqa: F401 - for all tests here
 
 MACHINES = [ag.ActorMachine, ag.TapeMachine, ag.LispMachine]
 every_machine = pytest.mark.parametrize("machine", MACHINES)
@@ -28,14 +29,6 @@ DEVICES = {
     },
 }
 every_device = pytest.mark.parametrize("options", DEVICES.values(), ids=DEVICES)
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left():
-    before = set(threading.enumerate())
-    yield
-    left = [thread.name for thread in threading.enumerate() if thread not in before]
-    assert not [name for name in left if name.startswith("actorgraph")]
 
 
 numbers = count()

@@ -359,18 +359,6 @@ def test_a_parameter_refuses_another_shape_or_dtype(machine_type):
         machine.run_sync(feeds())
 
 
-def test_a_node_has_no_truth_value_length_or_items():
-    _, loss, logits = model()
-    with pytest.raises(ag.GraphTypeError, match="use ag.ops.where"):
-        bool(loss)
-    with pytest.raises(ag.GraphTypeError, match=r"use node.shape\[0\]"):
-        len(logits)
-    with pytest.raises(ag.GraphTypeError, match="cannot be iterated"):
-        list(logits)
-    with pytest.raises(ag.GraphTypeError, match="run a machine and read"):
-        float(loss)
-
-
 @machines
 def test_dims_known_only_in_a_run_are_checked_there(machine_type):
     x = ag.Graph().input("x", (None,), "float64")

@@ -215,17 +215,6 @@ def test_run_sync_of_an_asynchronous_graph_counts_each_run_once():
     assert numbers == [0, 1, 2]
 
 
-class Counting(ag.solvers.AbstractSolver):
-    updates = 0
-
-    def init(self, value):
-        return None
-
-    def update(self, state, grad, current, out):
-        self.updates += 1
-        np.subtract(current, grad, out=out)
-
-
 def test_a_parameter_that_is_set_while_gradients_are_computed_leaves_the_solver_as_it_was():
     g, solver = ag.Graph(), ag.solvers.SGD(lr=0.1, momentum=0.9)
     w = g.parameter("w", np.ones(3))

@@ -9,14 +9,8 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.tiles import compute_parts
+from tests.machines.conftest import machines
 
-MACHINES = [
-    pytest.param(ag.LispMachine, {}, id="lisp"),
-    pytest.param(ag.TapeMachine, {}, id="tape"),
-    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "none"}, id="actor per node"),
-    pytest.param(ag.ActorMachine, {"workers": 2}, id="actor"),
-]
-machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
 WAYS = [
     pytest.param(lambda machine, feeds: machine.run_sync(feeds), id="run_sync"),
     pytest.param(lambda machine, feeds: machine.start(feeds).result(timeout_s=20), id="start"),

@@ -184,12 +184,6 @@ ignores_ct = ag.ops.define(
     forward=lambda xp, x: x * x,
     vjp=(lambda ct, y, x: x * 2,),
 )
-constant_ct = ag.ops.define(
-    "machines_constant_ct",
-    scheme="f[n] -> f[n]",
-    forward=lambda xp, x: x + 1,
-    vjp=(lambda ct, y, x: ct.graph.constant(np.ones(2))),
-)
 returns_y = ag.ops.define(
     "machines_returns_y",
     scheme="f[*s] -> f[*s]",

@@ -14,7 +14,7 @@ from actorgraph.memory.arenas import Arenas
 from actorgraph.testing._examples import results
 from tests._each import each
 from tests._soak import SOAK
-from tests.machines._faults import gate, new_gate
+from tests.machines._faults import gate
 
 SIDE = 256
 BLOCK = SIDE * SIDE * 8
@@ -112,13 +112,6 @@ def test_runs_wait_for_bytes_in_order_and_all_end(passing):
         passing.open(6)
         for i, run in enumerate(runs):
             assert run.result()[y].value[0, 0] == (np.tanh(float(i)) + 1) * 2
-
-
-@pytest.fixture
-def passing():
-    found = new_gate()
-    yield found
-    found.open(1000)
 
 
 def test_what_fits_only_in_sequential_order_runs_so_with_the_same_bits():

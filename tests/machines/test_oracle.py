@@ -4,17 +4,11 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests.machines.conftest import machines
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle
 
-MACHINES = [
-    pytest.param(ag.LispMachine, {}, id="lisp"),
-    pytest.param(ag.TapeMachine, {}, id="tape"),
-    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "none"}, id="actor per node"),
-    pytest.param(ag.ActorMachine, {"workers": 2}, id="actor"),
-]
-machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
 rng = np.random.default_rng(7)
 
 

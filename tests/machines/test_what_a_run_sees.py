@@ -8,22 +8,8 @@ import pytest
 
 import actorgraph as ag
 from tests._each import each
-from tests.machines._faults import gate, new_gate, nobody_reads
-
-MACHINES = [
-    pytest.param(ag.LispMachine, {}, id="lisp"),
-    pytest.param(ag.TapeMachine, {}, id="tape"),
-    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "none"}, id="actor per node"),
-    pytest.param(ag.ActorMachine, {"workers": 2}, id="actor"),
-]
-machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
-
-
-@pytest.fixture
-def passing():
-    found = new_gate()
-    yield found
-    found.open(1000)
+from tests.machines._faults import gate, nobody_reads
+from tests.machines.conftest import machines
 
 
 def gated_product():
